@@ -1,0 +1,68 @@
+//! What a device can do.
+
+use crate::types::CommandKinds;
+
+bitflags::bitflags! {
+    /// What [`CommandBuffer::update`](super::CommandBuffer::update) can change on a device, bit by bit as in the
+    /// specification.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct UpdateCapabilities: u32 {
+        /// Arguments of a kernel command.
+        const KERNEL_ARGUMENTS = 1 << 0;
+        /// Its work-group size.
+        const LOCAL_WORK_SIZE = 1 << 1;
+        /// Its global size.
+        const GLOBAL_WORK_SIZE = 1 << 2;
+        /// Its global offset.
+        const GLOBAL_WORK_OFFSET = 1 << 3;
+        /// The kernel itself, among the alternatives registered at append.
+        const KERNEL_HANDLE = 1 << 4;
+    }
+}
+
+/// How much of the graph interface a device supports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum GraphSupport {
+    /// Everything.
+    Full,
+    /// Everything but update.
+    Limited,
+    /// Command-buffers cannot be created.
+    None,
+}
+
+/// What a device can do. Read once when the device is opened, constant from then on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// Commands that can be appended to a command-buffer.
+    pub commands: CommandKinds,
+    /// What an update can change; empty when command-buffers cannot be updatable.
+    pub update: UpdateCapabilities,
+    /// Whether command-buffers can be created with profiling, and events give times.
+    pub profiling: bool,
+    /// Whether a [`Notify`](super::Notify) passed at enqueue is called. Where it is not, completion must be polled.
+    pub notifies: bool,
+    /// Whether out-of-order queues can be created.
+    pub out_of_order_queues: bool,
+    /// Largest number of work-items in a work-group.
+    pub max_work_group_size: usize,
+    /// Largest work-group size in each dimension.
+    pub max_work_item_sizes: [usize; 3],
+    /// Bytes of local memory for a work-group.
+    pub local_memory: usize,
+    /// Largest allocation, in bytes.
+    pub max_allocation: usize,
+}
+
+impl Capabilities {
+    /// The graph support that follows from the other fields.
+    pub fn graph_support(&self) -> GraphSupport {
+        if self.commands.is_empty() {
+            GraphSupport::None
+        } else if self.update.is_empty() {
+            GraphSupport::Limited
+        } else {
+            GraphSupport::Full
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Devices and the backends that list them.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::{
+    Capabilities, CommandBuffer, CommandBufferDesc, Event, Kernel, KernelDesc, Memory, MemoryDesc, Queue,
+    QueueDesc,
+};
+use crate::types::{DeviceId, Result};
+
+/// A driver stack: it finds devices.
+pub trait Backend: Debug + Send + Sync {
+    /// The backend's name: the part before the colon in `"host:0"`.
+    fn name(&self) -> &'static str;
+
+    /// How many devices there are now.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the library or driver is missing, with the remedy.
+    fn device_count(&self) -> Result<usize>;
+
+    /// Opens the device with this index. Opening it twice gives two handles of the same hardware.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when there is no such device.
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>>;
+}
+
+/// What a device is, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceInfo {
+    /// The id of this opened device.
+    pub id: DeviceId,
+    /// The backend's name.
+    pub backend: &'static str,
+    /// The selector that opens it, such as `host:0`.
+    pub selector: String,
+    /// The device's name as the vendor gives it.
+    pub name: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// Device memory in bytes, 0 when unknown.
+    pub memory: u64,
+    /// Compute units, cores or multiprocessors.
+    pub compute_units: usize,
+}
+
+/// An opened device: the factory of everything that lives on it.
+pub trait Device: Debug + Send + Sync + 'static {
+    /// For a backend to recognise its own.
+    fn as_any(&self) -> &dyn Any;
+
+    /// What the device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// What the device can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Whether the device still works.
+    ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) once it does not; it stays so.
+    fn status(&self) -> Result<()>;
+
+    /// The device's clock now, in nanoseconds: the clock of all its profiling times.
+    fn timestamp(&self) -> u64;
+
+    /// Allocates memory. It is zeroed.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 bytes.
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>>;
+
+    /// Loads (compiles) a kernel for this device.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the sources hold no variant for this
+    /// device; [`Driver`](crate::ErrorKind::Driver) with the build log when it does not compile.
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>>;
+
+    /// Creates a queue.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for an order the device does not have.
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>>;
+
+    /// Creates an event, which the first enqueue that signals it makes pending.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn create_event(&self) -> Result<Arc<dyn Event>>;
+
+    /// Creates an empty command-buffer.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device does not have.
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>>;
+
+    /// Whether commands on this device can use `memory` where it is, without a copy through the host.
+    fn can_access(&self, memory: &dyn Memory) -> bool;
+
+    /// Whether queues of this device can wait for events of `other` without the host.
+    fn can_wait_for(&self, other: &dyn Device) -> bool;
+
+    /// Splits the device into `count` devices of equal size.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when it cannot be split so.
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>>;
+}

@@ -1,0 +1,106 @@
+//! Events: completion of one enqueued thing on a queue.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::types::{DeviceId, Error, Result};
+
+/// Where an event stands.
+#[derive(Clone, Debug)]
+pub enum EventStatus {
+    /// Nothing that signals it has been enqueued.
+    Idle,
+    /// Enqueued, not done.
+    Pending,
+    /// Done; its writes are visible.
+    Complete,
+    /// Not done, and never will be: a command failed, or something it waited for did.
+    Failed(Error),
+}
+
+impl EventStatus {
+    /// Whether it will not change any more until the event is signalled anew.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Complete | Self::Failed(_))
+    }
+}
+
+/// Completion of one enqueued thing. Reusable: each enqueue that names it in its [`Signal`] makes it pending again.
+pub trait Event: Debug + Send + Sync + 'static {
+    /// For a backend to recognise its own.
+    fn as_any(&self) -> &dyn Any;
+
+    /// The device it belongs to.
+    fn device(&self) -> DeviceId;
+
+    /// The real status at this moment; never blocks.
+    fn status(&self) -> EventStatus;
+
+    /// Blocks until the status is final, or `timeout` has passed. Not for async tasks.
+    fn wait(&self, timeout: Option<Duration>) -> EventStatus;
+
+    /// The times of what it last signalled.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete, or neither the queue nor the
+    /// command-buffer was created with profiling.
+    fn profile(&self) -> Result<EventProfile>;
+}
+
+/// Times of one enqueued thing, in nanoseconds of the device's [clock](super::Device::timestamp).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EventProfile {
+    /// When it was enqueued.
+    pub submitted: u64,
+    /// When its first command started.
+    pub start: u64,
+    /// When its last command ended.
+    pub end: u64,
+    /// Each command of a command-buffer created with profiling, in the order of the appends; otherwise empty.
+    pub commands: Vec<CommandTimes>,
+}
+
+/// Times of one command of a command-buffer, in nanoseconds of the device's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CommandTimes {
+    /// When it started.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+}
+
+/// Somebody who wants to hear that an event has become final.
+///
+/// Called on a thread of the device's, the driver's or the caller's, possibly before the enqueue has returned. It must
+/// be short, must not block, and must not run user code: set a flag, wake a task. The event's status is final by then.
+pub trait Notify: Send + Sync {
+    /// The event that was enqueued with this `token` is final.
+    fn notify(&self, token: u64);
+}
+
+/// Whom to notify, and with which token.
+#[derive(Clone)]
+pub struct Notification {
+    /// Whom. The device holds this reference until it has called it.
+    pub target: Arc<dyn Notify>,
+    /// What to say.
+    pub token: u64,
+}
+
+impl Debug for Notification {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notification").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+/// How an enqueue tells that it is done.
+#[derive(Debug)]
+pub struct Signal<'a> {
+    /// Becomes pending now and final when everything is done. It must not be pending already.
+    pub event: &'a Arc<dyn Event>,
+    /// Called once when the event is final, on devices whose [`Capabilities::notifies`](super::Capabilities::notifies)
+    /// says so; ignored (dropped) by the others.
+    pub notification: Option<Notification>,
+}

@@ -1,0 +1,56 @@
+//! Layer 1: the contract every backend fulfils. The Rust form of Unified Runtime's command-buffer specification.
+//!
+//! A [`Device`] allocates [`Memory`], loads [`Kernel`]s and creates [`Queue`]s, [`Event`]s and [`CommandBuffer`]s.
+//! A command-buffer is created, [appended](CommandBuffer::append) to, [finalized](CommandBuffer::finalize), and from
+//! then on [enqueued](CommandBuffer::enqueue) any number of times: wait list in, event out.
+//!
+//! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a driver call. They
+//! may be used on their own, without graphs and without tokio. Wrap a device with [`checked`] first: backends do not
+//! validate, the wrapper does, once for all of them, with the specification's error conditions.
+//!
+//! # What a backend must provide
+//!
+//! 1. Every method of the traits. What the hardware lacks is refused with
+//!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its [`Capabilities`].
+//! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In `drop` they go to tracing.
+//! 3. **Any thread.** Every object may be used and dropped on any thread; contexts are bound per call.
+//! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An event completes
+//!    only after all its commands have, and their writes are visible to whoever saw it complete.
+//! 5. **Failure spreads.** What waits for a failed event does not run; its event fails with the same error.
+//! 6. **Truth.** [`Event::status`] is the real status at that moment. A [`Notify`] only says "look now".
+//! 7. **No allocation** in a repeated [`CommandBuffer::enqueue`], as far as the driver allows.
+//! 8. A command-buffer, queue, event or memory object may be dropped while the device uses it; the backend defers what
+//!    the driver does not.
+//!
+//! # What a backend need not check
+//!
+//! Sizes, bounds, pitches, patterns, argument counts and kinds, states of a command-buffer, whose sync-point or handle
+//! it is: [`checked`] has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
+//! each object beside the vendor's calls.
+//!
+//! Imports from `types` only. Backends, the plan and the runtime may enter.
+
+mod capabilities;
+mod checked;
+mod command;
+mod command_buffer;
+mod device;
+mod event;
+mod kernel;
+mod memory;
+mod queue;
+
+pub use capabilities::{Capabilities, GraphSupport, UpdateCapabilities};
+pub use checked::checked;
+pub use command::{Advice, Command, KernelLaunch};
+pub use command_buffer::{
+    Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
+    CommandHandle, KernelUpdate, SyncPoint,
+};
+pub use device::{Backend, Device, DeviceInfo};
+pub use event::{CommandTimes, Event, EventProfile, EventStatus, Notification, Notify, Signal};
+pub use kernel::{
+    HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
+};
+pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
+pub use queue::{Queue, QueueDesc, QueueOrder};

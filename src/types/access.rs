@@ -1,0 +1,63 @@
+//! What a command touches: the raw material of implicit dependencies.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Identifies one allocation for as long as the process lives; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ResourceId(u64);
+
+impl ResourceId {
+    /// A fresh id, different from every other one in this process.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// How a command uses a range of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessMode {
+    /// Reads only. Two reads never conflict.
+    Read,
+    /// Writes only; what was there before does not matter.
+    Write,
+    /// Reads and writes.
+    ReadWrite,
+}
+
+impl AccessMode {
+    /// Whether the command may change the memory.
+    pub fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether the command depends on what the memory holds.
+    pub fn reads(self) -> bool {
+        self != Self::Write
+    }
+}
+
+/// One range of one allocation, in bytes, and how it is used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Access {
+    /// The allocation.
+    pub resource: ResourceId,
+    /// First byte touched.
+    pub start: usize,
+    /// One past the last byte touched; `start == end` touches nothing.
+    pub end: usize,
+    /// How it is used.
+    pub mode: AccessMode,
+}
+
+impl Access {
+    /// Whether the two cannot run at the same time: same bytes, and at least one of them writes.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        self.overlaps(other) && (self.mode.writes() || other.mode.writes())
+    }
+
+    /// Whether the two touch a byte in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.resource == other.resource && self.start < other.end && other.start < self.end
+    }
+}

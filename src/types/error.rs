@@ -1,0 +1,292 @@
+//! The one error type of the crate.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The error of a user's own code, as a host task returns it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
+
+/// Anything that can go wrong, with the node, partition and device it happened in.
+///
+/// Cheap to clone: every waiter of a failed submission gets the same error. [`kind`](Self::kind) says what happened,
+/// [`fault`](Self::fault) on whose side, [`source`](std::error::Error::source) what lies behind it.
+#[derive(Clone, thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Arc<Inner>);
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call is not allowed in this state (finalize twice, update of a buffer that is not updatable, ...).
+    InvalidOperation,
+    /// An argument is wrong: a foreign node or event, a kernel argument of the wrong kind, buffers that alias.
+    InvalidArgument,
+    /// A size, offset, pitch or pattern is wrong.
+    InvalidSize,
+    /// The edge would close a cycle.
+    Cycle,
+    /// A sync-point of another command-buffer, or one that does not exist.
+    InvalidSyncPoint,
+    /// An event that this queue cannot wait for.
+    InvalidWaitList,
+    /// A command handle of another command-buffer, or not a kernel's.
+    InvalidCommandHandle,
+    /// The device cannot do this; the command is named.
+    FeatureNotSupported,
+    /// A library, driver or device is not there.
+    Unavailable,
+    /// The device or the host has no memory left for this.
+    OutOfMemory,
+    /// The device is gone, with everything on it.
+    DeviceLost,
+    /// A driver call failed with a code of the vendor's.
+    Driver,
+    /// A host task returned an error; it is the [`source`](std::error::Error::source).
+    HostTaskFailed,
+    /// A host task panicked.
+    HostTaskPanicked,
+    /// A kernel that runs as a Rust closure panicked.
+    KernelPanicked,
+    /// The submission was cancelled, or its tokio runtime shut down before it was done.
+    Cancelled,
+    /// The submission's deadline passed.
+    DeadlineExceeded,
+    /// A fault of this crate. Please report it.
+    Bug,
+}
+
+/// On whose side an error lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fault {
+    /// The caller's code: fix the call.
+    Caller,
+    /// The machine, driver or peer: retry, free memory, install something, open another device.
+    Environment,
+    /// This crate.
+    Bug,
+}
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    node: Option<String>,
+    partition: Option<u32>,
+    device: Option<String>,
+    location: Option<&'static Location<'static>>,
+    help: Option<String>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync + 'static>>,
+}
+
+impl Error {
+    /// An error of this kind. The message says what was wrong, without the place: that is added on the way up.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            node: None,
+            partition: None,
+            device: None,
+            location: None,
+            help: None,
+            source: None,
+        }))
+    }
+
+    /// What happened.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// On whose side it lies.
+    pub fn fault(&self) -> Fault {
+        use ErrorKind as K;
+        match self.0.kind {
+            K::InvalidOperation
+            | K::InvalidArgument
+            | K::InvalidSize
+            | K::Cycle
+            | K::InvalidSyncPoint
+            | K::InvalidWaitList
+            | K::InvalidCommandHandle
+            | K::FeatureNotSupported
+            | K::HostTaskFailed
+            | K::HostTaskPanicked
+            | K::KernelPanicked
+            | K::Cancelled
+            | K::DeadlineExceeded => Fault::Caller,
+            K::Unavailable | K::OutOfMemory | K::DeviceLost | K::Driver => Fault::Environment,
+            K::Bug => Fault::Bug,
+        }
+    }
+
+    /// What was wrong, without node, device or remedy.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The node it happened in, as the graph names it.
+    pub fn node(&self) -> Option<&str> {
+        self.0.node.as_deref()
+    }
+
+    /// The partition it happened in.
+    pub fn partition(&self) -> Option<u32> {
+        self.0.partition
+    }
+
+    /// The device it happened on.
+    pub fn device(&self) -> Option<&str> {
+        self.0.device.as_deref()
+    }
+
+    /// Names the node, unless an inner layer has.
+    #[must_use]
+    pub fn in_node(self, node: impl Into<String>) -> Self {
+        self.with(|inner| {
+            inner.node.get_or_insert_with(|| node.into());
+        })
+    }
+
+    /// Names the partition, unless an inner layer has.
+    #[must_use]
+    pub fn in_partition(self, partition: u32) -> Self {
+        self.with(|inner| {
+            inner.partition.get_or_insert(partition);
+        })
+    }
+
+    /// Names the device, unless an inner layer has.
+    #[must_use]
+    pub fn on_device(self, device: impl Into<String>) -> Self {
+        self.with(|inner| {
+            inner.device.get_or_insert_with(|| device.into());
+        })
+    }
+
+    /// Adds the place in the user's source, unless an inner layer has.
+    #[must_use]
+    pub fn at(self, location: &'static Location<'static>) -> Self {
+        self.with(|inner| {
+            inner.location.get_or_insert(location);
+        })
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        self.with(|inner| inner.help = Some(help.into()))
+    }
+
+    /// Keeps what lies behind it.
+    #[must_use]
+    pub fn caused_by(self, source: impl Into<BoxError>) -> Self {
+        self.with(|inner| inner.source = Some(Arc::from(source.into())))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+}
+
+impl fmt::Display for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.message)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        let mut separator = " [";
+        let mut place = |f: &mut fmt::Formatter<'_>, what: fmt::Arguments<'_>| {
+            let written = write!(f, "{separator}{what}");
+            separator = ", ";
+            written
+        };
+        if let Some(node) = &self.node {
+            place(f, format_args!("{node}"))?;
+        }
+        if let Some(partition) = self.partition {
+            place(f, format_args!("partition {partition}"))?;
+        }
+        if let Some(device) = &self.device {
+            place(f, format_args!("on {device}"))?;
+        }
+        if let Some(location) = self.location {
+            place(f, format_args!("added at {location}"))?;
+        }
+        if separator == ", " {
+            f.write_str("]")?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "; {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Inner {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+impl fmt::Debug for Error {
+    // `fn main() -> wakegraph::Result<()>` prints errors with Debug; a reader deserves the message there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InvalidOperation => "invalid operation",
+            Self::InvalidArgument => "invalid argument",
+            Self::InvalidSize => "invalid size",
+            Self::Cycle => "cycle",
+            Self::InvalidSyncPoint => "invalid sync-point",
+            Self::InvalidWaitList => "invalid wait list",
+            Self::InvalidCommandHandle => "invalid command handle",
+            Self::FeatureNotSupported => "feature not supported",
+            Self::Unavailable => "unavailable",
+            Self::OutOfMemory => "out of memory",
+            Self::DeviceLost => "device lost",
+            Self::Driver => "driver error",
+            Self::HostTaskFailed => "host task failed",
+            Self::HostTaskPanicked => "host task panicked",
+            Self::KernelPanicked => "kernel panicked",
+            Self::Cancelled => "cancelled",
+            Self::DeadlineExceeded => "deadline exceeded",
+            Self::Bug => "bug in wakegraph",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_message_says_what_where_and_what_to_do() {
+        let error = Error::new(ErrorKind::HostTaskFailed, "the closure returned an error")
+            .caused_by("connection refused")
+            .in_node("host task 'post' (#3)")
+            .in_node("ignored: the inner layer knows better")
+            .in_partition(1)
+            .on_device("host:0")
+            .help("retry");
+        assert_eq!(
+            error.to_string(),
+            "host task failed: the closure returned an error: connection refused \
+             [host task 'post' (#3), partition 1, on host:0]; retry"
+        );
+        assert_eq!(error.source().unwrap().to_string(), "connection refused");
+        assert_eq!(error.fault(), Fault::Caller);
+    }
+}

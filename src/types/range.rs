@@ -1,0 +1,144 @@
+//! The index space of a kernel launch.
+
+use std::fmt;
+
+use super::{Error, ErrorKind, Result};
+
+/// The index space of a kernel launch: 1 to 3 dimensions of work-items, optionally an offset, optionally grouped
+/// into work-groups (an nd-range).
+///
+/// ```
+/// use wakegraph::Range;
+/// let pixels = Range::new([640, 480]).local([16, 16]);
+/// assert_eq!(pixels.count(), 640 * 480);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Range {
+    dimensions: u8,
+    global: [usize; 3],
+    local: Option<[usize; 3]>,
+    offset: [usize; 3],
+}
+
+impl Range {
+    /// A range of as many dimensions as the array has elements (1 to 3). `global[0]` varies fastest.
+    pub fn new<const D: usize>(global: [usize; D]) -> Self {
+        const { assert!(D >= 1 && D <= 3, "a range has 1, 2 or 3 dimensions") };
+        Self { dimensions: D as u8, global: widen(global, 1), local: None, offset: [0; 3] }
+    }
+
+    /// A range of one dimension.
+    pub fn linear(work_items: usize) -> Self {
+        Self::new([work_items])
+    }
+
+    /// Groups the work-items: each work-group is `local` large. Dimensions not named are 1.
+    #[must_use]
+    pub fn local<const D: usize>(self, local: [usize; D]) -> Self {
+        const { assert!(D >= 1 && D <= 3, "a range has 1, 2 or 3 dimensions") };
+        Self { local: Some(widen(local, 1)), ..self }
+    }
+
+    /// Starts the indices at `offset` instead of 0. Dimensions not named are 0.
+    #[must_use]
+    pub fn offset<const D: usize>(self, offset: [usize; D]) -> Self {
+        const { assert!(D >= 1 && D <= 3, "a range has 1, 2 or 3 dimensions") };
+        Self { offset: widen(offset, 0), ..self }
+    }
+
+    /// How many dimensions there are: 1, 2 or 3.
+    pub fn dimensions(&self) -> usize {
+        usize::from(self.dimensions)
+    }
+
+    /// Work-items in each dimension; unused dimensions are 1.
+    pub fn global_size(&self) -> [usize; 3] {
+        self.global
+    }
+
+    /// Work-group size in each dimension, or `None` when the device may choose.
+    pub fn local_size(&self) -> Option<[usize; 3]> {
+        self.local
+    }
+
+    /// First index in each dimension.
+    pub fn global_offset(&self) -> [usize; 3] {
+        self.offset
+    }
+
+    /// All work-items. Saturates instead of overflowing; [`check`](Self::check) refuses such a range.
+    pub fn count(&self) -> usize {
+        self.global.iter().fold(1usize, |n, &d| n.saturating_mul(d))
+    }
+
+    /// Whether this range can be launched at all, on any device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidSize`] when a dimension is 0, when the count overflows, or when a work-group does not
+    /// divide the range.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |why: String| Err(Error::new(ErrorKind::InvalidSize, why));
+        if self.global.contains(&0) {
+            return invalid(format!("{self} has a dimension of size 0"));
+        }
+        if self.global.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_none() {
+            return invalid(format!("{self} has more work-items than fit into usize"));
+        }
+        let Some(local) = self.local else { return Ok(()) };
+        if local.contains(&0) {
+            return invalid(format!("{self} has a work-group dimension of size 0"));
+        }
+        if self.global.iter().zip(local).any(|(g, l)| g % l != 0) {
+            return invalid(format!("{self}: the work-group size does not divide the global size"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used = self.dimensions();
+        write!(f, "range {:?}", &self.global[..used])?;
+        if let Some(local) = self.local {
+            write!(f, " in groups of {:?}", &local[..used])?;
+        }
+        if self.offset != [0; 3] {
+            write!(f, " from {:?}", &self.offset[..used])?;
+        }
+        Ok(())
+    }
+}
+
+fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3] {
+    let mut all = [rest; 3];
+    all[..D].copy_from_slice(&given);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_no_device_can_launch() {
+        for bad in [
+            Range::linear(0),
+            Range::new([4, 0]),
+            Range::new([usize::MAX, 2]),
+            Range::linear(8).local([3]),
+            Range::linear(8).local([0]),
+        ] {
+            assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::InvalidSize, "{bad}");
+        }
+        Range::new([8, 8, 8]).local([2, 4, 8]).offset([1]).check().unwrap();
+    }
+
+    #[test]
+    fn prints_only_what_was_given() {
+        assert_eq!(Range::linear(7).to_string(), "range [7]");
+        assert_eq!(
+            Range::new([8, 4]).local([2, 2]).offset([1]).to_string(),
+            "range [8, 4] in groups of [2, 2] from [1, 0]"
+        );
+    }
+}
