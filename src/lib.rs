@@ -1,9 +1,22 @@
-//! Graphs of GPU commands and async host tasks, awaited inside tokio.
+#![doc = include_str!("../README.md")]
 
+pub mod backend;
+pub mod graph;
 pub mod hal;
+pub mod plan;
+mod runtime;
+mod sync;
 mod types;
 
+pub use graph::{GraphProperties, NodeId};
+pub use hal::Advice;
+pub use plan::{ExecutionOrder, PartitionPolicy, Plan};
+pub use runtime::{
+    Buffer, CancelOnDrop, Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostAccess, HostAccesses, HostBuffer,
+    HostMut, HostRef, Layout, MemoryArg, NodeBuilder, NodeTimes, PartitionTimes, Profile, ReadAccess, RectCopy,
+    SubmitBuilder, Submission, TaskOutput, Timeline, WakePolicy, WriteAccess, kernel, read, write,
+};
 pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,
-    Rect, ResourceId, Result,
+    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range, Rect,
+    ResourceId, Result,
 };

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Command, Event, Kernel, KernelArg, Queue, Signal};
+use super::{Command, Kernel, KernelArg, Queue, Signal, WaitList};
 use crate::types::{DeviceId, Result};
 
 /// How to create a command-buffer.
@@ -143,7 +143,7 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) the second time; the driver's.
     fn finalize(&mut self) -> Result<()>;
 
-    /// Enqueues all commands on `queue`, after all events in `wait` (`urCommandBufferEnqueueExp`).
+    /// Enqueues all commands on `queue`, after the events in `wait` (`urCommandBufferEnqueueExp`).
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize;
@@ -155,7 +155,7 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// Until the signalled event is final, nothing else accesses the memory that the commands use in a conflicting way,
     /// unless `wait`, the queue's order or this buffer's own earlier enqueues put it before or after; raw
     /// [`UsmPointer`](super::UsmPointer)s and [`MemoryView`](super::MemoryView)s of other devices stay valid.
-    unsafe fn enqueue(&self, queue: &dyn Queue, wait: &[&dyn Event], signal: Signal<'_>) -> Result<()>;
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Changes kernel commands, all of them or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).
     ///

@@ -95,6 +95,32 @@ impl Debug for Notification {
     }
 }
 
+/// What an enqueue has to come after.
+///
+/// A device for which the two are the same (CUDA's events do not carry failures) treats them alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitList<'a> {
+    /// Events whose results are needed: if one fails, the enqueued commands do not run, and their event fails likewise.
+    pub dependencies: &'a [&'a dyn Event],
+    /// Events that only have to be over, however they end.
+    pub order: &'a [&'a dyn Event],
+}
+
+impl<'a> WaitList<'a> {
+    /// Nothing to wait for.
+    pub const NONE: WaitList<'static> = WaitList { dependencies: &[], order: &[] };
+
+    /// Events whose results are needed.
+    pub fn dependencies(dependencies: &'a [&'a dyn Event]) -> Self {
+        Self { dependencies, order: &[] }
+    }
+
+    /// All events in it.
+    pub fn events(&self) -> impl Iterator<Item = &'a dyn Event> {
+        self.dependencies.iter().chain(self.order).copied()
+    }
+}
+
 /// How an enqueue tells that it is done.
 #[derive(Debug)]
 pub struct Signal<'a> {

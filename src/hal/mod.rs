@@ -5,7 +5,7 @@
 //! then on [enqueued](CommandBuffer::enqueue) any number of times: wait list in, event out.
 //!
 //! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a driver call. They
-//! may be used on their own, without graphs and without tokio. Wrap a device with [`checked`] first: backends do not
+//! may be used on their own, without graphs and without tokio. Wrap a device with [`checked()`] first: backends do not
 //! validate, the wrapper does, once for all of them, with the specification's error conditions.
 //!
 //! # What a backend must provide
@@ -16,7 +16,9 @@
 //! 3. **Any thread.** Every object may be used and dropped on any thread; contexts are bound per call.
 //! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An event completes
 //!    only after all its commands have, and their writes are visible to whoever saw it complete.
-//! 5. **Failure spreads.** What waits for a failed event does not run; its event fails with the same error.
+//! 5. **Failure spreads** along dependencies: what needs the result of a failed event does not run, and its event fails
+//!    with the same error. It does not spread along mere order (a queue's, or [`WaitList::order`]). An error of a single
+//!    command says which one ([`Error::at_command`](crate::Error::at_command)).
 //! 6. **Truth.** [`Event::status`] is the real status at that moment. A [`Notify`] only says "look now".
 //! 7. **No allocation** in a repeated [`CommandBuffer::enqueue`], as far as the driver allows.
 //! 8. A command-buffer, queue, event or memory object may be dropped while the device uses it; the backend defers what
@@ -24,8 +26,8 @@
 //!
 //! # What a backend need not check
 //!
-//! Sizes, bounds, pitches, patterns, argument counts and kinds, states of a command-buffer, whose sync-point or handle
-//! it is: [`checked`] has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
+//! Sizes, bounds (but those of [`Memory::read`] and [`Memory::write`]), pitches, patterns, argument counts and kinds, states of a command-buffer, whose sync-point or handle
+//! it is: [`checked()`] has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
 //! each object beside the vendor's calls.
 //!
 //! Imports from `types` only. Backends, the plan and the runtime may enter.
@@ -48,7 +50,7 @@ pub use command_buffer::{
     CommandHandle, KernelUpdate, SyncPoint,
 };
 pub use device::{Backend, Device, DeviceInfo};
-pub use event::{CommandTimes, Event, EventProfile, EventStatus, Notification, Notify, Signal};
+pub use event::{CommandTimes, Event, EventProfile, EventStatus, Notification, Notify, Signal, WaitList};
 pub use kernel::{
     HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
 };

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-use super::{Command, Event, Signal};
+use super::{Command, Signal, WaitList};
 use crate::types::{DeviceId, Result};
 
 /// In which order a queue runs what it is given.
@@ -44,7 +44,7 @@ pub trait Queue: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](super::CommandBuffer::enqueue).
-    unsafe fn enqueue(&self, command: &Command, wait: &[&dyn Event], signal: Signal<'_>) -> Result<()>;
+    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Hands everything enqueued so far to the device, without waiting.
     ///

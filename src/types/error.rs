@@ -54,8 +54,6 @@ pub enum ErrorKind {
     KernelPanicked,
     /// The submission was cancelled, or its tokio runtime shut down before it was done.
     Cancelled,
-    /// The submission's deadline passed.
-    DeadlineExceeded,
     /// A fault of this crate. Please report it.
     Bug,
 }
@@ -77,6 +75,7 @@ struct Inner {
     message: String,
     node: Option<String>,
     partition: Option<u32>,
+    command: Option<u32>,
     device: Option<String>,
     location: Option<&'static Location<'static>>,
     help: Option<String>,
@@ -91,6 +90,7 @@ impl Error {
             message: message.into(),
             node: None,
             partition: None,
+            command: None,
             device: None,
             location: None,
             help: None,
@@ -118,8 +118,7 @@ impl Error {
             | K::HostTaskFailed
             | K::HostTaskPanicked
             | K::KernelPanicked
-            | K::Cancelled
-            | K::DeadlineExceeded => Fault::Caller,
+            | K::Cancelled => Fault::Caller,
             K::Unavailable | K::OutOfMemory | K::DeviceLost | K::Driver => Fault::Environment,
             K::Bug => Fault::Bug,
         }
@@ -140,6 +139,11 @@ impl Error {
         self.0.partition
     }
 
+    /// Which command of a command-buffer failed, counting appends from 0, where the backend knows.
+    pub fn command(&self) -> Option<u32> {
+        self.0.command
+    }
+
     /// The device it happened on.
     pub fn device(&self) -> Option<&str> {
         self.0.device.as_deref()
@@ -150,6 +154,14 @@ impl Error {
     pub fn in_node(self, node: impl Into<String>) -> Self {
         self.with(|inner| {
             inner.node.get_or_insert_with(|| node.into());
+        })
+    }
+
+    /// Tells which command of a command-buffer failed, counting appends from 0, unless an inner layer has.
+    #[must_use]
+    pub fn at_command(self, command: u32) -> Self {
+        self.with(|inner| {
+            inner.command.get_or_insert(command);
         })
     }
 
@@ -261,7 +273,6 @@ impl fmt::Display for ErrorKind {
             Self::HostTaskPanicked => "host task panicked",
             Self::KernelPanicked => "kernel panicked",
             Self::Cancelled => "cancelled",
-            Self::DeadlineExceeded => "deadline exceeded",
             Self::Bug => "bug in wakegraph",
         })
     }

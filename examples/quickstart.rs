@@ -1,0 +1,44 @@
+//! Two kernels and an async host task as one graph, submitted inside tokio.
+//!
+//! `cargo run --release --example quickstart [host:0]`
+
+use rayon::prelude::*;
+use wakegraph::{Device, Graph, Range, read};
+
+wakegraph::kernel! {
+    /// y = a * x + y
+    pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
+        host: |_range, a, x, y| y.par_iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
+    }
+    /// x = x * x
+    pub fn square(x: &mut [f32]) {
+        host: |_range, x| x.par_iter_mut().for_each(|x| *x *= *x),
+    }
+}
+
+#[tokio::main]
+async fn main() -> wakegraph::Result<()> {
+    let device = match std::env::args().nth(1) {
+        Some(selector) => Device::open(&selector)?,
+        None => Device::best()?,
+    };
+    let n = 1 << 20;
+    let x = device.buffer_from(&vec![3.0f32; n])?;
+    let y = device.buffer::<f32>(n)?;
+    let out = device.host_buffer::<f32>(n)?;
+
+    let mut graph = Graph::new(&device);
+    graph.fill(&y, 1.0);
+    graph.launch(saxpy(2.0, &x, &y), Range::linear(n)); // edges follow from & and &mut
+    graph.launch(square(&y), Range::linear(n));
+    graph.copy(&y, &out);
+    graph.host_task((read(&out),), async |(out,)| {
+        tokio::task::yield_now().await; // any await will do: a socket, a database, a timer
+        println!("{} results, the first is {}", out.len(), out[0]);
+    });
+
+    let exec = graph.finalize()?;
+    println!("{device:?}\n{}", exec.plan_text());
+    exec.submit().await?; // as often as you like
+    exec.submit().await
+}

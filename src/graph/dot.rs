@@ -1,0 +1,261 @@
+//! Drawings of a graph in the DOT language of Graphviz.
+//!
+//! Shapes tell what a node is, fill colours tell its device. A sub-graph is a cluster; DOT has no edges to clusters, so
+//! such an edge leads to one of the cluster's nodes and is clipped at its border (`lhead`, `ltail`).
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+use super::{Content, Graph, NodeRef, Payload};
+use crate::types::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
+
+/// A drawing of a graph: print it, and give the text to `dot -Tsvg`.
+///
+/// A sub-graph that several nodes share is drawn at each of them.
+#[derive(Debug)]
+pub struct Dot<'a, P> {
+    graph: &'a Graph<P>,
+    verbose: bool,
+}
+
+impl<'a, P> Dot<'a, P> {
+    pub(super) fn new(graph: &'a Graph<P>) -> Self {
+        Self { graph, verbose: false }
+    }
+
+    /// Adds operands, devices, accesses and places in the source to the nodes. Memory is numbered `m0`, `m1`, ... as it
+    /// appears in the drawing.
+    #[must_use]
+    pub fn verbose(mut self) -> Self {
+        self.verbose = true;
+        self
+    }
+}
+
+impl<P> Clone for Dot<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Dot<'_, P> {}
+
+impl<P: Payload> fmt::Display for Dot<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut legend = Legend::default();
+        let mut numbered = self.graph.len();
+        let mut levels = vec![Level::new(self.graph, 0, 1)];
+
+        writeln!(f, "digraph wakegraph {{")?;
+        writeln!(f, "    compound=true;")?;
+        writeln!(f, "    node [style=filled, fontname=\"sans-serif\"];")?;
+        while let Some(level) = levels.last_mut() {
+            let indent = Indent(level.depth);
+            let Some((number, node)) = level.next_node() else {
+                level.draw_edges(f)?;
+                let ports = level.ports();
+                levels.pop();
+                if let Some(outer) = levels.last_mut() {
+                    writeln!(f, "{}}}", Indent(outer.depth))?;
+                    outer.clusters.insert(outer.next - 1, ports);
+                }
+                continue;
+            };
+            if let Some(inner) = cluster(node) {
+                writeln!(f, "{indent}subgraph cluster_{number} {{")?;
+                writeln!(f, "{indent}    label=\"{}\";", Escaped(&node.label(), "\\n"))?;
+                let depth = level.depth + 1;
+                levels.push(Level::new(inner, numbered, depth));
+                numbered += inner.len();
+            } else {
+                write!(f, "{indent}n{number} ")?;
+                self.draw_node(f, node, &mut legend)?;
+            }
+        }
+        writeln!(f, "}}")
+    }
+}
+
+impl<P: Payload> Dot<'_, P> {
+    fn draw_node(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        node: NodeRef<'_, P>,
+        legend: &mut Legend,
+    ) -> fmt::Result {
+        let device = node.device();
+        if !self.verbose {
+            write!(f, "[label=\"{}\", ", Escaped(&node.label(), "\\n"))?;
+        } else {
+            // A line that ends in \l is set flush left.
+            write!(f, "[label=\"{}\\l", Escaped(&node.label(), "\\l"))?;
+            if let Content::Command(command) = node.content() {
+                let operands = command.describe();
+                if !operands.is_empty() {
+                    write!(f, "{}\\l", Escaped(&operands, "\\l"))?;
+                }
+            }
+            write!(f, "on {device}\\l")?;
+            for access in node.accesses() {
+                write!(f, "{}\\l", AccessLine(access, legend.number(access.resource)))?;
+            }
+            write!(f, "{}\\l\", ", Escaped(&node.location().to_string(), "\\l"))?;
+        }
+        let shape = shape(node.kind());
+        match node.kind() {
+            CommandKind::HostTask | CommandKind::Empty => write!(f, "shape={shape}, fillcolor=white")?,
+            _ => write!(f, "shape={shape}, fillcolor=\"/set312/{}\"", legend.colour(device))?,
+        }
+        writeln!(f, ", tooltip=\"{device}\"];")
+    }
+}
+
+/// The sub-graph to draw inside this node. One without nodes is drawn as a node: Graphviz drops empty clusters.
+fn cluster<'a, P>(node: NodeRef<'a, P>) -> Option<&'a Graph<P>> {
+    match node.content() {
+        Content::SubGraph(inner) if !inner.is_empty() => Some(inner),
+        _ => None,
+    }
+}
+
+fn shape(kind: CommandKind) -> &'static str {
+    match kind {
+        CommandKind::Kernel => "box",
+        CommandKind::HostTask => "ellipse",
+        CommandKind::Empty => "diamond",
+        CommandKind::SubGraph => "folder",
+        // Data movement, as in flow charts.
+        _ => "parallelogram",
+    }
+}
+
+/// A graph, or a sub-graph inside one, that is being drawn. Levels are a stack, so nesting can be as deep as it likes.
+struct Level<'a, P> {
+    graph: &'a Graph<P>,
+    /// Number of its first node in the drawing; the others follow.
+    base: usize,
+    depth: usize,
+    /// Index of the next node to draw.
+    next: usize,
+    /// Of the nodes that are drawn as clusters, by index.
+    clusters: HashMap<usize, Ports>,
+}
+
+/// The numbers of the nodes that stand for a cluster where edges enter and leave.
+#[derive(Clone, Copy)]
+struct Ports {
+    entry: usize,
+    exit: usize,
+}
+
+impl<'a, P> Level<'a, P> {
+    fn new(graph: &'a Graph<P>, base: usize, depth: usize) -> Self {
+        Self { graph, base, depth, next: 0, clusters: HashMap::new() }
+    }
+
+    fn next_node(&mut self) -> Option<(usize, NodeRef<'a, P>)> {
+        let id = self.graph.id_at(self.next)?;
+        self.next += 1;
+        Some((self.base + id.index(), self.graph.node(id).ok()?))
+    }
+
+    fn draw_edges(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (from, to) in self.graph.edges() {
+            let (from, to) = (from as usize, to as usize);
+            let (tail, head) = (self.ports_of(from).exit, self.ports_of(to).entry);
+            write!(f, "{}n{tail} -> n{head}", Indent(self.depth))?;
+            let (from_cluster, to_cluster) =
+                (self.clusters.contains_key(&from), self.clusters.contains_key(&to));
+            let (from, to) = (self.base + from, self.base + to);
+            match (from_cluster, to_cluster) {
+                (false, false) => {}
+                (true, false) => write!(f, " [ltail=cluster_{from}]")?,
+                (false, true) => write!(f, " [lhead=cluster_{to}]")?,
+                (true, true) => write!(f, " [ltail=cluster_{from}, lhead=cluster_{to}]")?,
+            }
+            writeln!(f, ";")?;
+        }
+        Ok(())
+    }
+
+    /// What stands for the node at this index.
+    fn ports_of(&self, index: usize) -> Ports {
+        let number = self.base + index;
+        self.clusters.get(&index).copied().unwrap_or(Ports { entry: number, exit: number })
+    }
+
+    /// What stands for all of this level: its first root and its last leaf, so that edges pull the cluster between its
+    /// neighbours.
+    fn ports(&self) -> Ports {
+        // A cycle that nobody has checked may leave no root and no leaf.
+        let root = self.graph.roots().next().map_or(0, |id| id.index());
+        let leaf = self.graph.leaves().next_back().map_or(0, |id| id.index());
+        Ports { entry: self.ports_of(root).entry, exit: self.ports_of(leaf).exit }
+    }
+}
+
+/// Numbers and colours, given out in the order of first appearance, so that equal graphs have equal drawings.
+#[derive(Default)]
+struct Legend {
+    resources: HashMap<ResourceId, usize>,
+    devices: HashMap<DeviceId, usize>,
+}
+
+impl Legend {
+    fn number(&mut self, resource: ResourceId) -> usize {
+        let next = self.resources.len();
+        *self.resources.entry(resource).or_insert(next)
+    }
+
+    /// One of the 12 colours of the Brewer scheme `set312`, from 1.
+    fn colour(&mut self, device: DeviceId) -> usize {
+        let next = self.devices.len();
+        *self.devices.entry(device).or_insert(next) % 12 + 1
+    }
+}
+
+struct AccessLine<'a>(&'a Access, usize);
+
+impl fmt::Display for AccessLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(access, number) = self;
+        let verb = match access.mode {
+            AccessMode::Read => "reads",
+            AccessMode::Write => "writes",
+            AccessMode::ReadWrite => "reads and writes",
+        };
+        write!(f, "{verb} m{number}[{}..{}]", access.start, access.end)
+    }
+}
+
+/// Text inside a quoted label, and how the label ends its lines.
+struct Escaped<'a>(&'a str, &'static str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text, line_end) = *self;
+        for c in text.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                // Labels know the entities of HTML.
+                '&' => f.write_str("&amp;")?,
+                '\n' => f.write_str(line_end)?,
+                '\t' => f.write_char(' ')?,
+                c if c.is_control() => f.write_char(char::REPLACEMENT_CHARACTER)?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Four spaces for each level, up to a depth where nobody reads them any more.
+#[derive(Clone, Copy)]
+struct Indent(usize);
+
+impl fmt::Display for Indent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:width$}", "", width = 4 * self.0.min(16))
+    }
+}

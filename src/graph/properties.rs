@@ -1,0 +1,25 @@
+//! What a graph is created with.
+
+/// How a graph behaves while it is built.
+///
+/// ```
+/// use wakegraph::graph::{Graph, GraphProperties};
+/// let graph = Graph::<()>::with_properties(GraphProperties::default().no_cycle_check(true));
+/// assert!(graph.properties().no_cycle_check);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct GraphProperties {
+    /// [`make_edge`](super::Graph::make_edge) takes edges as they come; a cycle is found at finalize instead.
+    pub no_cycle_check: bool,
+}
+
+impl GraphProperties {
+    /// Sets [`no_cycle_check`](Self#structfield.no_cycle_check), for programs that make very many edges from newer to
+    /// older nodes and know that they close no cycle.
+    #[must_use]
+    pub fn no_cycle_check(mut self, yes: bool) -> Self {
+        self.no_cycle_check = yes;
+        self
+    }
+}

@@ -1,0 +1,244 @@
+//! What can be asked of a graph.
+
+use std::fmt;
+use std::panic::Location;
+
+use super::{Content, Dot, Graph, GraphProperties, NodeId};
+use crate::types::{Access, CommandKind, DeviceId, Result};
+
+/// Nodes and edges.
+impl<P> Graph<P> {
+    /// How many nodes there are; a sub-graph counts as one.
+    pub fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// How many edges there are, each counted once.
+    pub fn edge_count(&self) -> usize {
+        self.adjacency.edges().len()
+    }
+
+    /// How the graph was created.
+    pub fn properties(&self) -> GraphProperties {
+        self.properties
+    }
+
+    /// All nodes in insertion order. Those added later are not among them.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> + DoubleEndedIterator + Clone + use<P> {
+        let graph = self.identity;
+        (0..self.len()).map(move |index| NodeId { graph, index: index as u32 })
+    }
+
+    /// Nodes without a predecessor, in insertion order. Costs as much as there are, not as there are nodes.
+    pub fn roots(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
+        self.adjacency.roots().map(|index| NodeId { graph: self.identity, index })
+    }
+
+    /// Nodes without a successor at this moment, in insertion order. Costs as much as there are, not as there are
+    /// nodes.
+    pub fn leaves(&self) -> impl DoubleEndedIterator<Item = NodeId> + Clone + '_ {
+        self.adjacency.leaves().map(|index| NodeId { graph: self.identity, index })
+    }
+
+    /// A node with all there is to know about it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn node(&self, id: NodeId) -> Result<NodeRef<'_, P>> {
+        Ok(NodeRef { graph: self, index: self.index_of(id)? })
+    }
+
+    /// The nodes that a node has edges from, in the order in which the edges were made.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn predecessors(&self, id: NodeId) -> Result<impl ExactSizeIterator<Item = NodeId> + Clone + '_> {
+        Ok(self.node(id)?.predecessors())
+    }
+
+    /// The nodes that a node has edges to, in the order in which the edges were made.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn successors(&self, id: NodeId) -> Result<impl ExactSizeIterator<Item = NodeId> + Clone + '_> {
+        Ok(self.node(id)?.successors())
+    }
+
+    /// The first node with this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        let index = *self.names.iter().find(|(_, given)| ***given == *name)?.0;
+        Some(NodeId { graph: self.identity, index })
+    }
+
+    /// The id of the node with this index. Between a graph and its clone it is the index that nodes have in common.
+    pub fn id_at(&self, index: usize) -> Option<NodeId> {
+        (index < self.len()).then_some(NodeId { graph: self.identity, index: index as u32 })
+    }
+
+    /// A drawing of the graph in the language of Graphviz.
+    pub fn dot(&self) -> Dot<'_, P> {
+        Dot::new(self)
+    }
+}
+
+/// Raw columns, indexed by [`NodeId::index`].
+impl<P> Graph<P> {
+    /// What each node does.
+    pub fn kinds(&self) -> &[CommandKind] {
+        &self.kinds
+    }
+
+    /// Where each node runs.
+    pub fn devices(&self) -> &[DeviceId] {
+        &self.devices
+    }
+
+    /// What a node runs.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn content_at(&self, index: usize) -> &Content<P> {
+        &self.contents[index]
+    }
+
+    /// All edges, `(from, to)`, in insertion order.
+    pub fn edges(&self) -> impl ExactSizeIterator<Item = (u32, u32)> + Clone + '_ {
+        self.adjacency.edges()
+    }
+
+    /// A rank for each node such that every edge leads from a lower to a higher one: a permutation of `0..len`. `None`
+    /// under [`no_cycle_check`](GraphProperties::no_cycle_check).
+    pub fn topological_ranks(&self) -> Option<&[u32]> {
+        self.order.as_ref().map(|order| order.ranks())
+    }
+
+    /// Whether every edge leads from an older to a newer node, so that insertion order is a topological one.
+    pub fn is_insertion_ordered(&self) -> bool {
+        self.insertion_ordered
+    }
+
+    /// Whether there is a node with [`Content::SubGraph`].
+    pub fn has_sub_graphs(&self) -> bool {
+        self.has_sub_graphs
+    }
+
+    /// Whether there is a node of [`CommandKind::Empty`], not counting those inside sub-graphs.
+    pub fn has_empty_nodes(&self) -> bool {
+        self.has_empty_nodes
+    }
+
+    /// A node as errors show it: `kernel 'blur' (#3)`, or `kernel #3` without a name.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn label_at(&self, index: usize) -> String {
+        let name = self.names.get(&(index as u32));
+        label(self.kinds[index], name.map(|name| &**name), index)
+    }
+
+    /// The accesses that the node at `index` was added with.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn accesses_at(&self, index: usize) -> &[Access] {
+        let start = index.checked_sub(1).map_or(0, |before| self.access_ends[before]);
+        &self.accesses[start..self.access_ends[index]]
+    }
+
+    /// Where a node was added.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn location_at(&self, index: usize) -> &'static Location<'static> {
+        self.locations[index]
+    }
+}
+
+/// A node as errors show it.
+pub(super) fn label(kind: CommandKind, name: Option<&str>, index: usize) -> String {
+    match name {
+        Some(name) => format!("{kind} '{name}' (#{index})"),
+        None => format!("{kind} #{index}"),
+    }
+}
+
+/// A node of a graph.
+pub struct NodeRef<'a, P> {
+    graph: &'a Graph<P>,
+    index: u32,
+}
+
+impl<'a, P> NodeRef<'a, P> {
+    /// Its id.
+    pub fn id(self) -> NodeId {
+        self.at(self.index)
+    }
+
+    /// What it does.
+    pub fn kind(self) -> CommandKind {
+        self.graph.kinds[self.index as usize]
+    }
+
+    /// Its name, if it has been given one.
+    pub fn name(self) -> Option<&'a str> {
+        self.graph.names.get(&self.index).map(|name| &**name)
+    }
+
+    /// Where it runs.
+    pub fn device(self) -> DeviceId {
+        self.graph.devices[self.index as usize]
+    }
+
+    /// What it runs.
+    pub fn content(self) -> &'a Content<P> {
+        self.graph.content_at(self.index as usize)
+    }
+
+    /// The accesses it was added with.
+    pub fn accesses(self) -> &'a [Access] {
+        self.graph.accesses_at(self.index as usize)
+    }
+
+    /// Where it was added.
+    pub fn location(self) -> &'static Location<'static> {
+        self.graph.location_at(self.index as usize)
+    }
+
+    /// The nodes it has edges from, in the order in which the edges were made.
+    pub fn predecessors(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
+        self.graph.adjacency.predecessors(self.index).map(move |index| self.at(index))
+    }
+
+    /// The nodes it has edges to, in the order in which the edges were made.
+    pub fn successors(self) -> impl ExactSizeIterator<Item = NodeId> + Clone + 'a {
+        self.graph.adjacency.successors(self.index).map(move |index| self.at(index))
+    }
+
+    /// As errors show it; see [`Graph::label_at`].
+    pub fn label(self) -> String {
+        self.graph.label_at(self.index as usize)
+    }
+
+    fn at(self, index: u32) -> NodeId {
+        NodeId { graph: self.graph.identity, index }
+    }
+}
+
+impl<P> Clone for NodeRef<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for NodeRef<'_, P> {}
+
+impl<P> fmt::Debug for NodeRef<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodeRef").field(&format_args!("{}", self.label())).finish()
+    }
+}

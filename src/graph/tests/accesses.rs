@@ -1,0 +1,112 @@
+use proptest::prelude::*;
+
+use super::{closure, edges, kernel, read, write};
+use crate::graph::Graph;
+use crate::types::{Access, AccessMode, ResourceId};
+
+//   write --> read --> write      read-after-write, write-after-read
+//       '---> read ----^
+#[test]
+fn readers_stand_between_two_writers() {
+    let memory = ResourceId::unique();
+    let mut graph = Graph::new();
+    kernel(&mut graph, &[write(memory, 0, 8)]);
+    kernel(&mut graph, &[read(memory, 0, 8)]);
+    kernel(&mut graph, &[read(memory, 4, 8)]);
+    kernel(&mut graph, &[write(memory, 0, 8)]);
+    assert_eq!(edges(&graph), [(0, 1), (0, 2), (1, 3), (2, 3)]);
+}
+
+//   write [0, 4)  --.
+//   write [4, 8)     '--> write [2, 4)      write-after-write on the bytes in common only
+#[test]
+fn disjoint_ranges_and_resources_are_independent() {
+    let (memory, other) = (ResourceId::unique(), ResourceId::unique());
+    let mut graph = Graph::new();
+    kernel(&mut graph, &[write(memory, 0, 4)]);
+    kernel(&mut graph, &[write(memory, 4, 8)]);
+    kernel(&mut graph, &[write(other, 0, 8)]);
+    kernel(&mut graph, &[write(memory, 2, 4)]);
+    kernel(&mut graph, &[read(memory, 4, 4), write(memory, 6, 5)]);
+    assert_eq!(edges(&graph), [(0, 3)]);
+}
+
+/// Accesses to a few bytes of two resources, empty and reversed ranges among them.
+fn nodes() -> impl Strategy<Value = Vec<Vec<(usize, usize, usize, AccessMode)>>> {
+    let mode = prop::sample::select(vec![AccessMode::Read, AccessMode::Write, AccessMode::ReadWrite]);
+    let access = (0..2usize, 0..BYTES, 0..=BYTES, mode);
+    prop::collection::vec(prop::collection::vec(access, 0..4), 0..24)
+}
+
+const BYTES: usize = 12;
+
+/// What the tracker says, worked out byte by byte: last writer, and readers since.
+fn naive(nodes: &[Vec<Access>], resources: [ResourceId; 2]) -> Vec<(u32, u32)> {
+    let mut edges = Vec::new();
+    for resource in resources {
+        for byte in 0..BYTES {
+            let mut writer = None;
+            let mut readers = Vec::new();
+            for (node, accesses) in nodes.iter().enumerate() {
+                let here = |access: &&Access| {
+                    access.resource == resource && (access.start..access.end).contains(&byte)
+                };
+                let node = node as u32;
+                let (reads, writes) = accesses.iter().filter(here).fold((false, false), |(r, w), access| {
+                    (r | access.mode.reads(), w | access.mode.writes())
+                });
+                if reads || writes {
+                    edges.extend(writer.map(|writer| (writer, node)));
+                }
+                if writes {
+                    edges.extend(readers.drain(..).map(|reader| (reader, node)));
+                    writer = Some(node);
+                } else if reads {
+                    readers.push(node);
+                }
+            }
+        }
+    }
+    edges
+}
+
+proptest! {
+    #[test]
+    fn every_conflict_is_ordered_and_every_edge_is_a_conflict(nodes in nodes()) {
+        let resources = [ResourceId::unique(), ResourceId::unique()];
+        let nodes: Vec<Vec<Access>> = nodes
+            .into_iter()
+            .map(|accesses| {
+                accesses
+                    .into_iter()
+                    .map(|(which, start, end, mode)| Access { resource: resources[which], start, end, mode })
+                    .collect()
+            })
+            .collect();
+        let mut graph = Graph::new();
+        for accesses in &nodes {
+            kernel(&mut graph, accesses);
+        }
+
+        let made = edges(&graph);
+        let reaches = closure(nodes.len(), made.iter().copied());
+        let touches = |access: &&Access| access.start < access.end;
+        let conflict = |earlier: &[Access], later: &[Access]| {
+            let mut later = later.iter().filter(touches);
+            later.any(|b| earlier.iter().filter(touches).any(|a| a.conflicts_with(b)))
+        };
+        for (to, later) in nodes.iter().enumerate() {
+            for (from, earlier) in nodes[..to].iter().enumerate() {
+                prop_assert!(!conflict(earlier, later) || reaches[from][to], "{} {}", from, to);
+            }
+        }
+        for &(from, to) in &made {
+            prop_assert!(from < to && conflict(&nodes[from as usize], &nodes[to as usize]), "{} {}", from, to);
+        }
+        let mut distinct = made.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        prop_assert_eq!(distinct.len(), made.len());
+        prop_assert_eq!(closure(nodes.len(), naive(&nodes, resources)), reaches);
+    }
+}

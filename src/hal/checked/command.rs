@@ -1,0 +1,176 @@
+//! The operands of each command, in the specification's order.
+
+use std::fmt::Display;
+
+use super::kernel;
+use super::memory::{Extent, Operand};
+use super::rect::Region;
+
+use crate::hal::{Command, Device, MemoryKind, MemoryView, UsmPointer};
+use crate::types::{CommandKind, Error, ErrorKind, Pitch, Rect, Result};
+
+/// Whether the command can run on `device` at all, whatever else runs there.
+pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
+    let of = Operands { kind: command.kind(), device };
+    match command {
+        Command::Kernel(launch) => kernel::check(launch, device, kernel::Subject::launch(launch)),
+        Command::UsmCopy { src, dst, len } => of.usm_copy(*src, *dst, *len),
+        Command::UsmFill { dst, pattern } => {
+            of.pointer("dst", *dst)?;
+            of.pattern(dst.len(), pattern)
+        }
+        Command::BufferCopy { src, dst } => {
+            let (src, dst) = (of.on_device("src", src)?, of.on_device("dst", dst)?);
+            of.same_length(src, dst)?;
+            of.apart(("src", Extent::of_view(src.view)), ("dst", Extent::of_view(dst.view)))
+        }
+        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch } => {
+            let (src, dst) = (of.on_device("src", src)?, of.on_device("dst", dst)?);
+            let from = of.rectangle(src, rect, src_pitch)?;
+            let to = of.rectangle(dst, rect, dst_pitch)?;
+            of.rectangles_apart((src, from), (dst, to))
+        }
+        Command::BufferRead { src, host } => {
+            let (src, host) = (of.on_device("src", src)?, of.on_host("host", host)?);
+            of.same_length(src, host)
+        }
+        Command::BufferReadRect { src, host, rect, src_pitch, host_pitch } => {
+            let (src, host) = (of.on_device("src", src)?, of.on_host("host", host)?);
+            of.rectangle(src, rect, src_pitch)?;
+            of.rectangle(host, rect, host_pitch).map(drop)
+        }
+        Command::BufferWrite { host, dst } => {
+            let (host, dst) = (of.on_host("host", host)?, of.on_device("dst", dst)?);
+            of.same_length(host, dst)
+        }
+        Command::BufferWriteRect { host, dst, rect, host_pitch, dst_pitch } => {
+            let (host, dst) = (of.on_host("host", host)?, of.on_device("dst", dst)?);
+            of.rectangle(host, rect, host_pitch)?;
+            of.rectangle(dst, rect, dst_pitch).map(drop)
+        }
+        Command::BufferFill { dst, pattern } => {
+            let dst = of.on_device("dst", dst)?;
+            of.pattern(dst.view.len(), pattern)
+        }
+        Command::UsmPrefetch { memory } | Command::UsmAdvise { memory, .. } => of.pointer("memory", *memory),
+        Command::Empty => Ok(()),
+    }
+}
+
+/// The checks that commands share; every message starts with the command's kind.
+struct Operands<'a> {
+    kind: CommandKind,
+    device: &'a dyn Device,
+}
+
+impl Operands<'_> {
+    fn on_device<'a>(&self, name: &'static str, view: &'a MemoryView) -> Result<Operand<'a>> {
+        self.placed(Operand { name, view }, MemoryKind::Device)
+    }
+
+    fn on_host<'a>(&self, name: &'static str, view: &'a MemoryView) -> Result<Operand<'a>> {
+        self.placed(Operand { name, view }, MemoryKind::Host)
+    }
+
+    fn placed<'a>(&self, operand: Operand<'a>, kind: MemoryKind) -> Result<Operand<'a>> {
+        if operand.view.memory().kind() != kind {
+            let (must, is) = match kind {
+                MemoryKind::Device => ("device", "host"),
+                MemoryKind::Host => ("host", "device"),
+            };
+            let error = self.error(
+                ErrorKind::InvalidArgument,
+                format_args!("{operand} is {is} memory, not {must} memory"),
+            );
+            return Err(error.help("use the buffer copy, read or write that fits where the memory lives"));
+        }
+        operand.check_access(&self.kind, self.device)?;
+        Ok(operand)
+    }
+
+    fn same_length(&self, a: Operand<'_>, b: Operand<'_>) -> Result<()> {
+        if a.view.len() != b.view.len() {
+            let (a_len, b_len) = (a.view.len(), b.view.len());
+            let why = format!("'{}' has {a_len} bytes, '{}' has {b_len}", a.name, b.name);
+            return Err(self.error(ErrorKind::InvalidSize, why).help("give both views the same length"));
+        }
+        Ok(())
+    }
+
+    fn usm_copy(&self, src: UsmPointer, dst: UsmPointer, len: usize) -> Result<()> {
+        self.pointer("src", src)?;
+        self.pointer("dst", dst)?;
+        if len == 0 {
+            return Err(self.error(ErrorKind::InvalidSize, "0 bytes to copy"));
+        }
+        for (name, pointer) in [("src", src), ("dst", dst)] {
+            if len > pointer.len() {
+                let why = format!("{len} bytes to copy, '{name}' has {}", pointer.len());
+                return Err(self.error(ErrorKind::InvalidSize, why));
+            }
+        }
+        self.apart(("src", Extent::of_pointer(src, len)), ("dst", Extent::of_pointer(dst, len)))
+    }
+
+    fn pointer(&self, name: &str, pointer: UsmPointer) -> Result<()> {
+        let (address, len) = (pointer.address(), pointer.len());
+        if address == 0 {
+            return Err(self.error(ErrorKind::InvalidArgument, format_args!("'{name}' is a null pointer")));
+        }
+        if pointer.is_empty() {
+            return Err(self.error(ErrorKind::InvalidSize, format_args!("'{name}' has 0 bytes")));
+        }
+        if address.checked_add(len).is_none() {
+            let why = format!("'{name}': {len} bytes at {address:#x} end beyond the address space");
+            return Err(self.error(ErrorKind::InvalidSize, why));
+        }
+        Ok(())
+    }
+
+    fn pattern(&self, len: usize, pattern: &[u8]) -> Result<()> {
+        let size = pattern.len();
+        if size == 0 {
+            return Err(self.error(ErrorKind::InvalidSize, "'pattern' has 0 bytes"));
+        }
+        if !len.is_multiple_of(size) {
+            let why = format!("'pattern' of {size} bytes does not divide 'dst' of {len} bytes");
+            return Err(self.error(ErrorKind::InvalidSize, why));
+        }
+        Ok(())
+    }
+
+    fn apart(&self, (a_name, a): (&str, Extent), (b_name, b): (&str, Extent)) -> Result<()> {
+        if a.overlaps(&b) {
+            let why = format!("'{a_name}' and '{b_name}' overlap: {a} and {b}");
+            return Err(self.error(ErrorKind::InvalidArgument, why).help("copy between disjoint ranges"));
+        }
+        Ok(())
+    }
+
+    fn rectangle(&self, operand: Operand<'_>, rect: &Rect, pitch: &Pitch) -> Result<Region> {
+        Region::new(operand.view, rect, pitch).map_err(|error| {
+            self.error(error.kind(), format_args!("'{}': {}", operand.name, error.message()))
+        })
+    }
+
+    fn rectangles_apart(
+        &self,
+        (src, from): (Operand<'_>, Region),
+        (dst, to): (Operand<'_>, Region),
+    ) -> Result<()> {
+        let same = src.view.memory().resource() == dst.view.memory().resource();
+        if same && !from.apart_from(&to) {
+            let why = format!(
+                "the rectangles of '{}' and '{}' overlap: {from} and {to} of the same memory",
+                src.name, dst.name
+            );
+            return Err(self.error(ErrorKind::InvalidArgument, why).help("copy between disjoint rectangles"));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn error(&self, kind: ErrorKind, why: impl Display) -> Error {
+        Error::new(kind, format!("{}: {why}", self.kind))
+    }
+}

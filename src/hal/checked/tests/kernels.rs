@@ -1,0 +1,177 @@
+use super::*;
+
+const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
+const SIZE: ErrorKind = ErrorKind::InvalidSize;
+
+/// A launch of a kernel with these parameters over one work-item.
+fn launch(this: &Fixture, params: &[Param], args: Vec<KernelArg>) -> KernelLaunch {
+    KernelLaunch { kernel: this.kernel("k", params), args, range: Range::linear(1), alternatives: Vec::new() }
+}
+
+#[test]
+fn there_is_one_argument_for_each_parameter() {
+    let this = Fixture::new();
+    let mut short = this.saxpy();
+    short.args.pop();
+    this.refuses_launch(short, ARGUMENT, "kernel 'saxpy': takes 3 arguments, 2 were given");
+    let mut long = this.saxpy();
+    long.args.push(value(&[0]));
+    this.refuses_launch(long, ARGUMENT, "kernel 'saxpy': takes 3 arguments, 4 were given");
+    this.run(&Command::Kernel(Box::new(launch(&this, &[], vec![])))).unwrap();
+}
+
+#[test]
+fn arguments_are_of_their_parameters_kinds() {
+    let this = Fixture::new();
+    let kinds = [
+        ("a value", ParamKind::Value { size: 4 }),
+        ("a buffer", floats(AccessMode::Read)),
+        ("local memory", ParamKind::Local { element_size: 4 }),
+    ];
+    let args = [
+        ("a value", value(&[0; 4])),
+        ("a buffer", KernelArg::Memory(this.memory(64))),
+        ("a pointer", KernelArg::Usm(usm(64, 64))),
+        ("local memory", KernelArg::Local(64)),
+    ];
+    for (takes, kind) in &kinds {
+        for (is, arg) in &args {
+            let launch = launch(&this, &[param("p", kind.clone())], vec![arg.clone()]);
+            if takes == is || (*takes, *is) == ("a buffer", "a pointer") {
+                this.run(&Command::Kernel(Box::new(launch))).unwrap();
+            } else {
+                let message = format!("kernel 'k': argument 'p' is {is}, the parameter takes {takes}");
+                this.refuses_launch(launch, ARGUMENT, &message);
+            }
+        }
+    }
+}
+
+#[test]
+fn arguments_have_the_size_and_alignment_of_their_parameters() {
+    let this = Fixture::new();
+    let eights = ParamKind::Buffer { access: AccessMode::Read, element_size: 8, element_align: 8 };
+    let local = ParamKind::Local { element_size: 8 };
+    let (device, host) = (this.memory(64), this.host_memory(64));
+    let base = host.memory().host_ptr().unwrap().as_ptr() as usize;
+    let misplaced = format!("starts at {:#x}, not aligned to 8 bytes", base + 4);
+    let beyond = format!("ends beyond the address space: 16 bytes at {:#x}", usize::MAX - 7);
+    for (kind, arg, why) in [
+        (ParamKind::Value { size: 4 }, value(&[0; 3]), "is a value of 3 bytes, the parameter takes 4"),
+        (
+            eights.clone(),
+            KernelArg::Memory(part(&device, 8, 12)),
+            "has 12 bytes, not whole elements of 8 bytes",
+        ),
+        (eights.clone(), KernelArg::Memory(part(&device, 4, 16)), "starts at 0x4, not aligned to 8 bytes"),
+        (eights.clone(), KernelArg::Memory(part(&host, 4, 16)), &misplaced),
+        (eights.clone(), KernelArg::Usm(usm(64, 12)), "has 12 bytes, not whole elements of 8 bytes"),
+        (eights.clone(), KernelArg::Usm(usm(68, 16)), "starts at 0x44, not aligned to 8 bytes"),
+        (eights.clone(), KernelArg::Usm(usm(usize::MAX - 7, 16)), &beyond),
+        (eights, KernelArg::Usm(usm(0, 16)), "is a null pointer"),
+        (local.clone(), KernelArg::Local(12), "has 12 bytes, not whole elements of 8 bytes"),
+        (local, KernelArg::Local(0), "is local memory of 0 bytes"),
+    ] {
+        let launch = launch(&this, &[param("p", kind)], vec![arg]);
+        this.refuses_launch(launch, ARGUMENT, &format!("kernel 'k': argument 'p' {why}"));
+    }
+}
+
+#[test]
+fn what_a_kernel_writes_is_passed_to_it_once() {
+    let this = Fixture::new();
+    let memory = this.memory(64);
+    let [one, two] = [part(&memory, 0, 32), part(&memory, 28, 32)].map(KernelArg::Memory);
+    for (a, b, written) in [
+        (AccessMode::Read, AccessMode::Write, "b"),
+        (AccessMode::ReadWrite, AccessMode::Read, "a"),
+        (AccessMode::Write, AccessMode::Write, "a"),
+    ] {
+        let params = [param("a", floats(a)), param("n", ParamKind::Value { size: 1 }), param("b", floats(b))];
+        let launch = launch(&this, &params, vec![one.clone(), value(&[0]), two.clone()]);
+        let message = format!(
+            "kernel 'k': arguments 'a' (bytes 0..32 of an allocation) and 'b' (bytes 28..60 of an allocation) \
+             overlap, and '{written}' is written"
+        );
+        this.refuses_launch(launch, ARGUMENT, &message);
+    }
+    let reads = [param("a", floats(AccessMode::Read)), param("b", floats(AccessMode::Read))];
+    this.run(&Command::Kernel(Box::new(launch(&this, &reads, vec![one, two])))).unwrap();
+}
+
+#[test]
+fn pointers_and_views_of_the_same_bytes_overlap_too() {
+    let this = Fixture::new();
+    let host = this.host_memory(64);
+    let base = host.memory().host_ptr().unwrap().as_ptr() as usize;
+    let params = [param("a", floats(AccessMode::Read)), param("b", floats(AccessMode::Write))];
+    let with =
+        |pointer| launch(&this, &params, vec![KernelArg::Memory(host.clone()), KernelArg::Usm(pointer)]);
+    let message = format!(
+        "kernel 'k': arguments 'a' (bytes 0..64 of an allocation) and 'b' (addresses {:#x}..{:#x}) overlap, \
+         and 'b' is written",
+        base + 60,
+        base + 68
+    );
+    this.refuses_launch(with(usm(base + 60, 8)), ARGUMENT, &message);
+    for apart in [usm(base + 64, 8), usm(base + 4, 0)] {
+        this.run(&Command::Kernel(Box::new(with(apart)))).unwrap();
+    }
+}
+
+#[test]
+fn local_memory_fits_the_device() {
+    let this = Fixture::new();
+    let params =
+        [param("s", ParamKind::Local { element_size: 4 }), param("t", ParamKind::Local { element_size: 4 })];
+    let with = |bytes| launch(&this, &params, vec![KernelArg::Local(bytes), KernelArg::Local(512)]);
+    this.run(&Command::Kernel(Box::new(with(512)))).unwrap();
+    let message = "kernel 'k': needs 1028 bytes of local memory, the device has 1024";
+    this.refuses_launch(with(516), SIZE, message);
+    let huge = usize::MAX - 3;
+    let message = format!("kernel 'k': needs {} bytes of local memory, the device has 1024", usize::MAX);
+    this.refuses_launch(with(huge), SIZE, &message);
+}
+
+#[test]
+fn index_spaces_can_be_launched() {
+    let this = Fixture::new();
+    let too_far = Range::linear(2).offset([usize::MAX]);
+    let too_far_message = format!("kernel 'saxpy': the indices of {too_far} do not fit into usize");
+    for (range, message) in [
+        (Range::new([4, 0]), "kernel 'saxpy': range [4, 0] has a dimension of size 0"),
+        (
+            Range::linear(16).local([5]),
+            "kernel 'saxpy': range [16] in groups of [5]: the work-group size does not divide the global size",
+        ),
+        (too_far, &too_far_message),
+        (
+            Range::new([1, 64]).local([1, 64]),
+            "kernel 'saxpy': the work-group is 64 large in dimension 1, the device allows 32",
+        ),
+        (
+            Range::new([16, 8]).local([16, 8]),
+            "kernel 'saxpy': a work-group of [16, 8, 1] has 128 work-items, the device allows 64",
+        ),
+        (
+            Range::linear(64).local([64]),
+            "kernel 'saxpy': a work-group of [64, 1, 1] has 64 work-items, the kernel allows 32",
+        ),
+    ] {
+        this.refuses_launch(KernelLaunch { range, ..this.saxpy() }, SIZE, message);
+    }
+    for range in [Range::linear(1 << 40), Range::new([64, 64, 64]).local([2, 4, 4]).offset([1, 2, 3])] {
+        this.run(&Command::Kernel(Box::new(KernelLaunch { range, ..this.saxpy() }))).unwrap();
+    }
+}
+
+#[test]
+fn a_kernel_is_not_its_own_alternative() {
+    let this = Fixture::new();
+    let mut launch = this.saxpy();
+    launch.alternatives = vec![this.kernel("other", &saxpy_params()), Arc::clone(&launch.kernel)];
+    let message = "kernel 'saxpy': 'saxpy' is listed among its own alternatives";
+    let command = Command::Kernel(Box::new(launch));
+    refused(this.updatable_buffer().append(&command, &[]), ARGUMENT, message);
+    assert!(this.log.take().is_empty());
+}

@@ -1,0 +1,15 @@
+//! The runtime's clock.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Nanoseconds since the runtime first looked at a clock; never 0.
+pub(crate) fn now() -> u64 {
+    nanoseconds(EPOCH.elapsed()).max(1)
+}
+
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,49 @@
+//! What the nodes of a user's graph hold.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::allocation::{Allocation, View};
+use super::host_task::HostTask;
+use super::kernel::KernelCall;
+use crate::graph::Payload;
+use crate::hal;
+use crate::types::{Access, Range};
+
+/// A node's command: plain data and references, ready to be recorded for a device.
+#[derive(Clone)]
+pub(crate) enum Command {
+    /// A kernel; loaded for its device at finalize.
+    Kernel { call: Arc<KernelCall>, range: Range },
+    /// A copy, fill or hint; the views' allocations come along so that they stay alive.
+    Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
+    /// A closure of the host.
+    HostTask { task: Arc<HostTask>, uses: Arc<[View]> },
+}
+
+impl Command {
+    /// Everything it keeps alive.
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        let views: Box<dyn Iterator<Item = &View>> = match self {
+            Self::Kernel { call, .. } => Box::new(call.views()),
+            Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
+            Self::HostTask { uses, .. } => Box::new(uses.iter()),
+        };
+        views.map(|view| &view.allocation)
+    }
+}
+
+impl Payload for Command {
+    fn describe(&self) -> Cow<'_, str> {
+        match self {
+            Self::Kernel { call, range } => format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into(),
+            Self::Memory { command, .. } => format!("{command:?}").into(),
+            Self::HostTask { uses, .. } => format!("{} accesses", uses.len()).into(),
+        }
+    }
+}
+
+/// The accesses of a list of views, all of one mode.
+pub(crate) fn accesses(uses: &[(View, crate::types::AccessMode)]) -> Vec<Access> {
+    uses.iter().map(|(view, mode)| view.access(*mode)).collect()
+}

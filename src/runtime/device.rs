@@ -1,0 +1,223 @@
+//! Devices as users open them.
+
+use std::fmt::{self, Debug};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+
+use bytemuck::Pod;
+use dashmap::DashMap;
+
+use super::buffer::Buffer;
+use super::host_buffer::HostBuffer;
+use super::kernel::{KernelAnchor, KernelRef};
+use super::reactor::Reactor;
+use super::wake_policy::WakePolicy;
+use crate::backend;
+use crate::hal::{self, Capabilities, DeviceInfo};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
+
+/// An opened device: where buffers live and commands run. Clones are handles to the same device.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    hal: Arc<dyn hal::Device>,
+    wake_policy: AtomicU8,
+    reactor: OnceLock<Reactor>,
+    /// Kernels loaded on this device, by the address of their declaration, which the entry keeps from being reused.
+    kernels: DashMap<usize, (KernelAnchor, Arc<dyn hal::Kernel>)>,
+}
+
+/// Devices that are open, so that a device has one reactor however often it is opened.
+static OPEN: LazyLock<DashMap<String, Weak<Inner>>> = LazyLock::new(DashMap::new);
+
+impl Device {
+    /// The best device there is: the first GPU of the first backend that has one, else the CPU.
+    ///
+    /// # Errors
+    /// Those of opening it. The CPU is always there.
+    pub fn best() -> Result<Self> {
+        let found = backend::backends().iter().find(|backend| backend.device_count().is_ok_and(|count| count > 0));
+        let found = found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no backend has a device"))?;
+        Self::open(&format!("{}:0", found.name()))
+    }
+
+    /// Opens the device that `selector` names: a backend and an index, as `"host:0"`; without an index, the first.
+    ///
+    /// The backend `host` is the CPU: each index is a worker pool of its own, so that graphs over several devices can be
+    /// tried without hardware.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the selector is not of that form;
+    /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, or its library is missing.
+    pub fn open(selector: &str) -> Result<Self> {
+        let (name, index) = selector.split_once(':').unwrap_or((selector, "0"));
+        let index: usize = index.parse().map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, format!("'{selector}' does not name a device"))
+                .help("write a backend and an index, such as \"host:0\"")
+        })?;
+        let canonical = format!("{name}:{index}");
+        if let Some(open) = OPEN.get(&canonical).and_then(|open| open.upgrade()) {
+            return Ok(Self { inner: open });
+        }
+        let device = Self::from_hal(backend::by_name(name)?.open(index)?);
+        OPEN.insert(canonical, Arc::downgrade(&device.inner));
+        Ok(device)
+    }
+
+    /// Every device of every backend that is available, GPUs first.
+    ///
+    /// # Errors
+    /// Those of opening a device that was found. Backends that are not available are left out.
+    pub fn all() -> Result<Vec<Self>> {
+        let mut devices = Vec::new();
+        for backend in backend::backends() {
+            for index in 0..backend.device_count().unwrap_or(0) {
+                devices.push(Self::open(&format!("{}:{index}", backend.name()))?);
+            }
+        }
+        Ok(devices)
+    }
+
+    /// A device of the backend contract, wrapped in its [checks](hal::checked): for backends outside this crate, and for
+    /// devices opened with options of their own.
+    pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                hal: hal::checked(device),
+                wake_policy: AtomicU8::new(WakePolicy::default() as u8),
+                reactor: OnceLock::new(),
+                kernels: DashMap::new(),
+            }),
+        }
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        self.inner.hal.info()
+    }
+
+    /// What opens it, such as `host:0`.
+    pub fn selector(&self) -> &str {
+        &self.info().selector
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.inner.hal.capabilities()
+    }
+
+    /// The backend contract's device.
+    pub fn hal(&self) -> &Arc<dyn hal::Device> {
+        &self.inner.hal
+    }
+
+    /// Splits the device into `count` devices of equal size.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when it cannot be split so.
+    pub fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Self>> {
+        Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::from_hal).collect())
+    }
+
+    /// Device memory for `len` elements, zeroed.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, [`OutOfMemory`](ErrorKind::OutOfMemory).
+    pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        Buffer::allocate(self, len)
+    }
+
+    /// Device memory holding a copy of `elements`. Blocks for the time of the copy.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer), and the driver's.
+    pub fn buffer_from<T: Pod>(&self, elements: &[T]) -> Result<Buffer<T>> {
+        let buffer = self.buffer(elements.len())?;
+        initialise(buffer.view().allocation.memory(), bytemuck::cast_slice(elements))?;
+        Ok(buffer)
+    }
+
+    /// Pinned host memory for `len` elements, zeroed.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn host_buffer<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>> {
+        HostBuffer::allocate(self, len)
+    }
+
+    /// Pinned host memory holding a copy of `elements`.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn host_buffer_from<T: Pod>(&self, elements: &[T]) -> Result<HostBuffer<T>> {
+        let buffer = self.host_buffer(elements.len())?;
+        initialise(buffer.view().allocation.memory(), bytemuck::cast_slice(elements))?;
+        Ok(buffer)
+    }
+
+    /// How eagerly completions on this device are looked for.
+    pub fn wake_policy(&self) -> WakePolicy {
+        WakePolicy::from_repr(self.inner.wake_policy.load(Ordering::Relaxed))
+    }
+
+    /// Sets how eagerly completions are looked for, for all handles of this device, from the next submission on.
+    pub fn set_wake_policy(&self, policy: WakePolicy) {
+        self.inner.wake_policy.store(policy as u8, Ordering::Relaxed);
+        if let Some(reactor) = self.inner.reactor.get() {
+            reactor.set_policy(policy);
+        }
+    }
+
+    /// Whether queues of this device can wait for events of `other` themselves.
+    pub(crate) fn can_wait_for(&self, other: &Self) -> bool {
+        self.id() == other.id() || self.inner.hal.can_wait_for(&*other.inner.hal)
+    }
+
+    pub(crate) fn id(&self) -> DeviceId {
+        self.info().id
+    }
+
+    /// The reactor, for a device that does not notify.
+    pub(crate) fn reactor(&self) -> Option<&Reactor> {
+        if self.capabilities().notifies {
+            return None;
+        }
+        Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))
+    }
+
+    /// The kernel as loaded on this device, from the cache if it is there.
+    pub(crate) fn kernel(&self, kernel: &KernelRef) -> Result<Arc<dyn hal::Kernel>> {
+        if let Some(entry) = self.inner.kernels.get(&kernel.address()) {
+            return Ok(entry.1.clone());
+        }
+        // Loading may take long; two threads that load the same kernel at once both succeed, one of them in vain.
+        let loaded = kernel.describe(|desc| self.inner.hal.create_kernel(desc))?;
+        self.inner.kernels.retain(|_, (anchor, _)| anchor.is_alive());
+        self.inner.kernels.insert(kernel.address(), (kernel.anchor(), loaded.clone()));
+        Ok(loaded)
+    }
+}
+
+#[expect(unsafe_code, reason = "fills memory that nobody else has seen yet")]
+fn initialise(memory: &Arc<dyn hal::Memory>, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the memory has just been allocated, so no command and no reference can touch it.
+    unsafe { memory.write(0, bytes) }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Device {}
+
+impl Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}: {})", self.selector(), self.info().name)
+    }
+}

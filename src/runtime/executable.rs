@@ -1,0 +1,280 @@
+//! Executable graphs: what `finalize` makes, to be submitted many times.
+
+use std::fmt::{self, Debug};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::allocation::Allocation;
+use super::device::Device;
+use super::gate::Gate;
+use super::host_task::HostTask;
+use super::prediction::Prediction;
+use super::run::Run;
+use super::submission::Submission;
+use super::submit::{self, SubmitBuilder};
+use crate::hal;
+use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
+use crate::types::{CommandKind, Error};
+
+/// How to finalize a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct FinalizeOptions {
+    /// How nodes are grouped into partitions.
+    pub partition: PartitionPolicy,
+    /// In which order a partition's commands are appended.
+    pub order: ExecutionOrder,
+    /// Run every partition's commands one after the other, without sync-points: a hint for graphs with little to run
+    /// side by side.
+    pub in_order: bool,
+    /// Record times of nodes and partitions. Off, it costs nothing.
+    pub profiling: bool,
+}
+
+impl FinalizeOptions {
+    /// The defaults: signatures, depth-first, sync-points, no profiling.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how nodes are grouped into partitions.
+    #[must_use]
+    pub fn partition(self, partition: PartitionPolicy) -> Self {
+        Self { partition, ..self }
+    }
+
+    /// Sets the order of a partition's commands.
+    #[must_use]
+    pub fn order(self, order: ExecutionOrder) -> Self {
+        Self { order, ..self }
+    }
+
+    /// Sets the in-order hint.
+    #[must_use]
+    pub fn in_order(self, in_order: bool) -> Self {
+        Self { in_order, ..self }
+    }
+
+    /// Sets profiling.
+    #[must_use]
+    pub fn profiling(self, profiling: bool) -> Self {
+        Self { profiling, ..self }
+    }
+}
+
+/// A finalized graph: planned, recorded into command-buffers, immutable, submitted as often as you like.
+///
+/// Clones are handles to the same executable. Its runs never overlap: a second [`submit`](Self::submit) is ordered
+/// after the first, without anybody waiting in between. Different executables overlap freely, except where they use the
+/// same memory in conflicting ways: then they run in the order of their submissions.
+#[derive(Clone)]
+pub struct ExecutableGraph {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl ExecutableGraph {
+    /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion.
+    ///
+    /// Never blocks. A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
+    /// host guard or a future, needs a tokio runtime: call it inside one. Everything else runs under any executor.
+    ///
+    /// # Errors
+    /// All errors come out of the [`Submission`].
+    ///
+    /// # Cancel safety
+    /// Not async: when it returns, the run is on its way whether or not the future is polled.
+    pub fn submit(&self) -> Submission {
+        submit::submit(&self.shared)
+    }
+
+    /// Prepares a submission with a wait list.
+    ///
+    /// ```no_run
+    /// # async fn example(decode: wakegraph::ExecutableGraph, infer: wakegraph::ExecutableGraph) -> wakegraph::Result<()> {
+    /// let decoded = decode.submit();
+    /// infer.prepare().after(&decoded).submit().await
+    /// # }
+    /// ```
+    pub fn prepare(&self) -> SubmitBuilder<'_> {
+        SubmitBuilder::new(&self.shared)
+    }
+
+    /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
+    pub fn plan(&self) -> &Plan {
+        &self.shared.plan
+    }
+
+    /// The plan as it prints, with the nodes' names.
+    pub fn plan_text(&self) -> String {
+        self.shared.plan.display(|node| self.shared.label(node)).to_string()
+    }
+
+    /// The plan in Graphviz' language, partitions as clusters.
+    pub fn plan_dot(&self) -> String {
+        self.shared.plan.dot(|node| self.shared.label(node)).to_string()
+    }
+}
+
+impl Debug for ExecutableGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutableGraph")
+            .field("nodes", &self.shared.plan.node_count())
+            .field("partitions", &self.shared.partitions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What all handles and runs of one executable share.
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) partitions: Box<[PartitionExec]>,
+    /// Each planned node's label and kind.
+    pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
+    /// Keeps the memory alive that the commands use.
+    pub(crate) _allocations: Box<[Arc<Allocation>]>,
+    pub(crate) profiling: bool,
+    /// Partitions without a predecessor, and without a successor.
+    pub(crate) roots: Box<[u32]>,
+    pub(crate) tails: Box<[u32]>,
+    /// Whether no partition needs the host: then a run is enqueued at once and devices can wait for its tails.
+    pub(crate) all_eager: bool,
+    /// Whether a device does not notify, so that whoever waits has to look.
+    pub(crate) polled: bool,
+    pub(crate) prediction: Prediction,
+    pub(crate) state: Mutex<State>,
+}
+
+/// One partition, ready to run.
+pub(crate) struct PartitionExec {
+    pub(crate) work: Work,
+    /// Enqueued by `submit` itself: every predecessor is, too, and its device can wait for them.
+    pub(crate) eager: bool,
+    /// How many predecessors its task waits for on the host.
+    pub(crate) host_predecessors: u32,
+    /// All predecessors.
+    pub(crate) predecessors: Box<[u32]>,
+    /// Those that its queue waits for itself.
+    pub(crate) device_predecessors: Box<[u32]>,
+    /// Successors whose tasks wait for this partition.
+    pub(crate) wakes: Box<[u32]>,
+}
+
+pub(crate) enum Work {
+    Device { device: Device, queue: Arc<dyn hal::Queue>, lane: u64, command_buffer: Box<dyn hal::CommandBuffer> },
+    HostTask(Arc<HostTask>),
+}
+
+impl PartitionExec {
+    pub(crate) fn device(&self) -> Option<&Device> {
+        match &self.work {
+            Work::Device { device, .. } => Some(device),
+            Work::HostTask(_) => None,
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn label(&self, node: u32) -> &str {
+        &self.nodes[node as usize].0
+    }
+
+    /// A partition's name in traces and the console.
+    pub(crate) fn partition_name(&self, partition: usize) -> String {
+        match (&self.partitions[partition].work, self.plan.nodes(partition)) {
+            (Work::HostTask(_), [node, ..]) => format!("wakegraph {}", self.label(*node)),
+            (Work::Device { device, .. }, _) => format!("wakegraph partition {partition} on {}", device.selector()),
+            (Work::HostTask(_), []) => format!("wakegraph partition {partition}"),
+        }
+    }
+
+    /// Adds to an error where it happened: partition, device, and the node as far as it is known.
+    pub(crate) fn locate(&self, partition: usize, error: Error) -> Error {
+        let nodes = self.plan.nodes(partition);
+        let node = match error.command() {
+            Some(command) => nodes.get(command as usize),
+            None if nodes.len() == 1 => nodes.first(),
+            None => None,
+        };
+        let error = match node {
+            Some(&node) => error.in_node(self.label(node)),
+            None => error,
+        };
+        let error = error.in_partition(partition as u32);
+        match self.partitions[partition].device() {
+            Some(device) => error.on_device(device.selector()),
+            None => error,
+        }
+    }
+
+    /// How long a poll of a submission may spin. The most careful device decides.
+    pub(crate) fn spin_limit(&self) -> Duration {
+        let devices = self.partitions.iter().filter_map(PartitionExec::device);
+        devices.map(|device| device.wake_policy().spin_limit()).min().unwrap_or_default()
+    }
+
+    pub(crate) fn trace_finished(&self, partition: usize, succeeded: bool) {
+        tracing::trace!(target: "wakegraph::partition", partition, succeeded, "finished");
+    }
+}
+
+/// What changes from submission to submission.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The run submitted last. When it is over, all earlier ones are.
+    pub(crate) last: Option<Arc<Run>>,
+    /// Earlier runs, oldest first, kept for reuse.
+    spare: std::collections::VecDeque<Arc<Run>>,
+    /// Host guards that later runs have to wait for.
+    pub(crate) gates: Vec<Arc<Gate>>,
+    /// Executables that use the same memory in a conflicting way.
+    pub(crate) rivals: SmallVec<[Weak<Shared>; 2]>,
+}
+
+/// More runs than this are not kept for reuse: it bounds the memory that a burst leaves behind.
+const MOST_SPARE: usize = 1024;
+
+impl State {
+    pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
+        self.last.as_ref().filter(|run| !run.is_done()).cloned()
+    }
+
+    pub(crate) fn add_rival(&mut self, rival: &Arc<Shared>) {
+        self.rivals.retain(|known| known.strong_count() > 0);
+        if !self.rivals.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(rival))) {
+            self.rivals.push(Arc::downgrade(rival));
+        }
+    }
+
+    /// A run that is over and that nobody holds any more.
+    pub(crate) fn take_reusable(&mut self) -> Option<Arc<Run>> {
+        let free = |run: &mut Arc<Run>| run.is_done() && Arc::get_mut(run).is_some();
+        if self.last.as_mut().is_some_and(free) {
+            return self.last.take();
+        }
+        // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes to the back.
+        for _ in 0..self.spare.len().min(2) {
+            let mut oldest = self.spare.pop_front()?;
+            if free(&mut oldest) {
+                return Some(oldest);
+            }
+            self.spare.push_back(oldest);
+        }
+        None
+    }
+
+    /// Makes `run` the last one.
+    pub(crate) fn submitted(&mut self, run: &Arc<Run>) {
+        // One that failed before it began says nothing about the runs before it, which may still be in flight.
+        if run.is_done() && run.result().is_err() {
+            return;
+        }
+        if let Some(previous) = self.last.replace(run.clone())
+            && self.spare.len() < MOST_SPARE
+        {
+            self.spare.push_back(previous);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Arguments that are not memory.
+
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+
+use crate::hal::{HostArgs, KernelArg, ParamKind, ValueBytes};
+use crate::types::Result;
+
+/// An argument passed by value: any `Pod` value, or [`Local`] memory.
+pub trait ByValue: Sized {
+    /// The parameter it is passed to.
+    #[doc(hidden)]
+    const KIND: ParamKind;
+    #[doc(hidden)]
+    fn to_arg(&self) -> KernelArg;
+    /// Reads it back on the host.
+    #[doc(hidden)]
+    fn from_args(args: &mut HostArgs<'_>) -> Result<Self>;
+}
+
+impl<T: Pod> ByValue for T {
+    const KIND: ParamKind = ParamKind::Value { size: size_of::<T>() };
+
+    fn to_arg(&self) -> KernelArg {
+        KernelArg::Value(ValueBytes::from_slice(bytemuck::bytes_of(self)))
+    }
+
+    fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
+        args.value()
+    }
+}
+
+/// Local memory of a work-group for `len` elements of `T`, as a kernel argument.
+///
+/// A kernel that runs as a Rust closure sees the whole launch, not one work-group; it gets the length and brings its
+/// own scratch space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Local<T> {
+    len: usize,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl<T: Pod> Local<T> {
+    /// Room for `len` elements.
+    pub fn new(len: usize) -> Self {
+        Self { len, elements: PhantomData }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is room for none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<T: Pod> ByValue for Local<T> {
+    const KIND: ParamKind = ParamKind::Local { element_size: size_of::<T>() };
+
+    fn to_arg(&self) -> KernelArg {
+        KernelArg::Local(self.len.saturating_mul(size_of::<T>()))
+    }
+
+    fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
+        Ok(Self::new(args.local()? / size_of::<T>().max(1)))
+    }
+}

@@ -1,0 +1,107 @@
+//! The `kernel!` macro.
+
+/// Declares a kernel: its signature once, and its code in one or more variants.
+///
+/// The macro makes a function with the kernel's name that takes the arguments and returns a
+/// [`KernelCall`](crate::kernel::KernelCall) for [`Graph::launch`](crate::Graph::launch). Parameters are
+///
+/// | written as | the call takes | the host closure gets |
+/// |---|---|---|
+/// | `x: &[T]` | `&Buffer<T>` or `&HostBuffer<T>`, read | `&[T]` |
+/// | `x: &mut [T]` | the same, read and written | `&mut [T]` |
+/// | `x: T` | a `Pod` value | `T` |
+/// | `x: Local<T>` | [`Local::new(len)`](crate::kernel::Local) | the `Local<T>` |
+///
+/// `host:` is a closure without captures, or a function. It is called once a launch with the whole
+/// [`Range`](crate::Range) and the arguments, on a worker thread of the device; it may use rayon inside. `c:` is source
+/// in the portable C dialect for devices that compile it; declaring it vouches that the source keeps to its arguments.
+///
+/// ```
+/// wakegraph::kernel! {
+///     /// y = a * x + y
+///     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
+///         host: |_range, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! kernel {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) {
+        host: $host:expr $(, c: $c:expr)? $(,)?
+    })+) => {
+        $($crate::__kernel! { @parse [$(#[$meta])* $vis fn $name] [$host] [$($c)?] [] $($params)* })+
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __kernel {
+    // One parameter at a time: (name, kind, element or value type).
+    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, write, $t)] $($($rest)*)? }
+    };
+    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, read, $t)] $($($rest)*)? }
+    };
+    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : $t:ty $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, value, $t)] $($($rest)*)? }
+    };
+    (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] [$host:expr] [$($c:expr)?]
+     [$(($arg:ident, $kind:ident, $t:ty))*]) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name($($arg: $crate::__kernel!(@takes $kind $t)),*) -> $crate::kernel::KernelCall {
+            fn run(
+                range: &$crate::Range,
+                args: &mut $crate::kernel::HostArgs<'_>,
+            ) -> $crate::Result<()> {
+                let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;
+                $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
+                kernel(range, $($arg),*);
+                Ok(())
+            }
+            static KERNEL: $crate::kernel::KernelDef = $crate::kernel::KernelDef::new(
+                stringify!($name),
+                &[$($crate::kernel::Param {
+                    name: ::std::borrow::Cow::Borrowed(stringify!($arg)),
+                    kind: $crate::__kernel!(@kind $kind $t),
+                }),*],
+                run,
+                $crate::__kernel!(@source $($c)?),
+            );
+            $crate::kernel::KernelCall::new(&KERNEL, vec![$($crate::__kernel!(@give $kind $arg)),*])
+        }
+    };
+
+    (@takes value $t:ty) => { $t };
+    (@takes $memory:ident $t:ty) => { impl $crate::MemoryArg<$t> };
+
+    (@gets value $t:ty) => { $t };
+    (@gets read $t:ty) => { &[$t] };
+    (@gets write $t:ty) => { &mut [$t] };
+
+    (@get value $t:ty, $args:ident) => { <$t as $crate::kernel::ByValue>::from_args($args)? };
+    (@get read $t:ty, $args:ident) => { $args.read::<$t>()? };
+    (@get write $t:ty, $args:ident) => { $args.write::<$t>()? };
+
+    (@kind value $t:ty) => { <$t as $crate::kernel::ByValue>::KIND };
+    (@kind read $t:ty) => { $crate::__kernel!(@memory $t, Read) };
+    (@kind write $t:ty) => { $crate::__kernel!(@memory $t, ReadWrite) };
+    (@memory $t:ty, $access:ident) => {
+        $crate::kernel::ParamKind::Buffer {
+            access: $crate::AccessMode::$access,
+            element_size: ::std::mem::size_of::<$t>(),
+            element_align: ::std::mem::align_of::<$t>(),
+        }
+    };
+
+    (@give value $arg:ident) => {
+        $crate::kernel::CallArg::Value($crate::kernel::ByValue::to_arg(&$arg))
+    };
+    (@give $memory:ident $arg:ident) => {
+        $crate::kernel::CallArg::Memory($crate::MemoryArg::operand(&$arg))
+    };
+
+    (@source) => { None };
+    (@source $c:expr) => { Some($c) };
+}

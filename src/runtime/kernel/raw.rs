@@ -1,0 +1,124 @@
+//! Kernels whose signature is known only at run time.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::call::{CallArg, KernelCall};
+use super::{ByValue, KernelRef};
+use crate::hal::{HostArgs, KernelSources, Param, ParamKind};
+use crate::runtime::allocation::MemoryArg;
+use crate::types::{AccessMode, Range, Result};
+
+/// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
+///
+/// ```
+/// use wakegraph::{Device, Graph, Range, kernel::RawKernel};
+/// # fn main() -> wakegraph::Result<()> {
+/// let scale = RawKernel::new("scale").value::<f32>("factor").writes::<f32>("data").host(|_range, args| {
+///     let factor: f32 = args.value()?;
+///     args.write::<f32>()?.iter_mut().for_each(|x| *x *= factor);
+///     Ok(())
+/// });
+/// let device = Device::open("host")?;
+/// let data = device.buffer::<f32>(16)?;
+/// let mut graph = Graph::new(&device);
+/// graph.launch(scale.call().value(2.0f32).memory::<f32>(&data), Range::linear(16));
+/// # graph.finalize()?; Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RawKernel {
+    name: String,
+    params: Vec<Param>,
+    sources: KernelSources,
+}
+
+impl RawKernel {
+    /// A kernel of this name without parameters.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), params: Vec::new(), sources: KernelSources::default() }
+    }
+
+    /// Adds a parameter passed by value, a `Pod` type or [`Local`](super::Local) memory.
+    #[must_use]
+    pub fn value<T: ByValue>(self, name: impl Into<String>) -> Self {
+        self.param(name, T::KIND)
+    }
+
+    /// Adds memory of `T`s that the kernel reads.
+    #[must_use]
+    pub fn reads<T: Pod>(self, name: impl Into<String>) -> Self {
+        self.memory::<T>(name, AccessMode::Read)
+    }
+
+    /// Adds memory of `T`s that the kernel reads and writes.
+    #[must_use]
+    pub fn writes<T: Pod>(self, name: impl Into<String>) -> Self {
+        self.memory::<T>(name, AccessMode::ReadWrite)
+    }
+
+    /// Ends the declaration with the code for the host: a closure that reads its arguments one after the other, in the
+    /// order of the parameters, and sees the whole launch at once.
+    pub fn host(
+        mut self,
+        code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        self.sources.host = Some(Arc::new(code));
+        Arc::new(self)
+    }
+
+    /// Starts a call; the arguments follow in the order of the parameters.
+    pub fn call(self: &Arc<Self>) -> RawCall {
+        RawCall(KernelCall { kernel: KernelRef::Raw(self.clone()), args: Vec::new() })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    pub(crate) fn sources(&self) -> &KernelSources {
+        &self.sources
+    }
+
+    fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {
+        let kind =
+            ParamKind::Buffer { access, element_size: size_of::<T>(), element_align: align_of::<T>() };
+        self.param(name, kind)
+    }
+
+    fn param(mut self, name: impl Into<String>, kind: ParamKind) -> Self {
+        self.params.push(Param { name: name.into().into(), kind });
+        self
+    }
+}
+
+/// A call of a [`RawKernel`] in preparation. Whether the arguments fit is checked by `graph.launch`.
+#[derive(Clone, Debug)]
+pub struct RawCall(KernelCall);
+
+impl RawCall {
+    /// The next argument, by value.
+    #[must_use]
+    pub fn value<T: ByValue>(mut self, value: T) -> Self {
+        self.0.args.push(CallArg::Value(value.to_arg()));
+        self
+    }
+
+    /// The next argument, memory.
+    #[must_use]
+    pub fn memory<T>(mut self, memory: impl MemoryArg<T>) -> Self {
+        self.0.args.push(CallArg::Memory(memory.operand()));
+        self
+    }
+}
+
+impl From<RawCall> for KernelCall {
+    fn from(call: RawCall) -> Self {
+        call.0
+    }
+}

@@ -1,0 +1,61 @@
+//! A node just added, to be refined.
+
+use super::device::Device;
+use super::graph::Graph;
+use crate::graph::NodeId;
+
+/// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing; the node stays.
+///
+/// What goes wrong here is kept by the graph and comes out of [`finalize`](Graph::finalize), as for the call that added
+/// the node.
+#[derive(Debug)]
+pub struct NodeBuilder<'g> {
+    graph: &'g mut Graph,
+    id: NodeId,
+}
+
+impl<'g> NodeBuilder<'g> {
+    pub(crate) fn new(graph: &'g mut Graph, id: NodeId) -> Self {
+        Self { graph, id }
+    }
+
+    /// Names the node: in errors, traces, drawings, profiles.
+    pub fn name(self, name: impl Into<Box<str>>) -> Self {
+        let result = self.graph.nodes_mut().set_name(self.id, name);
+        self.graph.keep_error(result);
+        self
+    }
+
+    /// Runs the node after all of `predecessors`, besides those it follows from its accesses.
+    pub fn after(self, predecessors: impl IntoIterator<Item = NodeId>) -> Self {
+        for predecessor in predecessors {
+            let result = self.graph.nodes_mut().make_edge(predecessor, self.id);
+            self.graph.keep_error(result);
+        }
+        self
+    }
+
+    /// Runs the node after every node that has no successor at this moment.
+    pub fn after_leaves(self) -> Self {
+        let id = self.id;
+        let leaves: Vec<_> = self.graph.leaves().filter(|&leaf| leaf != id).collect();
+        self.after(leaves)
+    }
+
+    /// Runs the node on `device` instead of the one that its buffers suggest.
+    pub fn on(self, device: &Device) -> Self {
+        self.graph.set_node_device(self.id, device);
+        self
+    }
+
+    /// The node's id, for edges and queries.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+}
+
+impl From<NodeBuilder<'_>> for NodeId {
+    fn from(node: NodeBuilder<'_>) -> Self {
+        node.id
+    }
+}

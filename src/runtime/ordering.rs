@@ -1,0 +1,180 @@
+//! Order between whatever uses the same memory: executables that share buffers, and guards of host buffers.
+//!
+//! Who conflicts with whom is found out when an executable is finalized or a guard is taken, and written into the
+//! executables' states. A submission therefore pays only for conflicts that exist: with no rival and no gate it looks
+//! at two empty lists under a lock that it holds anyway.
+//!
+//! Locks are taken in the order: the order lock, an allocation's users, one executable's state. A submission without
+//! rivals takes the last one only, and whoever holds two states holds the order lock, so no cycle can arise.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::allocation::{Allocation, View};
+use super::executable::Shared;
+use super::gate::{Gate, GateLease};
+use super::latch::Latch;
+use super::run::Run;
+use crate::types::{Access, AccessMode};
+
+static ORDER: Mutex<()> = Mutex::new(());
+
+/// Serialises everything that decides an order between different executables or guards.
+pub(crate) fn lock() -> MutexGuard<'static, ()> {
+    ORDER.lock()
+}
+
+/// Something that has to be over before something else starts.
+#[derive(Debug)]
+pub(crate) enum Predecessor {
+    Run(Arc<Run>),
+    Gate(Arc<Gate>),
+}
+
+impl Predecessor {
+    /// Waits until it is over, however it ended.
+    pub(crate) async fn finished(&self) {
+        self.latch().wait().await;
+    }
+
+    /// Set when it is over.
+    pub(crate) fn latch(&self) -> &Latch {
+        match self {
+            Self::Run(run) => &run.done,
+            Self::Gate(gate) => &gate.opened,
+        }
+    }
+}
+
+/// Takes a place in the order for a guard: returns its lease and what it has to wait for.
+pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Vec<Predecessor>) {
+    let access = view.access(mode);
+    let lease = GateLease::new();
+    let mut predecessors = Vec::new();
+    // Dropped after the locks: the last reference to an executable may be among them.
+    let mut executables = Vec::new();
+    {
+        let _order = lock();
+        let mut users = view.allocation.users.lock();
+        users.gates.retain(|(_, gate)| !gate.is_open());
+        users.executables.retain(|(executable, accesses)| {
+            let Some(executable) = executable.upgrade() else { return false };
+            let conflicts = accesses.iter().any(|theirs| theirs.conflicts_with(&access));
+            executables.push((executable, conflicts));
+            true
+        });
+        for (executable, _) in executables.iter().filter(|(_, conflicts)| *conflicts) {
+            let mut state = executable.state.lock();
+            predecessors.extend(state.last_unfinished().map(Predecessor::Run));
+            state.gates.retain(|gate| !gate.is_open());
+            state.gates.push(lease.gate().clone());
+        }
+        let conflicting = users.gates.iter().filter(|(theirs, _)| theirs.conflicts_with(&access));
+        predecessors.extend(conflicting.map(|(_, gate)| Predecessor::Gate(gate.clone())));
+        users.gates.push((access, lease.gate().clone()));
+    }
+    (lease, predecessors)
+}
+
+/// Makes a new executable known to the allocations it uses, and to its rivals.
+pub(crate) fn register(executable: &Arc<Shared>, uses: impl IntoIterator<Item = (Arc<Allocation>, Vec<Access>)>) {
+    let mut others = Vec::new();
+    let _order = lock();
+    for (allocation, accesses) in uses {
+        let mut users = allocation.users.lock();
+        users.executables.retain(|(other, theirs)| {
+            let Some(other) = other.upgrade() else { return false };
+            if conflict(theirs, &accesses) {
+                executable.state.lock().add_rival(&other);
+                other.state.lock().add_rival(executable);
+            }
+            others.push(other);
+            true
+        });
+        users.gates.retain(|(_, gate)| !gate.is_open());
+        for (access, gate) in &users.gates {
+            if accesses.iter().any(|ours| ours.conflicts_with(access)) {
+                executable.state.lock().gates.push(gate.clone());
+            }
+        }
+        users.executables.push((Arc::downgrade(executable), accesses));
+    }
+    drop(_order);
+    drop(others);
+}
+
+/// Whether two executables use one allocation in a conflicting way. Both lists are [`merged`].
+fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
+    let (mut a, mut b) = (0, 0);
+    while let (Some(x), Some(y)) = (ours.get(a), theirs.get(b)) {
+        if x.conflicts_with(y) {
+            return true;
+        }
+        if x.end <= y.end { a += 1 } else { b += 1 }
+    }
+    false
+}
+
+/// The accesses of one executable to one allocation as disjoint ranges in ascending order, each either written or only
+/// read: what conflicts are decided on, however many nodes there are.
+pub(crate) fn merged(accesses: &[Access]) -> Vec<Access> {
+    let Some(resource) = accesses.first().map(|access| access.resource) else { return Vec::new() };
+    // Sweep over the boundaries, counting open reads and writes.
+    let mut boundaries: Vec<(usize, i64, i64)> = Vec::with_capacity(2 * accesses.len());
+    for access in accesses.iter().filter(|access| access.start < access.end) {
+        let (reads, writes) = if access.mode.writes() { (0, 1) } else { (1, 0) };
+        boundaries.push((access.start, reads, writes));
+        boundaries.push((access.end, -reads, -writes));
+    }
+    boundaries.sort_unstable();
+    let mut ranges: Vec<Access> = Vec::new();
+    let (mut start, mut reads, mut writes) = (0, 0i64, 0i64);
+    for (at, more_reads, more_writes) in boundaries {
+        if at > start && (reads > 0 || writes > 0) {
+            let mode = if writes > 0 { AccessMode::ReadWrite } else { AccessMode::Read };
+            match ranges.last_mut() {
+                Some(last) if last.end == start && last.mode == mode => last.end = at,
+                _ => ranges.push(Access { resource, start, end: at, mode }),
+            }
+        }
+        start = at;
+        reads += more_reads;
+        writes += more_writes;
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::ResourceId;
+    use proptest::prelude::*;
+
+    fn accesses(resource: ResourceId) -> impl Strategy<Value = Vec<Access>> {
+        let one = (0usize..40, 0usize..10, any::<bool>()).prop_map(move |(start, len, write)| Access {
+            resource,
+            start,
+            end: start + len,
+            mode: if write { AccessMode::Write } else { AccessMode::Read },
+        });
+        prop::collection::vec(one, 1..8)
+    }
+
+    proptest! {
+        #[test]
+        fn merging_keeps_exactly_the_conflicts(
+            (ours, theirs) in Just(ResourceId::unique()).prop_flat_map(|r| (accesses(r), accesses(r)))
+        ) {
+            let pairwise = ours.iter().any(|x| theirs.iter().any(|y| x.conflicts_with(y)));
+            prop_assert_eq!(conflict(&merged(&ours), &merged(&theirs)), pairwise);
+        }
+
+        #[test]
+        fn merged_ranges_are_disjoint_and_ascending(ours in accesses(ResourceId::unique())) {
+            let merged = merged(&ours);
+            prop_assert!(merged.iter().all(|range| range.start < range.end));
+            prop_assert!(merged.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        }
+    }
+}

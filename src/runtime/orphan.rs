@@ -1,0 +1,55 @@
+//! Runs whose tokio runtime shut down before they could start.
+//!
+//! Such a run never starts, but it must not be over before the runs it was ordered behind are: whoever sees it finished
+//! takes that for granted. Nobody is left to await them, so the wait is driven by their wakers alone.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use super::latch::WaiterKey;
+use super::ordering::Predecessor;
+use super::run::Run;
+use crate::types::Error;
+
+struct Orphan {
+    run: Arc<Run>,
+    order_after: Vec<Predecessor>,
+    error: Error,
+}
+
+/// Ends `run` with `error` once everything in `order_after` is over.
+pub(crate) fn abandon_after(run: Arc<Run>, order_after: Vec<Predecessor>, error: Error) {
+    Arc::new(Orphan { run, order_after, error }).wake();
+}
+
+thread_local! {
+    // One orphan's end may be what the next waits for. A queue instead of nested calls: there may be thousands.
+    static TURN: (RefCell<VecDeque<Arc<Orphan>>>, Cell<bool>) = const { (RefCell::new(VecDeque::new()), Cell::new(false)) };
+}
+
+impl Wake for Orphan {
+    fn wake(self: Arc<Self>) {
+        TURN.with(|(queue, busy)| {
+            queue.borrow_mut().push_back(self);
+            if busy.replace(true) {
+                return;
+            }
+            while let Some(next) = { queue.borrow_mut().pop_front() } {
+                next.check();
+            }
+            busy.set(false);
+        });
+    }
+}
+
+impl Orphan {
+    fn check(self: &Arc<Self>) {
+        let waker = Waker::from(self.clone());
+        let cx = Context::from_waker(&waker);
+        if self.order_after.iter().all(|earlier| earlier.latch().poll(&cx, &mut WaiterKey::default()).is_ready()) {
+            self.run.abandon(&self.error);
+        }
+    }
+}

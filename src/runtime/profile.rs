@@ -1,0 +1,140 @@
+//! Where the time of a run went.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::clock::{nanoseconds, now};
+use super::executable::{Shared, Work};
+use super::run::Run;
+use crate::types::CommandKind;
+
+/// Times of one run, relative to its submission. Recorded when the executable was finalized with
+/// [`profiling`](crate::FinalizeOptions::profiling).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Profile {
+    /// Every command and host task, in plan order.
+    pub nodes: Vec<NodeTimes>,
+    /// Every partition, in plan order.
+    pub partitions: Vec<PartitionTimes>,
+}
+
+/// One node's times.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeTimes {
+    /// The node as errors show it.
+    pub label: String,
+    /// What it does.
+    pub kind: CommandKind,
+    /// Its partition.
+    pub partition: usize,
+    /// From the submission to its start.
+    pub start: Duration,
+    /// From the submission to its end.
+    pub end: Duration,
+}
+
+impl NodeTimes {
+    /// How long it took.
+    pub fn duration(&self) -> Duration {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// One partition's times.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionTimes {
+    /// Its device, or the host task it is.
+    pub label: String,
+    /// From the submission to its first start.
+    pub start: Duration,
+    /// From the submission to its last end.
+    pub end: Duration,
+}
+
+impl Profile {
+    /// Reads the events of a run whose partitions are all final.
+    pub(crate) fn collect(
+        shared: &Shared,
+        run: &Run,
+        host_times: Vec<(usize, u64, u64)>,
+        origin: u64,
+    ) -> Self {
+        let since = |at: u64| Duration::from_nanos(at.saturating_sub(origin));
+        let mut profile = Self::default();
+        for (index, partition) in shared.partitions.iter().enumerate() {
+            let nodes = shared.plan.nodes(index);
+            let mut times: Vec<(u64, u64)> = Vec::new();
+            match &partition.work {
+                Work::Device { device, .. } => {
+                    // The device's clock, moved to the runtime's: both are read as close together as can be.
+                    let (theirs, ours) = (device.hal().timestamp(), now());
+                    let moved = |at: u64| ours.saturating_sub(theirs.saturating_sub(at));
+                    if let Some(Ok(events)) = run.event(index).map(|event| event.profile()) {
+                        times = events.commands.iter().map(|t| (moved(t.start), moved(t.end))).collect();
+                    }
+                }
+                Work::HostTask(_) => {
+                    times.extend(host_times.iter().filter(|t| t.0 == index).map(|&(_, start, end)| (start, end)));
+                }
+            }
+            let label = match partition.device() {
+                Some(device) => device.selector().to_owned(),
+                None => nodes.first().map_or_else(String::new, |&node| shared.label(node).to_owned()),
+            };
+            let start = times.iter().map(|t| t.0).min().unwrap_or(origin);
+            let end = times.iter().map(|t| t.1).max().unwrap_or(start);
+            profile.partitions.push(PartitionTimes { label, start: since(start), end: since(end) });
+            profile.nodes.extend(nodes.iter().zip(times).map(|(&node, (start, end))| NodeTimes {
+                label: shared.label(node).to_owned(),
+                kind: shared.nodes[node as usize].1,
+                partition: index,
+                start: since(start),
+                end: since(end),
+            }));
+        }
+        profile
+    }
+
+    /// When the last node ended.
+    pub fn total(&self) -> Duration {
+        self.nodes.iter().map(|node| node.end).max().unwrap_or_default()
+    }
+
+    /// The partitions as bars over time, `width` characters wide, for a terminal.
+    pub fn timeline(&self, width: usize) -> Timeline<'_> {
+        Timeline { profile: self, width: width.max(8) }
+    }
+}
+
+/// A [`Profile`] as text; see [`Profile::timeline`].
+#[derive(Clone, Copy, Debug)]
+pub struct Timeline<'a> {
+    profile: &'a Profile,
+    width: usize,
+}
+
+impl fmt::Display for Timeline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { profile, width } = self;
+        let total = nanoseconds(profile.total()).max(1);
+        let labels = profile.partitions.iter().map(|partition| partition.label.chars().count());
+        let margin = labels.max().unwrap_or(0);
+        let column = |at: Duration| (u128::from(nanoseconds(at)) * *width as u128 / u128::from(total)) as usize;
+        for (index, PartitionTimes { label, start, end }) in profile.partitions.iter().enumerate() {
+            let from = column(*start).min(width - 1);
+            let to = column(*end).clamp(from + 1, *width);
+            let (before, bar, after) = (" ".repeat(from), "█".repeat(to - from), " ".repeat(width - to));
+            writeln!(
+                f,
+                "{index:>3}  {label:<margin$}  |{before}{bar}{after}| {:>9.1} us at {:>9.1}",
+                micros(end.saturating_sub(*start)),
+                micros(*start)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}

@@ -1,0 +1,184 @@
+//! When to look at which event: pure data, the time is an argument.
+//!
+//! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look costs one query a lane,
+//! however much is in flight. An entry is looked at shortly before its predicted completion and from then on with
+//! growing pauses; without a prediction, from the start.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+/// How eagerly to look, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pace {
+    /// How long before the predicted completion the first look is.
+    pub(super) margin: u64,
+    /// The pause after the first look that finds nothing; each further one doubles it.
+    pub(super) first_pause: u64,
+    /// The longest pause.
+    pub(super) longest_pause: u64,
+}
+
+/// What to do after a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Nothing is in flight.
+    Idle,
+    /// Look again after this time.
+    After(Duration),
+}
+
+/// What is in flight, by lane.
+#[derive(Debug)]
+pub(super) struct Schedule<W> {
+    lanes: HashMap<u64, Lane<W>>,
+    in_flight: usize,
+    pace: Pace,
+}
+
+#[derive(Debug)]
+struct Lane<W> {
+    entries: VecDeque<Entry<W>>,
+    next_look: u64,
+    pause: u64,
+}
+
+#[derive(Debug)]
+struct Entry<W> {
+    watch: W,
+    expected: Option<u64>,
+}
+
+/// Emptied lanes are kept, with their memory, up to this many: executables come and go, steady ones repeat.
+const MOST_EMPTY_LANES: usize = 256;
+
+impl<W> Schedule<W> {
+    pub(super) fn new(pace: Pace) -> Self {
+        Self { lanes: HashMap::new(), in_flight: 0, pace }
+    }
+
+    pub(super) fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
+    }
+
+    /// Adds what was enqueued last on its lane.
+    pub(super) fn watch(&mut self, now: u64, lane: u64, watch: W, expected: Option<Duration>) {
+        let expected = expected.map(|expected| u64::try_from(expected.as_nanos()).unwrap_or(u64::MAX));
+        let lane = self.lanes.entry(lane).or_insert_with(|| Lane { entries: VecDeque::new(), next_look: 0, pause: 0 });
+        lane.entries.push_back(Entry { watch, expected });
+        if lane.entries.len() == 1 {
+            lane.aim(now, &self.pace);
+        }
+        self.in_flight += 1;
+    }
+
+    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`.
+    pub(super) fn look(&mut self, now: u64, mut is_final: impl FnMut(&W) -> bool, finished: &mut Vec<W>) -> Next {
+        let mut earliest = u64::MAX;
+        for lane in self.lanes.values_mut() {
+            let before = lane.entries.len();
+            lane.look(now, &self.pace, &mut is_final, finished);
+            self.in_flight -= before - lane.entries.len();
+            if !lane.entries.is_empty() {
+                earliest = earliest.min(lane.next_look);
+            }
+        }
+        if self.lanes.len() > MOST_EMPTY_LANES {
+            self.lanes.retain(|_, lane| !lane.entries.is_empty());
+        }
+        match self.in_flight {
+            0 => Next::Idle,
+            _ => Next::After(Duration::from_nanos(earliest.saturating_sub(now))),
+        }
+    }
+}
+
+impl<W> Lane<W> {
+    /// Plans the first look at the entry that has just become the oldest, and so, in an in-order queue, started now.
+    fn aim(&mut self, now: u64, pace: &Pace) {
+        let expected = self.entries.front().and_then(|entry| entry.expected).unwrap_or(0);
+        self.next_look = now.saturating_add(expected.saturating_sub(pace.margin));
+        self.pause = pace.first_pause;
+    }
+
+    fn look(&mut self, now: u64, pace: &Pace, is_final: &mut impl FnMut(&W) -> bool, finished: &mut Vec<W>) {
+        while self.next_look <= now {
+            match self.entries.front() {
+                None => return,
+                Some(oldest) if is_final(&oldest.watch) => {
+                    finished.extend(self.entries.pop_front().map(|entry| entry.watch));
+                    self.aim(now, pace);
+                    // What completed while nobody looked is found now, not one prediction later.
+                    if self.entries.front().is_some_and(|next| is_final(&next.watch)) {
+                        self.next_look = now;
+                    }
+                }
+                Some(_) => {
+                    self.next_look = now.saturating_add(self.pause);
+                    self.pause = self.pause.saturating_mul(2).clamp(1, pace.longest_pause.max(1));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace { margin: 10, first_pause: 4, longest_pause: 16 };
+
+    /// Looks at time `now`; what is in `done` is final. Returns what was found, how many queries it took, and what next.
+    fn look(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, usize, Next) {
+        let (mut found, mut queries) = (Vec::new(), 0);
+        let next = schedule.look(
+            now,
+            |watch| {
+                queries += 1;
+                done.contains(watch)
+            },
+            &mut found,
+        );
+        (found, queries, next)
+    }
+
+    fn after(nanos: u64) -> Next {
+        Next::After(Duration::from_nanos(nanos))
+    }
+
+    #[test]
+    fn sleeps_until_shortly_before_the_prediction_then_backs_off() {
+        let mut schedule = Schedule::new(PACE);
+        assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, Next::Idle));
+        schedule.watch(100, 0, 7, Some(Duration::from_nanos(50)));
+        assert_eq!(look(&mut schedule, 100, &[]), (vec![], 0, after(40)));
+        assert_eq!(look(&mut schedule, 140, &[]), (vec![], 1, after(4)));
+        assert_eq!(look(&mut schedule, 144, &[]), (vec![], 1, after(8)));
+        assert_eq!(look(&mut schedule, 152, &[]), (vec![], 1, after(16)));
+        assert_eq!(look(&mut schedule, 168, &[]), (vec![], 1, after(16)));
+        assert_eq!(look(&mut schedule, 184, &[7]), (vec![7], 1, Next::Idle));
+    }
+
+    #[test]
+    fn looks_only_at_the_oldest_of_each_lane() {
+        let mut schedule = Schedule::new(PACE);
+        (0..1000).for_each(|watch| schedule.watch(0, u64::from(watch % 4), watch, None));
+        let (found, queries, next) = look(&mut schedule, 0, &[]);
+        assert_eq!((found.len(), queries, next), (0, 4, after(4)));
+    }
+
+    #[test]
+    fn finds_everything_that_completed_while_it_slept() {
+        let mut schedule = Schedule::new(PACE);
+        (0..5).for_each(|watch| schedule.watch(0, 0, watch, Some(Duration::from_nanos(100))));
+        let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
+        assert_eq!((found, next), (vec![0, 1, 2], after(90)));
+    }
+
+    #[test]
+    fn without_a_prediction_it_looks_at_once() {
+        let mut schedule = Schedule::new(PACE);
+        schedule.watch(5, 0, 1, None);
+        assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
+    }
+}

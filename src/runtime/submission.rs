@@ -1,0 +1,159 @@
+//! The future of a submission.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use pin_project::{pin_project, pinned_drop};
+
+use super::event::Event;
+use super::latch::WaiterKey;
+use super::profile::Profile;
+use super::run::Run;
+use crate::types::Result;
+
+/// A run of an executable that has been submitted: a future that resolves when all its work is complete.
+///
+/// The work has started already and does not need to be polled. Dropping the submission detaches it, as dropping
+/// `tokio::spawn`'s handle does: the work goes on, the runtime keeps what it needs. Use [`cancel`](Self::cancel) or
+/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not.
+///
+/// # Errors
+/// Resolves to the first failure: it names node, partition, device and cause. Partitions that depend on the failed one
+/// were not started, the others have finished.
+///
+/// # Cancel safety
+/// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
+#[derive(Debug)]
+#[must_use = "the work runs, but nobody learns whether it failed; await it, or drop it to detach"]
+pub struct Submission {
+    run: Arc<Run>,
+    key: WaiterKey,
+    /// How long the next poll may spin; zero once it has.
+    spin: Duration,
+    /// Whether a spin has to look at events itself.
+    polled: bool,
+}
+
+impl Submission {
+    pub(crate) fn new(run: Arc<Run>, spin: Duration, polled: bool) -> Self {
+        Self { run, key: WaiterKey::default(), spin, polled }
+    }
+
+    /// Whether all work is final, successful or not.
+    pub fn is_finished(&self) -> bool {
+        self.run.is_done()
+    }
+
+    /// Stops the partitions that have not started; work on a device, and host tasks that run, run to their end.
+    ///
+    /// The submission then resolves to [`Cancelled`](crate::ErrorKind::Cancelled), unless everything had started.
+    pub fn cancel(&self) {
+        self.run.cancel();
+    }
+
+    /// Cancels when dropped before it has resolved: for timeouts and `select!`.
+    ///
+    /// ```no_run
+    /// # async fn example(exec: wakegraph::ExecutableGraph) -> wakegraph::Result<()> {
+    /// use std::time::Duration;
+    /// match tokio::time::timeout(Duration::from_millis(5), exec.submit().cancel_on_drop()).await {
+    ///     Ok(result) => result,
+    ///     Err(_elapsed) => Ok(()), // what had not started never will
+    /// }
+    /// # }
+    /// ```
+    pub fn cancel_on_drop(self) -> CancelOnDrop {
+        CancelOnDrop { submission: self }
+    }
+
+    /// A handle to wait for the same work, as often and in as many places as needed.
+    pub fn event(&self) -> Event {
+        Event::new(self.run.clone())
+    }
+
+    /// Times of nodes and partitions, when the work is finished and the executable was finalized with
+    /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
+    pub fn profile(&self) -> Option<Profile> {
+        self.run.profile()
+    }
+
+    /// Spins for a short while on work that should be done within it: a task switch would take longer.
+    fn spin(&mut self) -> bool {
+        let limit = std::mem::take(&mut self.spin);
+        if limit.is_zero() {
+            return false;
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..16 {
+                if self.run.is_done() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if self.polled {
+                self.run.look();
+            }
+            if start.elapsed() > limit {
+                return self.run.is_done();
+            }
+        }
+    }
+}
+
+impl Future for Submission {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        if this.run.is_done() || this.spin() {
+            return Poll::Ready(this.run.result());
+        }
+        this.run.done.poll(cx, &mut this.key).map(|()| this.run.result())
+    }
+}
+
+impl Drop for Submission {
+    fn drop(&mut self) {
+        self.run.done.forget(&self.key);
+    }
+}
+
+/// A [`Submission`] that is cancelled when dropped before it has resolved.
+///
+/// # Cancel safety
+/// Dropping it is how it cancels.
+#[pin_project(PinnedDrop)]
+#[derive(Debug)]
+#[must_use = "dropping it cancels the submission"]
+pub struct CancelOnDrop {
+    #[pin]
+    submission: Submission,
+}
+
+impl CancelOnDrop {
+    /// The submission.
+    pub fn submission(&self) -> &Submission {
+        &self.submission
+    }
+}
+
+impl Future for CancelOnDrop {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.project().submission.poll(cx)
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for CancelOnDrop {
+    fn drop(self: Pin<&mut Self>) {
+        if !self.submission.is_finished() {
+            self.submission.cancel();
+        }
+    }
+}

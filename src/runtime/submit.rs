@@ -1,0 +1,339 @@
+//! Submitting: ordering a new run behind what it conflicts with, and starting it.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{Either, select};
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use super::clock;
+use super::drive;
+use super::event::Event;
+use super::executable::{Shared, State, Work};
+use super::host_task::TaskOutput;
+use super::ordering::{self, Predecessor};
+use super::orphan;
+use super::run::{self, Run};
+use super::spawn::spawn;
+use super::submission::Submission;
+use crate::hal;
+use crate::types::{BoxError, Error, ErrorKind, Result};
+
+/// A submission in preparation: its wait list.
+///
+/// Nothing happens before [`submit`](Self::submit).
+#[must_use = "nothing happens before `submit`"]
+pub struct SubmitBuilder<'a> {
+    shared: &'a Arc<Shared>,
+    waits: Waits,
+}
+
+/// What the caller wants to wait for.
+#[derive(Default)]
+struct Waits {
+    events: Vec<Event>,
+    futures: Vec<WaitFuture>,
+}
+
+impl std::fmt::Debug for SubmitBuilder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Waits { events, futures } = &self.waits;
+        f.debug_struct("SubmitBuilder").field("events", &events.len()).field("futures", &futures.len()).finish()
+    }
+}
+
+impl<'a> SubmitBuilder<'a> {
+    pub(crate) fn new(shared: &'a Arc<Shared>) -> Self {
+        Self { shared, waits: Waits::default() }
+    }
+
+    /// Starts after `submission` has completed. If it fails, this one fails with the same error and does not start.
+    pub fn after(self, submission: &Submission) -> Self {
+        self.after_event(&submission.event())
+    }
+
+    /// Starts after `event` has completed. If it fails, this submission fails with the same error and does not start.
+    pub fn after_event(mut self, event: &Event) -> Self {
+        self.waits.events.push(event.clone());
+        self
+    }
+
+    /// Starts after `future` has resolved, be it network, a timer or a channel. If it resolves to an `Err`, the
+    /// submission fails with it and does not start. A future that panics fails it likewise.
+    pub fn after_future<F>(mut self, future: F) -> Self
+    where
+        F: Future + Send + 'static,
+        F::Output: TaskOutput,
+    {
+        self.waits.futures.push(Box::pin(async move { future.await.into_result() }));
+        self
+    }
+
+    /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
+    pub fn submit(self) -> Submission {
+        submit_ordered(self.shared, self.waits)
+    }
+}
+
+/// Submits without a wait list. The common case has no rival and no gate, and a single command-buffer or only such that
+/// devices order among themselves: one lock, one enqueue, no allocation.
+pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
+    {
+        let mut state = shared.state.lock();
+        let in_queue_order = shared.partitions.len() <= 1 && shared.all_eager;
+        let unordered = state.gates.is_empty() && state.rivals.is_empty();
+        let previous_enqueued = state.last.as_ref().is_none_or(|last| last.is_done() || last.is_all_enqueued());
+        if in_queue_order && unordered && previous_enqueued {
+            let run = match new_run(shared, &mut state) {
+                Ok(run) => run,
+                Err(error) => return failed(error),
+            };
+            start(shared, &run, &[], &[]);
+            state.submitted(&run);
+            drop(state);
+            return submission(shared, run);
+        }
+    }
+    submit_ordered(shared, Waits::default())
+}
+
+/// The general case: collects what the run has to come after, and leaves the waiting to devices as far as they can.
+fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
+    // Dropped after the locks: the last reference to a rival may be among them.
+    let mut rivals: SmallVec<[Arc<Shared>; 4]> = SmallVec::new();
+    let order = ordering::lock();
+    let mut state = shared.state.lock();
+
+    let mut order_after: SmallVec<[Predecessor; 4]> = SmallVec::new();
+    state.gates.retain(|gate| !gate.is_open());
+    order_after.extend(state.gates.iter().cloned().map(Predecessor::Gate));
+    order_after.extend(state.last_unfinished().map(Predecessor::Run));
+    rivals.extend(state.rivals.iter().filter_map(std::sync::Weak::upgrade));
+    for rival in &rivals {
+        order_after.extend(rival.state.lock().last_unfinished().map(Predecessor::Run));
+    }
+
+    let run = match new_run(shared, &mut state) {
+        Ok(run) => run,
+        Err(error) => return failed(error),
+    };
+    let Waits { mut events, futures } = waits;
+    let failure = events.iter().filter(|event| event.is_finished()).find_map(|event| event.run().result().err());
+    events.retain(|event| !event.is_finished());
+    let on_device = futures.is_empty()
+        && order_after.iter().all(|predecessor| match predecessor {
+            Predecessor::Run(earlier) => devices_can_wait(shared, earlier),
+            Predecessor::Gate(_) => false,
+        })
+        && events.iter().all(|event| devices_can_wait(shared, event.run()));
+
+    if let Some(error) = failure {
+        run.abandon(&error);
+    } else if on_device && (shared.all_eager || Handle::try_current().is_ok()) {
+        let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
+        let dependencies: Vec<_> = events.iter().flat_map(|event| event.run().tail_events()).collect();
+        start(shared, &run, &order_events, &dependencies);
+    } else {
+        match Handle::try_current() {
+            Ok(handle) => {
+                let order_after = order_after.into_vec();
+                let starter = Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
+                spawn(&handle, "wakegraph deferred submission", starter.run_after(events, futures));
+            }
+            Err(_) => run.abandon(&needs_tokio()),
+        }
+    }
+    state.submitted(&run);
+    drop(state);
+    drop(order);
+    submission(shared, run)
+}
+
+/// Whether this executable's first partitions can wait on their devices for all of `earlier`.
+fn devices_can_wait(shared: &Shared, earlier: &Run) -> bool {
+    earlier.is_all_enqueued()
+        && shared.roots.iter().all(|&root| {
+            let partition = &shared.partitions[root as usize];
+            partition.eager
+                && partition.device().is_some_and(|device| {
+                    earlier.tail_devices().iter().all(|other| device.can_wait_for(other))
+                })
+        })
+}
+
+fn tail_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
+    match predecessor {
+        Predecessor::Run(run) => run.tail_events(),
+        Predecessor::Gate(_) => Vec::new(),
+    }
+}
+
+fn new_run(shared: &Arc<Shared>, state: &mut State) -> Result<Arc<Run>> {
+    // The clock is read only where somebody uses what it says.
+    let submitted = if shared.partitions.is_empty() { 0 } else { clock::now() };
+    let mut run = match state.take_reusable() {
+        Some(run) => run,
+        None => Arc::new(Run::new(shared)?),
+    };
+    if let Some(run) = Arc::get_mut(&mut run) {
+        run.reset(shared, submitted);
+    }
+    Ok(run)
+}
+
+fn failed(error: Error) -> Submission {
+    Submission::new(Arc::new(Run::failed(error)), Duration::ZERO, false)
+}
+
+fn submission(shared: &Shared, run: Arc<Run>) -> Submission {
+    // A run that needs tasks of this thread's runtime must not be spun for.
+    let expected = shared.all_eager.then(|| shared.prediction.expected()).flatten();
+    let spin = match expected {
+        Some(expected) if !run.is_done() => {
+            let limit = shared.spin_limit();
+            // Twice the expectation, so that the usual jitter does not cost a task switch.
+            if expected <= limit { (2 * expected).min(limit) } else { Duration::ZERO }
+        }
+        _ => Duration::ZERO,
+    };
+    Submission::new(run, spin, shared.polled)
+}
+
+/// Starts a run whose host-side predecessors are over: enqueues what needs no host, spawns a task for each other
+/// partition. `order_events` come before it whether they fail or not, `dependencies` only if they succeed.
+fn start(
+    shared: &Arc<Shared>,
+    run: &Arc<Run>,
+    order_events: &[Arc<dyn hal::Event>],
+    dependencies: &[Arc<dyn hal::Event>],
+) {
+    tracing::trace!(target: "wakegraph::submit", partitions = shared.partitions.len(), "start");
+    if shared.partitions.is_empty() {
+        return run.complete_empty();
+    }
+    for (index, partition) in shared.partitions.iter().enumerate() {
+        if partition.eager {
+            let (order, dependencies) =
+                if partition.predecessors.is_empty() { (order_events, dependencies) } else { (&[][..], &[][..]) };
+            enqueue(shared, run, index, order, dependencies);
+        } else {
+            // `submit` has made sure that there is a runtime.
+            match Handle::try_current() {
+                Ok(handle) => drive::spawn_partition(&handle, shared, run, index),
+                Err(_) => run.finish(index, Err(needs_tokio())),
+            }
+        }
+    }
+    if shared.all_eager {
+        run.set_all_enqueued();
+    }
+}
+
+/// Enqueues a device partition behind its device-side predecessors.
+#[expect(unsafe_code, reason = "the one place where work is handed to a device")]
+pub(crate) fn enqueue(
+    shared: &Shared,
+    run: &Arc<Run>,
+    index: usize,
+    order_events: &[Arc<dyn hal::Event>],
+    dependencies: &[Arc<dyn hal::Event>],
+) {
+    let partition = &shared.partitions[index];
+    let (Work::Device { device, queue, lane, command_buffer }, Some(event)) = (&partition.work, run.event(index))
+    else {
+        return;
+    };
+    let predecessors = partition.device_predecessors.iter().filter_map(|&p| run.event(p as usize));
+    let dependencies: SmallVec<[&dyn hal::Event; 4]> = predecessors.chain(dependencies).map(|e| &**e).collect();
+    let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|e| &**e).collect();
+    let wait = hal::WaitList { dependencies: &dependencies, order: &order };
+    let notification = device
+        .capabilities()
+        .notifies
+        .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
+    let signal = hal::Signal { event, notification };
+    // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
+    // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
+    // `ordering`. The run owns the executable, and with it all memory, until the event is final.
+    match unsafe { command_buffer.enqueue(&**queue, wait, signal) } {
+        Ok(()) => {
+            run.set_enqueued(index);
+            if let Some(reactor) = device.reactor() {
+                reactor.watch(*lane, run.clone(), index, shared.prediction.expected());
+            }
+        }
+        Err(error) => run.finish(index, Err(error)),
+    }
+}
+
+type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+
+/// A submission that waits on the host before it starts.
+struct Starter {
+    shared: Arc<Shared>,
+    run: Arc<Run>,
+    order_after: Vec<Predecessor>,
+    started: bool,
+}
+
+impl Starter {
+    async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
+        let outcome = {
+            let waits = pin!(wait_for(events, futures));
+            match select(waits, self.run.cancellation()).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right(((), _)) => Err(run::cancelled()),
+            }
+        };
+        // Also when it will not start: a run that is over tells everybody that all before it are.
+        for predecessor in &self.order_after {
+            predecessor.finished().await;
+        }
+        self.started = true;
+        match outcome {
+            Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
+            Ok(()) => {
+                self.run.set_started();
+                start(&self.shared, &self.run, &[], &[]);
+            }
+            Err(error) => self.run.abandon(&error),
+        }
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        if !self.started {
+            // The tokio runtime shuts down. The run ends, so that nobody waits for ever, but in its turn.
+            orphan::abandon_after(self.run.clone(), std::mem::take(&mut self.order_after), drive::shut_down());
+        }
+    }
+}
+
+/// Waits for what the caller asked for; the first failure counts.
+async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
+    for event in events {
+        event.wait().await?;
+    }
+    for future in futures {
+        match AssertUnwindSafe(future).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let failed = Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error");
+                return Err(failed.caused_by(error));
+            }
+            Err(panic) => return Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
+        }
+    }
+    Ok(())
+}
+
+fn needs_tokio() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "this submission has work for the host but is outside a tokio runtime")
+        .help("submit inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held")
+}

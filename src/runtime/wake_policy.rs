@@ -1,0 +1,70 @@
+//! How eagerly completions are looked for.
+
+use std::time::Duration;
+
+/// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WakePolicy {
+    /// See it as early as possible; waiting may cost a core for short times.
+    Latency,
+    /// Short submissions are seen at once, long ones at little cost.
+    #[default]
+    Balanced,
+    /// Never spin.
+    Efficient,
+}
+
+impl WakePolicy {
+    /// Longest time that one poll of a submission may spin.
+    pub(crate) fn spin_limit(self) -> Duration {
+        match self {
+            // More than one core is needed for a spin to see anything happen.
+            _ if single_core() => Duration::ZERO,
+            Self::Latency => Duration::from_micros(100),
+            Self::Balanced => Duration::from_micros(25),
+            Self::Efficient => Duration::ZERO,
+        }
+    }
+
+    /// How long before the predicted completion the reactor starts to look.
+    pub(crate) fn reactor_margin(self) -> Duration {
+        match self {
+            Self::Latency => Duration::from_micros(300),
+            Self::Balanced => Duration::from_micros(150),
+            Self::Efficient => Duration::from_micros(20),
+        }
+    }
+
+    /// First pause between two looks of the reactor; it doubles while nothing completes.
+    pub(crate) fn first_pause(self) -> Duration {
+        match self {
+            Self::Latency => Duration::ZERO,
+            Self::Balanced => Duration::from_micros(5),
+            Self::Efficient => Duration::from_micros(100),
+        }
+    }
+
+    /// Longest pause between two looks.
+    pub(crate) fn longest_pause(self) -> Duration {
+        match self {
+            Self::Latency => Duration::from_micros(50),
+            Self::Balanced => Duration::from_millis(1),
+            Self::Efficient => Duration::from_millis(5),
+        }
+    }
+
+    pub(crate) fn from_repr(repr: u8) -> Self {
+        match repr {
+            0 => Self::Latency,
+            2 => Self::Efficient,
+            _ => Self::Balanced,
+        }
+    }
+}
+
+fn single_core() -> bool {
+    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from)) == 1
+}

@@ -1,0 +1,32 @@
+//! The synchronisation primitives of the crate, in one place so that loom can stand in for them.
+
+#[cfg(loom)]
+pub(crate) use loom_facade::*;
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+    pub(crate) use parking_lot::Mutex;
+}
+
+#[cfg(loom)]
+mod loom_facade {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+    /// loom's mutex with parking_lot's signatures.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+    }
+}
