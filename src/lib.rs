@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod backend;
 pub mod graph;
@@ -12,11 +13,12 @@ pub use graph::{GraphProperties, NodeId};
 pub use hal::Advice;
 pub use plan::{ExecutionOrder, PartitionPolicy, Plan};
 pub use runtime::{
-    Buffer, CancelOnDrop, Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostAccess, HostAccesses, HostBuffer,
-    HostMut, HostRef, Layout, MemoryArg, NodeBuilder, NodeTimes, PartitionTimes, Profile, ReadAccess, RectCopy,
-    SubmitBuilder, Submission, TaskOutput, Timeline, WakePolicy, WriteAccess, kernel, read, write,
+    Buffer, CancelOnDrop, Device, Event, ExecutableGraph, FinalizeOptions, Graph, HostAccess, HostAccesses,
+    HostBuffer, HostMut, HostRef, Layout, MemoryArg, NodeBuilder, NodeTimes, PartitionTimes, Profile,
+    ReadAccess, RectCopy, Submission, SubmitBuilder, TaskOutput, Timeline, WakePolicy, WriteAccess, kernel,
+    read, write,
 };
 pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range, Rect,
-    ResourceId, Result,
+    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,
+    Rect, ResourceId, Result,
 };

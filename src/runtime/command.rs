@@ -36,7 +36,9 @@ impl Command {
 impl Payload for Command {
     fn describe(&self) -> Cow<'_, str> {
         match self {
-            Self::Kernel { call, range } => format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into(),
+            Self::Kernel { call, range } => {
+                format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into()
+            }
             Self::Memory { command, .. } => format!("{command:?}").into(),
             Self::HostTask { uses, .. } => format!("{} accesses", uses.len()).into(),
         }

@@ -40,7 +40,8 @@ impl Device {
     /// # Errors
     /// Those of opening it. The CPU is always there.
     pub fn best() -> Result<Self> {
-        let found = backend::backends().iter().find(|backend| backend.device_count().is_ok_and(|count| count > 0));
+        let found =
+            backend::backends().iter().find(|backend| backend.device_count().is_ok_and(|count| count > 0));
         let found = found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no backend has a device"))?;
         Self::open(&format!("{}:0", found.name()))
     }

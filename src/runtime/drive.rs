@@ -30,7 +30,9 @@ async fn drive(mut guard: PartitionGuard, shared: Arc<Shared>) {
     guard.over = true;
     match (go, &exec.work) {
         (Go::Start, Work::Device { .. }) => enqueue(&shared, &run, partition, &[], &[]),
-        (Go::Start, Work::HostTask(task)) => run_host_task(task.clone(), shared.clone(), run, partition).await,
+        (Go::Start, Work::HostTask(task)) => {
+            run_host_task(task.clone(), shared.clone(), run, partition).await
+        }
         (why, _) => run.skip(partition, why),
     }
 }

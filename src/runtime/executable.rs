@@ -163,7 +163,12 @@ pub(crate) struct PartitionExec {
 }
 
 pub(crate) enum Work {
-    Device { device: Device, queue: Arc<dyn hal::Queue>, lane: u64, command_buffer: Box<dyn hal::CommandBuffer> },
+    Device {
+        device: Device,
+        queue: Arc<dyn hal::Queue>,
+        lane: u64,
+        command_buffer: Box<dyn hal::CommandBuffer>,
+    },
     HostTask(Arc<HostTask>),
 }
 
@@ -185,7 +190,9 @@ impl Shared {
     pub(crate) fn partition_name(&self, partition: usize) -> String {
         match (&self.partitions[partition].work, self.plan.nodes(partition)) {
             (Work::HostTask(_), [node, ..]) => format!("wakegraph {}", self.label(*node)),
-            (Work::Device { device, .. }, _) => format!("wakegraph partition {partition} on {}", device.selector()),
+            (Work::Device { device, .. }, _) => {
+                format!("wakegraph partition {partition} on {}", device.selector())
+            }
             (Work::HostTask(_), []) => format!("wakegraph partition {partition}"),
         }
     }

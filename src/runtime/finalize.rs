@@ -20,12 +20,15 @@ use crate::plan::{PartitionKind, Plan, PlanOptions};
 use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> {
-    let _span = tracing::debug_span!(target: "wakegraph::finalize", "finalize", nodes = graph.len()).entered();
+    let _span =
+        tracing::debug_span!(target: "wakegraph::finalize", "finalize", nodes = graph.len()).entered();
     if let Some(first) = graph.errors().first() {
         return Err(first.clone());
     }
     let device_of = |id: DeviceId| {
-        graph.find_device(id).ok_or_else(|| Error::new(ErrorKind::Bug, format!("the graph does not know {id}")))
+        graph
+            .find_device(id)
+            .ok_or_else(|| Error::new(ErrorKind::Bug, format!("the graph does not know {id}")))
     };
     let supported =
         |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), |device| device.capabilities().commands);
@@ -50,10 +53,13 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
     let nodes = (0..plan.node_count() as u32).map(|node| source.label_and_kind(&plan, node)).collect();
     let Uses { accesses, allocations } = uses;
     let shared = Arc::new(assemble(plan, work, nodes, &allocations, options));
-    ordering::register(&shared, allocations.into_values().map(|allocation| {
-        let accesses = accesses.get(&allocation.memory().resource()).map_or(&[][..], Vec::as_slice);
-        (allocation, ordering::merged(accesses))
-    }));
+    ordering::register(
+        &shared,
+        allocations.into_values().map(|allocation| {
+            let accesses = accesses.get(&allocation.memory().resource()).map_or(&[][..], Vec::as_slice);
+            (allocation, ordering::merged(accesses))
+        }),
+    );
     tracing::debug!(target: "wakegraph::finalize", partitions = shared.partitions.len(), "finalized");
     Ok(ExecutableGraph { shared })
 }
@@ -143,7 +149,8 @@ fn host_task(source: &Source<'_>, plan: &Plan, partition: usize, uses: &mut Uses
             return Ok(Work::HostTask(task.clone()));
         }
     }
-    Err(Error::new(ErrorKind::Bug, "a host-task partition without a host task").in_partition(partition as u32))
+    Err(Error::new(ErrorKind::Bug, "a host-task partition without a host task")
+        .in_partition(partition as u32))
 }
 
 /// Records a device partition.
@@ -222,7 +229,8 @@ fn assemble(
             predecessor.eager && devices.is_some_and(|(device, other)| device.can_wait_for(other))
         };
         let device_predecessors: Box<[u32]> = predecessors.iter().filter(on_device).copied().collect();
-        let host: Vec<u32> = predecessors.iter().filter(|p| !device_predecessors.contains(p)).copied().collect();
+        let host: Vec<u32> =
+            predecessors.iter().filter(|p| !device_predecessors.contains(p)).copied().collect();
         for &predecessor in &host {
             let wakes = &mut partitions[predecessor as usize].wakes;
             *wakes = wakes.iter().copied().chain([index as u32]).collect();
@@ -240,7 +248,10 @@ fn assemble(
     Shared {
         roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
         tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),
-        polled: partitions.iter().filter_map(PartitionExec::device).any(|device| !device.capabilities().notifies),
+        polled: partitions
+            .iter()
+            .filter_map(PartitionExec::device)
+            .any(|device| !device.capabilities().notifies),
         all_eager: partitions.iter().all(|partition| partition.eager),
         plan,
         partitions: partitions.into(),

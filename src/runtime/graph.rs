@@ -90,7 +90,8 @@ impl Graph {
         let device = call.views().find(|view| view.kind() == MemoryKind::Device);
         let device = device.or(call.views().next()).map(|view| view.allocation.device().clone());
         let checked = range.check().and_then(|()| call.accesses());
-        let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel { call: Arc::new(call), range });
+        let node = self
+            .add(CommandKind::Kernel, device, checked, || Command::Kernel { call: Arc::new(call), range });
         node.name(name)
     }
 
@@ -143,7 +144,9 @@ impl Graph {
                     format!("the rectangle ends at byte {end} of a buffer of {} bytes", view.len),
                 )
             };
-            if let Err(error) = rect.end(pitch).and_then(|end| if end > view.len { Err(outside(end)) } else { Ok(()) }) {
+            if let Err(error) =
+                rect.end(pitch).and_then(|end| if end > view.len { Err(outside(end)) } else { Ok(()) })
+            {
                 return self.refuse(CommandKind::BufferCopyRect, error);
             }
         }
@@ -509,12 +512,17 @@ impl Graph {
 
     #[track_caller]
     fn add_host_task(&mut self, declared: Vec<(Operand, AccessMode)>, task: HostTask) -> NodeBuilder<'_> {
-        let uses: Vec<(View, AccessMode)> = declared.into_iter().map(|(Operand(view), mode)| (view, mode)).collect();
+        let uses: Vec<(View, AccessMode)> =
+            declared.into_iter().map(|(Operand(view), mode)| (view, mode)).collect();
         let accesses = accesses(&uses);
-        let overlap = accesses.iter().enumerate().any(|(i, a)| accesses[..i].iter().any(|b| a.conflicts_with(b)));
+        let overlap =
+            accesses.iter().enumerate().any(|(i, a)| accesses[..i].iter().any(|b| a.conflicts_with(b)));
         let checked = if overlap {
-            Err(Error::new(ErrorKind::InvalidArgument, "the host task's accesses overlap, and one of them writes")
-                .help("declare the buffer once, with `write`, or use disjoint slices"))
+            Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the host task's accesses overlap, and one of them writes",
+            )
+            .help("declare the buffer once, with `write`, or use disjoint slices"))
         } else {
             Ok(accesses)
         };

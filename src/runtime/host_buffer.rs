@@ -139,7 +139,10 @@ pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
     if align_of::<T>() > ALIGNMENT {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
-            format!("{} is aligned to more than the {ALIGNMENT} bytes of allocations", std::any::type_name::<T>()),
+            format!(
+                "{} is aligned to more than the {ALIGNMENT} bytes of allocations",
+                std::any::type_name::<T>()
+            ),
         ));
     }
     match len.checked_mul(size_of::<T>()) {
@@ -176,7 +179,8 @@ pub struct HostMut<T>(HostRef<T>);
 impl<T: Pod> HostRef<T> {
     /// The caller's lease covers the view: shared for a `HostRef`, exclusive when it is put into a `HostMut`.
     pub(crate) fn new(view: &View, lease: Lease) -> Self {
-        let base = view.allocation.memory().host_ptr().map_or(std::ptr::null(), |base| base.as_ptr().cast_const());
+        let base =
+            view.allocation.memory().host_ptr().map_or(std::ptr::null(), |base| base.as_ptr().cast_const());
         Self {
             elements: base.wrapping_add(view.offset).cast(),
             // Host memory always has an address; without one there is nothing to see.

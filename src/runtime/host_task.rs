@@ -148,8 +148,10 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A host task with its closure's type erased.
 pub(crate) struct HostTask {
-    call: Box<dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync>,
+    call: Box<Call>,
 }
+
+type Call = dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync;
 
 impl HostTask {
     /// A task whose closure returns a future. It is cloned for every run, so that each future owns what it captures.

@@ -78,7 +78,10 @@ pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Vec<Predeces
 }
 
 /// Makes a new executable known to the allocations it uses, and to its rivals.
-pub(crate) fn register(executable: &Arc<Shared>, uses: impl IntoIterator<Item = (Arc<Allocation>, Vec<Access>)>) {
+pub(crate) fn register(
+    executable: &Arc<Shared>,
+    uses: impl IntoIterator<Item = (Arc<Allocation>, Vec<Access>)>,
+) {
     let mut others = Vec::new();
     let _order = lock();
     for (allocation, accesses) in uses {

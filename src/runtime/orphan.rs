@@ -48,7 +48,11 @@ impl Orphan {
     fn check(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         let cx = Context::from_waker(&waker);
-        if self.order_after.iter().all(|earlier| earlier.latch().poll(&cx, &mut WaiterKey::default()).is_ready()) {
+        if self
+            .order_after
+            .iter()
+            .all(|earlier| earlier.latch().poll(&cx, &mut WaiterKey::default()).is_ready())
+        {
             self.run.abandon(&self.error);
         }
     }

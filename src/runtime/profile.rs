@@ -74,7 +74,9 @@ impl Profile {
                     }
                 }
                 Work::HostTask(_) => {
-                    times.extend(host_times.iter().filter(|t| t.0 == index).map(|&(_, start, end)| (start, end)));
+                    times.extend(
+                        host_times.iter().filter(|t| t.0 == index).map(|&(_, start, end)| (start, end)),
+                    );
                 }
             }
             let label = match partition.device() {
@@ -119,7 +121,8 @@ impl fmt::Display for Timeline<'_> {
         let total = nanoseconds(profile.total()).max(1);
         let labels = profile.partitions.iter().map(|partition| partition.label.chars().count());
         let margin = labels.max().unwrap_or(0);
-        let column = |at: Duration| (u128::from(nanoseconds(at)) * *width as u128 / u128::from(total)) as usize;
+        let column =
+            |at: Duration| (u128::from(nanoseconds(at)) * *width as u128 / u128::from(total)) as usize;
         for (index, PartitionTimes { label, start, end }) in profile.partitions.iter().enumerate() {
             let from = column(*start).min(width - 1);
             let to = column(*end).clamp(from + 1, *width);

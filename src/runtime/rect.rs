@@ -78,9 +78,9 @@ impl RectCopy {
 
     pub(crate) fn to_bytes(self, size: usize) -> Result<RectBytes> {
         let [width, height, depth] = self.extent;
-        let width = width
-            .checked_mul(size)
-            .ok_or_else(|| Error::new(ErrorKind::InvalidSize, format!("a row of {width} elements overflows")))?;
+        let width = width.checked_mul(size).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidSize, format!("a row of {width} elements overflows"))
+        })?;
         Ok(RectBytes {
             rect: Rect { width, height, depth },
             src: self.src.pitch(size, height)?,

@@ -178,7 +178,9 @@ impl Run {
     /// Devices of the same partitions.
     pub(crate) fn tail_devices(&self) -> SmallVec<[Device; 2]> {
         let owner = self.inner.lock().owner.clone();
-        let tails = owner.iter().flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
+        let tails = owner
+            .iter()
+            .flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
         tails.filter_map(|partition| partition.device().cloned()).collect()
     }
 
@@ -311,7 +313,8 @@ impl Run {
         let mut inner = self.inner.lock();
         match &inner.failure {
             // A cause says more than the cancellation that followed or preceded it.
-            Some(earlier) if earlier.kind() != ErrorKind::Cancelled || error.kind() == ErrorKind::Cancelled => {}
+            Some(earlier)
+                if earlier.kind() != ErrorKind::Cancelled || error.kind() == ErrorKind::Cancelled => {}
             _ => inner.failure = Some(error),
         }
     }
@@ -346,7 +349,10 @@ impl hal::Notify for Run {
 
 impl Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("done", &self.is_done()).field("partitions", &self.slots.len()).finish_non_exhaustive()
+        f.debug_struct("Run")
+            .field("done", &self.is_done())
+            .field("partitions", &self.slots.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -43,7 +43,10 @@ struct Waits {
 impl std::fmt::Debug for SubmitBuilder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Waits { events, futures } = &self.waits;
-        f.debug_struct("SubmitBuilder").field("events", &events.len()).field("futures", &futures.len()).finish()
+        f.debug_struct("SubmitBuilder")
+            .field("events", &events.len())
+            .field("futures", &futures.len())
+            .finish()
     }
 }
 
@@ -87,7 +90,8 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
         let mut state = shared.state.lock();
         let in_queue_order = shared.partitions.len() <= 1 && shared.all_eager;
         let unordered = state.gates.is_empty() && state.rivals.is_empty();
-        let previous_enqueued = state.last.as_ref().is_none_or(|last| last.is_done() || last.is_all_enqueued());
+        let previous_enqueued =
+            state.last.as_ref().is_none_or(|last| last.is_done() || last.is_all_enqueued());
         if in_queue_order && unordered && previous_enqueued {
             let run = match new_run(shared, &mut state) {
                 Ok(run) => run,
@@ -123,7 +127,8 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         Err(error) => return failed(error),
     };
     let Waits { mut events, futures } = waits;
-    let failure = events.iter().filter(|event| event.is_finished()).find_map(|event| event.run().result().err());
+    let failure =
+        events.iter().filter(|event| event.is_finished()).find_map(|event| event.run().result().err());
     events.retain(|event| !event.is_finished());
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
@@ -142,7 +147,8 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         match Handle::try_current() {
             Ok(handle) => {
                 let order_after = order_after.into_vec();
-                let starter = Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
+                let starter =
+                    Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
                 spawn(&handle, "wakegraph deferred submission", starter.run_after(events, futures));
             }
             Err(_) => run.abandon(&needs_tokio()),
@@ -218,8 +224,11 @@ fn start(
     }
     for (index, partition) in shared.partitions.iter().enumerate() {
         if partition.eager {
-            let (order, dependencies) =
-                if partition.predecessors.is_empty() { (order_events, dependencies) } else { (&[][..], &[][..]) };
+            let (order, dependencies) = if partition.predecessors.is_empty() {
+                (order_events, dependencies)
+            } else {
+                (&[][..], &[][..])
+            };
             enqueue(shared, run, index, order, dependencies);
         } else {
             // `submit` has made sure that there is a runtime.
@@ -244,12 +253,14 @@ pub(crate) fn enqueue(
     dependencies: &[Arc<dyn hal::Event>],
 ) {
     let partition = &shared.partitions[index];
-    let (Work::Device { device, queue, lane, command_buffer }, Some(event)) = (&partition.work, run.event(index))
+    let (Work::Device { device, queue, lane, command_buffer }, Some(event)) =
+        (&partition.work, run.event(index))
     else {
         return;
     };
     let predecessors = partition.device_predecessors.iter().filter_map(|&p| run.event(p as usize));
-    let dependencies: SmallVec<[&dyn hal::Event; 4]> = predecessors.chain(dependencies).map(|e| &**e).collect();
+    let dependencies: SmallVec<[&dyn hal::Event; 4]> =
+        predecessors.chain(dependencies).map(|e| &**e).collect();
     let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|e| &**e).collect();
     let wait = hal::WaitList { dependencies: &dependencies, order: &order };
     let notification = device
@@ -310,7 +321,11 @@ impl Drop for Starter {
     fn drop(&mut self) {
         if !self.started {
             // The tokio runtime shuts down. The run ends, so that nobody waits for ever, but in its turn.
-            orphan::abandon_after(self.run.clone(), std::mem::take(&mut self.order_after), drive::shut_down());
+            orphan::abandon_after(
+                self.run.clone(),
+                std::mem::take(&mut self.order_after),
+                drive::shut_down(),
+            );
         }
     }
 }
@@ -324,7 +339,8 @@ async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
         match AssertUnwindSafe(future).catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                let failed = Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error");
+                let failed =
+                    Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error");
                 return Err(failed.caused_by(error));
             }
             Err(panic) => return Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
@@ -334,6 +350,9 @@ async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
 }
 
 fn needs_tokio() -> Error {
-    Error::new(ErrorKind::InvalidOperation, "this submission has work for the host but is outside a tokio runtime")
-        .help("submit inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held")
+    Error::new(
+        ErrorKind::InvalidOperation,
+        "this submission has work for the host but is outside a tokio runtime",
+    )
+    .help("submit inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held")
 }

@@ -58,6 +58,22 @@ impl Access {
 
     /// Whether the two touch a byte in common.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.resource == other.resource && self.start < other.end && other.start < self.end
+        // Also false for an access to nothing in the middle of the other.
+        self.resource == other.resource && self.start.max(other.start) < self.end.min(other.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_nothing() {
+        let resource = ResourceId::unique();
+        let access = |start, end| Access { resource, start, end, mode: AccessMode::Write };
+        assert!(access(0, 10).overlaps(&access(9, 12)));
+        assert!(!access(0, 10).overlaps(&access(10, 12)));
+        assert!(!access(0, 10).overlaps(&access(5, 5)));
+        assert!(!access(5, 5).overlaps(&access(5, 5)));
     }
 }

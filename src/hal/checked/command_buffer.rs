@@ -8,7 +8,8 @@ use super::update::Launches;
 use super::{command, kernel, submit};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, Device,
-    KernelUpdate, Queue, Signal, SyncPoint, WaitList};
+    KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+};
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
 #[derive(Debug)]

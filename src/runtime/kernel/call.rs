@@ -45,7 +45,9 @@ impl KernelCall {
                     if earlier.conflicts_with(&access) {
                         let (first, second) = (&other.name, &param.name);
                         return Err(self
-                            .invalid(format!("gets overlapping memory for '{first}' and '{second}', one of which it writes"))
+                            .invalid(format!(
+                                "gets overlapping memory for '{first}' and '{second}', one of which it writes"
+                            ))
                             .help("pass disjoint buffers or slices"));
                     }
                 }
@@ -80,9 +82,13 @@ impl KernelCall {
                 }
                 Ok(Some(operand.0.access(*access)))
             }
-            (ParamKind::Value { size }, CallArg::Value(KernelArg::Value(bytes))) if bytes.len() == *size => Ok(None),
+            (ParamKind::Value { size }, CallArg::Value(KernelArg::Value(bytes))) if bytes.len() == *size => {
+                Ok(None)
+            }
             (ParamKind::Local { .. }, CallArg::Value(KernelArg::Local(_))) => Ok(None),
-            _ => Err(self.invalid(format!("gets an argument of the wrong kind or size for '{}'", param.name))),
+            _ => {
+                Err(self.invalid(format!("gets an argument of the wrong kind or size for '{}'", param.name)))
+            }
         }
     }
 

@@ -86,8 +86,7 @@ impl RawKernel {
     }
 
     fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {
-        let kind =
-            ParamKind::Buffer { access, element_size: size_of::<T>(), element_align: align_of::<T>() };
+        let kind = ParamKind::Buffer { access, element_size: size_of::<T>(), element_align: align_of::<T>() };
         self.param(name, kind)
     }
 

@@ -63,7 +63,11 @@ impl<W> Schedule<W> {
     /// Adds what was enqueued last on its lane.
     pub(super) fn watch(&mut self, now: u64, lane: u64, watch: W, expected: Option<Duration>) {
         let expected = expected.map(|expected| u64::try_from(expected.as_nanos()).unwrap_or(u64::MAX));
-        let lane = self.lanes.entry(lane).or_insert_with(|| Lane { entries: VecDeque::new(), next_look: 0, pause: 0 });
+        let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
+            entries: VecDeque::new(),
+            next_look: 0,
+            pause: 0,
+        });
         lane.entries.push_back(Entry { watch, expected });
         if lane.entries.len() == 1 {
             lane.aim(now, &self.pace);
@@ -72,7 +76,12 @@ impl<W> Schedule<W> {
     }
 
     /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`.
-    pub(super) fn look(&mut self, now: u64, mut is_final: impl FnMut(&W) -> bool, finished: &mut Vec<W>) -> Next {
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        mut is_final: impl FnMut(&W) -> bool,
+        finished: &mut Vec<W>,
+    ) -> Next {
         let mut earliest = u64::MAX;
         for lane in self.lanes.values_mut() {
             let before = lane.entries.len();

@@ -12,7 +12,8 @@ use crate::hal::{
     Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandHandle, Device, DeviceInfo, Event, EventProfile, EventStatus, Kernel,
     KernelDesc, KernelUpdate, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc, Signal, SyncPoint,
-    UpdateCapabilities, UsmPointer, WaitList};
+    UpdateCapabilities, UsmPointer, WaitList,
+};
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// What the backend was asked to do, in order.

@@ -20,7 +20,8 @@ use super::checked;
 use crate::hal::{
     Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg,
     KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer, WaitList};
+    QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer, WaitList,
+};
 use crate::types::{AccessMode, ErrorKind, Range, Result};
 
 /// A wrapped device that runs nothing, and what it hears.

@@ -1,0 +1,256 @@
+//! Completion of one enqueued thing: the state shared by its event, the worker that finishes it and all who wait.
+//!
+//! All synchronisation of events is in this type, which knows nothing of devices: `D` is whatever has to be released.
+
+use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+
+use crate::hal::{EventProfile, EventStatus};
+use crate::types::{Error, ErrorKind, Result};
+
+/// Nothing that signals the event has been enqueued.
+const IDLE: u8 = 0;
+/// Enqueued, and nobody but polls wants to know.
+const PENDING: u8 = 1;
+/// Enqueued, with dependents or blocked threads: completing it has to take the lock.
+const WATCHED: u8 = 2;
+/// Done, without times.
+const COMPLETE: u8 = 3;
+/// Done, with times.
+const TIMED: u8 = 4;
+/// Failed; the error is behind the lock.
+const FAILED: u8 = 5;
+
+/// Idle, pending, complete or failed; reusable.
+///
+/// The usual life, pending to complete with only a notification in the end, is one atomic operation at each end. The
+/// first who wants more marks it watched, under the lock, and from then on completing takes the lock too.
+pub(super) struct Completion<D> {
+    phase: AtomicU8,
+    inner: Mutex<Inner<D>>,
+    changed: Condvar,
+}
+
+struct Inner<D> {
+    /// How often it was completed while watched, so that a blocked thread is not held by a later use of the event.
+    generation: u64,
+    /// Threads inside `wait`: without any, completing makes no system call.
+    blocked: usize,
+    failure: Option<Error>,
+    dependents: SmallVec<[D; 2]>,
+    profile: EventProfile,
+}
+
+/// What [`Completion::watch`] found.
+#[derive(Debug)]
+pub(super) enum Watch {
+    /// The dependent will be handed to whoever completes this.
+    Pending,
+    /// There is nothing to wait for any more, or not yet.
+    Final(Option<Error>),
+}
+
+impl<D> Completion<D> {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: AtomicU8::new(IDLE),
+            inner: Mutex::new(Inner {
+                generation: 0,
+                blocked: 0,
+                failure: None,
+                dependents: SmallVec::new(),
+                profile: EventProfile::default(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Becomes pending.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when it is already.
+    pub(super) fn begin(&self) -> Result<()> {
+        let is_final = |phase| (phase != PENDING && phase != WATCHED).then_some(PENDING);
+        match self.phase.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_final) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
+                .help("wait for the event, or signal another one")),
+        }
+    }
+
+    /// Writes the times, while pending. The vector for the commands' times is the one used last time.
+    pub(super) fn set_profile(&self, write: impl FnOnce(&mut EventProfile)) {
+        write(&mut self.inner.lock().profile);
+    }
+
+    /// Becomes final; `timed` if its times were written. Gives back whom to release, which is for the caller to do
+    /// with no lock held.
+    pub(super) fn complete(&self, outcome: Result<(), &Error>, timed: bool) -> SmallVec<[D; 2]> {
+        let phase = match outcome {
+            Ok(()) if timed => TIMED,
+            Ok(()) => COMPLETE,
+            Err(_) => FAILED,
+        };
+        // Release, here and below: who reads the phase without the lock sees the commands' writes.
+        let publish = || self.phase.compare_exchange(PENDING, phase, Ordering::Release, Ordering::Relaxed);
+        // A failure needs the lock in any case: nobody may see it before its error is there.
+        if outcome.is_ok() && publish().is_ok() {
+            return SmallVec::new();
+        }
+        let mut inner = self.inner.lock();
+        inner.failure = outcome.err().cloned();
+        inner.generation += 1;
+        self.phase.store(phase, Ordering::Release);
+        let dependents = std::mem::take(&mut inner.dependents);
+        let blocked = inner.blocked > 0;
+        drop(inner);
+        if blocked {
+            self.changed.notify_all();
+        }
+        dependents
+    }
+
+    /// Adds a dependent while pending.
+    pub(super) fn watch(&self, dependent: impl FnOnce() -> D) -> Watch {
+        let mut inner = self.inner.lock();
+        if self.mark_watched() {
+            inner.dependents.push(dependent());
+            return Watch::Pending;
+        }
+        let failed = self.phase.load(Ordering::Acquire) == FAILED;
+        Watch::Final(inner.failure.clone().filter(|_| failed))
+    }
+
+    pub(super) fn status(&self) -> EventStatus {
+        match self.phase.load(Ordering::Acquire) {
+            IDLE => EventStatus::Idle,
+            PENDING | WATCHED => EventStatus::Pending,
+            FAILED => self.status_locked(&self.inner.lock()),
+            _ => EventStatus::Complete,
+        }
+    }
+
+    /// Blocks while this use of the event is pending, at most for `timeout`.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> EventStatus {
+        // A time too far away to be represented is no limit.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut inner = self.inner.lock();
+        let generation = inner.generation;
+        inner.blocked += 1;
+        while inner.generation == generation && self.mark_watched() {
+            match deadline {
+                None => self.changed.wait(&mut inner),
+                Some(deadline) if self.changed.wait_until(&mut inner, deadline).timed_out() => break,
+                Some(_) => {}
+            }
+        }
+        inner.blocked -= 1;
+        self.status_locked(&inner)
+    }
+
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when it is not complete or has no times.
+    pub(super) fn profile(&self) -> Result<EventProfile> {
+        let inner = self.inner.lock();
+        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidOperation, why));
+        match self.phase.load(Ordering::Acquire) {
+            TIMED => Ok(inner.profile.clone()),
+            COMPLETE => invalid("neither the queue nor the command-buffer was created with profiling"),
+            _ => invalid("an event has times only once it is complete"),
+        }
+    }
+
+    /// With the lock held: whether it is pending, and from now on cannot become final without the lock.
+    fn mark_watched(&self) -> bool {
+        let marked = self.phase.compare_exchange(PENDING, WATCHED, Ordering::AcqRel, Ordering::Acquire);
+        matches!(marked, Ok(_) | Err(WATCHED))
+    }
+
+    fn status_locked(&self, inner: &Inner<D>) -> EventStatus {
+        match (self.phase.load(Ordering::Acquire), &inner.failure) {
+            (IDLE, _) => EventStatus::Idle,
+            (COMPLETE | TIMED, _) => EventStatus::Complete,
+            (FAILED, Some(error)) => EventStatus::Failed(error.clone()),
+            _ => EventStatus::Pending,
+        }
+    }
+}
+
+impl<D> Debug for Completion<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Completion").field(&self.status()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_from_idle_to_final_and_again() {
+        let completion = Completion::<u32>::new();
+        assert!(matches!(completion.status(), EventStatus::Idle));
+        for _ in 0..2 {
+            completion.begin().unwrap();
+            assert_eq!(completion.begin().unwrap_err().kind(), ErrorKind::InvalidOperation);
+            assert!(matches!(completion.watch(|| 7), Watch::Pending));
+            assert!(completion.profile().is_err());
+            assert_eq!(completion.complete(Ok(()), false).as_slice(), [7]);
+            assert!(matches!(completion.status(), EventStatus::Complete));
+            assert!(matches!(completion.watch(|| 8), Watch::Final(None)));
+
+            completion.begin().unwrap();
+            let error = Error::new(ErrorKind::Driver, "broken");
+            assert!(completion.complete(Err(&error), false).is_empty());
+            assert!(matches!(completion.status(), EventStatus::Failed(e) if e.message() == "broken"));
+            assert!(matches!(completion.watch(|| 9), Watch::Final(Some(_))));
+        }
+    }
+
+    #[test]
+    fn has_times_only_if_they_were_written_for_this_use() {
+        let completion = Completion::<()>::new();
+        for timed in [true, false, true] {
+            completion.begin().unwrap();
+            if timed {
+                completion.set_profile(|profile| profile.end = 5);
+            }
+            completion.complete(Ok(()), timed);
+            assert_eq!(completion.profile().is_ok_and(|profile| profile.end == 5), timed);
+        }
+    }
+
+    #[test]
+    fn a_blocked_thread_is_not_held_by_the_next_use() {
+        let completion = Completion::<()>::new();
+        assert!(matches!(completion.wait(None), EventStatus::Idle));
+        completion.begin().unwrap();
+        assert!(matches!(completion.wait(Some(Duration::ZERO)), EventStatus::Pending));
+        std::thread::scope(|scope| {
+            let blocked = scope.spawn(|| completion.wait(None));
+            while completion.inner.lock().blocked == 0 {
+                std::thread::yield_now();
+            }
+            completion.complete(Ok(()), false);
+            completion.begin().unwrap();
+            // Returns although the event is pending again.
+            blocked.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn wakes_all_that_block() {
+        let completion = Completion::<()>::new();
+        completion.begin().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert!(matches!(completion.wait(None), EventStatus::Complete)));
+            }
+            completion.complete(Ok(()), false);
+        });
+    }
+}

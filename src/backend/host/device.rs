@@ -1,0 +1,155 @@
+//! The device: a pool of threads and the factory of what runs on it.
+
+use std::any::Any;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use super::HostOptions;
+use super::command_buffer::HostCommandBuffer;
+use super::event::HostEvent;
+use super::kernel::HostKernel;
+use super::memory::HostMemory;
+use super::pool::Pool;
+use super::queue::HostQueue;
+use crate::hal::{
+    Capabilities, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, Kernel, KernelDesc, Memory,
+    MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
+};
+use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+
+/// Work-items of a work-group and bytes of local memory: closures need no bound, but a portable program should meet
+/// the one it will meet elsewhere. These are what CPU drivers of OpenCL report.
+const MAX_WORK_GROUP: usize = 8192;
+const LOCAL_MEMORY: usize = 256 << 10;
+
+/// A host device. Dropping it lets running and pending work finish; the threads end after that by themselves.
+#[derive(Debug)]
+pub(super) struct HostDevice {
+    pool: Arc<Pool>,
+    info: DeviceInfo,
+    capabilities: Capabilities,
+    options: HostOptions,
+}
+
+impl HostDevice {
+    pub(super) fn start(selector: String, options: HostOptions) -> Result<Self> {
+        let threads = options.threads.unwrap_or_else(available_threads);
+        let pool = Arc::new(Pool::start(threads, selector.clone())?);
+        let info = DeviceInfo {
+            id: DeviceId::unique(),
+            backend: "host",
+            selector,
+            name: options.name.clone(),
+            driver: concat!("wakegraph ", env!("CARGO_PKG_VERSION")).into(),
+            memory: total_memory(),
+            compute_units: threads.get(),
+        };
+        let capabilities = Capabilities {
+            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: !options.polled,
+            out_of_order_queues: true,
+            max_work_group_size: MAX_WORK_GROUP,
+            max_work_item_sizes: [MAX_WORK_GROUP; 3],
+            local_memory: LOCAL_MEMORY,
+            max_allocation: HostMemory::MAX_LEN,
+        };
+        Ok(Self { pool, info, capabilities, options })
+    }
+}
+
+impl Device for HostDevice {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn status(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn timestamp(&self) -> u64 {
+        now()
+    }
+
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        match HostMemory::allocate(self.info.id, desc) {
+            Ok(memory) => Ok(Arc::new(memory)),
+            Err(error) => Err(error.on_device(&self.info.selector)),
+        }
+    }
+
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        match HostKernel::load(desc, MAX_WORK_GROUP) {
+            Ok(kernel) => Ok(Arc::new(kernel)),
+            Err(error) => Err(error.on_device(&self.info.selector)),
+        }
+    }
+
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        Ok(Arc::new(HostQueue::new(self.info.id, &self.pool, *desc, &self.options)))
+    }
+
+    fn create_event(&self) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(HostEvent::new(self.info.id)))
+    }
+
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        Ok(Box::new(HostCommandBuffer::new(self.info.id, &self.pool, *desc)))
+    }
+
+    fn can_access(&self, memory: &dyn Memory) -> bool {
+        memory.device() == self.info.id || (self.options.peer_access && memory.host_ptr().is_some())
+    }
+
+    fn can_wait_for(&self, other: &dyn Device) -> bool {
+        let id = self.info.id;
+        other.as_any().downcast_ref::<Self>().is_some_and(|o| o.info.id == id || self.options.peer_access)
+    }
+
+    /// Devices with threads of their own, `threads / count` each; this one keeps its threads too.
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
+        let threads = self.info.compute_units;
+        let share = threads / count.get();
+        if share == 0 {
+            let why = format!("{threads} threads cannot be split into {count} devices");
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why)
+                .on_device(&self.info.selector)
+                .help("split into at most as many devices as there are threads"));
+        }
+        (0..count.get())
+            .map(|part| {
+                let selector = format!("{} (part {part} of {count})", self.info.selector);
+                let device = Self::start(selector, self.options.clone().threads(share))?;
+                Ok(Arc::new(device) as Arc<dyn Device>)
+            })
+            .collect()
+    }
+}
+
+/// The clock of all host devices: nanoseconds since its first use, one origin so that their timelines line up.
+pub(super) fn now() -> u64 {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn available_threads() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Physical memory in bytes where the system tells, else 0.
+fn total_memory() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.map_or(0, |n| n.saturating_mul(1024))
+}

@@ -1,0 +1,50 @@
+//! Events.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::completion::Completion;
+use super::pool::Dependent;
+use crate::hal::{Event, EventProfile, EventStatus};
+use crate::types::{DeviceId, Result};
+
+/// The completion of host work. What is in flight holds the completion, so the event itself may be dropped.
+#[derive(Debug)]
+pub(super) struct HostEvent {
+    device: DeviceId,
+    completion: Arc<Completion<Dependent>>,
+}
+
+impl HostEvent {
+    pub(super) fn new(device: DeviceId) -> Self {
+        Self { device, completion: Arc::new(Completion::new()) }
+    }
+
+    pub(super) fn completion(&self) -> &Arc<Completion<Dependent>> {
+        &self.completion
+    }
+}
+
+impl Event for HostEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn status(&self) -> EventStatus {
+        self.completion.status()
+    }
+
+    /// Returns at once when the event is idle: nothing has been enqueued that could make it final.
+    fn wait(&self, timeout: Option<Duration>) -> EventStatus {
+        self.completion.wait(timeout)
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        self.completion.profile()
+    }
+}

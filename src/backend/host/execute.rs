@@ -1,0 +1,181 @@
+//! What each command does.
+#![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::kernel::HostKernel;
+use crate::hal::{Command, HostArgs, Kernel as _, KernelArg, KernelLaunch, MemoryView, UsmPointer};
+use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
+
+/// Whether the host can run the command at all: its memory has an address here, its kernel is a closure.
+pub(super) fn check(command: &Command) -> Result<()> {
+    match command {
+        Command::Kernel(launch) => {
+            for kernel in std::iter::once(&launch.kernel).chain(&launch.alternatives) {
+                host_kernel(&**kernel)?;
+            }
+            launch.args.iter().try_for_each(check_arg)
+        }
+        Command::BufferCopy { src, dst } | Command::BufferCopyRect { src, dst, .. } => {
+            address(src).and(address(dst)).map(drop)
+        }
+        Command::BufferRead { src, host } | Command::BufferReadRect { src, host, .. } => {
+            address(src).and(address(host)).map(drop)
+        }
+        Command::BufferWrite { host, dst } | Command::BufferWriteRect { host, dst, .. } => {
+            address(host).and(address(dst)).map(drop)
+        }
+        Command::BufferFill { dst, .. } => address(dst).map(drop),
+        Command::UsmCopy { .. }
+        | Command::UsmFill { .. }
+        | Command::UsmPrefetch { .. }
+        | Command::UsmAdvise { .. }
+        | Command::Empty => Ok(()),
+    }
+}
+
+/// As [`check`], for one argument of a kernel.
+pub(super) fn check_arg(arg: &KernelArg) -> Result<()> {
+    match arg {
+        KernelArg::Memory(view) => address(view).map(drop),
+        KernelArg::Value(_) | KernelArg::Usm(_) | KernelArg::Local(_) => Ok(()),
+    }
+}
+
+/// The closure behind a kernel.
+pub(super) fn host_kernel(kernel: &dyn crate::hal::Kernel) -> Result<&HostKernel> {
+    kernel.as_any().downcast_ref().ok_or_else(|| super::foreign("kernel"))
+}
+
+/// Runs one command.
+///
+/// # Errors
+/// The kernel's own, or [`KernelPanicked`](ErrorKind::KernelPanicked).
+///
+/// # Safety
+/// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a conflicting way until this
+/// returns: what `checked` checks and the caller of an enqueue vouches for.
+pub(super) unsafe fn execute(command: &Command) -> Result<()> {
+    match command {
+        Command::Kernel(launch) => {
+            // SAFETY: passed on to the caller.
+            unsafe { run_kernel(launch) }
+        }
+        Command::UsmCopy { src, dst, len } => {
+            // SAFETY: passed on to the caller.
+            unsafe { copy(usm(src), usm(dst), *len) };
+            Ok(())
+        }
+        Command::BufferCopy { src, dst }
+        | Command::BufferRead { src, host: dst }
+        | Command::BufferWrite { host: src, dst } => {
+            let len = src.len().min(dst.len());
+            // SAFETY: passed on to the caller.
+            unsafe { copy(address(src)?, address(dst)?, len) };
+            Ok(())
+        }
+        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
+        | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
+        | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
+            // SAFETY: passed on to the caller.
+            unsafe { copy_rect(address(src)?, address(dst)?, *rect, *src_pitch, *dst_pitch) };
+            Ok(())
+        }
+        Command::UsmFill { dst, pattern } => {
+            // SAFETY: passed on to the caller.
+            unsafe { fill(usm(dst), dst.len(), pattern) };
+            Ok(())
+        }
+        Command::BufferFill { dst, pattern } => {
+            // SAFETY: passed on to the caller.
+            unsafe { fill(address(dst)?, dst.len(), pattern) };
+            Ok(())
+        }
+        Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
+    }
+}
+
+/// # Safety
+/// As for [`execute`].
+unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
+    let kernel = host_kernel(&*launch.kernel)?;
+    // SAFETY: the caller vouched for the memory until the launch returns, and the arguments do not outlive it.
+    let mut args = unsafe { HostArgs::new(&launch.args, kernel.params()) };
+    let name = kernel.name();
+    // Unwind safe: what the closure leaves half done is its buffers' contents, and the failed event says so.
+    match catch_unwind(AssertUnwindSafe(|| (kernel.function())(&launch.range, &mut args))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Error::new(error.kind(), format!("kernel '{name}' failed")).caused_by(error)),
+        Err(payload) => {
+            let message = panic_message(&*payload);
+            let error = Error::new(ErrorKind::KernelPanicked, format!("kernel '{name}' panicked: {message}"));
+            dispose(payload);
+            Err(error)
+        }
+    }
+}
+
+/// Drops a panic's payload. If dropping it panics in turn, that payload is leaked: somewhere it has to end.
+pub(super) fn dispose(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    if let Some(text) = payload.downcast_ref::<&'static str>() {
+        return text;
+    }
+    payload.downcast_ref::<String>().map_or("(no message)", String::as_str)
+}
+
+fn usm(pointer: &UsmPointer) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(pointer.address())
+}
+
+fn address(view: &MemoryView) -> Result<*mut u8> {
+    let base = view.memory().host_ptr().ok_or_else(|| {
+        Error::new(ErrorKind::InvalidArgument, "the memory has no address on the host")
+            .help("copy it through host memory of its own device first")
+    })?;
+    Ok(base.as_ptr().wrapping_add(view.offset()))
+}
+
+/// # Safety
+/// `len` bytes at both are valid and nobody else's meanwhile.
+unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
+    // SAFETY: passed on to the caller. A copy that tolerates overlap, so that a mistake is not undefined behaviour.
+    unsafe { std::ptr::copy(src, dst, len) }
+}
+
+/// # Safety
+/// The rectangle under each pitch is valid and nobody else's meanwhile.
+unsafe fn copy_rect(src: *const u8, dst: *mut u8, rect: Rect, src_pitch: Pitch, dst_pitch: Pitch) {
+    for (from, to) in rect.rows(src_pitch).zip(rect.rows(dst_pitch)) {
+        // SAFETY: passed on to the caller; each row lies inside its rectangle.
+        unsafe { copy(src.wrapping_add(from), dst.wrapping_add(to), rect.width) }
+    }
+}
+
+/// # Safety
+/// `len` bytes at `dst` are valid and nobody else's meanwhile.
+unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
+    let Some(&first) = pattern.first() else { return };
+    if pattern.iter().all(|&byte| byte == first) {
+        // SAFETY: passed on to the caller.
+        unsafe { dst.write_bytes(first, len) };
+        return;
+    }
+    let mut filled = pattern.len().min(len);
+    // SAFETY: `filled` is at most `len`.
+    unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), dst, filled) };
+    // What is filled doubles with every copy: few large copies instead of many small ones. It stays a multiple of the
+    // pattern's length until the last copy.
+    while filled < len {
+        let more = filled.min(len - filled);
+        // SAFETY: source and target lie inside `len`, one before `filled` and one from it on.
+        unsafe { std::ptr::copy_nonoverlapping(dst, dst.wrapping_add(filled), more) };
+        filled += more;
+    }
+}

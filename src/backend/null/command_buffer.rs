@@ -1,0 +1,84 @@
+//! Command-buffers. **Fill in:** translate each command into the vendor's graph node or list entry, with its
+//! sync-points as edges; instantiate in `finalize`; patch in `update`, or replace the graph behind what is in flight.
+#![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
+
+use std::any::Any;
+
+use super::foreign;
+use super::queue::NullQueue;
+use crate::hal::{
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
+    CommandBufferState, CommandHandle, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
+
+/// Commands that are kept (and with them their operands) and never run.
+#[derive(Debug)]
+pub(super) struct NullCommandBuffer {
+    id: CommandBufferId,
+    device: DeviceId,
+    desc: CommandBufferDesc,
+    state: CommandBufferState,
+    commands: Vec<Command>,
+}
+
+impl NullCommandBuffer {
+    pub(super) fn new(device: DeviceId, desc: CommandBufferDesc) -> Self {
+        let (id, state) = (CommandBufferId::unique(), CommandBufferState::Recording);
+        Self { id, device, desc, state, commands: Vec::new() }
+    }
+
+    fn expect_state(&self, state: CommandBufferState) -> Result<()> {
+        if self.state == state {
+            return Ok(());
+        }
+        let why = format!("the command-buffer is {:?}, not {state:?}", self.state);
+        Err(Error::new(ErrorKind::InvalidOperation, why))
+    }
+}
+
+impl CommandBuffer for NullCommandBuffer {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> CommandBufferInfo {
+        CommandBufferInfo {
+            id: self.id,
+            device: self.device,
+            desc: self.desc,
+            state: self.state,
+            commands: self.commands.len(),
+            lowering: "nothing",
+        }
+    }
+
+    fn append(&mut self, command: &Command, _: &[SyncPoint]) -> Result<Appended> {
+        self.expect_state(CommandBufferState::Recording)?;
+        let (buffer, index) = (self.id, self.commands.len() as u32);
+        self.commands.push(command.clone());
+        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
+        Ok(Appended {
+            sync_point: SyncPoint { buffer, index },
+            handle: updatable.then_some(CommandHandle { buffer, index }),
+        })
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        self.expect_state(CommandBufferState::Recording)?;
+        self.state = CommandBufferState::Executable;
+        Ok(())
+    }
+
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        self.expect_state(CommandBufferState::Executable)?;
+        let queue = queue.as_any().downcast_ref::<NullQueue>();
+        let queue = queue.filter(|queue| queue.device() == self.device).ok_or_else(|| foreign("queue"))?;
+        let timed_commands = self.desc.profiling.then_some(self.commands.len());
+        queue.submit(Some(self.id), timed_commands, wait, signal)
+    }
+
+    fn update(&mut self, _: &[KernelUpdate]) -> Result<()> {
+        self.expect_state(CommandBufferState::Executable)
+    }
+}

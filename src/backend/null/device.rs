@@ -1,0 +1,117 @@
+//! The device. **Fill in:** open the driver's context, read the capabilities, map a lost device to `DeviceLost`.
+
+use std::any::Any;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::NullOptions;
+use super::command_buffer::NullCommandBuffer;
+use super::control::NullControl;
+use super::event::NullEvent;
+use super::kernel::NullKernel;
+use super::memory::NullMemory;
+use super::queue::NullQueue;
+use crate::hal::{
+    Capabilities, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, Kernel, KernelDesc, Memory,
+    MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
+};
+use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+
+/// Limits like those of a small GPU, so that tests of limits have some to meet.
+const MAX_WORK_GROUP: usize = 1024;
+const LOCAL_MEMORY: usize = 64 << 10;
+
+/// A device that does nothing.
+#[derive(Debug)]
+pub(super) struct NullDevice {
+    info: DeviceInfo,
+    capabilities: Capabilities,
+    control: NullControl,
+}
+
+impl NullDevice {
+    pub(super) fn new(options: NullOptions, control: NullControl) -> Self {
+        let info = DeviceInfo {
+            id: DeviceId::unique(),
+            backend: "null",
+            selector: options.name.clone(),
+            name: options.name,
+            driver: "none".into(),
+            memory: 0,
+            compute_units: 0,
+        };
+        let capabilities = Capabilities {
+            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: options.notifies,
+            out_of_order_queues: true,
+            max_work_group_size: MAX_WORK_GROUP,
+            max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
+            local_memory: LOCAL_MEMORY,
+            max_allocation: isize::MAX as usize,
+        };
+        Self { info, capabilities, control }
+    }
+}
+
+impl Device for NullDevice {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn status(&self) -> Result<()> {
+        self.control.status()
+    }
+
+    /// A count of events, not of time: it advances with every enqueue and completion.
+    fn timestamp(&self) -> u64 {
+        self.control.timestamp()
+    }
+
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        self.status()?;
+        Ok(Arc::new(NullMemory::allocate(self.info.id, desc)?))
+    }
+
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        self.status()?;
+        Ok(Arc::new(NullKernel::load(desc, MAX_WORK_GROUP)))
+    }
+
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        self.status()?;
+        Ok(Arc::new(NullQueue::new(self.info.id, *desc, self.control.clone())))
+    }
+
+    fn create_event(&self) -> Result<Arc<dyn Event>> {
+        self.status()?;
+        Ok(Arc::new(NullEvent::new(self.info.id)))
+    }
+
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        self.status()?;
+        Ok(Box::new(NullCommandBuffer::new(self.info.id, *desc)))
+    }
+
+    fn can_access(&self, memory: &dyn Memory) -> bool {
+        memory.device() == self.info.id
+    }
+
+    fn can_wait_for(&self, other: &dyn Device) -> bool {
+        other.info().id == self.info.id
+    }
+
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
+        let why = format!("the null device cannot be split into {count}");
+        Err(Error::new(ErrorKind::FeatureNotSupported, why).on_device(&self.info.selector))
+    }
+}

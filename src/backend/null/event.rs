@@ -1,0 +1,123 @@
+//! Events. **Fill in:** the driver's event; `status` queries it every time.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::hal::{Event, EventProfile, EventStatus};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
+
+/// An event that the control completes.
+#[derive(Debug)]
+pub(super) struct NullEvent {
+    device: DeviceId,
+    completion: Arc<Completion>,
+}
+
+/// What the event shares with the enqueue that signals it.
+#[derive(Debug)]
+pub(super) struct Completion {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// How often it became pending.
+    generation: u64,
+    status: EventStatus,
+    profile: Option<EventProfile>,
+}
+
+impl NullEvent {
+    pub(super) fn new(device: DeviceId) -> Self {
+        let inner = Inner { generation: 0, status: EventStatus::Idle, profile: None };
+        Self {
+            device,
+            completion: Arc::new(Completion { inner: Mutex::new(inner), changed: Condvar::new() }),
+        }
+    }
+
+    pub(super) fn completion(&self) -> &Arc<Completion> {
+        &self.completion
+    }
+}
+
+impl Completion {
+    /// Becomes pending; gives the generation that it is now.
+    pub(super) fn begin(&self) -> Result<u64> {
+        let mut inner = self.inner.lock();
+        if matches!(inner.status, EventStatus::Pending) {
+            return Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
+                .help("wait for the event, or signal another one"));
+        }
+        inner.status = EventStatus::Pending;
+        inner.profile = None;
+        inner.generation += 1;
+        Ok(inner.generation)
+    }
+
+    pub(super) fn complete(&self, outcome: Result<()>, profile: Option<EventProfile>) {
+        let mut inner = self.inner.lock();
+        inner.profile = profile;
+        inner.status = match outcome {
+            Ok(()) => EventStatus::Complete,
+            Err(error) => EventStatus::Failed(error),
+        };
+        self.changed.notify_all();
+    }
+
+    /// The status and the generation that it is of.
+    pub(super) fn status(&self) -> (EventStatus, u64) {
+        let inner = self.inner.lock();
+        (inner.status.clone(), inner.generation)
+    }
+
+    /// Blocks while this generation is pending, at most for `timeout`.
+    pub(super) fn wait(&self, generation: u64, timeout: Option<Duration>) -> EventStatus {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut inner = self.inner.lock();
+        while matches!(inner.status, EventStatus::Pending) && inner.generation == generation {
+            match deadline {
+                None => self.changed.wait(&mut inner),
+                Some(deadline) if self.changed.wait_until(&mut inner, deadline).timed_out() => break,
+                Some(_) => {}
+            }
+        }
+        inner.status.clone()
+    }
+}
+
+impl Event for NullEvent {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn status(&self) -> EventStatus {
+        self.completion.status().0
+    }
+
+    /// Returns at once when the event is idle: nothing has been enqueued that could make it final.
+    fn wait(&self, timeout: Option<Duration>) -> EventStatus {
+        let (_, generation) = self.completion.status();
+        self.completion.wait(generation, timeout)
+    }
+
+    fn profile(&self) -> Result<EventProfile> {
+        let inner = self.completion.inner.lock();
+        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidOperation, why));
+        match (&inner.status, &inner.profile) {
+            (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
+            (EventStatus::Complete, None) => {
+                invalid("neither the queue nor the command-buffer was created with profiling")
+            }
+            _ => invalid("an event has times only once it is complete"),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The null backend: accepts everything, does nothing, completes at once. The template for a new backend, and with
+//! [manual completion](NullOptions::manual) a fake for tests.
+//!
+//! # Writing a backend from it
+//!
+//! Clone the folder, list it in `backend/mod.rs`, and fill in, file by file:
+//!
+//! | file | what it holds | what to fill in |
+//! |---|---|---|
+//! | `mod.rs` | the backend: its name, how many devices, opening one | load the vendor's library at run time; a missing one is `Unavailable` with the remedy |
+//! | `device.rs` | information, capabilities, clock, creation of everything | ask the driver once, at opening; bind its context per call |
+//! | `memory.rs` | allocations | the driver's; `host_ptr` only where the host really sees the memory |
+//! | `kernel.rs` | loaded kernels | take the first variant of the sources the device understands, compile it |
+//! | `queue.rs` | queues, commands outside command-buffers | streams or lists; defer a drop while the device is busy |
+//! | `event.rs` | completion | `status` asks the driver; failure that the driver does not spread is tracked here |
+//! | `command_buffer.rs` | append, finalize, enqueue, update | the vendor's graph; enqueues of one buffer never overlap |
+//! | `control.rs` | manual completion | nothing: delete it |
+//!
+//! Vendor symbols and types go into a `sys.rs` and nowhere else. Do not check operands: `hal::checked` has. Then run the
+//! conformance tests with the new device.
+//!
+//! Imports `types` and `hal` only.
+
+mod command_buffer;
+mod control;
+mod device;
+mod event;
+mod kernel;
+mod memory;
+mod queue;
+
+use std::sync::Arc;
+
+use crate::hal::{Backend, Device};
+use crate::types::{Error, ErrorKind, Result};
+pub use control::NullControl;
+use device::NullDevice;
+
+/// The backend that does nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NullBackend;
+
+impl Backend for NullBackend {
+    fn name(&self) -> &'static str {
+        "null"
+    }
+
+    /// None, so that nobody who lists devices meets one that computes nothing. Any index can be opened.
+    fn device_count(&self) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
+        let options = NullOptions::default().name(format!("null:{index}"));
+        Ok(open(options).0)
+    }
+}
+
+/// How a null device behaves.
+#[derive(Clone, Debug)]
+pub struct NullOptions {
+    manual: bool,
+    notifies: bool,
+    name: String,
+}
+
+impl NullOptions {
+    /// Completes at once, and notifies.
+    pub fn new() -> Self {
+        Self { manual: false, notifies: true, name: "null (private)".into() }
+    }
+
+    /// Whether enqueued work stays pending until the [`NullControl`] completes it.
+    #[must_use]
+    pub fn manual(self, manual: bool) -> Self {
+        Self { manual, ..self }
+    }
+
+    /// Whether notifications are called; without, completion must be polled, as on a GPU.
+    #[must_use]
+    pub fn notifies(self, notifies: bool) -> Self {
+        Self { notifies, ..self }
+    }
+
+    /// The device's selector and name.
+    #[must_use]
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+}
+
+impl Default for NullOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Opens a null device, and gives the control over what it completes.
+///
+/// ```
+/// use wakegraph::backend::null::{self, NullOptions};
+/// let (device, control) = null::open(NullOptions::new().manual(true));
+/// assert_eq!(control.pending(), 0);
+/// control.lose_device();
+/// assert!(device.status().is_err());
+/// ```
+pub fn open(options: NullOptions) -> (Arc<dyn Device>, NullControl) {
+    let control = NullControl::new(&options);
+    (Arc::new(NullDevice::new(options, control.clone())), control)
+}
+
+/// The error for an object that another device made.
+fn foreign(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
+        .help(format!("create the {what} on the device that is to use it"))
+}

@@ -1,0 +1,85 @@
+//! Pass 2: every command must be one that its device can put into a command-buffer.
+//!
+//! The pass also gives every node its [place](Places), a small number that later passes compare in place of devices.
+
+use super::splice::Flat;
+use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
+
+/// The place of every host task. Devices are places 1, 2, ...
+pub(super) const HOST: u32 = 0;
+/// Set on the place of an empty node; the rest is the device it was given.
+pub(super) const EMPTY: u32 = 1 << 31;
+
+/// Where every node runs.
+pub(super) struct Places {
+    /// Place of every node.
+    pub(super) of: Vec<u32>,
+    /// Device of place `i + 1`.
+    pub(super) devices: Vec<DeviceId>,
+    /// Whether place `i + 1` can hold an empty command, and so a join.
+    pub(super) joins: Vec<bool>,
+}
+
+impl Places {
+    /// The device behind a place; `None` for the host.
+    pub(super) fn device(&self, place: u32) -> Option<DeviceId> {
+        place.checked_sub(1).map(|index| self.devices[index as usize])
+    }
+
+    /// Whether an empty command can be appended there.
+    pub(super) fn can_join(&self, place: u32) -> bool {
+        place.checked_sub(1).is_some_and(|index| self.joins[index as usize])
+    }
+}
+
+/// Checks every node and finds its place. `supported` is asked once a device.
+///
+/// # Errors
+/// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for the first command that its device cannot run.
+pub(super) fn places<P>(flat: &Flat<'_, P>, supported: &impl Fn(DeviceId) -> CommandKinds) -> Result<Places> {
+    let mut places =
+        Places { of: Vec::with_capacity(flat.kinds.len()), devices: Vec::new(), joins: Vec::new() };
+    let mut sets: Vec<CommandKinds> = Vec::new();
+    // Neighbours nearly always sit on one device, so the search is for changes only.
+    let mut last = None;
+    for (node, (&kind, &device)) in flat.kinds.iter().zip(&*flat.devices).enumerate() {
+        if kind == CommandKind::HostTask {
+            places.of.push(HOST);
+            continue;
+        }
+        let (place, set) = match last {
+            Some((known, place, set)) if known == device => (place, set),
+            _ => {
+                let index = places.devices.iter().position(|&known| known == device).unwrap_or_else(|| {
+                    places.devices.push(device);
+                    sets.push(supported(device));
+                    places.joins.push(sets[sets.len() - 1].contains(CommandKinds::EMPTY));
+                    sets.len() - 1
+                });
+                (index as u32 + 1, sets[index])
+            }
+        };
+        last = Some((device, place, set));
+        if kind == CommandKind::Empty {
+            places.of.push(place | EMPTY);
+        } else if set.contains(kind.as_set()) {
+            places.of.push(place);
+        } else {
+            return Err(unsupported(flat, node as u32, kind, device));
+        }
+    }
+    Ok(places)
+}
+
+#[cold]
+fn unsupported<P>(flat: &Flat<'_, P>, node: u32, kind: CommandKind, device: DeviceId) -> Error {
+    let origin = flat.origin(node);
+    Error::new(
+        ErrorKind::FeatureNotSupported,
+        format!("the device cannot run a {kind} inside a command-buffer"),
+    )
+    .in_node(flat.label(node))
+    .on_device(device.to_string())
+    .at(flat.graphs[origin.instance as usize].location_at(origin.node as usize))
+    .help("put this node on another device, or do the same with commands that the device supports")
+}

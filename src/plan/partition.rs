@@ -1,0 +1,103 @@
+//! Pass 5: which nodes share a partition.
+//!
+//! Every host task is a partition of its own. Two device nodes share one exactly when they have the same device and the
+//! same class; the [policy](PartitionPolicy) says what a class is.
+//!
+//! # Why the partitions have no cycle
+//!
+//! **Signature**: the class is [`S(n)`](super::signature). Along an edge `S` only grows, so on a cycle of partitions it
+//! is the same everywhere. The cycle must leave a partition; take that edge `u -> v`. If `u` is a host task or the
+//! devices differ, the edge is cut: `u` is in `S(v) = S(u)`, and `u` would be its own ancestor. Otherwise `v` is a host
+//! task (the same device and the same signature would be the same partition), the cycle leaves `v` by an edge that is
+//! cut, and `v` is its own ancestor.
+//!
+//! **Eager**: the class is `S(n)` and the set of host tasks after `n`. The latter only shrinks along an edge, so it is
+//! the same all around a cycle too, and the argument is the same. All nodes of a partition that some host task depends
+//! on have that host task after them: they are its ancestors.
+//!
+//! **Fewest**: the class is the largest number of cut edges on a path to `n`. It never falls along an edge and rises
+//! along a cut one, so a cycle has no cut edge; the edges left inside a class join a device to itself, or lead into a
+//! host task, which only cut edges leave.
+
+use super::PartitionPolicy;
+use super::check::HOST;
+use super::hash::PairMap;
+use super::lists::Lists;
+use super::signature::{self, is_device_change};
+
+/// Which partition every position is in. Partitions are numbered as their first nodes come up.
+pub(super) struct Groups {
+    /// By position.
+    pub(super) of: Vec<u32>,
+    /// The place of every partition.
+    pub(super) places: Vec<u32>,
+}
+
+/// Gathers the positions of a graph into partitions.
+pub(super) fn partition(preds: &Lists, places: &[u32], policy: PartitionPolicy) -> Groups {
+    match policy {
+        PartitionPolicy::Signature => {
+            let signatures = signature::ancestors(preds, places);
+            group(places, &signatures.of, signatures.bound)
+        }
+        PartitionPolicy::Fewest => {
+            let levels = cut_levels(preds, places);
+            let bound = levels.iter().max().map_or(0, |&last| last as usize + 1);
+            group(places, &levels, bound)
+        }
+        PartitionPolicy::Eager => {
+            let before = signature::ancestors(preds, places);
+            let after = signature::descendants(preds, places);
+            let mut pairs = PairMap::new();
+            let mut classes = before.of;
+            for (class, &after) in classes.iter_mut().zip(&after.of) {
+                *class = pairs.get_or_number(*class, after);
+            }
+            group(places, &classes, pairs.len())
+        }
+    }
+}
+
+/// The largest number of cut edges on a path to every position.
+fn cut_levels(preds: &Lists, places: &[u32]) -> Vec<u32> {
+    let mut levels: Vec<u32> = Vec::with_capacity(places.len());
+    for (preds, &place) in preds.iter().zip(places) {
+        let after = |&pred: &u32| {
+            let from = places[pred as usize];
+            levels[pred as usize] + u32::from(from == HOST || is_device_change(from, place))
+        };
+        let level = preds.iter().map(after).max().unwrap_or(0);
+        levels.push(level);
+    }
+    levels
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Numbers the partitions. Classes are below `bound`.
+fn group(places: &[u32], classes: &[u32], bound: usize) -> Groups {
+    let mut groups = Groups { of: Vec::with_capacity(places.len()), places: Vec::new() };
+    // The partitions of a class are a linked list: there is at most one a device, so it is short.
+    let mut first = vec![NONE; bound];
+    let mut next: Vec<u32> = Vec::new();
+    for (&place, &class) in places.iter().zip(classes) {
+        let mut group = NONE;
+        if place != HOST {
+            group = first[class as usize];
+            while group != NONE && groups.places[group as usize] != place {
+                group = next[group as usize];
+            }
+        }
+        if group == NONE {
+            group = groups.places.len() as u32;
+            groups.places.push(place);
+            next.push(if place == HOST {
+                NONE
+            } else {
+                std::mem::replace(&mut first[class as usize], group)
+            });
+        }
+        groups.of.push(group);
+    }
+    groups
+}

@@ -1,0 +1,154 @@
+//! Plans for people: the instruction list as text, and partitions as clusters in DOT.
+
+use std::fmt;
+
+use super::{Instruction, PartitionKind, Plan};
+
+/// A plan as text with names for its nodes. See [`Plan::display`].
+pub struct Listing<'a, F> {
+    plan: &'a Plan,
+    label: F,
+}
+
+/// A plan as a DOT drawing. See [`Plan::dot`].
+pub struct Dot<'a, F> {
+    plan: &'a Plan,
+    label: F,
+}
+
+impl Plan {
+    /// The instruction list as text, every planned node by the name that `label` gives it.
+    ///
+    /// ```text
+    /// begin 0 on device#0, lane 0
+    ///   append A
+    ///   append B waits for A
+    /// finalize 0
+    /// host task 1 runs C after 0
+    /// ```
+    pub fn display<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Listing<'_, F> {
+        Listing { plan: self, label }
+    }
+
+    /// The plan as a graph in the DOT language: partitions are clusters, their sync-points thin edges, dependencies
+    /// between partitions thick ones.
+    pub fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Dot<'_, F> {
+        Dot { plan: self, label }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.display(|node| node).fmt(f)
+    }
+}
+
+impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut open: &[u32] = &[];
+        for instruction in self.plan.instructions() {
+            match instruction {
+                Instruction::Begin { partition, device, lane, in_order, after } => {
+                    open = self.plan.nodes(partition as usize);
+                    write!(f, "begin {partition} on {device}, lane {lane}")?;
+                    f.write_str(if in_order { ", in order" } else { "" })?;
+                    list(f, " after ", after)?;
+                }
+                Instruction::Append { node, waits } => {
+                    write!(f, "  append {}", (self.label)(node))?;
+                    list(f, " waits for ", waits.iter().map(|&at| (self.label)(open[at as usize])))?;
+                }
+                Instruction::Finalize { partition } => write!(f, "finalize {partition}")?,
+                Instruction::HostTask { partition, node, after } => {
+                    write!(f, "host task {partition} runs {}", (self.label)(node))?;
+                    list(f, " after ", after)?;
+                }
+            }
+            f.write_str("\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// `start`, then the items with commas; nothing where there are none.
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    start: &str,
+    items: impl IntoIterator<Item = impl fmt::Display>,
+) -> fmt::Result {
+    let mut separator = start;
+    for item in items {
+        write!(f, "{separator}{item}")?;
+        separator = ", ";
+    }
+    Ok(())
+}
+
+impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.plan;
+        f.write_str("digraph plan {\n  compound=true;\n  node [shape=box];\n")?;
+        for (index, partition) in plan.partitions().iter().enumerate() {
+            write!(f, "  subgraph cluster_{index} {{\n    label=\"{index}: ")?;
+            match partition.kind {
+                PartitionKind::HostTask => f.write_str("host task")?,
+                PartitionKind::Device(device) => {
+                    write!(f, "{device}, lane {}", partition.lane)?;
+                    f.write_str(if partition.in_order { ", in order" } else { "" })?;
+                }
+            }
+            f.write_str("\";\n")?;
+            let nodes = plan.nodes(index);
+            for &node in nodes {
+                writeln!(f, "    n{node} [label=\"{}\"];", Escaped((self.label)(node)))?;
+            }
+            for (position, &node) in nodes.iter().enumerate() {
+                let in_order = (partition.in_order && position > 0).then(|| nodes[position - 1]);
+                let waits = plan.waits(index, position).iter().map(|&at| nodes[at as usize]);
+                for from in waits.chain(in_order) {
+                    writeln!(f, "    n{from} -> n{node};")?;
+                }
+            }
+            f.write_str("  }\n")?;
+        }
+        for index in 0..plan.partitions().len() {
+            for &pred in plan.predecessors(index) {
+                // An edge between clusters is one between any two of their nodes, clipped at the clusters' frames.
+                if let (Some(from), Some(to)) = (plan.nodes(pred as usize).last(), plan.nodes(index).first())
+                {
+                    write!(f, "  n{from} -> n{to} [style=bold")?;
+                    writeln!(f, ", ltail=cluster_{pred}, lhead=cluster_{index}];")?;
+                }
+            }
+        }
+        f.write_str("}\n")
+    }
+}
+
+/// Text inside a quoted DOT string.
+struct Escaped<L>(L);
+
+impl<L: fmt::Display> fmt::Display for Escaped<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.to_string().chars() {
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                '\n' => f.write_str("\\n")?,
+                _ => write!(f, "{character}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F> fmt::Debug for Listing<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listing").finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for Dot<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dot").finish_non_exhaustive()
+    }
+}

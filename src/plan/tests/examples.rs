@@ -1,0 +1,324 @@
+//! The examples of the seed documents, and what the options change. Drawings: time runs to the right, `[..]` are host
+//! tasks.
+
+use super::*;
+
+// A --> B --> [HT] --> C --> D
+#[test]
+fn a_host_task_parts_its_predecessors_from_its_successors() {
+    assert_plan(
+        "A B HT! C D",
+        "A>B>HT>C>D",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0, in order
+          append A
+          append B
+        finalize 0
+        host task 1 runs HT after 0
+        begin 2 on device#0, lane 0, in order after 1
+          append C
+          append D
+        finalize 2
+        ",
+    );
+}
+
+// A --> B ---------> D --> E
+//  \              /
+//   +--> [HT1] --+
+#[test]
+fn a_node_beside_the_host_task_stays_with_the_predecessors() {
+    assert_plan(
+        "A B HT1! D E",
+        "A>B>D>E A>HT1>D",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0, in order
+          append A
+          append B
+        finalize 0
+        host task 1 runs HT1 after 0
+        begin 2 on device#0, lane 0, in order after 1
+          append D
+          append E
+        finalize 2
+        ",
+    );
+}
+
+// A --> [HT1] --> B
+// C --> [HT2] --> D
+#[test]
+fn several_roots_do_not_wait_for_each_others_host_tasks() {
+    assert_plan(
+        "A C HT1! HT2! B D",
+        "A>HT1>B C>HT2>D",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append C
+        finalize 0
+        host task 1 runs HT1 after 0
+        begin 2 on device#0, lane 0, in order after 1
+          append B
+        finalize 2
+        host task 3 runs HT2 after 0
+        begin 4 on device#0, lane 1, in order after 3
+          append D
+        finalize 4
+        ",
+    );
+}
+
+// A --> [HT1] --> B --> [HT2] --> C        and then, by a back edge,        E --> [HT1]
+// D --> E
+#[test]
+fn a_back_edge_to_a_host_task_adds_no_partition() {
+    let expected = "
+        begin 0 on device#0, lane 0
+          append A
+          append D
+          append E waits for D
+        finalize 0
+        host task 1 runs HT1 after 0
+        begin 2 on device#0, lane 0, in order after 1
+          append B
+        finalize 2
+        host task 3 runs HT2 after 2
+        begin 4 on device#0, lane 0, in order after 3
+          append C
+        finalize 4
+        ";
+    assert_plan("A HT1! B HT2! C D E", "A>HT1>B>HT2>C D>E", &SIGNATURE, expected);
+    assert_plan("A HT1! B HT2! C D E", "A>HT1>B>HT2>C D>E E>HT1", &SIGNATURE, expected);
+}
+
+// A --> [HT1] --> B1
+//         ^
+//         +------------------+  a back edge that puts the later host task before the earlier one
+//                            |
+// X --> [HT2] --> B2 --------+
+#[test]
+fn a_back_edge_that_turns_two_host_tasks_around_merges_nothing() {
+    assert_plan(
+        "A HT1! B1 X HT2! B2",
+        "A>HT1>B1 X>HT2>B2>HT1",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append X
+        finalize 0
+        host task 1 runs HT2 after 0
+        begin 2 on device#0, lane 0, in order after 1
+          append B2
+        finalize 2
+        host task 3 runs HT1 after 2
+        begin 4 on device#0, lane 0, in order after 3
+          append B1
+        finalize 4
+        ",
+    );
+}
+
+// A@0 --> B@1 --> C@0
+#[test]
+fn a_change_of_device_parts_as_well() {
+    assert_plan(
+        "A B@1 C",
+        "A>B>C",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0, in order
+          append A
+        finalize 0
+        begin 1 on device#1, lane 0, in order after 0
+          append B
+        finalize 1
+        begin 2 on device#0, lane 1, in order after 1
+          append C
+        finalize 2
+        ",
+    );
+}
+
+//     +--> B --> D --+
+// A --+              +--> F
+//     +--> C --> E --+
+#[test]
+fn depth_first_follows_a_branch_and_breadth_first_goes_by_levels() {
+    let (nodes, paths) = ("A B C D E F", "A>B>D>F A>C>E>F");
+    assert_plan(
+        nodes,
+        paths,
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append B waits for A
+          append D waits for B
+          append C waits for A
+          append E waits for C
+          append F waits for D, E
+        finalize 0
+        ",
+    );
+    assert_plan(
+        nodes,
+        paths,
+        &PlanOptions { order: ExecutionOrder::BreadthFirst, ..SIGNATURE },
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append B waits for A
+          append C waits for A
+          append D waits for B
+          append E waits for C
+          append F waits for D, E
+        finalize 0
+        ",
+    );
+}
+
+// A --> B --> C, A --> C
+#[test]
+fn a_single_path_is_in_order_unless_profiling_and_other_shapes_are_on_request() {
+    let (path, timed) = (SIGNATURE, PlanOptions { profiling: true, in_order: true, ..SIGNATURE });
+    assert_plan(
+        "A B C",
+        "A>B>C A>C",
+        &path,
+        "
+        begin 0 on device#0, lane 0, in order
+          append A
+          append B
+          append C
+        finalize 0
+        ",
+    );
+    // A is implied by B.
+    assert_plan(
+        "A B C",
+        "A>B>C A>C",
+        &timed,
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append B waits for A
+          append C waits for B
+        finalize 0
+        ",
+    );
+    assert_plan(
+        "A B C",
+        "A>C B>C",
+        &PlanOptions { in_order: true, ..SIGNATURE },
+        "
+        begin 0 on device#0, lane 0, in order
+          append A
+          append B
+          append C
+        finalize 0
+        ",
+    );
+}
+
+// A --\          /--> C
+//      (E1)-->(E2)
+// B --/          \--> D
+#[test]
+fn empty_nodes_cost_nothing() {
+    assert_plan(
+        "A B E1? E2? C D",
+        "A>E1>E2>C B>E1 E2>D",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append B
+          append C waits for A, B
+          append D waits for A, B
+        finalize 0
+        ",
+    );
+    assert_plan("E1? E2?", "E1>E2", &SIGNATURE, "");
+    assert_plan("", "", &SIGNATURE, "");
+}
+
+//        +-------- S --------+
+// A ---> | X --> [HT]   Y    | ---> B        S stands in the graph twice, the second inside a graph of its own
+//        +-------------------+
+#[test]
+fn sub_graphs_are_copied_in_where_they_stand() {
+    let (child, _) = graph("X HT! Y", "X>HT");
+    let child = std::sync::Arc::new(child);
+    let mut middle = Graph::new();
+    let device = DeviceId::from_raw(0);
+    middle.add(CommandKind::SubGraph, device, Content::SubGraph(child.clone()), &[]);
+    let (mut root, _) = graph("A B", "");
+    let first = root.add(CommandKind::SubGraph, device, Content::SubGraph(child), &[]);
+    let second = root.add(CommandKind::SubGraph, device, Content::SubGraph(std::sync::Arc::new(middle)), &[]);
+    let (a, b) = (root.id_at(0).unwrap(), root.id_at(1).unwrap());
+    root.make_edge(a, first).unwrap();
+    root.make_edge(first, second).unwrap();
+    root.make_edge(second, b).unwrap();
+
+    let plan = plan(&root, &SIGNATURE);
+    let name = |node| {
+        let origin = plan.origin(node);
+        format!("{}/{}", origin.instance, origin.node)
+    };
+    assert_eq!(
+        plan.display(name).to_string(),
+        "\
+begin 0 on device#0, lane 0
+  append 0/0
+  append 1/0 waits for 0/0
+  append 1/2 waits for 0/0
+finalize 0
+host task 1 runs 1/1 after 0
+begin 2 on device#0, lane 0 after 1
+  append 3/0
+  append 3/2
+finalize 2
+host task 3 runs 3/1 after 2
+begin 4 on device#0, lane 0, in order after 3
+  append 0/1
+finalize 4
+"
+    );
+    let parents: Vec<_> = plan.instances().iter().map(|instance| (instance.parent, instance.node)).collect();
+    assert_eq!(parents, [(None, 0), (Some(0), 2), (Some(0), 3), (Some(2), 0)]);
+    assert_eq!(plan.node_count(), 8);
+}
+
+// A --> [HT] --> B
+#[test]
+fn dot_draws_partitions_as_clusters() {
+    let (graph, names) = graph("A HT! B", "A>HT>B");
+    let dot = plan(&graph, &SIGNATURE).dot(|node| format!("\"{}\"", names[node as usize])).to_string();
+    assert_eq!(
+        dot,
+        r#"digraph plan {
+  compound=true;
+  node [shape=box];
+  subgraph cluster_0 {
+    label="0: device#0, lane 0, in order";
+    n0 [label="\"A\""];
+  }
+  subgraph cluster_1 {
+    label="1: host task";
+    n1 [label="\"HT\""];
+  }
+  subgraph cluster_2 {
+    label="2: device#0, lane 0, in order";
+    n2 [label="\"B\""];
+  }
+  n0 -> n1 [style=bold, ltail=cluster_0, lhead=cluster_1];
+  n1 -> n2 [style=bold, ltail=cluster_1, lhead=cluster_2];
+}
+"#
+    );
+}

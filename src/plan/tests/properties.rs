@@ -1,0 +1,226 @@
+//! What holds for every plan, on random graphs against the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::model::{Model, recipes};
+use super::*;
+use crate::plan::PartitionKind;
+
+/// A plan in the model's terms.
+struct Read {
+    plan: Plan,
+    /// By partition, in append order.
+    nodes: Vec<Vec<usize>>,
+    /// By partition: all partitions it waits for, through others too.
+    before: Vec<BTreeSet<usize>>,
+}
+
+fn read(graph: &Graph<()>, model: &Model, options: &PlanOptions) -> Read {
+    let plan = plan(graph, options);
+    let count = plan.partitions().len();
+    let nodes = (0..count)
+        .map(|partition| plan.nodes(partition).iter().map(|&node| model.node(&plan, node)).collect())
+        .collect();
+    let mut before: Vec<BTreeSet<usize>> = Vec::new();
+    for partition in 0..count {
+        let mut all = BTreeSet::new();
+        for &pred in plan.predecessors(partition) {
+            assert!((pred as usize) < partition, "partitions are in topological order");
+            all.insert(pred as usize);
+            all.extend(before[pred as usize].clone());
+        }
+        before.push(all);
+    }
+    Read { plan, nodes, before }
+}
+
+fn any_options() -> impl Strategy<Value = PlanOptions> {
+    let policy = prop_oneof![
+        Just(PartitionPolicy::Signature),
+        Just(PartitionPolicy::Fewest),
+        Just(PartitionPolicy::Eager)
+    ];
+    let order = prop_oneof![Just(ExecutionOrder::DepthFirst), Just(ExecutionOrder::BreadthFirst)];
+    (policy, order, any::<bool>(), any::<bool>(), 0u16..4).prop_map(
+        |(partition, order, profiling, in_order, max_lanes)| PlanOptions {
+            partition,
+            order,
+            profiling,
+            in_order,
+            max_lanes,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_command_is_planned_once_and_every_edge_is_kept(recipe in recipes(3, false), options in any_options()) {
+        let model = Model::new(&recipe);
+        let read = read(&recipe.graph(), &model, &options);
+        let mut place = BTreeMap::new();
+        for (partition, nodes) in read.nodes.iter().enumerate() {
+            for (position, &node) in nodes.iter().enumerate() {
+                prop_assert!(place.insert(node, (partition, position)).is_none());
+            }
+        }
+        prop_assert!(model.commands().eq(place.keys().copied()));
+
+        // Within a partition: which positions are done before one starts.
+        let mut done: Vec<Vec<BTreeSet<usize>>> = Vec::new();
+        for (partition, nodes) in read.nodes.iter().enumerate() {
+            let mut done_before: Vec<BTreeSet<usize>> = Vec::new();
+            for position in 0..nodes.len() {
+                let mut set = BTreeSet::new();
+                if read.plan.partitions()[partition].in_order {
+                    set.extend(0..position);
+                }
+                for &wait in read.plan.waits(partition, position) {
+                    prop_assert!((wait as usize) < position);
+                    set.insert(wait as usize);
+                    set.extend(done_before[wait as usize].clone());
+                }
+                done_before.push(set);
+            }
+            done.push(done_before);
+        }
+        for node in model.commands() {
+            for &ancestor in model.ancestors[node].iter().filter(|&&node| model.paths[node].is_some()) {
+                let ((from, early), (to, late)) = (place[&ancestor], place[&node]);
+                if from == to {
+                    prop_assert!(done[to][late].contains(&early));
+                } else {
+                    prop_assert!(read.before[to].contains(&from));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn partitions_are_of_one_device_or_one_host_task(recipe in recipes(3, false), options in any_options()) {
+        let model = Model::new(&recipe);
+        let read = read(&recipe.graph(), &model, &options);
+        for (index, (partition, nodes)) in read.plan.partitions().iter().zip(&read.nodes).enumerate() {
+            prop_assert!(partition.lane < options.max_lanes.max(1));
+            match partition.kind {
+                PartitionKind::HostTask => {
+                    prop_assert_eq!(nodes.len(), 1);
+                    prop_assert_eq!(model.device[nodes[0]], Some(None));
+                    prop_assert!(!partition.in_order);
+                }
+                PartitionKind::Device(device) => {
+                    prop_assert!(nodes.iter().all(|&node| model.device[node] == Some(Some(device.as_raw()))));
+                    prop_assert!(!(partition.in_order && options.profiling));
+                    prop_assert!(partition.in_order || options.profiling || !options.in_order);
+                }
+            }
+            if partition.in_order {
+                prop_assert!((0..nodes.len()).all(|position| read.plan.waits(index, position).is_empty()));
+            }
+        }
+    }
+
+    #[test]
+    fn no_dependency_is_without_a_path_and_none_follows_from_others(recipe in recipes(3, false), options in any_options()) {
+        let model = Model::new(&recipe);
+        let read = read(&recipe.graph(), &model, &options);
+        for partition in 0..read.nodes.len() {
+            let preds = read.plan.predecessors(partition);
+            for &pred in preds {
+                let is_edge = read.nodes[partition]
+                    .iter()
+                    .any(|&node| read.nodes[pred as usize].iter().any(|&early| model.preds(node).contains(&early)));
+                prop_assert!(is_edge);
+                let implied = preds.iter().any(|&other| read.before[other as usize].contains(&(pred as usize)));
+                prop_assert!(!implied);
+                prop_assert!(read.plan.successors(pred as usize).contains(&(partition as u32)));
+            }
+        }
+        let total = |list: fn(&Plan, usize) -> &[u32]| (0..read.nodes.len()).map(|at| list(&read.plan, at).len()).sum::<usize>();
+        prop_assert_eq!(total(Plan::predecessors), total(Plan::successors));
+    }
+
+    #[test]
+    fn no_node_waits_for_a_host_task_that_is_not_its_ancestor(recipe in recipes(3, false), eager in any::<bool>()) {
+        let model = Model::new(&recipe);
+        let read = read(&recipe.graph(), &model, if eager { &EAGER } else { &SIGNATURE });
+        for (partition, nodes) in read.nodes.iter().enumerate() {
+            for &before in &read.before[partition] {
+                if read.plan.partitions()[before].kind == PartitionKind::HostTask {
+                    let host_task = read.nodes[before][0];
+                    prop_assert!(nodes.iter().all(|&node| model.ancestors[node].contains(&host_task)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn eager_lets_no_host_task_wait_for_what_is_not_its_ancestor(recipe in recipes(3, false)) {
+        let model = Model::new(&recipe);
+        let read = read(&recipe.graph(), &model, &EAGER);
+        for (partition, nodes) in read.nodes.iter().enumerate() {
+            if read.plan.partitions()[partition].kind == PartitionKind::HostTask {
+                for &before in &read.before[partition] {
+                    prop_assert!(read.nodes[before].iter().all(|node| model.ancestors[nodes[0]].contains(node)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn partitions_are_the_classes_of_equal_signature_and_device(recipe in recipes(3, false)) {
+        let model = Model::new(&recipe);
+        let mut signatures: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for node in model.sorted() {
+            let mut signature = BTreeSet::new();
+            for pred in model.preds(node) {
+                signature.extend(signatures[&pred].clone());
+                if model.is_cut(pred, node) {
+                    signature.insert(pred);
+                }
+            }
+            signatures.insert(node, signature);
+        }
+        let mut classes: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
+        for node in model.commands() {
+            let device = model.device[node].unwrap();
+            let key = (device, device.is_none().then_some(node), &signatures[&node]);
+            classes.entry(key).or_default().insert(node);
+        }
+        let read = read(&recipe.graph(), &model, &SIGNATURE);
+        let found: BTreeSet<BTreeSet<usize>> = read.nodes.iter().map(|nodes| nodes.iter().copied().collect()).collect();
+        prop_assert_eq!(found, classes.into_values().collect::<BTreeSet<_>>());
+    }
+
+    #[test]
+    fn fewest_makes_as_many_partitions_as_there_are_levels_a_device(recipe in recipes(3, false)) {
+        let model = Model::new(&recipe);
+        let mut levels: BTreeMap<usize, usize> = BTreeMap::new();
+        for node in model.sorted() {
+            let cuts = |pred| levels[&pred] + usize::from(model.is_cut(pred, node));
+            let level = model.preds(node).into_iter().map(cuts).max().unwrap_or(0);
+            levels.insert(node, level);
+        }
+        let device_nodes = model.commands().filter(|&node| model.device[node].unwrap().is_some());
+        let expected: BTreeSet<_> = device_nodes.map(|node| (model.device[node], levels[&node])).collect();
+        let plan = plan(&recipe.graph(), &FEWEST);
+        let found = plan.partitions().iter().filter(|partition| partition.kind != PartitionKind::HostTask).count();
+        prop_assert_eq!(found, expected.len());
+    }
+
+    #[test]
+    fn kernels_of_one_device_are_one_partition(recipe in recipes(1, true), options in any_options()) {
+        let graph = recipe.graph();
+        prop_assert_eq!(plan(&graph, &options).partitions().len(), usize::from(!graph.is_empty()));
+    }
+
+    #[test]
+    fn equal_graphs_have_equal_plans(recipe in recipes(3, false), options in any_options()) {
+        let first = plan(&recipe.graph(), &options);
+        prop_assert_eq!(&first, &plan(&recipe.graph(), &options));
+        prop_assert_eq!(first.instructions().count(), first.to_string().lines().count());
+    }
+}

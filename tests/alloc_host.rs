@@ -1,0 +1,111 @@
+//! A repeated enqueue on the host backend allocates nothing, on any thread.
+#![expect(unsafe_code, reason = "a global allocator that counts")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use common::*;
+use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::hal::{CommandBufferDesc, Notification, Notify, QueueDesc, QueueOrder};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Counts its calls: a channel would allocate.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Notify for Count {
+    fn notify(&self, _: u64) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn wait_for_nothing() {
+    let mutex = parking_lot::Mutex::new(());
+    parking_lot::Condvar::new().wait_for(&mut mutex.lock(), Duration::ZERO);
+}
+
+// One test: the counter is the process's.
+#[test]
+fn a_repeated_enqueue_allocates_nothing() {
+    let device = host::open(HostOptions::new().threads(2)).unwrap();
+    let call = || call(&*device, || Ok(()));
+    // A thread allocates once in its life for waiting in the crate's locks, when it first has to: let all do so now.
+    let all = Arc::new(Barrier::new(3));
+    let queue = queue(&*device, QueueOrder::OutOfOrder);
+    for _ in 0..2 {
+        let all = all.clone();
+        let warm_up = one(&*device, move || {
+            wait_for_nothing();
+            all.wait();
+            Ok(())
+        });
+        start(&*device, &*warm_up, &*queue, &[]);
+    }
+    wait_for_nothing();
+    all.wait();
+    queue.finish().unwrap();
+
+    let fork_join = [vec![], vec![0], vec![0], vec![0], vec![1, 2, 3]];
+    let commands: Vec<_> = fork_join.iter().map(|_| call()).collect();
+    let graph = |profiling| {
+        let desc = CommandBufferDesc { updatable: false, in_order: false, profiling };
+        buffer(&*device, desc, &commands, &fork_join)
+    };
+    let cases = [
+        ("one command", buffer(&*device, IN_ORDER, &[call()], &[])),
+        ("no command", buffer(&*device, IN_ORDER, &[], &[])),
+        ("in order", buffer(&*device, IN_ORDER, &commands, &[])),
+        ("graph", graph(false)),
+        ("graph with profiling", graph(true)),
+    ];
+    for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+        let queue = device.create_queue(&QueueDesc { order, profiling: false }).unwrap();
+        for (name, buffer) in &cases {
+            // Three in flight: two of them behind the one before, by queue, by command-buffer and by wait list.
+            let events = [event(&*device), event(&*device), event(&*device)];
+            let count = Arc::new(Count::default());
+            let round = || {
+                let before = count.0.load(Ordering::Acquire);
+                let [a, b, c] = &events;
+                for (event, wait) in [(a, None), (b, Some(&**a)), (c, Some(&**b))] {
+                    let notification = Some(Notification { target: count.clone(), token: 0 });
+                    enqueue(&**buffer, &*queue, wait.as_slice(), event, notification).unwrap();
+                }
+                while count.0.load(Ordering::Acquire) < before + 3 {
+                    std::thread::yield_now();
+                }
+            };
+            // The tables grow to their working size.
+            (0..200).for_each(|_| round());
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            (0..500).for_each(|_| round());
+            let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(allocations, 0, "{name}, {order:?}");
+        }
+    }
+}
