@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use wakegraph::backend::null::{self, NullOptions};
-use wakegraph::hal::{CommandBufferDesc, EventStatus, QueueDesc, QueueOrder};
+use wakegraph::hal::{CommandBufferDesc, EventDesc, EventStatus, QueueDesc, QueueOrder};
 use wakegraph::{Error, ErrorKind};
 
 fn is_pending(event: &std::sync::Arc<dyn wakegraph::hal::Event>) -> bool {
@@ -95,7 +95,7 @@ fn a_lost_device_fails_everything_and_refuses_the_rest() {
         device.status().unwrap_err(),
         queue.finish().unwrap_err(),
         enqueue(&*buffer, &*queue, &[], &done, None).unwrap_err(),
-        device.create_event().unwrap_err(),
+        device.create_event(&EventDesc::default()).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
     }

@@ -48,6 +48,12 @@ pub struct Capabilities {
     pub max_work_group_size: usize,
     /// Largest work-group size in each dimension.
     pub max_work_item_sizes: [usize; 3],
+    /// Largest number of work-groups in each dimension.
+    pub max_work_groups: [usize; 3],
+    /// Whether a launch's indices can start elsewhere than at 0.
+    pub global_offset: bool,
+    /// What the offset of a memory view in a kernel's argument must be a multiple of, in bytes; at least 1.
+    pub view_alignment: usize,
     /// Bytes of local memory for a work-group.
     pub local_memory: usize,
     /// Largest allocation, in bytes.

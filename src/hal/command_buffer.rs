@@ -153,13 +153,15 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     /// Until the signalled event is final, nothing else accesses the memory that the commands use in a conflicting way,
-    /// unless `wait`, the queue's order or this buffer's own earlier enqueues put it before or after; raw
+    /// unless `wait`, the queue's order or this buffer's own earlier enqueues put it before or after. Until then, too, the
+    /// caller keeps this buffer, the queue, the event and the operands: a backend need not defer a drop. Raw
     /// [`UsmPointer`](super::UsmPointer)s and [`MemoryView`](super::MemoryView)s of other devices stay valid.
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Changes kernel commands, all of them or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).
     ///
-    /// Applies to later enqueues; those already made run with the old values.
+    /// Applies to later enqueues; those already made run with the old values. May allocate, where the driver cannot change
+    /// what is running.
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize or when not updatable;

@@ -4,10 +4,11 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{
-    Capabilities, CommandBuffer, CommandBufferDesc, Event, Kernel, KernelDesc, Memory, MemoryDesc, Queue,
-    QueueDesc,
+    Capabilities, CommandBuffer, CommandBufferDesc, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
+    Queue, QueueDesc,
 };
 use crate::types::{DeviceId, Result};
 
@@ -48,6 +49,15 @@ pub struct DeviceInfo {
     pub compute_units: usize,
 }
 
+/// A device's clock and the host's, read at the same time as nearly as the driver allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockSample {
+    /// The device's, in nanoseconds since a moment of its own.
+    pub device: u64,
+    /// The host's.
+    pub host: Instant,
+}
+
 /// An opened device: the factory of everything that lives on it.
 pub trait Device: Debug + Send + Sync + 'static {
     /// For a backend to recognise its own.
@@ -65,8 +75,12 @@ pub trait Device: Debug + Send + Sync + 'static {
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) once it does not; it stays so.
     fn status(&self) -> Result<()>;
 
-    /// The device's clock now, in nanoseconds: the clock of all its profiling times.
-    fn timestamp(&self) -> u64;
+    /// The device's clock, which all its profiling times are of, read together with the host's.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) on devices without
+    /// [`profiling`](Capabilities::profiling); the driver's.
+    fn clock(&self) -> Result<ClockSample>;
 
     /// Allocates memory. It is zeroed.
     ///
@@ -90,8 +104,9 @@ pub trait Device: Debug + Send + Sync + 'static {
     /// Creates an event, which the first enqueue that signals it makes pending.
     ///
     /// # Errors
-    /// The driver's.
-    fn create_event(&self) -> Result<Arc<dyn Event>>;
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device does not have; the
+    /// driver's.
+    fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>>;
 
     /// Creates an empty command-buffer.
     ///

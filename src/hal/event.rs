@@ -27,7 +27,17 @@ impl EventStatus {
     }
 }
 
+/// How to create an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventDesc {
+    /// Whether it keeps times: needed where a queue or command-buffer created with profiling signals it.
+    pub profiling: bool,
+}
+
 /// Completion of one enqueued thing. Reusable: each enqueue that names it in its [`Signal`] makes it pending again.
+///
+/// A wait for an event means the signal that was enqueued last before the wait. An event may be signalled anew as soon as
+/// it is final, even if waits for its last signal are still queued.
 pub trait Event: Debug + Send + Sync + 'static {
     /// For a backend to recognise its own.
     fn as_any(&self) -> &dyn Any;
@@ -35,10 +45,11 @@ pub trait Event: Debug + Send + Sync + 'static {
     /// The device it belongs to.
     fn device(&self) -> DeviceId;
 
-    /// The real status at this moment; never blocks.
+    /// The real status at this moment; never blocks. Asking implies a [`flush`](super::Queue::flush) of the queue, as do
+    /// [`wait`](Self::wait) and being in a wait list.
     fn status(&self) -> EventStatus;
 
-    /// Blocks until the status is final, or `timeout` has passed. Not for async tasks.
+    /// Blocks until the status is final, or `timeout` has passed; an idle event returns at once. Not for async tasks.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus;
 
     /// The times of what it last signalled.
@@ -49,7 +60,7 @@ pub trait Event: Debug + Send + Sync + 'static {
     fn profile(&self) -> Result<EventProfile>;
 }
 
-/// Times of one enqueued thing, in nanoseconds of the device's [clock](super::Device::timestamp).
+/// Times of one enqueued thing, in nanoseconds of the device's [clock](super::Device::clock).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EventProfile {
     /// When it was enqueued.

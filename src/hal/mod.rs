@@ -21,8 +21,10 @@
 //!    command says which one ([`Error::at_command`](crate::Error::at_command)).
 //! 6. **Truth.** [`Event::status`] is the real status at that moment. A [`Notify`] only says "look now".
 //! 7. **No allocation** in a repeated [`CommandBuffer::enqueue`], as far as the driver allows.
-//! 8. A command-buffer, queue, event or memory object may be dropped while the device uses it; the backend defers what
-//!    the driver does not.
+//! 8. **Whole or failed.** An enqueue that returns an error has enqueued nothing. Where one enqueue is several driver
+//!    calls and a later one fails, it returns `Ok`, and the event fails when what did start is done.
+//! 9. **Loss.** Where a fault of one command ends everything on the device (an illegal address on a GPU), every pending
+//!    event fails with [`DeviceLost`](crate::ErrorKind::DeviceLost), and so does [`Device::status`].
 //!
 //! # What a backend need not check
 //!
@@ -49,8 +51,10 @@ pub use command_buffer::{
     Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
     CommandHandle, KernelUpdate, SyncPoint,
 };
-pub use device::{Backend, Device, DeviceInfo};
-pub use event::{CommandTimes, Event, EventProfile, EventStatus, Notification, Notify, Signal, WaitList};
+pub use device::{Backend, ClockSample, Device, DeviceInfo};
+pub use event::{
+    CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
+};
 pub use kernel::{
     HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
 };

@@ -10,6 +10,11 @@ pub(crate) fn now() -> u64 {
     nanoseconds(EPOCH.elapsed()).max(1)
 }
 
+/// The same clock at another moment.
+pub(crate) fn at(moment: Instant) -> u64 {
+    nanoseconds(moment.saturating_duration_since(*EPOCH))
+}
+
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::clock::{nanoseconds, now};
+use super::clock::{self, nanoseconds};
 use super::executable::{Shared, Work};
 use super::run::Run;
 use crate::types::CommandKind;
@@ -66,10 +66,11 @@ impl Profile {
             let mut times: Vec<(u64, u64)> = Vec::new();
             match &partition.work {
                 Work::Device { device, .. } => {
-                    // The device's clock, moved to the runtime's: both are read as close together as can be.
-                    let (theirs, ours) = (device.hal().timestamp(), now());
-                    let moved = |at: u64| ours.saturating_sub(theirs.saturating_sub(at));
-                    if let Some(Ok(events)) = run.event(index).map(|event| event.profile()) {
+                    let profile = run.event(index).map(|event| event.profile());
+                    if let (Some(Ok(events)), Ok(sample)) = (profile, device.hal().clock()) {
+                        // The device's times, moved to the runtime's clock.
+                        let ours = clock::at(sample.host);
+                        let moved = |at: u64| ours.saturating_sub(sample.device.saturating_sub(at));
                         times = events.commands.iter().map(|t| (moved(t.start), moved(t.end))).collect();
                     }
                 }

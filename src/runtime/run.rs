@@ -75,12 +75,13 @@ pub(crate) enum Go {
 
 impl Run {
     pub(crate) fn new(shared: &Shared) -> Result<Self> {
+        let event = hal::EventDesc { profiling: shared.profiling };
         let slots = shared.partitions.iter().map(|partition| {
             Ok(Slot {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
                 task: AtomicWaker::new(),
-                event: partition.device().map(|device| device.hal().create_event()).transpose()?,
+                event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
             })
         });
         Ok(Self {

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, Device, Event, EventStatus, HostArgs, Kernel, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind, Notification, Notify, Param,
-    ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, WaitList,
+    Command, CommandBuffer, CommandBufferDesc, Device, Event, EventDesc, EventStatus, HostArgs, Kernel,
+    KernelArg, KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind, Notification, Notify,
+    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, WaitList,
 };
 use wakegraph::{Range, Result};
 
@@ -92,7 +92,7 @@ pub(crate) fn one(
 }
 
 pub(crate) fn event(device: &dyn Device) -> Arc<dyn Event> {
-    device.create_event().unwrap()
+    device.create_event(&EventDesc::default()).unwrap()
 }
 
 pub(crate) fn enqueue(

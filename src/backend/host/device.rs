@@ -13,8 +13,8 @@ use super::memory::HostMemory;
 use super::pool::Pool;
 use super::queue::HostQueue;
 use crate::hal::{
-    Capabilities, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, Kernel, KernelDesc, Memory,
-    MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
+    Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -53,6 +53,9 @@ impl HostDevice {
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP; 3],
+            max_work_groups: [usize::MAX; 3],
+            global_offset: true,
+            view_alignment: 1,
             local_memory: LOCAL_MEMORY,
             max_allocation: HostMemory::MAX_LEN,
         };
@@ -77,8 +80,8 @@ impl Device for HostDevice {
         Ok(())
     }
 
-    fn timestamp(&self) -> u64 {
-        now()
+    fn clock(&self) -> Result<ClockSample> {
+        Ok(ClockSample { device: now(), host: Instant::now() })
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
@@ -99,7 +102,7 @@ impl Device for HostDevice {
         Ok(Arc::new(HostQueue::new(self.info.id, &self.pool, *desc, &self.options)))
     }
 
-    fn create_event(&self) -> Result<Arc<dyn Event>> {
+    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
         Ok(Arc::new(HostEvent::new(self.info.id)))
     }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::NullOptions;
 use super::command_buffer::NullCommandBuffer;
@@ -12,8 +13,8 @@ use super::kernel::NullKernel;
 use super::memory::NullMemory;
 use super::queue::NullQueue;
 use crate::hal::{
-    Capabilities, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, Kernel, KernelDesc, Memory,
-    MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
+    Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -48,6 +49,9 @@ impl NullDevice {
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
+            max_work_groups: [usize::MAX; 3],
+            global_offset: true,
+            view_alignment: 1,
             local_memory: LOCAL_MEMORY,
             max_allocation: isize::MAX as usize,
         };
@@ -73,8 +77,8 @@ impl Device for NullDevice {
     }
 
     /// A count of events, not of time: it advances with every enqueue and completion.
-    fn timestamp(&self) -> u64 {
-        self.control.timestamp()
+    fn clock(&self) -> Result<ClockSample> {
+        Ok(ClockSample { device: self.control.timestamp(), host: Instant::now() })
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
@@ -92,7 +96,7 @@ impl Device for NullDevice {
         Ok(Arc::new(NullQueue::new(self.info.id, *desc, self.control.clone())))
     }
 
-    fn create_event(&self) -> Result<Arc<dyn Event>> {
+    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
         self.status()?;
         Ok(Arc::new(NullEvent::new(self.info.id)))
     }

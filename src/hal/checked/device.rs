@@ -11,8 +11,8 @@ use super::command_buffer::CheckedCommandBuffer;
 use super::kernel;
 use super::queue::CheckedQueue;
 use crate::hal::{
-    Capabilities, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, GraphSupport, Kernel,
-    KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
+    GraphSupport, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -65,8 +65,8 @@ impl Device for CheckedDevice {
         self.inner.status()
     }
 
-    fn timestamp(&self) -> u64 {
-        self.inner.timestamp()
+    fn clock(&self) -> Result<ClockSample> {
+        self.inner.clock()
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
@@ -90,8 +90,11 @@ impl Device for CheckedDevice {
         Ok(Arc::new(CheckedQueue::new(queue, Arc::clone(&self.inner))))
     }
 
-    fn create_event(&self) -> Result<Arc<dyn Event>> {
-        self.inner.create_event()
+    fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>> {
+        if desc.profiling && !self.capabilities().profiling {
+            return Err(self.unsupported("profiling of events").help("create the event without profiling"));
+        }
+        self.inner.create_event(desc)
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {

@@ -114,6 +114,14 @@ impl<'a> Launch<'a> {
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Memory(view)) => {
                 Operand { name: &param.name, view }.check_access(&self.subject, self.device)?;
                 self.elements(param, view.len(), *element_size)?;
+                let alignment = self.device.capabilities().view_alignment.max(1);
+                if !view.offset().is_multiple_of(alignment) {
+                    let offset = view.offset();
+                    return Err(self.wrong(
+                        param,
+                        format_args!("starts at byte {offset}, the device needs a multiple of {alignment}"),
+                    ));
+                }
                 // Allocations are aligned for any element, so where there is no address the offset decides.
                 self.aligned(param, memory::address(view).unwrap_or(view.offset()), *element_align)
             }
@@ -206,10 +214,23 @@ impl<'a> Launch<'a> {
             let why = format_args!("the indices of {range} do not fit into usize");
             return Err(self.error(ErrorKind::InvalidSize, why));
         }
-        match range.local_size() {
-            Some(local) => self.work_group(local),
-            None => Ok(()),
+        let capabilities = self.device.capabilities();
+        if range.global_offset() != [0; 3] && !capabilities.global_offset {
+            let why = format_args!("{range} starts at an offset, which the device cannot do");
+            return Err(self
+                .error(ErrorKind::FeatureNotSupported, why)
+                .help("pass the offset as an argument"));
         }
+        let Some(local) = range.local_size() else { return Ok(()) };
+        let groups = range.global_size().into_iter().zip(local).map(|(global, local)| global / local);
+        for (dimension, (groups, most)) in groups.zip(capabilities.max_work_groups).enumerate() {
+            if groups > most {
+                let why =
+                    format_args!("{groups} work-groups in dimension {dimension}, the device allows {most}");
+                return Err(self.error(ErrorKind::InvalidSize, why).help("use larger work-groups"));
+            }
+        }
+        self.work_group(local)
     }
 
     fn work_group(&self, local: [usize; 3]) -> Result<()> {

@@ -5,14 +5,15 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::hal::{
-    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, Device, DeviceInfo, Event, EventProfile, EventStatus, Kernel,
-    KernelDesc, KernelUpdate, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc, Signal, SyncPoint,
-    UpdateCapabilities, UsmPointer, WaitList,
+    Appended, Capabilities, ClockSample, Command, CommandBuffer, CommandBufferDesc, CommandBufferId,
+    CommandBufferInfo, CommandBufferState, CommandHandle, Device, DeviceInfo, Event, EventDesc, EventProfile,
+    EventStatus, Kernel, KernelDesc, KernelUpdate, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc,
+    Signal, SyncPoint, UpdateCapabilities, UsmPointer, WaitList,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
@@ -83,6 +84,9 @@ pub(super) fn everything() -> Capabilities {
         out_of_order_queues: true,
         max_work_group_size: 64,
         max_work_item_sizes: [64, 32, 16],
+        max_work_groups: [1 << 20, 8, 8],
+        global_offset: true,
+        view_alignment: 4,
         local_memory: 1024,
         max_allocation: 1 << 20,
     }
@@ -105,8 +109,8 @@ impl Device for FakeDevice {
         Ok(())
     }
 
-    fn timestamp(&self) -> u64 {
-        0
+    fn clock(&self) -> Result<ClockSample> {
+        Ok(ClockSample { device: 0, host: Instant::now() })
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
@@ -130,7 +134,7 @@ impl Device for FakeDevice {
         Ok(Arc::new(FakeQueue { device: self.info.id, desc: *desc, log: self.log() }))
     }
 
-    fn create_event(&self) -> Result<Arc<dyn Event>> {
+    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
         Ok(FakeEvent::at(self.info.id, EventStatus::Idle))
     }
 

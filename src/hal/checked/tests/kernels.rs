@@ -160,8 +160,39 @@ fn index_spaces_can_be_launched() {
     ] {
         this.refuses_launch(KernelLaunch { range, ..this.saxpy() }, SIZE, message);
     }
+    let many = Range::new([2, 18]).local([2, 2]);
+    let message = "kernel 'saxpy': 9 work-groups in dimension 1, the device allows 8";
+    this.refuses_launch(KernelLaunch { range: many, ..this.saxpy() }, SIZE, message);
     for range in [Range::linear(1 << 40), Range::new([64, 64, 64]).local([2, 4, 4]).offset([1, 2, 3])] {
         this.run(&Command::Kernel(Box::new(KernelLaunch { range, ..this.saxpy() }))).unwrap();
+    }
+}
+
+#[test]
+fn an_offset_needs_the_capability() {
+    let this = Fixture::with(Capabilities { global_offset: false, ..everything() });
+    let range = Range::linear(4).offset([2]);
+    this.refuses_launch(
+        KernelLaunch { range, ..this.saxpy() },
+        ErrorKind::FeatureNotSupported,
+        "kernel 'saxpy': range [4] from [2] starts at an offset, which the device cannot do",
+    );
+}
+
+#[test]
+fn views_start_where_the_device_can_bind_them() {
+    let this = Fixture::new();
+    let bytes = ParamKind::Buffer { access: AccessMode::Read, element_size: 1, element_align: 1 };
+    let whole = this.memory(64);
+    for (offset, fits) in [(0, true), (4, true), (6, false)] {
+        let view = MemoryView::new(whole.memory().clone(), offset, 8).unwrap();
+        let launch = launch(&this, &[param("p", bytes.clone())], vec![KernelArg::Memory(view)]);
+        if fits {
+            this.run(&Command::Kernel(Box::new(launch))).unwrap();
+        } else {
+            let message = "kernel 'k': argument 'p' starts at byte 6, the device needs a multiple of 4";
+            this.refuses_launch(launch, ARGUMENT, message);
+        }
     }
 }
 

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use self::fake::{FakeDevice, Fault, Log, everything};
 use super::checked;
 use crate::hal::{
-    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer, WaitList,
+    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, Device, Event, EventDesc, Kernel,
+    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
+    Queue, QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer, WaitList,
 };
 use crate::types::{AccessMode, ErrorKind, Range, Result};
 
@@ -72,7 +72,7 @@ impl Fixture {
     }
 
     fn event(&self) -> Arc<dyn Event> {
-        self.device.create_event().unwrap()
+        self.device.create_event(&EventDesc::default()).unwrap()
     }
 
     /// A kernel of this signature.
