@@ -84,7 +84,7 @@ pub(super) fn everything() -> Capabilities {
         out_of_order_queues: true,
         max_work_group_size: 64,
         max_work_item_sizes: [64, 32, 16],
-        max_work_groups: [1 << 20, 8, 8],
+        max_work_groups: [1 << 20, 16, 16],
         global_offset: true,
         view_alignment: 4,
         local_memory: 1024,
