@@ -3,18 +3,23 @@
 use std::fmt;
 
 use super::{Instruction, PartitionKind, Plan};
+use crate::types::DeviceId;
 
 /// A plan as text with names for its nodes. See [`Plan::display`].
 pub struct Listing<'a, F> {
     plan: &'a Plan,
     label: F,
+    device: DeviceName<'a>,
 }
 
 /// A plan as a DOT drawing. See [`Plan::dot`].
 pub struct Dot<'a, F> {
     plan: &'a Plan,
     label: F,
+    device: DeviceName<'a>,
 }
+
+type DeviceName<'a> = Box<dyn Fn(DeviceId) -> String + 'a>;
 
 impl Plan {
     /// The instruction list as text, every planned node by the name that `label` gives it.
@@ -27,13 +32,29 @@ impl Plan {
     /// host task 1 runs C after 0
     /// ```
     pub fn display<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Listing<'_, F> {
-        Listing { plan: self, label }
+        Listing { plan: self, label, device: Box::new(|device| device.to_string()) }
     }
 
     /// The plan as a graph in the DOT language: partitions are clusters, their sync-points thin edges, dependencies
     /// between partitions thick ones.
     pub fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Dot<'_, F> {
-        Dot { plan: self, label }
+        Dot { plan: self, label, device: Box::new(|device| device.to_string()) }
+    }
+}
+
+impl<'a, F> Listing<'a, F> {
+    /// Shows devices by the name that `device` gives them.
+    #[must_use]
+    pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
+        Self { device: Box::new(device), ..self }
+    }
+}
+
+impl<'a, F> Dot<'a, F> {
+    /// Shows devices by the name that `device` gives them.
+    #[must_use]
+    pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
+        Self { device: Box::new(device), ..self }
     }
 }
 
@@ -50,7 +71,7 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
             match instruction {
                 Instruction::Begin { partition, device, lane, in_order, after } => {
                     open = self.plan.nodes(partition as usize);
-                    write!(f, "begin {partition} on {device}, lane {lane}")?;
+                    write!(f, "begin {partition} on {}, lane {lane}", (self.device)(device))?;
                     f.write_str(if in_order { ", in order" } else { "" })?;
                     list(f, " after ", after)?;
                 }
@@ -87,17 +108,24 @@ fn list(
 impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plan = self.plan;
-        f.write_str("digraph plan {\n  compound=true;\n  node [shape=box];\n")?;
+        let mut devices = Vec::new();
+        f.write_str("digraph plan {\n  compound=true;\n  fontname=\"sans-serif\";\n")?;
+        f.write_str("  node [shape=box, style=filled, fillcolor=white, fontname=\"sans-serif\"];\n")?;
         for (index, partition) in plan.partitions().iter().enumerate() {
-            write!(f, "  subgraph cluster_{index} {{\n    label=\"{index}: ")?;
+            write!(f, "  subgraph cluster_{index} {{\n    ")?;
             match partition.kind {
-                PartitionKind::HostTask => f.write_str("host task")?,
+                PartitionKind::HostTask => {
+                    writeln!(f, "label=\"{index}: host task\";\n    style=\"rounded,dashed\";")?;
+                    f.write_str("    node [shape=ellipse];\n")?;
+                }
                 PartitionKind::Device(device) => {
-                    write!(f, "{device}, lane {}", partition.lane)?;
+                    let name = Escaped((self.device)(device));
+                    write!(f, "label=\"{index}: {name}, lane {}", partition.lane)?;
                     f.write_str(if partition.in_order { ", in order" } else { "" })?;
+                    let colour = colour(&mut devices, device);
+                    writeln!(f, "\";\n    style=\"rounded,filled\";\n    fillcolor=\"/set312/{colour}\";")?;
                 }
             }
-            f.write_str("\";\n")?;
             let nodes = plan.nodes(index);
             for &node in nodes {
                 writeln!(f, "    n{node} [label=\"{}\"];", Escaped((self.label)(node)))?;
@@ -111,18 +139,30 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
             }
             f.write_str("  }\n")?;
         }
+        // The length leaves room for the arrow between the frames.
+        f.write_str("  edge [style=bold, minlen=2];\n")?;
         for index in 0..plan.partitions().len() {
             for &pred in plan.predecessors(index) {
                 // An edge between clusters is one between any two of their nodes, clipped at the clusters' frames.
                 if let (Some(from), Some(to)) = (plan.nodes(pred as usize).last(), plan.nodes(index).first())
                 {
-                    write!(f, "  n{from} -> n{to} [style=bold")?;
-                    writeln!(f, ", ltail=cluster_{pred}, lhead=cluster_{index}];")?;
+                    writeln!(f, "  n{from} -> n{to} [ltail=cluster_{pred}, lhead=cluster_{index}];")?;
                 }
             }
         }
         f.write_str("}\n")
     }
+}
+
+/// The device's colour in a scheme of twelve, by the order in which the drawing meets the devices; as in a graph's
+/// drawing.
+fn colour(met: &mut Vec<DeviceId>, device: DeviceId) -> usize {
+    let known = met.iter().position(|&other| other == device);
+    let number = known.unwrap_or_else(|| {
+        met.push(device);
+        met.len() - 1
+    });
+    number % 12 + 1
 }
 
 /// Text inside a quoted DOT string.

@@ -17,7 +17,7 @@ use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use crate::hal;
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
-use crate::types::{CommandKind, Error};
+use crate::types::{CommandKind, DeviceId, Error};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,12 +109,15 @@ impl ExecutableGraph {
 
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
-        self.shared.plan.display(|node| self.shared.label(node)).to_string()
+        // The list says by itself what is a host task.
+        let label = |node| self.shared.label(node).trim_start_matches("host task ");
+        self.shared.plan.display(label).devices(|device| self.shared.device_name(device)).to_string()
     }
 
     /// The plan in Graphviz' language, partitions as clusters.
     pub fn plan_dot(&self) -> String {
-        self.shared.plan.dot(|node| self.shared.label(node)).to_string()
+        let dot = self.shared.plan.dot(|node| self.shared.label(node));
+        dot.devices(|device| self.shared.device_name(device)).to_string()
     }
 }
 
@@ -184,6 +187,13 @@ impl PartitionExec {
 impl Shared {
     pub(crate) fn label(&self, node: u32) -> &str {
         &self.nodes[node as usize].0
+    }
+
+    fn device_name(&self, id: DeviceId) -> String {
+        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
+        devices
+            .find(|device| device.id() == id)
+            .map_or_else(|| id.to_string(), |device| device.selector().to_owned())
     }
 
     /// A partition's name in traces and the console.

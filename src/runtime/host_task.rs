@@ -33,14 +33,14 @@ pub struct ReadAccess<T> {
     elements: PhantomData<fn() -> T>,
 }
 
-/// A declared write, made by [`write`].
+/// A declared write, made by [`write()`].
 #[derive(Clone, Debug)]
 pub struct WriteAccess<T> {
     view: View,
     elements: PhantomData<fn() -> T>,
 }
 
-/// One declared access of a host task: the result of [`read`] or [`write`].
+/// One declared access of a host task: the result of [`read`] or [`write()`].
 pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets for it.
     type View: Send + 'static;
@@ -75,7 +75,7 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
     }
 }
 
-/// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write`]s, or `()`.
+/// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write()`]s, or `()`.
 pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets: a tuple of views.
     type Views: Send + 'static;
