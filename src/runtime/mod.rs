@@ -2,7 +2,7 @@
 //!
 //! The way of a submission through this module:
 //!
-//! 1. [`Graph`] (`graph.rs`) collects commands over [`Buffer`]s; `finalize.rs` plans it and records one command-buffer
+//! 1. [`Graph`] (`graph/`) collects commands over [`Buffer`]s; `finalize.rs` plans it and records one command-buffer
 //!    a device partition: an [`ExecutableGraph`].
 //! 2. `submit.rs` orders a new run behind what it conflicts with (`ordering.rs`) and starts it: partitions that need
 //!    no help from the host are enqueued at once, each other one becomes a task (`drive.rs`).
