@@ -39,7 +39,7 @@ impl Graph {
     /// The nodes that `node` directly follows.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph; so for all queries.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph; so for all queries.
     pub fn predecessors(&self, node: NodeId) -> Result<Vec<NodeId>> {
         Ok(self.nodes.node(node)?.predecessors().collect())
     }
@@ -47,7 +47,7 @@ impl Graph {
     /// The nodes that directly follow `node`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
     pub fn successors(&self, node: NodeId) -> Result<Vec<NodeId>> {
         Ok(self.nodes.node(node)?.successors().collect())
     }
@@ -55,7 +55,7 @@ impl Graph {
     /// What the node does.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
     pub fn kind(&self, node: NodeId) -> Result<CommandKind> {
         Ok(self.nodes.node(node)?.kind())
     }
@@ -63,7 +63,7 @@ impl Graph {
     /// The node's name, if it has one.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
     pub fn name(&self, node: NodeId) -> Result<Option<&str>> {
         Ok(self.nodes.node(node)?.name())
     }
