@@ -1,18 +1,22 @@
 //! The synchronisation primitives of the crate, in one place so that loom can stand in for them.
 
-#[cfg(loom)]
+mod patience;
+
+#[cfg(all(test, wakegraph_loom))]
 pub(crate) use loom_facade::*;
-#[cfg(not(loom))]
+#[cfg(not(all(test, wakegraph_loom)))]
 pub(crate) use real::*;
 
-#[cfg(not(loom))]
+pub(crate) use patience::Patience;
+
+#[cfg(not(all(test, wakegraph_loom)))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
     pub(crate) use parking_lot::Mutex;
 }
 
-#[cfg(loom)]
+#[cfg(all(test, wakegraph_loom))]
 mod loom_facade {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 

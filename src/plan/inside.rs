@@ -3,7 +3,6 @@
 //! Sync-points where nodes fork and join; none where one command simply follows the other. A partition that is a single
 //! path is in-order, which saves the device all synchronisation. The caller can give that hint for other shapes, too.
 
-use super::dependencies::drop_covered;
 use super::lists::Lists;
 use super::order::{breadth_first, depth_first};
 use super::{ExecutionOrder, PlanOptions};
@@ -60,6 +59,21 @@ pub(super) fn arrange(
         first = end;
     }
     Ok(Inside { nodes, waits, in_order: slots.in_order })
+}
+
+/// Drops from an ascending list what the depth-first order shows to be an ancestor of a later entry.
+fn drop_covered(kept: &mut Vec<u32>, since: &[u32]) {
+    let mut covered_from = u32::MAX;
+    let mut write = kept.len();
+    for read in (0..kept.len()).rev() {
+        let entry = kept[read];
+        if entry < covered_from {
+            write -= 1;
+            kept[write] = entry;
+            covered_from = covered_from.min(since[entry as usize]);
+        }
+    }
+    kept.drain(..write);
 }
 
 /// All positions, partition after partition, and the edges inside partitions between these slots.

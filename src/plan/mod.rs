@@ -13,7 +13,7 @@
 //! | `order` | sorts topologically, finds cycles; from here on nodes are positions in that order |
 //! | `empties` | looks through empty nodes |
 //! | `partition`, `signature`, `sets` | gathers nodes into partitions |
-//! | `dependencies` | orders the partitions and reduces their dependencies |
+//! | `dependencies`, `reduce` | orders the partitions and reduces their dependencies |
 //! | `inside` | append order and sync-points inside partitions |
 //! | `lanes` | spreads partitions over queues |
 //! | `lower`, `print` | the instruction list, as data, as text and as DOT |
@@ -34,6 +34,7 @@ mod options;
 mod order;
 mod partition;
 mod print;
+mod reduce;
 mod sets;
 mod signature;
 mod splice;
@@ -153,7 +154,7 @@ impl Plan {
             dependencies::split(&preds, &groups, &members).map_err(|cycle| circle(&cycle))?;
         let partition_places: Vec<u32> =
             quotient.nodes.iter().map(|&group| groups.places[group as usize]).collect();
-        let mut predecessors = dependencies::reduce(&quotient, &partition_places);
+        let mut predecessors = reduce::reduce(&quotient, &partition_places);
         let mut successors = predecessors.transposed(predecessors.len());
 
         let mut inside =

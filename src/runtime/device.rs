@@ -10,7 +10,7 @@ use dashmap::DashMap;
 
 use super::buffer::Buffer;
 use super::host_buffer::HostBuffer;
-use super::kernel::{KernelAnchor, KernelRef};
+use super::kernel::KernelDef;
 use super::reactor::Reactor;
 use super::wake_policy::WakePolicy;
 use crate::backend;
@@ -27,8 +27,8 @@ struct Inner {
     hal: Arc<dyn hal::Device>,
     wake_policy: AtomicU8,
     reactor: OnceLock<Reactor>,
-    /// Kernels loaded on this device, by the address of their declaration, which the entry keeps from being reused.
-    kernels: DashMap<usize, (KernelAnchor, Arc<dyn hal::Kernel>)>,
+    /// Declared kernels loaded on this device, by the address of their declaration, a static.
+    kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
 }
 
 /// Devices that are open, so that a device has one reactor however often it is opened.
@@ -191,15 +191,38 @@ impl Device {
     }
 
     /// The kernel as loaded on this device, from the cache if it is there.
-    pub(crate) fn kernel(&self, kernel: &KernelRef) -> Result<Arc<dyn hal::Kernel>> {
-        if let Some(entry) = self.inner.kernels.get(&kernel.address()) {
-            return Ok(entry.1.clone());
+    pub(crate) fn declared_kernel(&self, kernel: &'static KernelDef) -> Result<Arc<dyn hal::Kernel>> {
+        let address = std::ptr::from_ref(kernel) as usize;
+        if let Some(entry) = self.inner.kernels.get(&address) {
+            return Ok(entry.clone());
         }
         // Loading may take long; two threads that load the same kernel at once both succeed, one of them in vain.
         let loaded = kernel.describe(|desc| self.inner.hal.create_kernel(desc))?;
-        self.inner.kernels.retain(|_, (anchor, _)| anchor.is_alive());
-        self.inner.kernels.insert(kernel.address(), (kernel.anchor(), loaded.clone()));
+        self.inner.kernels.insert(address, loaded.clone());
         Ok(loaded)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.inner))
+    }
+}
+
+/// Names a device without keeping it open.
+pub(crate) struct WeakDevice(Weak<Inner>);
+
+impl WeakDevice {
+    pub(crate) fn is(&self, device: &Device) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&device.inner))
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+impl Debug for WeakDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakDevice").field("is_gone", &self.is_gone()).finish()
     }
 }
 

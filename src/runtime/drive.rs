@@ -1,65 +1,115 @@
-//! Partition tasks: each partition that needs the host is an async task that awaits its predecessors and then starts.
+//! Partitions that need the host: each starts when its predecessors are over, a host task as a task of its own.
+//!
+//! Nothing is spawned before it can run. Whoever ends a partition learns which others that made ready, and starts them:
+//! at once where it may, else in one task for all of them, so that a device's thread wakes the runtime only once.
 
 use std::any::Any;
-use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Poll;
 
+use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use super::executable::{Shared, Work};
-use super::host_task::{self, HostTask};
+use super::host_task::TaskLease;
 use super::run::{Go, Run};
 use super::spawn::spawn;
 use super::submit::enqueue;
 use crate::types::{Error, ErrorKind};
 
-pub(crate) fn spawn_partition(handle: &Handle, shared: &Arc<Shared>, run: &Arc<Run>, partition: usize) {
-    let guard = PartitionGuard { run: run.clone(), partition, over: false };
-    let name = shared.partition_name(partition);
-    spawn(handle, &name, drive(guard, shared.clone()));
+/// Partitions whose predecessors are over, in plan order.
+pub(crate) type Ready = SmallVec<[u32; 8]>;
+
+/// What it takes to start partitions of a run. The run holds one while it is in flight and needs the host.
+#[derive(Clone)]
+pub(crate) struct Driver {
+    pub(crate) handle: Handle,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) run: Arc<Run>,
 }
 
-async fn drive(mut guard: PartitionGuard, shared: Arc<Shared>) {
-    let (run, partition) = (guard.run.clone(), guard.partition);
-    let exec = &shared.partitions[partition];
-    let go = poll_fn(|cx| {
-        run.poll_start(partition, &exec.predecessors, cx.waker()).map_or(Poll::Pending, Poll::Ready)
-    })
-    .await;
-    guard.over = true;
-    match (go, &exec.work) {
-        (Go::Start, Work::Device { .. }) => enqueue(&shared, &run, partition, &[], &[]),
-        (Go::Start, Work::HostTask(task)) => {
-            run_host_task(task.clone(), shared.clone(), run, partition).await
+impl Driver {
+    /// Starts partitions, or ends those that must not start, and goes on with what that makes ready.
+    pub(crate) fn start(&self, ready: Ready) {
+        for host_task in self.start_devices(ready) {
+            self.start_later(smallvec![host_task]);
         }
-        (why, _) => run.skip(partition, why),
+    }
+
+    /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
+    pub(crate) fn start_later(&self, ready: Ready) {
+        let Some(&first) = ready.first() else { return };
+        let pending = Pending { driver: self.clone(), ready };
+        spawn(&self.handle, || self.shared.partition_name(first as usize), pending.start());
+    }
+
+    /// Enqueues the devices' partitions and gives back the host tasks.
+    fn start_devices(&self, mut ready: Ready) -> Ready {
+        let Self { shared, run, .. } = self;
+        let mut host_tasks = Ready::new();
+        let mut next = 0;
+        while let Some(&partition) = ready.get(next) {
+            next += 1;
+            let index = partition as usize;
+            let exec = &shared.partitions[index];
+            match (run.go(&exec.predecessors), &exec.work) {
+                (Go::Start, Work::Device { .. }) => {
+                    // If it fails, the run has been told.
+                    enqueue(shared, run, index, &[], &[]);
+                }
+                (Go::Start, Work::HostTask(_)) => host_tasks.push(partition),
+                // A list instead of nested calls: there may be thousands.
+                (why, _) => ready.extend(run.skip(index, why)),
+            }
+        }
+        host_tasks
+    }
+
+    async fn run_host_task(&self, partition: usize) {
+        let Self { shared, run, .. } = self;
+        let Work::HostTask(task) = &shared.partitions[partition].work else { return };
+        tracing::trace!(target: "wakegraph::host_task", partition, "start");
+        let clock = shared.profiling.then(super::clock::now);
+        let lease = TaskLease::new(run.clone(), partition);
+        // Here the closure is cloned, which is the user's code: a panic of it is the task's.
+        let result = match catch_unwind(AssertUnwindSafe(|| task.call(&lease))) {
+            Ok(future) => future.await,
+            Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, panic_message(&*panic))),
+        };
+        if let Some(start) = clock {
+            run.record_host_times(partition, start, super::clock::now());
+        }
+        // The partition is over when the last view that the task was given is gone, which may be later.
+        lease.finish(result);
     }
 }
 
-async fn run_host_task(task: Arc<HostTask>, shared: Arc<Shared>, run: Arc<Run>, partition: usize) {
-    tracing::trace!(target: "wakegraph::host_task", partition, "start");
-    let clock = shared.profiling.then(super::clock::now);
-    let lease = host_task::TaskLease::new(run.clone(), partition);
-    let result = task.call(&lease).await;
-    if let Some(start) = clock {
-        run.record_host_times(partition, start, super::clock::now());
+/// Partitions that a task is to start. If its runtime shuts down before, they end.
+struct Pending {
+    driver: Driver,
+    ready: Ready,
+}
+
+impl Pending {
+    async fn start(mut self) {
+        let mut host_tasks = self.driver.start_devices(std::mem::take(&mut self.ready));
+        // The last one needs no task of its own.
+        let own = host_tasks.pop();
+        for host_task in host_tasks {
+            self.driver.start_later(smallvec![host_task]);
+        }
+        if let Some(own) = own {
+            self.driver.run_host_task(own as usize).await;
+        }
     }
-    // The partition is over when the last view that the task was given is gone, which may be later.
-    lease.finish(result);
 }
 
-/// Ends a partition whose task is dropped before it started, because its runtime shuts down.
-struct PartitionGuard {
-    run: Arc<Run>,
-    partition: usize,
-    over: bool,
-}
-
-impl Drop for PartitionGuard {
+impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.over {
-            self.run.finish(self.partition, Err(shut_down()));
+        for partition in std::mem::take(&mut self.ready) {
+            let ready = self.driver.run.end(partition as usize, Err(shut_down()));
+            // None of them starts: they follow a failure.
+            self.driver.start_devices(ready);
         }
     }
 }

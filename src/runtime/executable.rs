@@ -17,6 +17,7 @@ use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use crate::hal;
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
+use crate::sync::Patience;
 use crate::types::{CommandKind, DeviceId, Error};
 
 /// How to finalize a graph.
@@ -134,7 +135,7 @@ impl Debug for ExecutableGraph {
 pub(crate) struct Shared {
     pub(crate) plan: Plan,
     pub(crate) partitions: Box<[PartitionExec]>,
-    /// Each planned node's label and kind.
+    /// Each planned node's label and kind, by its number in the plan.
     pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Keeps the memory alive that the commands use.
     pub(crate) _allocations: Box<[Arc<Allocation>]>,
@@ -226,14 +227,16 @@ impl Shared {
         }
     }
 
+    /// How long a run takes from its submission to its last completion, where only devices have a part in it. With host
+    /// tasks it would say nothing about when a partition that is enqueued on the way is over.
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        if self.all_eager { self.prediction.expected() } else { None }
+    }
+
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
         devices.map(|device| device.wake_policy().spin_limit()).min().unwrap_or_default()
-    }
-
-    pub(crate) fn trace_finished(&self, partition: usize, succeeded: bool) {
-        tracing::trace!(target: "wakegraph::partition", partition, succeeded, "finished");
     }
 }
 
@@ -244,6 +247,8 @@ pub(crate) struct State {
     pub(crate) last: Option<Arc<Run>>,
     /// Earlier runs, oldest first, kept for reuse.
     spare: std::collections::VecDeque<Arc<Run>>,
+    /// Whether submissions should spin, learned from the runs that are reused.
+    pub(crate) patience: Patience,
     /// Host guards that later runs have to wait for.
     pub(crate) gates: Vec<Arc<Gate>>,
     /// Executables that use the same memory in a conflicting way.
@@ -251,7 +256,10 @@ pub(crate) struct State {
 }
 
 /// More runs than this are not kept for reuse: it bounds the memory that a burst leaves behind.
-const MOST_SPARE: usize = 1024;
+const MOST_SPARE: usize = 16_384;
+
+/// As many are kept for good. What a burst left beyond them is given back one by one while no two runs are in flight.
+const FEW_SPARE: usize = 64;
 
 impl State {
     pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
@@ -265,16 +273,27 @@ impl State {
         }
     }
 
-    /// A run that is over and that nobody holds any more.
-    pub(crate) fn take_reusable(&mut self) -> Option<Arc<Run>> {
-        let free = |run: &mut Arc<Run>| run.is_done() && Arc::get_mut(run).is_some();
-        if self.last.as_mut().is_some_and(free) {
+    /// A run that is over and that nobody holds any more, made ready by `reset`.
+    pub(crate) fn take_reusable(&mut self, reset: impl Fn(&mut Run)) -> Option<Arc<Run>> {
+        let patience = &mut self.patience;
+        let mut reuse = |run: &mut Arc<Run>| {
+            let Some(run) = run.is_done().then(|| Arc::get_mut(run)).flatten() else { return false };
+            if let Some(found) = run.spin() {
+                patience.record(found);
+            }
+            reset(run);
+            true
+        };
+        if self.last.as_mut().is_some_and(&mut reuse) {
+            if self.spare.len() > FEW_SPARE {
+                self.spare.pop_front();
+            }
             return self.last.take();
         }
         // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes to the back.
-        for _ in 0..self.spare.len().min(2) {
+        for _ in 0..self.spare.len().min(8) {
             let mut oldest = self.spare.pop_front()?;
-            if free(&mut oldest) {
+            if reuse(&mut oldest) {
                 return Some(oldest);
             }
             self.spare.push_back(oldest);

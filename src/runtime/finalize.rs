@@ -50,7 +50,12 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             }
         });
     }
-    let nodes = (0..plan.node_count() as u32).map(|node| source.label_and_kind(&plan, node)).collect();
+    // Nodes that the plan looked through leave gaps in the numbers.
+    let numbers = (0..plan.partitions().len())
+        .flat_map(|partition| plan.nodes(partition))
+        .max()
+        .map_or(0, |last| last + 1);
+    let nodes = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
     let Uses { accesses, allocations } = uses;
     let shared = Arc::new(assemble(plan, work, nodes, &allocations, options));
     ordering::register(
@@ -196,7 +201,7 @@ fn append(
         Command::Memory { command, .. } => buffer.append(command, after),
         Command::Kernel { call, range } => {
             let launch = hal::KernelLaunch {
-                kernel: device.kernel(&call.kernel)?,
+                kernel: call.kernel.on(device)?,
                 args: call.to_hal()?,
                 range: *range,
                 alternatives: Vec::new(),

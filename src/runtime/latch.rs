@@ -6,14 +6,19 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicU8, Mutex, Ordering};
 
 /// Set once, waited for by any number of tasks. Waiters that come late see it set.
 #[derive(Debug)]
 pub(crate) struct Latch {
-    set: AtomicBool,
+    /// [`SET`] and [`AWAITED`]. Whichever of a setter and a waiter comes second sees the other's bit.
+    state: AtomicU8,
     waiters: Mutex<Waiters>,
 }
+
+const SET: u8 = 1;
+/// There may be a waiter in the list; without one, setting takes no lock.
+const AWAITED: u8 = 2;
 
 /// Slots, so that a waiter that polls again replaces its waker instead of adding one.
 type Waiters = SmallVec<[Option<Waker>; 1]>;
@@ -24,25 +29,26 @@ pub(crate) struct WaiterKey(Option<usize>);
 
 impl Latch {
     pub(crate) fn new() -> Self {
-        Self { set: AtomicBool::new(false), waiters: Mutex::new(Waiters::new()) }
+        Self { state: AtomicU8::new(0), waiters: Mutex::new(Waiters::new()) }
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.set.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) & SET != 0
     }
 
     /// Sets the flag and wakes everybody. Wakers run outside the lock.
     pub(crate) fn set(&self) {
-        // The store is inside the lock's order: a waiter that registers afterwards sees the flag, one that registered
-        // before is in the list.
-        self.set.store(true, Ordering::Release);
+        if self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED == 0 {
+            return;
+        }
+        // A waiter announces itself inside the lock, so it is in the list by now.
         let mut waiters = std::mem::take(&mut *self.waiters.lock());
         waiters.drain(..).flatten().for_each(Waker::wake);
     }
 
     /// Back to not set. The exclusive reference proves that nobody waits.
     pub(crate) fn reset(&mut self) {
-        self.set = AtomicBool::new(false);
+        self.state = AtomicU8::new(0);
         self.waiters = Mutex::new(Waiters::new());
     }
 
@@ -50,21 +56,19 @@ impl Latch {
         if self.is_set() {
             return Poll::Ready(());
         }
+        let new = cx.waker().clone();
         let mut waiters = self.waiters.lock();
-        // `set` may have emptied the list between the check above and the lock.
-        if self.is_set() {
+        if self.state.fetch_or(AWAITED, Ordering::AcqRel) & SET != 0 {
             return Poll::Ready(());
         }
-        match key.0 {
-            Some(slot) => match &mut waiters[slot] {
-                Some(waker) => waker.clone_from(cx.waker()),
-                empty => *empty = Some(cx.waker().clone()),
-            },
-            None => {
-                key.0 = Some(waiters.len());
-                waiters.push(Some(cx.waker().clone()));
-            }
+        let slot = *key.0.get_or_insert(waiters.len());
+        if slot == waiters.len() {
+            waiters.push(None);
         }
+        let old = waiters[slot].replace(new);
+        drop(waiters);
+        // Wakers are somebody else's code: they are dropped outside the lock.
+        drop(old);
         Poll::Pending
     }
 
@@ -72,9 +76,15 @@ impl Latch {
     pub(crate) fn forget(&self, key: &WaiterKey) {
         if let Some(slot) = key.0
             && !self.is_set()
-            && let Some(waiter) = self.waiters.lock().get_mut(slot)
         {
-            *waiter = None;
+            let mut waiters = self.waiters.lock();
+            let waker = waiters.get_mut(slot).and_then(Option::take);
+            // Somebody who waits again and again, as in a `select!` in a loop, does not make the list grow.
+            while waiters.last().is_some_and(Option::is_none) {
+                waiters.pop();
+            }
+            drop(waiters);
+            drop(waker);
         }
     }
 
@@ -102,5 +112,111 @@ impl Future for Wait<'_> {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         self.latch.forget(&self.key);
+    }
+}
+
+/// Every interleaving of the few operations, in loom's model. Run them alone, in release:
+///
+/// `RUSTFLAGS="--cfg wakegraph_loom" cargo test --release --lib --target-dir target/loom loom_`
+#[cfg(all(test, wakegraph_loom))]
+mod loom_tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use loom::future::block_on;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    use super::*;
+
+    /// Polls once with a waker that nobody hears.
+    fn poll_once(latch: &Latch, key: &mut WaiterKey) -> bool {
+        latch.poll(&Context::from_waker(Waker::noop()), key).is_ready()
+    }
+
+    #[test]
+    fn loom_a_waiter_is_woken_and_sees_what_was_written_before() {
+        loom::model(|| {
+            let shared = Arc::new((Latch::new(), AtomicUsize::new(0)));
+            let setter = shared.clone();
+            let thread = thread::spawn(move || {
+                setter.1.store(7, Ordering::Relaxed);
+                setter.0.set();
+            });
+            block_on(shared.0.wait());
+            assert_eq!(shared.1.load(Ordering::Relaxed), 7);
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_all_waiters_are_woken() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let latch = latch.clone();
+                    thread::spawn(move || block_on(latch.wait()))
+                })
+                .collect();
+            latch.set();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_a_waiter_that_gives_up_takes_nobody_with_it() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let (fickle, setter) = (latch.clone(), latch.clone());
+            let giving_up = thread::spawn(move || {
+                let mut key = WaiterKey::default();
+                poll_once(&fickle, &mut key);
+                fickle.forget(&key);
+            });
+            let setting = thread::spawn(move || setter.set());
+            block_on(latch.wait());
+            giving_up.join().unwrap();
+            setting.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_who_polls_again_is_woken_through_the_new_waker() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let setter = latch.clone();
+            let thread = thread::spawn(move || setter.set());
+            let mut wait = latch.wait();
+            poll_once(&latch, &mut wait.key);
+            block_on(wait);
+            thread.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(wakegraph_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_that_give_up_leave_no_room_behind() {
+        let latch = Latch::new();
+        let cx = Context::from_waker(Waker::noop());
+        let (mut first, mut last) = (WaiterKey::default(), WaiterKey::default());
+        assert!(latch.poll(&cx, &mut first).is_pending());
+        for _ in 0..1000 {
+            let mut key = WaiterKey::default();
+            assert!(latch.poll(&cx, &mut key).is_pending());
+            assert!(latch.poll(&cx, &mut key).is_pending());
+            latch.forget(&key);
+        }
+        assert!(latch.poll(&cx, &mut last).is_pending());
+        assert_eq!(latch.waiters.lock().len(), 2);
+        latch.forget(&first);
+        latch.forget(&last);
+        assert!(latch.waiters.lock().is_empty());
+        latch.set();
+        assert!(latch.poll(&cx, &mut first).is_ready());
     }
 }

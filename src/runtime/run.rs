@@ -3,7 +3,8 @@
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
+use std::time::Instant;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::clock;
 use super::device::Device;
+use super::drive::{Driver, Ready};
 use super::executable::Shared;
 use super::latch::Latch;
 use super::profile::Profile;
@@ -25,22 +27,35 @@ pub(crate) struct Run {
     pub(crate) done: Latch,
     /// Set by `cancel`: partitions that have not started never will.
     cancelled: AtomicBool,
+    /// Whether there is a failure: without one, the result is read without a lock.
+    failed: AtomicBool,
     /// Whether every partition has been enqueued on a device, so that other devices can wait for `tails` themselves.
     enqueued: AtomicBool,
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
     unfinished: AtomicU32,
+    /// How a submission's spin went: one of the `SPIN` constants.
+    spin: AtomicU8,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
 
+const SPIN_NONE: u8 = 0;
+const SPIN_FOUND: u8 = 1;
+const SPIN_IN_VAIN: u8 = 2;
+
 #[derive(Default)]
 struct Inner {
     owner: Option<Arc<Shared>>,
-    /// On the runtime's clock, 0 where nobody will ask.
-    submitted: u64,
-    /// When it had waited for what the host waits for; devices may still hold it back.
-    started: u64,
+    /// How partitions that need the host get started. Refers back to the run, so it goes when the run is over.
+    driver: Option<Driver>,
+    submitted: Option<Instant>,
+    /// Nothing was in flight before it, so that the time it takes is its own.
+    alone: bool,
+    /// A first look found it over: the time until then says little about the time it took.
+    overslept: bool,
+    /// Runs whose results the devices wait for, until this one is over.
+    depends_on: SmallVec<[Arc<Run>; 1]>,
     failure: Option<Error>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
@@ -49,9 +64,9 @@ struct Inner {
 /// One partition of the run.
 struct Slot {
     state: AtomicU8,
-    /// Predecessors that the partition's task has to wait for on the host.
+    /// Predecessors that have to be waited for on the host, and one more until everything that devices can wait for
+    /// themselves has been enqueued.
     waiting_for: AtomicU32,
-    task: AtomicWaker,
     event: Option<Arc<dyn hal::Event>>,
 }
 
@@ -62,7 +77,7 @@ const ENQUEUED: u8 = 1;
 const SUCCEEDED: u8 = 2;
 const FAILED: u8 = 3;
 
-/// What a partition's task finds when its predecessors are final.
+/// What to do with a partition whose predecessors are final.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Go {
     /// Start.
@@ -80,16 +95,17 @@ impl Run {
             Ok(Slot {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
-                task: AtomicWaker::new(),
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
             })
         });
         Ok(Self {
             done: Latch::new(),
             cancelled: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             enqueued: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            spin: AtomicU8::new(SPIN_NONE),
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -100,9 +116,11 @@ impl Run {
         let run = Self {
             done: Latch::new(),
             cancelled: AtomicBool::new(false),
+            failed: AtomicBool::new(true),
             enqueued: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            spin: AtomicU8::new(SPIN_NONE),
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -111,25 +129,40 @@ impl Run {
     }
 
     /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody looks at it.
-    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, submitted: u64) {
+    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, submitted: Option<Instant>, alone: bool) {
         self.done.reset();
         self.cancelled = AtomicBool::new(false);
+        self.failed = AtomicBool::new(false);
         self.enqueued = AtomicBool::new(false);
-        self.starter.take();
+        self.starter = AtomicWaker::new();
         self.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.spin = AtomicU8::new(SPIN_NONE);
         for (slot, partition) in self.slots.iter_mut().zip(&shared.partitions) {
             slot.state = AtomicU8::new(WAITING);
-            slot.waiting_for = AtomicU32::new(partition.host_predecessors);
-            slot.task.take();
+            slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
         }
         let inner = self.inner.get_mut();
         inner.failure = None;
         inner.profile = None;
         inner.host_times.clear();
         inner.submitted = submitted;
-        inner.started = submitted;
+        inner.alone = alone;
+        inner.overslept = false;
+        inner.depends_on.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
+    }
+
+    /// Whether a spin on this run saw it end, if there was one.
+    pub(crate) fn spin(&self) -> Option<bool> {
+        match self.spin.load(Ordering::Relaxed) {
+            SPIN_NONE => None,
+            outcome => Some(outcome == SPIN_FOUND),
+        }
+    }
+
+    pub(crate) fn record_spin(&self, found: bool) {
+        self.spin.store(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -138,6 +171,9 @@ impl Run {
 
     /// The run's result; meaningful when it is done.
     pub(crate) fn result(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.inner.lock().failure.clone().map_or(Ok(()), Err)
     }
 
@@ -155,11 +191,6 @@ impl Run {
         let _ = state.compare_exchange(WAITING, ENQUEUED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The run starts now, later than it was submitted.
-    pub(crate) fn set_started(&self) {
-        self.inner.lock().started = clock::now();
-    }
-
     /// Whether a partition that was enqueued is over; reads the event without acting on it.
     pub(crate) fn is_final(&self, partition: usize) -> bool {
         match self.slots[partition].state.load(Ordering::Acquire) {
@@ -169,11 +200,25 @@ impl Run {
         }
     }
 
-    /// Events of the partitions without successors; none when the run is over.
-    pub(crate) fn tail_events(&self) -> Vec<Arc<dyn hal::Event>> {
-        let owner = self.inner.lock().owner.clone();
-        let tails = owner.iter().flat_map(|shared| shared.tails.iter());
-        tails.filter_map(|&tail| self.event(tail as usize).cloned()).collect()
+    /// Whether somebody has seen that a partition is over; asks no device.
+    pub(crate) fn is_over(&self, partition: usize) -> bool {
+        self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED
+    }
+
+    /// Events of the partitions without successors; `None` when the run is over, and its result known.
+    pub(crate) fn tail_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
+        let shared = self.inner.lock().owner.clone()?;
+        Some(shared.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
+    }
+
+    /// The run needs the results of others, and its devices wait for them.
+    pub(crate) fn set_depends_on(&self, runs: impl Iterator<Item = Arc<Run>>) {
+        self.inner.lock().depends_on = runs.collect();
+    }
+
+    /// The reactor looked for the first time when it was long over.
+    pub(crate) fn set_overslept(&self) {
+        self.inner.lock().overslept = true;
     }
 
     /// Devices of the same partitions.
@@ -196,7 +241,6 @@ impl Run {
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.starter.wake();
-        self.slots.iter().for_each(|slot| slot.task.wake());
     }
 
     /// Resolves when the run is cancelled; for the task that waits to start it.
@@ -211,18 +255,24 @@ impl Run {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Whether a partition may start; `None` while it has to wait, with `waker` registered.
-    pub(crate) fn poll_start(&self, partition: usize, predecessors: &[u32], waker: &Waker) -> Option<Go> {
-        let slot = &self.slots[partition];
-        slot.task.register(waker);
-        if self.is_cancelled() {
-            return Some(Go::Cancel);
-        }
-        if slot.waiting_for.load(Ordering::Acquire) > 0 {
-            return None;
-        }
+    /// The run needs the host, and this is how.
+    pub(crate) fn set_driver(&self, driver: Driver) {
+        self.inner.lock().driver = Some(driver);
+    }
+
+    /// One of the things that a partition waits for on the host is over. Whether it was the last.
+    pub(crate) fn release(&self, partition: usize) -> bool {
+        self.slots[partition].waiting_for.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether a partition with these predecessors, which are over, may start.
+    pub(crate) fn go(&self, predecessors: &[u32]) -> Go {
         let failed = |&p: &u32| self.slots[p as usize].state.load(Ordering::Acquire) == FAILED;
-        Some(if predecessors.iter().any(failed) { Go::Skip } else { Go::Start })
+        match self.is_cancelled() {
+            true => Go::Cancel,
+            false if predecessors.iter().any(failed) => Go::Skip,
+            false => Go::Start,
+        }
     }
 
     /// Looks at the real status of all partitions enqueued on devices that do not notify.
@@ -242,10 +292,13 @@ impl Run {
     }
 
     fn read_event(&self, partition: usize) -> bool {
-        match self.event(partition).map(|event| event.status()) {
-            Some(EventStatus::Complete) => self.finish(partition, Ok(())),
-            Some(EventStatus::Failed(error)) => self.finish(partition, Err(error)),
+        let ready = match self.event(partition).map(|event| event.status()) {
+            Some(EventStatus::Complete) => self.end(partition, Ok(())),
+            Some(EventStatus::Failed(error)) => self.end(partition, Err(error)),
             _ => return false,
+        };
+        if let Some(driver) = self.driver_for(&ready) {
+            driver.start_later(ready);
         }
         true
     }
@@ -254,52 +307,72 @@ impl Run {
         self.inner.lock().host_times.push((partition, start, end));
     }
 
-    /// A partition did not start because of the others.
-    pub(crate) fn skip(&self, partition: usize, why: Go) {
-        if why == Go::Cancel {
-            self.finish(partition, Err(cancelled()));
-        } else {
-            self.finish_with(partition, None, FAILED);
+    /// A partition does not start because of the others. Gives back what that makes ready.
+    pub(crate) fn skip(&self, partition: usize, why: Go) -> Ready {
+        match why {
+            Go::Cancel => self.end(partition, Err(cancelled())),
+            Go::Start | Go::Skip => self.end_with(partition, None, FAILED),
         }
     }
 
-    /// Nothing of the run has started, and nothing will.
+    /// Nothing of the run has started, and nothing will. The error is somebody else's: it keeps the place it names.
     pub(crate) fn abandon(&self, error: &Error) {
+        self.set_failure(&mut self.inner.lock(), error.clone());
         if self.slots.is_empty() {
-            self.inner.lock().failure = Some(error.clone());
             return self.done.set();
         }
-        (0..self.slots.len()).for_each(|partition| self.finish(partition, Err(error.clone())));
+        for partition in 0..self.slots.len() {
+            // What that makes ready ends here as well.
+            let _ = self.end_with(partition, None, FAILED);
+        }
+    }
+
+    /// A partition is final; starts what that makes ready.
+    pub(crate) fn finish(&self, partition: usize, result: Result<()>) {
+        let ready = self.end(partition, result);
+        if let Some(driver) = self.driver_for(&ready) {
+            driver.start(ready);
+        }
+    }
+
+    fn driver_for(&self, ready: &Ready) -> Option<Driver> {
+        if ready.is_empty() { None } else { self.inner.lock().driver.clone() }
     }
 
     /// A partition is final. Only the first call for a partition counts: a device, the reactor and a task may all see it.
-    pub(crate) fn finish(&self, partition: usize, result: Result<()>) {
+    /// Gives back the partitions that the caller has to start, as they waited for this one last.
+    #[must_use]
+    pub(crate) fn end(&self, partition: usize, result: Result<()>) -> Ready {
         match result {
-            Ok(()) => self.finish_with(partition, None, SUCCEEDED),
-            Err(error) => self.finish_with(partition, Some(error), FAILED),
+            Ok(()) => self.end_with(partition, None, SUCCEEDED),
+            Err(error) => self.end_with(partition, Some(error), FAILED),
         }
     }
 
-    fn finish_with(&self, partition: usize, failure: Option<Error>, state: u8) {
-        // Taken by the thread that finishes the last partition; cloned because until then others may still need it.
-        let Some(shared) = self.inner.lock().owner.clone() else { return };
-        if let Some(error) = failure {
-            self.record_failure(&shared, partition, error);
+    fn end_with(&self, partition: usize, failure: Option<Error>, state: u8) -> Ready {
+        let mut ready = Ready::new();
+        if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
+            return ready;
         }
-        let slot = &self.slots[partition];
-        if slot.state.swap(state, Ordering::AcqRel) > ENQUEUED {
-            return;
-        }
-        shared.trace_finished(partition, state == SUCCEEDED);
-        for &successor in &shared.partitions[partition].wakes {
-            let successor = &self.slots[successor as usize];
-            if successor.waiting_for.fetch_sub(1, Ordering::AcqRel) == 1 {
-                successor.task.wake();
+        tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
+        // Each partition counts once, and this one has not been counted yet: at 1 all others are over, and none waits.
+        let last = self.unfinished.load(Ordering::Acquire) == 1;
+        if failure.is_some() || !last {
+            // Cloned: the others may still need it.
+            let Some(shared) = self.inner.lock().owner.clone() else { return ready };
+            if let Some(error) = failure {
+                self.record_failure(&shared, partition, error);
+            }
+            for &successor in &shared.partitions[partition].wakes {
+                if self.release(successor as usize) {
+                    ready.push(successor);
+                }
             }
         }
-        if self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.complete(shared);
+        if last || self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.complete();
         }
+        ready
     }
 
     fn record_failure(&self, shared: &Shared, partition: usize, error: Error) {
@@ -310,29 +383,51 @@ impl Run {
         if shared.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
-        let error = shared.locate(partition, error);
+        let error = self.failed_dependency().unwrap_or_else(|| shared.locate(partition, error));
         let mut inner = self.inner.lock();
         match &inner.failure {
             // A cause says more than the cancellation that followed or preceded it.
             Some(earlier)
                 if earlier.kind() != ErrorKind::Cancelled || error.kind() == ErrorKind::Cancelled => {}
-            _ => inner.failure = Some(error),
+            _ => self.set_failure(&mut inner, error),
         }
     }
 
-    fn complete(&self, shared: Arc<Shared>) {
-        {
+    fn set_failure(&self, inner: &mut Inner, error: Error) {
+        inner.failure = Some(error);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The failure of a run that this one depends on, with the place where it happened there.
+    fn failed_dependency(&self) -> Option<Error> {
+        let depends_on = self.inner.lock().depends_on.clone();
+        depends_on.iter().find_map(|run| {
+            // Its device may have told this run first.
+            run.look();
+            run.result().err()
+        })
+    }
+
+    fn complete(&self) {
+        let (shared, driver, depends_on) = {
             let mut inner = self.inner.lock();
-            shared.prediction.record(inner.started, clock::now());
+            let Some(shared) = inner.owner.take() else { return };
+            if let (Some(submitted), true, None) = (inner.submitted, inner.alone, &inner.failure) {
+                let took = submitted.elapsed();
+                shared.prediction.record(if inner.overslept { took / 2 } else { took });
+            }
             if shared.profiling {
                 let host_times = std::mem::take(&mut inner.host_times);
-                inner.profile = Some(Profile::collect(&shared, self, host_times, inner.submitted));
+                inner.profile =
+                    Some(Profile::collect(&shared, self, host_times, inner.submitted.map_or(0, clock::at)));
             }
-            inner.owner = None;
-        }
+            (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
+        };
+        // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
+        depends_on.iter().for_each(|run| run.look());
         self.done.set();
-        // `shared` goes last: it may be the only reference left, and then the buffers go with it.
-        drop(shared);
+        // These go last: they may be the only ones left, and then buffers and closures go with them.
+        drop((shared, driver, depends_on));
     }
 
     /// A run of nothing is done at once.

@@ -5,14 +5,23 @@ use std::future::Future;
 use tokio::runtime::Handle;
 
 #[cfg(all(tokio_unstable, feature = "tokio-console"))]
-pub(crate) fn spawn(handle: &Handle, name: &str, task: impl Future<Output = ()> + Send + 'static) {
-    if let Err(error) = tokio::task::Builder::new().name(name).spawn_on(task, handle) {
+pub(crate) fn spawn(
+    handle: &Handle,
+    name: impl FnOnce() -> String,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let name = name();
+    if let Err(error) = tokio::task::Builder::new().name(&name).spawn_on(task, handle) {
         tracing::error!(target: "wakegraph", %error, name, "could not spawn a task");
     }
 }
 
 #[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
-pub(crate) fn spawn(handle: &Handle, name: &str, task: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn spawn(
+    handle: &Handle,
+    name: impl FnOnce() -> String,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
     let _ = name;
     handle.spawn(task);
 }

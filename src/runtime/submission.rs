@@ -87,22 +87,30 @@ impl Submission {
             return false;
         }
         let start = Instant::now();
-        loop {
-            for _ in 0..16 {
-                if self.run.is_done() {
-                    return true;
-                }
+        let found = loop {
+            for _ in 0..LOOKS {
                 std::hint::spin_loop();
+                if self.run.is_done() {
+                    break;
+                }
             }
             if self.polled {
                 self.run.look();
             }
-            if start.elapsed() > limit {
-                return self.run.is_done();
+            if self.run.is_done() {
+                break true;
             }
-        }
+            if start.elapsed() > limit {
+                break false;
+            }
+        };
+        self.run.record_spin(found);
+        found
     }
 }
+
+/// How often a spin looks for the end between two looks at the clock.
+const LOOKS: u32 = 16;
 
 impl Future for Submission {
     type Output = Result<()>;

@@ -4,21 +4,20 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{Either, select};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use super::clock;
-use super::drive;
+use super::drive::{self, Driver, Ready};
 use super::event::Event;
 use super::executable::{Shared, State, Work};
 use super::host_task::TaskOutput;
 use super::ordering::{self, Predecessor};
 use super::orphan;
-use super::run::{self, Run};
+use super::run::{self, Go, Run};
 use super::spawn::spawn;
 use super::submission::Submission;
 use crate::hal;
@@ -83,24 +82,24 @@ impl<'a> SubmitBuilder<'a> {
     }
 }
 
-/// Submits without a wait list. The common case has no rival and no gate, and a single command-buffer or only such that
-/// devices order among themselves: one lock, one enqueue, no allocation.
+/// Submits without a wait list. The common case has no rival and no gate, and either nothing in flight or only what a
+/// device orders by itself: one lock, no allocation.
 pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
     {
         let mut state = shared.state.lock();
-        let in_queue_order = shared.partitions.len() <= 1 && shared.all_eager;
-        let unordered = state.gates.is_empty() && state.rivals.is_empty();
-        let previous_enqueued =
-            state.last.as_ref().is_none_or(|last| last.is_done() || last.is_all_enqueued());
-        if in_queue_order && unordered && previous_enqueued {
-            let run = match new_run(shared, &mut state) {
+        let alone = state.last.as_ref().is_none_or(|last| last.is_done());
+        let in_queue_order = || {
+            let enqueued = state.last.as_ref().is_none_or(|last| last.is_all_enqueued());
+            shared.partitions.len() <= 1 && shared.all_eager && enqueued
+        };
+        if state.gates.is_empty() && state.rivals.is_empty() && (alone || in_queue_order()) {
+            let run = match new_run(shared, &mut state, alone) {
                 Ok(run) => run,
                 Err(error) => return failed(error),
             };
             start(shared, &run, &[], &[]);
             state.submitted(&run);
-            drop(state);
-            return submission(shared, run);
+            return submission(shared, &mut state, run, alone);
         }
     }
     submit_ordered(shared, Waits::default())
@@ -108,8 +107,10 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
 
 /// The general case: collects what the run has to come after, and leaves the waiting to devices as far as they can.
 fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
-    // Dropped after the locks: the last reference to a rival may be among them.
+    // Dropped after the locks: the last reference to a rival may be among them, and futures are the user's code.
     let mut rivals: SmallVec<[Arc<Shared>; 4]> = SmallVec::new();
+    let Waits { mut events, futures } = waits;
+    let mut starter = None;
     let order = ordering::lock();
     let mut state = shared.state.lock();
 
@@ -122,14 +123,19 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         order_after.extend(rival.state.lock().last_unfinished().map(Predecessor::Run));
     }
 
-    let run = match new_run(shared, &mut state) {
+    let mut failure = None;
+    events.retain(|event| {
+        let finished = event.is_finished();
+        if finished && failure.is_none() {
+            failure = event.run().result().err();
+        }
+        !finished
+    });
+    let alone = order_after.is_empty() && events.is_empty() && futures.is_empty();
+    let run = match new_run(shared, &mut state, alone) {
         Ok(run) => run,
         Err(error) => return failed(error),
     };
-    let Waits { mut events, futures } = waits;
-    let failure =
-        events.iter().filter(|event| event.is_finished()).find_map(|event| event.run().result().err());
-    events.retain(|event| !event.is_finished());
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
             Predecessor::Run(earlier) => devices_can_wait(shared, earlier),
@@ -141,28 +147,40 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         run.abandon(&error);
     } else if on_device && (shared.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
-        let dependencies: Vec<_> = events.iter().flat_map(|event| event.run().tail_events()).collect();
-        start(shared, &run, &order_events, &dependencies);
+        match dependencies(&events) {
+            Ok(dependencies) => {
+                run.set_depends_on(events.iter().map(|event| event.run().clone()));
+                start(shared, &run, &order_events, &dependencies);
+            }
+            Err(error) => run.abandon(&error),
+        }
     } else {
         match Handle::try_current() {
             Ok(handle) => {
                 let order_after = order_after.into_vec();
-                let starter =
+                let waiting =
                     Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
-                spawn(&handle, "wakegraph deferred submission", starter.run_after(events, futures));
+                starter = Some((handle, waiting));
             }
             Err(_) => run.abandon(&needs_tokio()),
         }
     }
     state.submitted(&run);
+    let submission = submission(shared, &mut state, run, alone);
     drop(state);
     drop(order);
-    submission(shared, run)
+    if let Some((handle, starter)) = starter {
+        // A runtime that is shutting down drops the task, and the user's futures with it, right here.
+        spawn(&handle, || "wakegraph deferred submission".into(), starter.run_after(events, futures));
+    }
+    submission
 }
 
 /// Whether this executable's first partitions can wait on their devices for all of `earlier`.
 fn devices_can_wait(shared: &Shared, earlier: &Run) -> bool {
     earlier.is_all_enqueued()
+        // Without partitions there is no device to do the waiting.
+        && !shared.roots.is_empty()
         && shared.roots.iter().all(|&root| {
             let partition = &shared.partitions[root as usize];
             partition.eager
@@ -174,44 +192,66 @@ fn devices_can_wait(shared: &Shared, earlier: &Run) -> bool {
 
 fn tail_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
     match predecessor {
-        Predecessor::Run(run) => run.tail_events(),
+        Predecessor::Run(run) => run.tail_events().unwrap_or_default(),
         Predecessor::Gate(_) => Vec::new(),
     }
 }
 
-fn new_run(shared: &Arc<Shared>, state: &mut State) -> Result<Arc<Run>> {
-    // The clock is read only where somebody uses what it says.
-    let submitted = if shared.partitions.is_empty() { 0 } else { clock::now() };
-    let mut run = match state.take_reusable() {
-        Some(run) => run,
-        None => Arc::new(Run::new(shared)?),
-    };
-    if let Some(run) = Arc::get_mut(&mut run) {
-        run.reset(shared, submitted);
+/// What devices wait for in the caller's wait list.
+///
+/// # Errors
+/// That of a run which has ended meanwhile.
+fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
+    let mut all = Vec::new();
+    for event in events {
+        match event.run().tail_events() {
+            Some(tails) => all.extend(tails),
+            None => event.run().result()?,
+        }
     }
-    Ok(run)
+    Ok(all)
+}
+
+/// `alone`: nothing is in flight that the run has to come after.
+fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<Run>> {
+    // The clock is read only where somebody uses what it says: a profile, or a prediction for the reactor or a spin.
+    let predicted = alone && shared.all_eager && !shared.partitions.is_empty();
+    let timed = (predicted && (shared.polled || !state.patience.is_resting())) || shared.profiling;
+    let submitted = timed.then(Instant::now);
+    if let Some(run) = state.take_reusable(|run| run.reset(shared, submitted, alone)) {
+        return Ok(run);
+    }
+    let mut run = Run::new(shared)?;
+    run.reset(shared, submitted, alone);
+    Ok(Arc::new(run))
 }
 
 fn failed(error: Error) -> Submission {
     Submission::new(Arc::new(Run::failed(error)), Duration::ZERO, false)
 }
 
-fn submission(shared: &Shared, run: Arc<Run>) -> Submission {
-    // A run that needs tasks of this thread's runtime must not be spun for.
-    let expected = shared.all_eager.then(|| shared.prediction.expected()).flatten();
-    let spin = match expected {
-        Some(expected) if !run.is_done() => {
-            let limit = shared.spin_limit();
-            // Twice the expectation, so that the usual jitter does not cost a task switch.
-            if expected <= limit { (2 * expected).min(limit) } else { Duration::ZERO }
-        }
-        _ => Duration::ZERO,
-    };
+fn submission(shared: &Shared, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
+    // A run that needs tasks of this thread's runtime must not be spun for, and one that queues behind others is not
+    // worth it.
+    let worth = shared.all_eager && alone && !run.is_done();
+    let spin = if worth { spin_time(shared, state) } else { Duration::ZERO };
     Submission::new(run, spin, shared.polled)
 }
 
-/// Starts a run whose host-side predecessors are over: enqueues what needs no host, spawns a task for each other
-/// partition. `order_events` come before it whether they fail or not, `dependencies` only if they succeed.
+/// How long it is worth to spin for a run that has just started.
+fn spin_time(shared: &Shared, state: &mut State) -> Duration {
+    let Some(expected) = shared.expected() else { return Duration::ZERO };
+    let limit = shared.spin_limit();
+    if expected > limit || !state.patience.take_chance() {
+        return Duration::ZERO;
+    }
+    // Twice the expectation, so that the usual jitter does not cost a task switch.
+    (2 * expected).min(limit)
+}
+
+/// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
+/// leaves the rest to whoever ends what it waits for. `order_events` come before it whether they fail or not,
+/// `dependencies` only if they succeed.
 fn start(
     shared: &Arc<Shared>,
     run: &Arc<Run>,
@@ -222,28 +262,51 @@ fn start(
     if shared.partitions.is_empty() {
         return run.complete_empty();
     }
+    let mut missing: SmallVec<[u32; 4]> = SmallVec::new();
+    let driver = (!shared.all_eager).then(Handle::try_current);
+    let driver = match driver.transpose() {
+        Ok(handle) => handle.map(|handle| Driver { handle, shared: shared.clone(), run: run.clone() }),
+        // `submit` has made sure that there is a runtime.
+        Err(_) => return run.abandon(&needs_tokio()),
+    };
+    if let Some(driver) = &driver {
+        run.set_driver(driver.clone());
+    }
     for (index, partition) in shared.partitions.iter().enumerate() {
         if partition.eager {
+            if partition.predecessors.iter().any(|predecessor| missing.contains(predecessor)) {
+                // The event of what could not be enqueued still tells of an earlier run.
+                missing.push(index as u32);
+                // Nothing is ready before the end of this loop.
+                let _ = run.skip(index, Go::Skip);
+                continue;
+            }
             let (order, dependencies) = if partition.predecessors.is_empty() {
                 (order_events, dependencies)
             } else {
                 (&[][..], &[][..])
             };
-            enqueue(shared, run, index, order, dependencies);
-        } else {
-            // `submit` has made sure that there is a runtime.
-            match Handle::try_current() {
-                Ok(handle) => drive::spawn_partition(&handle, shared, run, index),
-                Err(_) => run.finish(index, Err(needs_tokio())),
+            if !enqueue(shared, run, index, order, dependencies) {
+                missing.push(index as u32);
             }
         }
     }
-    if shared.all_eager {
+    if let Some(driver) = driver {
+        // Only now, so that whatever starts finds the events of the others pending, and not as an earlier run left them.
+        let mut ready = Ready::new();
+        for (index, partition) in shared.partitions.iter().enumerate() {
+            if !partition.eager && run.release(index) {
+                ready.push(index as u32);
+            }
+        }
+        driver.start(ready);
+    }
+    if shared.all_eager && missing.is_empty() {
         run.set_all_enqueued();
     }
 }
 
-/// Enqueues a device partition behind its device-side predecessors.
+/// Enqueues a device partition behind its device-side predecessors. False if that failed: the partition is over then.
 #[expect(unsafe_code, reason = "the one place where work is handed to a device")]
 pub(crate) fn enqueue(
     shared: &Shared,
@@ -251,18 +314,20 @@ pub(crate) fn enqueue(
     index: usize,
     order_events: &[Arc<dyn hal::Event>],
     dependencies: &[Arc<dyn hal::Event>],
-) {
+) -> bool {
     let partition = &shared.partitions[index];
     let (Work::Device { device, queue, lane, command_buffer }, Some(event)) =
         (&partition.work, run.event(index))
     else {
-        return;
+        return false;
     };
-    let predecessors = partition.device_predecessors.iter().filter_map(|&p| run.event(p as usize));
-    let dependencies: SmallVec<[&dyn hal::Event; 4]> =
-        predecessors.chain(dependencies).map(|e| &**e).collect();
-    let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|e| &**e).collect();
-    let wait = hal::WaitList { dependencies: &dependencies, order: &order };
+    let mut needed: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
+    for &predecessor in &partition.device_predecessors {
+        needed.extend(run.event(predecessor as usize).map(|event| &**event));
+    }
+    needed.extend(dependencies.iter().map(|event| &**event));
+    let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|event| &**event).collect();
+    let wait = hal::WaitList { dependencies: &needed, order: &order };
     let notification = device
         .capabilities()
         .notifies
@@ -275,10 +340,14 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.prediction.expected());
+                reactor.watch(*lane, run.clone(), index, shared.expected());
             }
+            true
         }
-        Err(error) => run.finish(index, Err(error)),
+        Err(error) => {
+            run.finish(index, Err(error));
+            false
+        }
     }
 }
 
@@ -308,10 +377,7 @@ impl Starter {
         self.started = true;
         match outcome {
             Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
-            Ok(()) => {
-                self.run.set_started();
-                start(&self.shared, &self.run, &[], &[]);
-            }
+            Ok(()) => start(&self.shared, &self.run, &[], &[]),
             Err(error) => self.run.abandon(&error),
         }
     }

@@ -84,7 +84,10 @@ impl Operands<'_> {
             );
             return Err(error.help("use the buffer copy, read or write that fits where the memory lives"));
         }
-        operand.check_access(&self.kind, self.device)?;
+        // A copy's host side is plain memory to every device, whoever pinned it: so copies between devices are staged.
+        if kind == MemoryKind::Device || operand.view.memory().host_ptr().is_none() {
+            operand.check_access(&self.kind, self.device)?;
+        }
         Ok(operand)
     }
 

@@ -303,21 +303,29 @@ fn dot_draws_partitions_as_clusters() {
         dot,
         r#"digraph plan {
   compound=true;
-  node [shape=box];
+  fontname="sans-serif";
+  node [shape=box, style=filled, fillcolor=white, fontname="sans-serif"];
   subgraph cluster_0 {
     label="0: device#0, lane 0, in order";
+    style="rounded,filled";
+    fillcolor="/set312/1";
     n0 [label="\"A\""];
   }
   subgraph cluster_1 {
     label="1: host task";
+    style="rounded,dashed";
+    node [shape=ellipse];
     n1 [label="\"HT\""];
   }
   subgraph cluster_2 {
     label="2: device#0, lane 0, in order";
+    style="rounded,filled";
+    fillcolor="/set312/1";
     n2 [label="\"B\""];
   }
-  n0 -> n1 [style=bold, ltail=cluster_0, lhead=cluster_1];
-  n1 -> n2 [style=bold, ltail=cluster_1, lhead=cluster_2];
+  edge [style=bold, minlen=2];
+  n0 -> n1 [ltail=cluster_0, lhead=cluster_1];
+  n1 -> n2 [ltail=cluster_1, lhead=cluster_2];
 }
 "#
     );

@@ -1,10 +1,13 @@
 //! Tests of plans as data.
 
+mod cases;
 mod examples;
 mod model;
 mod passes;
 mod properties;
 mod weaknesses;
+
+use proptest::prelude::ProptestConfig;
 
 use super::{ExecutionOrder, PartitionPolicy, Plan, PlanOptions};
 use crate::graph::{Content, Graph, NodeId};
@@ -22,6 +25,12 @@ const fn options(partition: PartitionPolicy) -> PlanOptions {
         in_order: false,
         max_lanes: 8,
     }
+}
+
+/// As many cases as `PROPTEST_CASES` says, or so many. A failure is reported as the smallest input that fails, and belongs
+/// into a test with a name, not into a file of seeds.
+fn random_cases(count: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }
 
 /// A graph from words: nodes `A` (kernel), `A@1` (kernel on device 1), `H!` (host task) and `E?` (empty), and edges as

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
 
 use super::*;
@@ -173,6 +174,52 @@ fn wide_fans_of_host_tasks() {
     }
 }
 
+// each node after two earlier ones, and every tenth a host task: far more busy partitions than there are hubs
+#[test]
+fn a_large_random_graph_is_reduced_exactly() {
+    const NODES: usize = 3_000;
+    let mut graph = Graph::new();
+    let mut nodes = Vec::new();
+    let mut edges = BTreeSet::new();
+    let mut state = 7u64;
+    for node in 0..NODES {
+        let kind = if node % 10 == 9 { CommandKind::HostTask } else { CommandKind::Kernel };
+        nodes.push(add(&mut graph, kind));
+        for _ in 0..2.min(node) {
+            // A linear congruential generator (Knuth's MMIX).
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let from = (state >> 33) as usize % node;
+            graph.make_edge(nodes[from], nodes[node]).unwrap();
+            edges.insert((from, node));
+        }
+    }
+    let plan = plan(&graph, &SIGNATURE);
+    let count = plan.partitions().len();
+    let mut partition_of = vec![0; NODES];
+    for partition in 0..count {
+        plan.nodes(partition).iter().for_each(|&node| partition_of[node as usize] = partition);
+    }
+    let mut direct = vec![BTreeSet::new(); count];
+    for (from, to) in edges {
+        let (from, to) = (partition_of[from], partition_of[to]);
+        if from != to {
+            direct[to].insert(from);
+        }
+    }
+    let mut before = vec![FixedBitSet::with_capacity(count); count];
+    for partition in 0..count {
+        let mut all = FixedBitSet::with_capacity(count);
+        for &pred in &direct[partition] {
+            all.union_with(&before[pred]);
+        }
+        let needed = direct[partition].iter().filter(|&&pred| !all.contains(pred)).map(|&pred| pred as u32);
+        assert_eq!(plan.predecessors(partition), needed.collect::<Vec<_>>());
+        all.extend(direct[partition].iter().copied());
+        before[partition] = all;
+    }
+    assert!(count > NODES / 2);
+}
+
 // eleven kernels that have nothing to do with each other but a host task each before them
 #[test]
 fn lanes_open_up_to_the_limit_and_then_fill_evenly() {
@@ -204,6 +251,8 @@ fn a_plan_is_small() {
 }
 
 proptest! {
+    #![proptest_config(random_cases(256))]
+
     #[test]
     fn equal_sets_have_equal_ids_and_others_do_not(steps in prop::collection::vec((0u32..3_000, 0usize..40, 0usize..40), 1..120)) {
         let mut sets = Sets::new();

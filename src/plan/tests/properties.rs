@@ -3,22 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
-use super::model::{Model, recipes};
+use super::cases::{Case, cases, device_cases};
+use super::model::Model;
 use super::*;
 use crate::plan::PartitionKind;
+use crate::plan::empties::NARROW;
 
 /// A plan in the model's terms.
 struct Read {
     plan: Plan,
+    model: Model,
     /// By partition, in append order.
     nodes: Vec<Vec<usize>>,
     /// By partition: all partitions it waits for, through others too.
     before: Vec<BTreeSet<usize>>,
 }
 
-fn read(graph: &Graph<()>, model: &Model, options: &PlanOptions) -> Read {
-    let plan = plan(graph, options);
+fn read(case: &Case, options: &PlanOptions) -> Read {
+    let plan = case.plan(options);
+    let model = Model::of_plan(&case.recipe, &plan);
     let count = plan.partitions().len();
     let nodes = (0..count)
         .map(|partition| plan.nodes(partition).iter().map(|&node| model.node(&plan, node)).collect())
@@ -33,7 +39,7 @@ fn read(graph: &Graph<()>, model: &Model, options: &PlanOptions) -> Read {
         }
         before.push(all);
     }
-    Read { plan, nodes, before }
+    Read { plan, model, nodes, before }
 }
 
 fn any_options() -> impl Strategy<Value = PlanOptions> {
@@ -55,19 +61,19 @@ fn any_options() -> impl Strategy<Value = PlanOptions> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(random_cases(400))]
 
     #[test]
-    fn every_command_is_planned_once_and_every_edge_is_kept(recipe in recipes(3, false), options in any_options()) {
-        let model = Model::new(&recipe);
-        let read = read(&recipe.graph(), &model, &options);
+    fn every_command_is_planned_once_and_every_edge_is_kept(case in cases(3), options in any_options()) {
+        let read = read(&case, &options);
+        let model = &read.model;
         let mut place = BTreeMap::new();
         for (partition, nodes) in read.nodes.iter().enumerate() {
             for (position, &node) in nodes.iter().enumerate() {
                 prop_assert!(place.insert(node, (partition, position)).is_none());
             }
         }
-        prop_assert!(model.commands().eq(place.keys().copied()));
+        prop_assert!(model.planned().eq(place.keys().copied()));
 
         // Within a partition: which positions are done before one starts.
         let mut done: Vec<Vec<BTreeSet<usize>>> = Vec::new();
@@ -87,8 +93,8 @@ proptest! {
             }
             done.push(done_before);
         }
-        for node in model.commands() {
-            for &ancestor in model.ancestors[node].iter().filter(|&&node| model.paths[node].is_some()) {
+        for node in model.planned() {
+            for &ancestor in model.ancestors[node].iter().filter(|&&node| model.device[node].is_some()) {
                 let ((from, early), (to, late)) = (place[&ancestor], place[&node]);
                 if from == to {
                     prop_assert!(done[to][late].contains(&early));
@@ -100,9 +106,9 @@ proptest! {
     }
 
     #[test]
-    fn partitions_are_of_one_device_or_one_host_task(recipe in recipes(3, false), options in any_options()) {
-        let model = Model::new(&recipe);
-        let read = read(&recipe.graph(), &model, &options);
+    fn partitions_are_of_one_device_or_one_host_task(case in cases(3), options in any_options()) {
+        let read = read(&case, &options);
+        let model = &read.model;
         for (index, (partition, nodes)) in read.plan.partitions().iter().zip(&read.nodes).enumerate() {
             prop_assert!(partition.lane < options.max_lanes.max(1));
             match partition.kind {
@@ -124,9 +130,9 @@ proptest! {
     }
 
     #[test]
-    fn no_dependency_is_without_a_path_and_none_follows_from_others(recipe in recipes(3, false), options in any_options()) {
-        let model = Model::new(&recipe);
-        let read = read(&recipe.graph(), &model, &options);
+    fn no_dependency_is_without_a_path_and_none_follows_from_others(case in cases(3), options in any_options()) {
+        let read = read(&case, &options);
+        let model = &read.model;
         for partition in 0..read.nodes.len() {
             let preds = read.plan.predecessors(partition);
             for &pred in preds {
@@ -144,9 +150,9 @@ proptest! {
     }
 
     #[test]
-    fn no_node_waits_for_a_host_task_that_is_not_its_ancestor(recipe in recipes(3, false), eager in any::<bool>()) {
-        let model = Model::new(&recipe);
-        let read = read(&recipe.graph(), &model, if eager { &EAGER } else { &SIGNATURE });
+    fn no_node_waits_for_a_host_task_that_is_not_its_ancestor(case in cases(3), eager in any::<bool>()) {
+        let read = read(&case, if eager { &EAGER } else { &SIGNATURE });
+        let model = &read.model;
         for (partition, nodes) in read.nodes.iter().enumerate() {
             for &before in &read.before[partition] {
                 if read.plan.partitions()[before].kind == PartitionKind::HostTask {
@@ -158,9 +164,9 @@ proptest! {
     }
 
     #[test]
-    fn eager_lets_no_host_task_wait_for_what_is_not_its_ancestor(recipe in recipes(3, false)) {
-        let model = Model::new(&recipe);
-        let read = read(&recipe.graph(), &model, &EAGER);
+    fn eager_lets_no_host_task_wait_for_what_is_not_its_ancestor(case in cases(3)) {
+        let read = read(&case, &EAGER);
+        let model = &read.model;
         for (partition, nodes) in read.nodes.iter().enumerate() {
             if read.plan.partitions()[partition].kind == PartitionKind::HostTask {
                 for &before in &read.before[partition] {
@@ -171,8 +177,9 @@ proptest! {
     }
 
     #[test]
-    fn partitions_are_the_classes_of_equal_signature_and_device(recipe in recipes(3, false)) {
-        let model = Model::new(&recipe);
+    fn partitions_are_the_classes_of_equal_signature_and_device(case in cases(3)) {
+        let read = read(&case, &SIGNATURE);
+        let model = &read.model;
         let mut signatures: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for node in model.sorted() {
             let mut signature = BTreeSet::new();
@@ -185,42 +192,73 @@ proptest! {
             signatures.insert(node, signature);
         }
         let mut classes: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
-        for node in model.commands() {
+        for node in model.planned() {
             let device = model.device[node].unwrap();
             let key = (device, device.is_none().then_some(node), &signatures[&node]);
             classes.entry(key).or_default().insert(node);
         }
-        let read = read(&recipe.graph(), &model, &SIGNATURE);
         let found: BTreeSet<BTreeSet<usize>> = read.nodes.iter().map(|nodes| nodes.iter().copied().collect()).collect();
         prop_assert_eq!(found, classes.into_values().collect::<BTreeSet<_>>());
     }
 
     #[test]
-    fn fewest_makes_as_many_partitions_as_there_are_levels_a_device(recipe in recipes(3, false)) {
-        let model = Model::new(&recipe);
+    fn fewest_makes_as_many_partitions_as_there_are_levels_a_device(case in cases(3)) {
+        let plan = case.plan(&FEWEST);
+        let model = Model::of_plan(&case.recipe, &plan);
         let mut levels: BTreeMap<usize, usize> = BTreeMap::new();
         for node in model.sorted() {
             let cuts = |pred| levels[&pred] + usize::from(model.is_cut(pred, node));
             let level = model.preds(node).into_iter().map(cuts).max().unwrap_or(0);
             levels.insert(node, level);
         }
-        let device_nodes = model.commands().filter(|&node| model.device[node].unwrap().is_some());
+        let device_nodes = model.planned().filter(|&node| model.device[node].unwrap().is_some());
         let expected: BTreeSet<_> = device_nodes.map(|node| (model.device[node], levels[&node])).collect();
-        let plan = plan(&recipe.graph(), &FEWEST);
         let found = plan.partitions().iter().filter(|partition| partition.kind != PartitionKind::HostTask).count();
         prop_assert_eq!(found, expected.len());
     }
 
     #[test]
-    fn kernels_of_one_device_are_one_partition(recipe in recipes(1, true), options in any_options()) {
-        let graph = recipe.graph();
-        prop_assert_eq!(plan(&graph, &options).partitions().len(), usize::from(!graph.is_empty()));
+    fn a_graph_for_one_device_is_one_partition(case in device_cases(), options in any_options()) {
+        let read = read(&case, &options);
+        prop_assert_eq!(read.nodes.len(), usize::from(read.model.planned().count() > 0));
     }
 
     #[test]
-    fn equal_graphs_have_equal_plans(recipe in recipes(3, false), options in any_options()) {
-        let first = plan(&recipe.graph(), &options);
-        prop_assert_eq!(&first, &plan(&recipe.graph(), &options));
+    fn joins_stay_where_both_sides_are_wide_and_a_device_can_hold_them(case in cases(3), options in any_options()) {
+        let read = read(&case, &options);
+        let model = &read.model;
+        for (&join, &own) in &model.joins {
+            let preds = model.preds(join);
+            let can_hold = |device: &u32| case.joins >> device & 1 == 1;
+            let beside: BTreeSet<u32> = preds.iter().filter_map(|&pred| model.device[pred].unwrap()).filter(can_hold).collect();
+            let is_wide = preds.len() > NARROW && model.paths_out(join) > NARROW;
+            match model.device[join] {
+                Some(device) if beside.is_empty() => prop_assert!(is_wide && can_hold(&own) && device == Some(own)),
+                Some(device) => prop_assert!(is_wide && beside.contains(&device.unwrap())),
+                None => prop_assert!(!is_wide || beside.is_empty() && !can_hold(&own)),
+            }
+        }
+    }
+
+    #[test]
+    fn equal_graphs_have_equal_plans(case in cases(3), options in any_options()) {
+        let first = case.plan(&options);
+        prop_assert_eq!(&first, &case.plan(&options));
         prop_assert_eq!(first.instructions().count(), first.to_string().lines().count());
     }
+}
+
+/// The strategy has to bring up what it is there for.
+#[test]
+fn many_random_graphs_have_wide_joins() {
+    const CASES: usize = 200;
+    let mut runner = TestRunner::deterministic();
+    let strategy = cases(3);
+    let with_joins = (0..CASES).filter(|_| {
+        let case = strategy.new_tree(&mut runner).unwrap().current();
+        let model = Model::of_plan(&case.recipe, &case.plan(&SIGNATURE));
+        model.joins.keys().any(|&join| model.device[join].is_some())
+    });
+    let count = with_joins.count();
+    assert!(count > CASES / 4, "{count} of {CASES}");
 }

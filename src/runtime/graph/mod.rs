@@ -117,6 +117,19 @@ impl Graph {
     ///
     /// An `Err` or a panic fails the submission with an error that names the node.
     ///
+    /// A task may move between threads, so what it captures and holds across an `await` is `Send`:
+    ///
+    /// ```compile_fail,E0277
+    /// # use wakegraph::{Device, Graph};
+    /// # let device = Device::open("host").unwrap();
+    /// let mut graph = Graph::new(&device);
+    /// graph.host_task((), async |()| {
+    ///     let not_send = std::rc::Rc::new(1);
+    ///     tokio::task::yield_now().await;
+    ///     drop(not_send);
+    /// });
+    /// ```
+    ///
     /// # Errors
     /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap and one of them writes.
     #[track_caller]

@@ -24,6 +24,24 @@
 ///     }
 /// }
 /// ```
+///
+/// The compiler refuses arguments of another element type, on the device and on the host:
+///
+/// ```compile_fail,E0277
+/// # use wakegraph::{Device, Graph, Range};
+/// wakegraph::kernel! { fn double(x: &mut [f32]) { host: |_range, x| x.iter_mut().for_each(|x| *x *= 2.0) } }
+/// # let device = Device::open("host").unwrap();
+/// let numbers = device.buffer_from(&[1u32, 2, 3]).unwrap();
+/// Graph::new(&device).launch(double(&numbers), Range::linear(3)); // u32 for f32
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use wakegraph::{Device, Graph, Range};
+/// wakegraph::kernel! { fn double(x: &mut [f32]) { host: |_range, x| x.iter_mut().for_each(|x| *x *= 2.0) } }
+/// # let device = Device::open("host").unwrap();
+/// let numbers = device.host_buffer_from(&[1.0f64, 2.0]).unwrap();
+/// Graph::new(&device).launch(double(&numbers), Range::linear(2)); // f64 for f32
+/// ```
 #[macro_export]
 macro_rules! kernel {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) {

@@ -7,10 +7,11 @@
 mod argument;
 mod call;
 mod declare;
+mod loaded;
 mod raw;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 pub use argument::{ByValue, Local};
 #[doc(hidden)]
@@ -18,8 +19,9 @@ pub use call::CallArg;
 pub use call::KernelCall;
 pub use raw::{RawCall, RawKernel};
 
+use super::device::Device;
+use crate::hal::{self, HostFn, KernelDesc, KernelSources};
 pub use crate::hal::{HostArgs, Param, ParamKind};
-use crate::hal::{HostFn, KernelDesc, KernelSources};
 use crate::types::{Range, Result};
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
@@ -65,48 +67,20 @@ impl KernelRef {
         }
     }
 
-    /// Equal for the same kernel, different for any two that live at the same time.
-    pub(crate) fn address(&self) -> usize {
+    /// The kernel as loaded on `device`, from the cache if it is there.
+    pub(crate) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
         match self {
-            Self::Declared(def) => std::ptr::from_ref::<KernelDef>(def) as usize,
-            Self::Raw(raw) => Arc::as_ptr(raw) as usize,
+            Self::Declared(def) => device.declared_kernel(def),
+            Self::Raw(raw) => raw.on(device),
         }
     }
+}
 
-    pub(crate) fn anchor(&self) -> KernelAnchor {
-        match self {
-            Self::Declared(_) => KernelAnchor::Static,
-            Self::Raw(raw) => KernelAnchor::Raw(Arc::downgrade(raw)),
-        }
-    }
-
+impl KernelDef {
     /// Calls `load` with what a device needs to load the kernel.
     pub(crate) fn describe<R>(&self, load: impl FnOnce(&KernelDesc<'_>) -> R) -> R {
-        match self {
-            Self::Declared(def) => {
-                let sources =
-                    KernelSources { host: Some(Arc::new(def.host) as HostFn), c: def.c.map(Cow::Borrowed) };
-                load(&KernelDesc { name: def.name, params: def.params, sources: &sources })
-            }
-            Self::Raw(raw) => {
-                load(&KernelDesc { name: raw.name(), params: raw.params(), sources: raw.sources() })
-            }
-        }
-    }
-}
-
-/// Keeps a kernel's address from being reused, without keeping the kernel.
-#[derive(Debug)]
-pub(crate) enum KernelAnchor {
-    Static,
-    Raw(Weak<RawKernel>),
-}
-
-impl KernelAnchor {
-    pub(crate) fn is_alive(&self) -> bool {
-        match self {
-            Self::Static => true,
-            Self::Raw(raw) => raw.strong_count() > 0,
-        }
+        let sources =
+            KernelSources { host: Some(Arc::new(self.host) as HostFn), c: self.c.map(Cow::Borrowed) };
+        load(&KernelDesc { name: self.name, params: self.params, sources: &sources })
     }
 }

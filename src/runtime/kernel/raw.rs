@@ -5,9 +5,11 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::call::{CallArg, KernelCall};
+use super::loaded::Loaded;
 use super::{ByValue, KernelRef};
-use crate::hal::{HostArgs, KernelSources, Param, ParamKind};
+use crate::hal::{self, HostArgs, KernelDesc, KernelSources, Param, ParamKind};
 use crate::runtime::allocation::MemoryArg;
+use crate::runtime::device::Device;
 use crate::types::{AccessMode, Range, Result};
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
@@ -32,12 +34,18 @@ pub struct RawKernel {
     name: String,
     params: Vec<Param>,
     sources: KernelSources,
+    loaded: Loaded,
 }
 
 impl RawKernel {
     /// A kernel of this name without parameters.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), params: Vec::new(), sources: KernelSources::default() }
+        Self {
+            name: name.into(),
+            params: Vec::new(),
+            sources: KernelSources::default(),
+            loaded: Loaded::default(),
+        }
     }
 
     /// Adds a parameter passed by value, a `Pod` type or [`Local`](super::Local) memory.
@@ -81,8 +89,13 @@ impl RawKernel {
         &self.params
     }
 
-    pub(crate) fn sources(&self) -> &KernelSources {
-        &self.sources
+    /// The kernel as loaded on `device`.
+    pub(super) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
+        if let Some(loaded) = self.loaded.find(device) {
+            return Ok(loaded);
+        }
+        let desc = KernelDesc { name: &self.name, params: &self.params, sources: &self.sources };
+        self.loaded.load(device, || device.hal().create_kernel(&desc))
     }
 
     fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use super::clock::{nanoseconds, now};
 use super::run::Run;
 use super::wake_policy::WakePolicy;
-use schedule::{Next, Pace, Schedule};
+use schedule::{Finished, Next, Pace, Schedule};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -30,8 +30,8 @@ struct Shared {
 
 struct State {
     schedule: Schedule<Watch>,
-    /// Whether the thread sleeps with nothing in flight, and has to be woken for new work.
-    idle: bool,
+    /// Until when the thread sleeps unless it is woken; 0 while it is awake.
+    asleep_until: u64,
     thread: Thread,
     closed: bool,
 }
@@ -52,7 +52,7 @@ impl Reactor {
     pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
         let state = State {
             schedule: Schedule::new(pace(policy)),
-            idle: false,
+            asleep_until: 0,
             thread: Thread::NotStarted,
             closed: false,
         };
@@ -67,7 +67,10 @@ impl Reactor {
     /// Watches a partition that has just been enqueued on an in-order queue, the lane.
     pub(crate) fn watch(&self, lane: u64, run: Arc<Run>, partition: usize, expected: Option<Duration>) {
         let mut state = self.shared.state.lock();
-        state.schedule.watch(now(), lane, Watch { run, partition }, expected);
+        let watch = Watch { run, partition };
+        // A submission that is polled looks for itself, and its run is wanted for the next one.
+        let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
+        let next_look = state.schedule.watch(now(), lane, watch, expected, is_over);
         if state.thread == Thread::NotStarted {
             state.thread = Thread::Running;
             let shared = self.shared.clone();
@@ -77,7 +80,7 @@ impl Reactor {
                 state.thread = Thread::NotStarted;
                 tracing::error!(target: "wakegraph", %error, "could not start the reactor's thread");
             }
-        } else if state.idle {
+        } else if next_look < state.asleep_until {
             self.shared.changed.notify_one();
         }
     }
@@ -92,7 +95,10 @@ impl Shared {
             if !finished.is_empty() {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
-                for Watch { run, partition } in finished.drain(..) {
+                for Finished { watch: Watch { run, partition }, overslept } in finished.drain(..) {
+                    if overslept {
+                        run.set_overslept();
+                    }
                     run.look_at(partition);
                 }
                 state = self.state.lock();
@@ -101,9 +107,9 @@ impl Shared {
             match next {
                 Next::Idle if state.closed => return,
                 Next::Idle => {
-                    state.idle = true;
+                    state.asleep_until = u64::MAX;
                     self.changed.wait(&mut state);
-                    state.idle = false;
+                    state.asleep_until = 0;
                 }
                 Next::After(pause) if pause.is_zero() => {
                     drop(state);
@@ -111,7 +117,9 @@ impl Shared {
                     state = self.state.lock();
                 }
                 Next::After(pause) => {
+                    state.asleep_until = now().saturating_add(nanoseconds(pause));
                     self.changed.wait_for(&mut state, pause);
+                    state.asleep_until = 0;
                 }
             }
         }

@@ -27,6 +27,14 @@ pub(super) enum Next {
     After(Duration),
 }
 
+/// Something in flight that was found to be over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Finished<W> {
+    pub(super) watch: W,
+    /// It was over at the first look, which a prediction had put off: it took less than predicted.
+    pub(super) overslept: bool,
+}
+
 /// What is in flight, by lane.
 #[derive(Debug)]
 pub(super) struct Schedule<W> {
@@ -40,6 +48,8 @@ struct Lane<W> {
     entries: VecDeque<Entry<W>>,
     next_look: u64,
     pause: u64,
+    /// The next look at the oldest entry is the first, and a prediction has put it off.
+    put_off: bool,
 }
 
 #[derive(Debug)]
@@ -60,19 +70,34 @@ impl<W> Schedule<W> {
         self.pace = pace;
     }
 
-    /// Adds what was enqueued last on its lane.
-    pub(super) fn watch(&mut self, now: u64, lane: u64, watch: W, expected: Option<Duration>) {
+    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile. Gives the time of the
+    /// lane's next look.
+    pub(super) fn watch(
+        &mut self,
+        now: u64,
+        lane: u64,
+        watch: W,
+        expected: Option<Duration>,
+        is_over: impl Fn(&W) -> bool,
+    ) -> u64 {
         let expected = expected.map(|expected| u64::try_from(expected.as_nanos()).unwrap_or(u64::MAX));
         let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
             entries: VecDeque::new(),
             next_look: 0,
             pause: 0,
+            put_off: false,
         });
+        let before = lane.entries.len();
+        while lane.entries.front().is_some_and(|oldest| is_over(&oldest.watch)) {
+            lane.entries.pop_front();
+        }
+        let forgotten = before - lane.entries.len();
         lane.entries.push_back(Entry { watch, expected });
-        if lane.entries.len() == 1 {
+        if forgotten > 0 || before == 0 {
             lane.aim(now, &self.pace);
         }
-        self.in_flight += 1;
+        self.in_flight = self.in_flight - forgotten + 1;
+        lane.next_look
     }
 
     /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`.
@@ -80,7 +105,7 @@ impl<W> Schedule<W> {
         &mut self,
         now: u64,
         mut is_final: impl FnMut(&W) -> bool,
-        finished: &mut Vec<W>,
+        finished: &mut Vec<Finished<W>>,
     ) -> Next {
         let mut earliest = u64::MAX;
         for lane in self.lanes.values_mut() {
@@ -106,22 +131,34 @@ impl<W> Lane<W> {
     fn aim(&mut self, now: u64, pace: &Pace) {
         let expected = self.entries.front().and_then(|entry| entry.expected).unwrap_or(0);
         self.next_look = now.saturating_add(expected.saturating_sub(pace.margin));
+        self.put_off = self.next_look > now;
         self.pause = pace.first_pause;
     }
 
-    fn look(&mut self, now: u64, pace: &Pace, is_final: &mut impl FnMut(&W) -> bool, finished: &mut Vec<W>) {
+    fn look(
+        &mut self,
+        now: u64,
+        pace: &Pace,
+        is_final: &mut impl FnMut(&W) -> bool,
+        finished: &mut Vec<Finished<W>>,
+    ) {
         while self.next_look <= now {
             match self.entries.front() {
                 None => return,
                 Some(oldest) if is_final(&oldest.watch) => {
-                    finished.extend(self.entries.pop_front().map(|entry| entry.watch));
+                    let overslept = self.put_off;
+                    finished.extend(
+                        self.entries.pop_front().map(|entry| Finished { watch: entry.watch, overslept }),
+                    );
                     self.aim(now, pace);
                     // What completed while nobody looked is found now, not one prediction later.
                     if self.entries.front().is_some_and(|next| is_final(&next.watch)) {
                         self.next_look = now;
+                        self.put_off = false;
                     }
                 }
                 Some(_) => {
+                    self.put_off = false;
                     self.next_look = now.saturating_add(self.pause);
                     self.pause = self.pause.saturating_mul(2).clamp(1, pace.longest_pause.max(1));
                     return;
@@ -148,7 +185,12 @@ mod tests {
             },
             &mut found,
         );
-        (found, queries, next)
+        (found.into_iter().map(|Finished { watch, .. }| watch).collect(), queries, next)
+    }
+
+    /// Nobody else has seen it finished.
+    fn in_flight(_: &u32) -> bool {
+        false
     }
 
     fn after(nanos: u64) -> Next {
@@ -159,7 +201,7 @@ mod tests {
     fn sleeps_until_shortly_before_the_prediction_then_backs_off() {
         let mut schedule = Schedule::new(PACE);
         assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, Next::Idle));
-        schedule.watch(100, 0, 7, Some(Duration::from_nanos(50)));
+        schedule.watch(100, 0, 7, Some(Duration::from_nanos(50)), in_flight);
         assert_eq!(look(&mut schedule, 100, &[]), (vec![], 0, after(40)));
         assert_eq!(look(&mut schedule, 140, &[]), (vec![], 1, after(4)));
         assert_eq!(look(&mut schedule, 144, &[]), (vec![], 1, after(8)));
@@ -171,7 +213,7 @@ mod tests {
     #[test]
     fn looks_only_at_the_oldest_of_each_lane() {
         let mut schedule = Schedule::new(PACE);
-        (0..1000).for_each(|watch| schedule.watch(0, u64::from(watch % 4), watch, None));
+        (0..1000).for_each(|watch| _ = schedule.watch(0, u64::from(watch % 4), watch, None, in_flight));
         let (found, queries, next) = look(&mut schedule, 0, &[]);
         assert_eq!((found.len(), queries, next), (0, 4, after(4)));
     }
@@ -179,15 +221,50 @@ mod tests {
     #[test]
     fn finds_everything_that_completed_while_it_slept() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| schedule.watch(0, 0, watch, Some(Duration::from_nanos(100))));
+        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight));
         let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
         assert_eq!((found, next), (vec![0, 1, 2], after(90)));
     }
 
     #[test]
+    fn a_prediction_that_was_too_long_shows() {
+        let mut schedule = Schedule::new(PACE);
+        let mut found = Vec::new();
+        let long = Some(Duration::from_nanos(1000));
+        assert_eq!(schedule.watch(0, 0, 1, long, in_flight), 990);
+        schedule.look(990, |_| true, &mut found);
+        assert_eq!(found, [Finished { watch: 1, overslept: true }]);
+        found.clear();
+        assert_eq!(schedule.watch(990, 0, 2, long, in_flight), 1980);
+        schedule.look(1980, |_| false, &mut found);
+        schedule.look(2000, |_| true, &mut found);
+        assert_eq!(found, [Finished { watch: 2, overslept: false }]);
+        found.clear();
+        schedule.watch(2000, 0, 3, None, in_flight);
+        schedule.look(2000, |_| true, &mut found);
+        assert_eq!(found, [Finished { watch: 3, overslept: false }]);
+    }
+
+    #[test]
+    fn tells_when_a_new_entry_needs_the_next_look() {
+        let mut schedule = Schedule::new(PACE);
+        assert_eq!(schedule.watch(0, 0, 1, Some(Duration::from_nanos(1000)), in_flight), 990);
+        assert_eq!(schedule.watch(5, 1, 2, None, in_flight), 5);
+        assert_eq!(schedule.watch(6, 0, 3, None, in_flight), 990, "its lane's oldest comes first");
+    }
+
+    #[test]
+    fn forgets_what_others_have_found_over() {
+        let mut schedule = Schedule::new(PACE);
+        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight));
+        assert_eq!(schedule.watch(50, 0, 5, Some(Duration::from_nanos(100)), |&watch| watch < 4), 140);
+        assert_eq!(look(&mut schedule, 140, &[4, 5]), (vec![4, 5], 3, Next::Idle));
+    }
+
+    #[test]
     fn without_a_prediction_it_looks_at_once() {
         let mut schedule = Schedule::new(PACE);
-        schedule.watch(5, 0, 1, None);
+        schedule.watch(5, 0, 1, None, in_flight);
         assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
     }
 }

@@ -1,0 +1,185 @@
+//! What a submission costs, beside the hand-off that one would write by hand: a worker pool and a oneshot.
+//!
+//! | row | ours | base | limit |
+//! |---|---|---|---|
+//! | `handoff_*` | `submit().await` of a graph of one tiny kernel | hand a closure to the pool, await its oneshot | 1.2 |
+//! | `empty_*` | `submit().await` of an empty graph | make, send and await a oneshot | 2.0 |
+//! | `pipelined_64_*` | 64 submissions in flight, then awaited | 64 hand-offs in flight, then awaited | none |
+//! | `in_flight_10000_*` | 10,000 | 10,000 | none |
+//! | `chain_10_*` | a graph of ten kernels in a chain | one hand-off of ten | 1.5 |
+//! | `allocations` | heap allocations of a submission in the steady state, on all threads | of a hand-off | 0 |
+//!
+//! Each in a tokio runtime of the current thread and in one of two workers. Both pools have two threads.
+
+mod support;
+
+use std::future::Future;
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use support::counting::{self, Counting};
+use support::handoff::WorkerPool;
+use support::{Contender, Report, Row};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::{Device, ExecutableGraph, Graph, Range, Submission};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const THREADS: usize = 2;
+const ELEMENTS: usize = 16;
+/// Windows in which allocations are counted.
+const WINDOWS: usize = 20;
+
+wakegraph::kernel! {
+    fn bump(x: &mut [u32]) {
+        host: |_range, x| bump_all(x),
+    }
+}
+
+fn bump_all(x: &mut [u32]) {
+    x.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+    black_box(x);
+}
+
+fn main() -> ExitCode {
+    let mut report = Report::from_args();
+    let device = Device::from_hal(host::open(HostOptions::new().threads(THREADS)).expect("a host device"));
+    let pool = WorkerPool::start(THREADS);
+
+    for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())] {
+        let name = |row: &str| format!("{row}_{flavour}");
+        let hand_off = |calls| HandOffs { pool: pool.clone(), data: vec![vec![0; ELEMENTS]], kernels: calls };
+        report.race(Row::new(&name("handoff")).limit(1.2), &runtime, One(kernels(&device, 1)), hand_off(1));
+        report.race(
+            Row::new(&name("chain_10")).limit(1.5),
+            &runtime,
+            One(kernels(&device, 10)),
+            hand_off(10),
+        );
+        report.race(
+            Row::new(&name("empty")).limit(2.0).calls(200),
+            &runtime,
+            One(kernels(&device, 0)),
+            Oneshot,
+        );
+        for (row, count, rounds) in [("pipelined_64", 64, (100, 10)), ("in_flight_10000", 10_000, (20, 1))] {
+            let row = name(row);
+            let row = Row::new(&row).operations(count).rounds(rounds.0, rounds.1);
+            let ours = Many { exec: kernels(&device, 1), count };
+            let data = (0..count).map(|_| vec![0; ELEMENTS]).collect();
+            report.race(row, &runtime, ours, HandOffs { pool: pool.clone(), data, kernels: 1 });
+        }
+    }
+    allocations(&mut report, &support::current_thread(), &device, &pool);
+    report.finish()
+}
+
+fn kernels(device: &Device, count: usize) -> ExecutableGraph {
+    let data = device.buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let mut graph = Graph::new(device);
+    for _ in 0..count {
+        graph.launch(bump(&data), Range::linear(ELEMENTS));
+    }
+    graph.finalize().expect("a valid graph")
+}
+
+/// One submission, awaited.
+struct One(ExecutableGraph);
+
+impl Contender for One {
+    async fn once(&mut self) {
+        self.0.submit().await.expect("a run");
+    }
+}
+
+/// Several submissions in flight.
+struct Many {
+    exec: ExecutableGraph,
+    count: usize,
+}
+
+impl Contender for Many {
+    async fn once(&mut self) {
+        let submissions: Vec<Submission> = (0..self.count).map(|_| self.exec.submit()).collect();
+        for submission in submissions {
+            submission.await.expect("a run");
+        }
+    }
+}
+
+/// As many hand-offs in flight as there are pieces of data. A piece moves into the closure and comes back as its result,
+/// so nothing is locked.
+struct HandOffs {
+    pool: WorkerPool,
+    data: Vec<Vec<u32>>,
+    kernels: usize,
+}
+
+impl HandOffs {
+    fn start(&self, mut data: Vec<u32>) -> impl Future<Output = Vec<u32>> + Send + 'static {
+        let kernels = self.kernels;
+        self.pool.hand_off(move || {
+            (0..kernels).for_each(|_| bump_all(&mut data));
+            data
+        })
+    }
+}
+
+impl Contender for HandOffs {
+    async fn once(&mut self) {
+        if let [data] = &mut self.data[..] {
+            let data = std::mem::take(data);
+            self.data[0] = self.start(data).await;
+            return;
+        }
+        let mut data = std::mem::take(&mut self.data);
+        let hand_offs: Vec<_> = data.drain(..).map(|data| self.start(data)).collect();
+        for hand_off in hand_offs {
+            data.push(hand_off.await);
+        }
+        self.data = data;
+    }
+}
+
+struct Oneshot;
+
+impl Contender for Oneshot {
+    async fn once(&mut self) {
+        let (sender, receiver) = oneshot::channel();
+        sender.send(black_box(Ok::<(), wakegraph::Error>(()))).expect("a receiver");
+        receiver.await.expect("a value").expect("an Ok");
+    }
+}
+
+/// Counts after a warm-up, in which tables grow to their working size. The median over windows: a thread that is
+/// preempted while it holds on to a finished run may still cost another run to be made, once.
+fn allocations(report: &mut Report, runtime: &Runtime, device: &Device, pool: &WorkerPool) {
+    if !report.wants("allocations") {
+        return;
+    }
+    let count = report.reduced(20_000);
+    let ours = counted(runtime, count, One(kernels(device, 1)));
+    let hand_off = HandOffs { pool: pool.clone(), data: vec![vec![0; ELEMENTS]], kernels: 1 };
+    let base = counted(runtime, count, hand_off);
+    report.figure("allocations", ours, base, "allocations", ours > 0.0);
+}
+
+fn counted(runtime: &Runtime, count: usize, mut contender: impl Contender) -> f64 {
+    runtime.block_on(async {
+        for _ in 0..count {
+            contender.once().await;
+        }
+        let mut windows = Vec::with_capacity(WINDOWS);
+        for _ in 0..WINDOWS {
+            counting::start();
+            for _ in 0..count / WINDOWS {
+                contender.once().await;
+            }
+            windows.push(counting::stop().allocations as f64 / (count / WINDOWS) as f64);
+        }
+        support::median(&windows)
+    })
+}

@@ -1,0 +1,230 @@
+//! What the benchmarks share: rows that race ours against a hand-written base in the same run, and how they print.
+//!
+//! A row alternates between rounds of ours and rounds of the base, so that whatever else the machine does hits both.
+//! `ours` and `base` are medians over the rounds of a round's mean, per operation; `min` is the best of our rounds; `p99`
+//! is over our single samples. Every figure is on one line:
+//!
+//! `BENCH name ours=… base=… unit=… ratio=… p99=… min=…`
+//!
+//! `--quick` runs fewer rounds; `--check` makes the process fail when a row exceeds its limit; any other word runs only
+//! the rows whose name contains it.
+#![allow(dead_code, unreachable_pub, reason = "every benchmark uses a part of it")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
+
+pub mod counting;
+pub mod handoff;
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// One way to do the work of a row.
+pub trait Contender: Send + 'static {
+    /// Does it once.
+    fn once(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// How a row is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    name: &'a str,
+    limit: Option<f64>,
+    rounds: usize,
+    samples: usize,
+    calls: usize,
+    operations: usize,
+}
+
+impl<'a> Row<'a> {
+    /// 200 rounds of 50 samples, each one call of one operation.
+    pub fn new(name: &'a str) -> Self {
+        Self { name, limit: None, rounds: 200, samples: 50, calls: 1, operations: 1 }
+    }
+
+    /// The ratio that `--check` accepts.
+    pub fn limit(self, limit: f64) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// How often ours and base take turns, and how many samples a turn takes.
+    pub fn rounds(self, rounds: usize, samples: usize) -> Self {
+        Self { rounds, samples, ..self }
+    }
+
+    /// Calls between two looks at the clock, for what is about as short as a look.
+    pub fn calls(self, calls: usize) -> Self {
+        Self { calls, ..self }
+    }
+
+    /// Operations that one call does; figures are per operation.
+    pub fn operations(self, operations: usize) -> Self {
+        Self { operations, ..self }
+    }
+}
+
+/// Prints rows and remembers whether one exceeded its limit.
+#[derive(Debug)]
+pub struct Report {
+    quick: bool,
+    check: bool,
+    filters: Vec<String>,
+    exceeded: bool,
+}
+
+impl Report {
+    /// As the command line says.
+    pub fn from_args() -> Self {
+        let (options, filters): (Vec<_>, Vec<_>) =
+            std::env::args().skip(1).partition(|arg| arg.starts_with("--"));
+        let has = |option: &str| options.iter().any(|given| given == option);
+        Self { quick: has("--quick"), check: has("--check"), filters, exceeded: false }
+    }
+
+    /// Whether the row is asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| name.contains(filter.as_str()))
+    }
+
+    /// `full`, or a tenth of it in a quick run, but at least 3.
+    pub fn reduced(&self, full: usize) -> usize {
+        if self.quick { (full / 10).max(3) } else { full }
+    }
+
+    /// Races the two inside a task of the runtime.
+    pub fn race(&mut self, row: Row<'_>, runtime: &Runtime, ours: impl Contender, base: impl Contender) {
+        if !self.wants(row.name) {
+            return;
+        }
+        let turns = (self.reduced(row.rounds), row.samples, row.calls);
+        let mut lanes = (Lane::new(ours, row.operations), Lane::new(base, row.operations));
+        // Where a system places threads that wake each other decides between 2 and 50 microseconds, by luck that lasts.
+        // A row that exceeds its limit gets other chances.
+        let attempts = if self.check { 3 } else { 1 };
+        for attempt in 1..=attempts {
+            lanes =
+                runtime.block_on(async { tokio::spawn(alternate(lanes, turns)).await.expect("no panic") });
+            let (ours, base) = (std::mem::take(&mut lanes.0.times), std::mem::take(&mut lanes.1.times));
+            let (value, reference) = (median(&ours.rounds), median(&base.rounds));
+            let exceeded = row.limit.is_some_and(|limit| value > limit * reference);
+            if exceeded && attempt < attempts {
+                continue;
+            }
+            let tail = format!(
+                "p99={} min={} base_p99={} base_min={}",
+                number(percentile(&ours.samples, 0.99)),
+                number(percentile(&ours.rounds, 0.0)),
+                number(percentile(&base.samples, 0.99)),
+                number(percentile(&base.rounds, 0.0)),
+            );
+            return self.line(row.name, value, reference, "ns", &tail, exceeded);
+        }
+    }
+
+    /// Prints a row measured otherwise; `exceeded` when it breaks its limit.
+    pub fn figure(&mut self, name: &str, ours: f64, base: f64, unit: &str, exceeded: bool) {
+        self.line(name, ours, base, unit, &format!("p99={}", number(ours)), exceeded);
+    }
+
+    /// What the process should end with.
+    pub fn finish(self) -> ExitCode {
+        if self.check && self.exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    fn line(&mut self, name: &str, ours: f64, base: f64, unit: &str, tail: &str, exceeded: bool) {
+        self.exceeded |= exceeded;
+        let (left, right) = (number(ours), number(base));
+        let ratio = if base == 0.0 { 0.0 } else { ours / base };
+        let verdict = if exceeded { " EXCEEDED" } else { "" };
+        println!("BENCH {name} ours={left} base={right} unit={unit} ratio={ratio:.3} {tail}{verdict}");
+    }
+}
+
+/// A tokio runtime of one thread.
+pub fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a tokio runtime")
+}
+
+/// A tokio runtime of two workers.
+pub fn multi_thread() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a tokio runtime")
+}
+
+/// Lets the two take turns; who begins takes turns as well.
+async fn alternate<A: Contender, B: Contender>(
+    (mut ours, mut base): (Lane<A>, Lane<B>),
+    (rounds, samples, calls): (usize, usize, usize),
+) -> (Lane<A>, Lane<B>) {
+    for round in 0..rounds + 2 {
+        // The first two rounds fill tables and caches, and teach the prediction.
+        let counts = round >= 2;
+        if round % 2 == 0 {
+            ours.round(samples, calls, counts).await;
+            base.round(samples, calls, counts).await;
+        } else {
+            base.round(samples, calls, counts).await;
+            ours.round(samples, calls, counts).await;
+        }
+    }
+    (ours, base)
+}
+
+/// One contender with its times.
+struct Lane<C> {
+    contender: C,
+    operations: usize,
+    times: Times,
+}
+
+/// Nanoseconds an operation.
+#[derive(Debug, Default)]
+struct Times {
+    rounds: Vec<f64>,
+    samples: Vec<f64>,
+}
+
+impl<C: Contender> Lane<C> {
+    fn new(contender: C, operations: usize) -> Self {
+        Self { contender, operations, times: Times::default() }
+    }
+
+    async fn round(&mut self, samples: usize, calls: usize, counts: bool) {
+        // Not counted: what the other contender's round has pushed out of caches, threads that have to find their cores.
+        for _ in 0..=samples / 5 {
+            self.contender.once().await;
+        }
+        let mut sum = 0.0;
+        for _ in 0..samples {
+            let start = Instant::now();
+            for _ in 0..calls {
+                self.contender.once().await;
+            }
+            let nanoseconds = start.elapsed().as_nanos() as f64 / (calls * self.operations) as f64;
+            sum += nanoseconds;
+            if counts {
+                self.times.samples.push(nanoseconds);
+            }
+        }
+        if counts {
+            self.times.rounds.push(sum / samples as f64);
+        }
+    }
+}
+
+/// The middle value.
+pub fn median(values: &[f64]) -> f64 {
+    percentile(values, 0.5)
+}
+
+/// The value below which `share` of the values lie; not a number for none.
+pub fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+fn number(value: f64) -> String {
+    if value.abs() >= 100.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}

@@ -1,0 +1,226 @@
+//! Pass 6, second half: dependencies that follow from others are dropped (transitive reduction), so that the runtime waits
+//! for as few events as possible.
+//!
+//! A dependency on `p` is dropped when some other predecessor has `p` behind it. Most are settled without a search:
+//!
+//! - The depth-first order knows a range of ancestors of every partition ([`Dag::since`]).
+//! - *Hubs*, the [`HUBS`] partitions that most others depend on, have one bit each, and every partition has the bits of
+//!   all hubs behind it. Few partitions make up most of what is redundant: the first of all, and those right after the
+//!   first host tasks.
+//! - `p` can only be behind partitions that are later in the order, deeper (longest path), and have all the host tasks
+//!   and hubs of `p` behind them; for host tasks as far as a word of 64 bits can tell.
+//!
+//! # Cost
+//!
+//! For what is left, a search for `p` walks back over dependencies already reduced, through partitions that can have `p`
+//! behind them. That visits a handful of partitions on the graphs we know, but there are graphs on which exact reduction
+//! costs as much as multiplying matrices. So all searches of one plan share a budget of [`STEPS_EACH`] steps a partition
+//! and a dependency, and at least [`STEPS_MIN`]. When it is spent, dependencies not known to be redundant stay. They are
+//! true, only not needed. Where partitions times dependencies are below `STEPS_MIN`, the budget cannot run out.
+
+use std::cmp::Reverse;
+
+use super::check::HOST;
+use super::lists::Lists;
+use super::order::Dag;
+
+/// Steps of search that each partition and each dependency pays for.
+const STEPS_EACH: usize = 8;
+/// Steps of search there always are.
+const STEPS_MIN: usize = 1 << 16;
+
+/// The dependencies that do not follow from others, of every partition, ascending. `places` are the partitions', in the
+/// order of the quotient.
+pub(super) fn reduce(quotient: &Dag, places: &[u32]) -> Lists {
+    let count = quotient.preds.len();
+    let mut search = Search {
+        marks: Vec::with_capacity(count),
+        visited_by: vec![u32::MAX; count],
+        reduced: Lists::with_capacity(count, quotient.preds.items().len()),
+        sought: Vec::new(),
+        stack: Vec::new(),
+        steps_left: STEPS_MIN.max(STEPS_EACH * (count + quotient.preds.items().len())),
+    };
+    let hubs = hubs(&quotient.preds);
+    let mut next_hub = hubs.iter().zip(0u8..).peekable();
+    let mut host_tasks = 0u32;
+    let mut kept = Vec::new();
+    for (partition, preds) in (0u32..).zip(quotient.preds.iter()) {
+        kept.clear();
+        kept.extend_from_slice(preds);
+        kept.sort_unstable();
+        let mut mark = search.drop_known(&mut kept);
+        mark.since = quotient.since[partition as usize];
+        if let Some((_, hub)) = next_hub.next_if(|&(&hub, _)| hub == partition) {
+            mark.hub = hub;
+        }
+        if places[partition as usize] == HOST {
+            mark.hosts |= 1 << (host_tasks.wrapping_mul(0x9e37_79b9) >> 26);
+            host_tasks += 1;
+        }
+        search.marks.push(mark);
+        if kept.len() > 1 {
+            search.drop_reachable(&mut kept, partition);
+        }
+        search.reduced.add(kept.iter().copied());
+    }
+    search.reduced
+}
+
+/// As many as a word has bits.
+const HUBS: usize = 64;
+const NO_HUB: u8 = HUBS as u8;
+/// Fewer dependents than this do not pay for a bit.
+const HUB_DEPENDENTS: u32 = 4;
+
+/// The partitions that most others depend on, ascending.
+fn hubs(preds: &Lists) -> Vec<u32> {
+    let mut dependents = vec![0u32; preds.len()];
+    for &pred in preds.items() {
+        dependents[pred as usize] += 1;
+    }
+    let mut hubs: Vec<u32> = (0u32..)
+        .zip(&dependents)
+        .filter(|&(_, &dependents)| dependents >= HUB_DEPENDENTS)
+        .map(|(partition, _)| partition)
+        .collect();
+    if hubs.len() > HUBS {
+        hubs.select_nth_unstable_by_key(HUBS, |&hub| (Reverse(dependents[hub as usize]), hub));
+        hubs.truncate(HUBS);
+        hubs.sort_unstable();
+    }
+    hubs
+}
+
+/// What is known of a partition without a search. Along a dependency, `level` rises, and `hosts` and `hubs` only gain
+/// bits.
+#[derive(Clone, Copy)]
+struct Mark {
+    /// The host tasks before it and itself, each hashed to one bit.
+    hosts: u64,
+    /// The hubs before it.
+    hubs: u64,
+    level: u32,
+    /// As in the [`Dag`].
+    since: u32,
+    /// Its own number among the hubs, or `NO_HUB`.
+    hub: u8,
+}
+
+/// What a search looks for: one partition, or where there are many the least that is true of all of them.
+struct Sought {
+    partition: u32,
+    level: u32,
+    hosts: u64,
+    hubs: u64,
+}
+
+/// Up to so many predecessors are looked for one by one.
+const SOUGHT_EACH: usize = 16;
+
+struct Search {
+    marks: Vec<Mark>,
+    /// The last partition whose search came by.
+    visited_by: Vec<u32>,
+    reduced: Lists,
+    sought: Vec<Sought>,
+    stack: Vec<u32>,
+    steps_left: usize,
+}
+
+impl Search {
+    /// Drops from an ascending list what is known to be an ancestor of a later entry. Gives what the list says about the
+    /// partition that it belongs to.
+    fn drop_known(&self, kept: &mut Vec<u32>) -> Mark {
+        let mut all = Mark { hosts: 0, hubs: 0, level: 0, since: 0, hub: NO_HUB };
+        let mut own_hubs = 0;
+        let mut covered_from = u32::MAX;
+        let mut write = kept.len();
+        for read in (0..kept.len()).rev() {
+            let entry = kept[read];
+            let mark = self.marks[entry as usize];
+            let own_hub = 1u64.checked_shl(mark.hub.into()).unwrap_or(0);
+            if entry < covered_from && own_hub & all.hubs == 0 {
+                write -= 1;
+                kept[write] = entry;
+                covered_from = covered_from.min(mark.since);
+            }
+            own_hubs |= own_hub;
+            all.hosts |= mark.hosts;
+            all.hubs |= mark.hubs;
+            all.level = all.level.max(mark.level + 1);
+        }
+        all.hubs |= own_hubs;
+        kept.drain(..write);
+        all
+    }
+
+    /// Drops from an ascending list what is an ancestor of another entry, as far as the budget goes.
+    fn drop_reachable(&mut self, kept: &mut Vec<u32>, partition: u32) {
+        self.seek(kept);
+        let mut found = false;
+        self.stack.clear();
+        self.stack.extend_from_slice(&kept[1..]);
+        'search: while let Some(at) = self.stack.pop() {
+            if !self.can_follow_sought(at) {
+                continue;
+            }
+            for &pred in self.reduced.get(at as usize).iter().rev() {
+                if pred < kept[0] {
+                    break;
+                }
+                if self.steps_left == 0 {
+                    break 'search;
+                }
+                self.steps_left -= 1;
+                let visited_by = &mut self.visited_by[pred as usize];
+                if std::mem::replace(visited_by, partition) == partition {
+                    continue;
+                }
+                // One of the list is on the stack already.
+                if kept.binary_search(&pred).is_err() {
+                    self.stack.push(pred);
+                    continue;
+                }
+                found = true;
+                if kept.len() <= SOUGHT_EACH {
+                    self.sought.retain(|sought| sought.partition != pred);
+                    if self.sought.is_empty() {
+                        break 'search;
+                    }
+                }
+            }
+        }
+        if found {
+            kept.retain(|&entry| self.visited_by[entry as usize] != partition);
+        }
+    }
+
+    /// Looks for all of an ascending list but the last, which none of the others can follow.
+    fn seek(&mut self, kept: &[u32]) {
+        let marks = &self.marks;
+        self.sought.clear();
+        self.sought.extend(kept[..kept.len() - 1].iter().map(|&partition| {
+            let Mark { level, hosts, hubs, .. } = marks[partition as usize];
+            Sought { partition, level, hosts, hubs }
+        }));
+        if kept.len() > SOUGHT_EACH {
+            let all = self.sought.drain(..).reduce(|a, b| Sought {
+                partition: a.partition.min(b.partition),
+                level: a.level.min(b.level),
+                hosts: a.hosts & b.hosts,
+                hubs: a.hubs & b.hubs,
+            });
+            self.sought.extend(all);
+        }
+    }
+
+    /// Whether something sought can be an ancestor of `at`.
+    fn can_follow_sought(&self, at: u32) -> bool {
+        let mark = self.marks[at as usize];
+        self.sought.iter().any(|sought| {
+            let missing = sought.hosts & !mark.hosts | sought.hubs & !mark.hubs;
+            sought.partition < at && sought.level < mark.level && missing == 0
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! Kernel nodes: index spaces, arguments, slices.
+
+use bytemuck::{Pod, Zeroable};
+use wakegraph::kernel::Local;
+use wakegraph::{Graph, Range, kernel};
+
+use crate::kernels::{add, axpy, indices, pack};
+use crate::registry::{Need, Setup, tests};
+
+tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
+    scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory, the_same_kernel_many_times]);
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Params {
+    scale: f64,
+    shift: i32,
+    pad: u32,
+}
+
+kernel! {
+    fn affine(params: Params, flag: u8, x: &[f64], y: &mut [f64]) {
+        host: |_, params, flag, x, y| {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = params.scale * x + f64::from(params.shift) + f64::from(flag);
+            }
+        },
+    }
+    fn scratch(local: Local<u32>, out: &mut [u32]) {
+        host: |_, local, out| out.fill(local.len() as u32),
+    }
+}
+
+fn check_indices(setup: &Setup, range: Range) {
+    let device = setup.device();
+    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.global_offset());
+    let out = device.buffer::<u64>(range.count()).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(indices(&out), range);
+    let exec = graph.finalize().unwrap();
+    let mut expected = Vec::new();
+    for z in 0..depth {
+        for y in 0..height {
+            expected.extend((0..width).map(|x| pack([x + x0, y + y0, z + z0])));
+        }
+    }
+    setup.block_on(async {
+        for _ in 0..2 {
+            out.write(&vec![0; range.count()]).await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(out.to_vec().await.unwrap(), expected, "{range}");
+        }
+    });
+}
+
+fn ranges_of_one_to_three_dimensions(setup: &Setup) {
+    for range in [Range::linear(1), Range::linear(100), Range::new([7, 3]), Range::new([2, 3, 4])] {
+        check_indices(setup, range);
+    }
+}
+
+fn offsets_and_work_groups(setup: &Setup) {
+    for range in [
+        Range::linear(10).offset([5]),
+        Range::new([4, 6]).offset([1, 2]).local([2, 3]),
+        Range::new([2, 2, 2]).offset([9, 8, 7]).local([2, 1, 2]),
+    ] {
+        check_indices(setup, range);
+    }
+}
+
+fn scalars_and_structs(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1.0f64, 2.0, 3.0]).unwrap(), device.buffer::<f64>(3).unwrap());
+    let mut graph = Graph::new(device);
+    graph.launch(affine(Params { scale: 0.5, shift: -2, pad: 0 }, 7, &x, &y), Range::linear(3));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [5.5, 6.0, 6.5]);
+        }
+    });
+}
+
+fn slices(setup: &Setup) {
+    let device = setup.device();
+    let x = device.buffer_from(&[1u32; 10]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, x.slice(2..4).unwrap()), Range::linear(2));
+    graph.launch(add(10, x.slice(4..=5).unwrap().slice(1..).unwrap()), Range::linear(1));
+    // Two parts of one buffer in one launch: x[6..8] += 3 * x[0..2].
+    graph.launch(axpy(3, x.slice(..2).unwrap(), x.slice(6..8).unwrap()), Range::linear(2));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [1, 1, 2, 2, 1, 11, 4, 4, 1, 1]);
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [1, 1, 3, 3, 1, 21, 7, 7, 1, 1]);
+    });
+}
+
+fn host_buffers_serve_as_memory(setup: &Setup) {
+    let device = setup.device();
+    let x = device.host_buffer_from(&[1u32, 2, 3]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, &x), Range::linear(3));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(*x.read().await, [3, 4, 5]);
+    });
+}
+
+fn local_memory(setup: &Setup) {
+    let device = setup.device();
+    let out = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(scratch(Local::new(16), &out), Range::linear(4).local([4]));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(out.to_vec().await.unwrap(), [16; 4]);
+    });
+}
+
+fn the_same_kernel_many_times(setup: &Setup) {
+    let device = setup.device();
+    let x = device.buffer::<u32>(8).unwrap();
+    let mut graph = Graph::new(device);
+    for n in 0..100 {
+        graph.launch(add(n, &x), Range::linear(8));
+    }
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for replay in 1..=2 {
+            exec.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [4950 * replay; 8]);
+        }
+    });
+}

@@ -1,0 +1,40 @@
+//! The public API: graphs, executables, submissions.
+
+mod copies;
+mod edges;
+mod empty;
+mod fills;
+mod host_tasks;
+mod implicit;
+mod kernels;
+mod lifetime;
+mod multi_device;
+mod profile;
+mod random_graphs;
+mod rectangles;
+mod refusals;
+mod sub_graphs;
+
+use crate::registry::Test;
+
+pub(crate) fn tests() -> impl Iterator<Item = Test> {
+    [
+        copies::TESTS,
+        edges::TESTS,
+        empty::TESTS,
+        fills::TESTS,
+        host_tasks::TESTS,
+        implicit::TESTS,
+        kernels::TESTS,
+        lifetime::TESTS,
+        multi_device::TESTS,
+        profile::TESTS,
+        random_graphs::TESTS,
+        rectangles::TESTS,
+        refusals::TESTS,
+        sub_graphs::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

@@ -1,0 +1,205 @@
+//! States, sync-points, wait lists, handles, properties: every condition is refused, and nothing has changed.
+
+use wakegraph::hal::{
+    Command, CommandBufferDesc, CommandHandle, Event, KernelDesc, KernelSources, KernelUpdate, Param,
+    ParamKind, QueueDesc, QueueOrder, SyncPoint, WaitList,
+};
+use wakegraph::{AccessMode, Error, ErrorKind, Result};
+
+use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command};
+use crate::registry::{Need, Setup, tests};
+use crate::support::Hold;
+
+tests!("errors":
+    &[] => [finalize_once, append_before_finalize, enqueue_after_finalize, foreign_sync_points, idle_events,
+        an_event_does_not_wait_for_itself, updates_need_an_updatable_buffer, foreign_handles, other_devices_objects,
+        impossible_signatures, properties_follow_capabilities],
+    &[Need::Results, Need::Closures] => [a_pending_event_is_not_signalled_again, kernels_without_code_for_the_device]);
+
+#[track_caller]
+fn refused<T>(result: Result<T>, kind: ErrorKind) -> Error {
+    let Err(error) = result else { panic!("expected {kind:?}") };
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(!error.message().is_empty());
+    error
+}
+
+fn finalize_once(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    buffer.finalize().unwrap();
+    refused(buffer.finalize(), ErrorKind::InvalidOperation);
+    bench.run_buffer(&*buffer);
+}
+
+fn append_before_finalize(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let mut buffer = bench.recorded(&[Command::Empty]);
+    refused(buffer.append(&Command::Empty, &[]), ErrorKind::InvalidOperation);
+    assert_eq!(buffer.info().commands, 1);
+    bench.run_buffer(&*buffer);
+}
+
+fn enqueue_after_finalize(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let event = bench.event();
+    refused(enqueue(&*buffer, &*bench.queue, &event), ErrorKind::InvalidOperation);
+    buffer.finalize().unwrap();
+    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    complete(&event);
+}
+
+fn foreign_sync_points(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let own = buffer.append(&Command::Empty, &[]).unwrap().sync_point;
+    let mut other = bench.buffer(CommandBufferDesc::default());
+    let foreign = other.append(&Command::Empty, &[]).unwrap().sync_point;
+    refused(buffer.append(&Command::Empty, &[own, foreign]), ErrorKind::InvalidSyncPoint);
+    let future = SyncPoint { index: own.index + 1, ..own };
+    refused(buffer.append(&Command::Empty, &[future]), ErrorKind::InvalidSyncPoint);
+    assert_eq!(buffer.append(&Command::Empty, &[own, own]).unwrap().sync_point.index, 1);
+    buffer.finalize().unwrap();
+    bench.run_buffer(&*buffer);
+}
+
+fn idle_events(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let buffer = bench.recorded(&[Command::Empty]);
+    let (idle, done) = (bench.event(), bench.event());
+    let list: &[&dyn Event] = &[&*idle];
+    for wait in [WaitList::dependencies(list), WaitList { dependencies: &[], order: list }] {
+        refused(enqueue_after(&*buffer, &*bench.queue, wait, &done), ErrorKind::InvalidWaitList);
+        refused(enqueue_command(&Command::Empty, &*bench.queue, wait, &done), ErrorKind::InvalidWaitList);
+    }
+    enqueue(&*buffer, &*bench.queue, &done).unwrap();
+    complete(&done);
+}
+
+fn an_event_does_not_wait_for_itself(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let buffer = bench.recorded(&[Command::Empty]);
+    let event = bench.event();
+    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    complete(&event);
+    let wait: &[&dyn Event] = &[&*event];
+    let result = enqueue_after(&*buffer, &*bench.queue, WaitList::dependencies(wait), &event);
+    refused(result, ErrorKind::InvalidWaitList);
+}
+
+fn a_pending_event_is_not_signalled_again(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let hold = Hold::new();
+    let held = hold.held();
+    let command = bench.call("held", move || {
+        held.pass();
+        Ok(())
+    });
+    let event = bench.event();
+    enqueue_command(&command, &*bench.queue, WaitList::NONE, &event).unwrap();
+    let result = enqueue(&*bench.recorded(&[Command::Empty]), &*bench.another_queue(), &event);
+    refused(result, ErrorKind::InvalidOperation);
+    hold.open();
+    complete(&event);
+}
+
+fn updates_need_an_updatable_buffer(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let mut buffer = bench.recorded(&[Command::Empty]);
+    let handle = CommandHandle { buffer: buffer.info().id, index: 0 };
+    refused(buffer.update(&[KernelUpdate::new(handle)]), ErrorKind::InvalidOperation);
+    if bench.device.capabilities().update.is_empty() {
+        return;
+    }
+    let desc = CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() };
+    let mut recording = bench.buffer(desc);
+    refused(recording.update(&[]), ErrorKind::InvalidOperation);
+}
+
+fn foreign_handles(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if bench.device.capabilities().update.is_empty() {
+        return;
+    }
+    let desc = CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() };
+    let (mut buffer, other) = (bench.buffer(desc), bench.buffer(desc));
+    buffer.append(&Command::Empty, &[]).unwrap();
+    buffer.finalize().unwrap();
+    let own = buffer.info().id;
+    for handle in [
+        CommandHandle { buffer: other.info().id, index: 0 },
+        CommandHandle { buffer: own, index: 0 },
+        CommandHandle { buffer: own, index: 1 },
+    ] {
+        refused(buffer.update(&[KernelUpdate::new(handle)]), ErrorKind::InvalidCommandHandle);
+    }
+}
+
+fn other_devices_objects(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let Ok(parts) = bench.device.sub_devices(std::num::NonZeroUsize::MIN) else { return };
+    let other = Bench::on(&parts[0]);
+    let buffer = bench.recorded(&[Command::Empty]);
+    let (ours, theirs) = (bench.event(), other.event());
+    refused(enqueue(&*buffer, &*other.queue, &ours), ErrorKind::InvalidArgument);
+    refused(enqueue(&*buffer, &*bench.queue, &theirs), ErrorKind::InvalidArgument);
+    let result = enqueue_command(&Command::Empty, &*bench.queue, WaitList::NONE, &theirs);
+    refused(result, ErrorKind::InvalidArgument);
+    // Waiting across devices works or is refused, as the device says.
+    enqueue(&*other.recorded(&[Command::Empty]), &*other.queue, &theirs).unwrap();
+    let wait: &[&dyn Event] = &[&*theirs];
+    let result = enqueue_after(&*buffer, &*bench.queue, WaitList::dependencies(wait), &ours);
+    if bench.device.can_wait_for(&*other.device) {
+        result.unwrap();
+        complete(&ours);
+    } else {
+        refused(result, ErrorKind::InvalidWaitList);
+    }
+}
+
+fn impossible_signatures(setup: &Setup) {
+    let device = setup.hal();
+    let sources = KernelSources::default();
+    let create = |name: &str, kind: ParamKind| {
+        let params = [Param { name: "p".into(), kind }];
+        device.create_kernel(&KernelDesc { name, params: &params, sources: &sources })
+    };
+    let buffer = |element_size, element_align| ParamKind::Buffer {
+        access: AccessMode::Read,
+        element_size,
+        element_align,
+    };
+    refused(create("", ParamKind::Value { size: 4 }), ErrorKind::InvalidArgument);
+    refused(create("a\0b", ParamKind::Value { size: 4 }), ErrorKind::InvalidArgument);
+    refused(create("k", ParamKind::Value { size: 0 }), ErrorKind::InvalidArgument);
+    refused(create("k", ParamKind::Local { element_size: 0 }), ErrorKind::InvalidArgument);
+    refused(create("k", buffer(0, 1)), ErrorKind::InvalidArgument);
+    refused(create("k", buffer(4, 3)), ErrorKind::InvalidArgument);
+}
+
+fn kernels_without_code_for_the_device(setup: &Setup) {
+    let sources = KernelSources::default();
+    let desc = KernelDesc { name: "nothing", params: &[], sources: &sources };
+    let error = refused(setup.hal().create_kernel(&desc), ErrorKind::FeatureNotSupported);
+    assert!(error.message().contains("nothing"), "{error}");
+}
+
+fn properties_follow_capabilities(setup: &Setup) {
+    let device = setup.hal();
+    let capabilities = device.capabilities();
+    let expect = |able: bool, error: Option<Error>| match error {
+        None => assert!(able),
+        Some(error) => assert!(!able && error.kind() == ErrorKind::FeatureNotSupported, "{error}"),
+    };
+    let queue = |order, profiling| device.create_queue(&QueueDesc { order, profiling }).err();
+    expect(capabilities.out_of_order_queues, queue(QueueOrder::OutOfOrder, false));
+    expect(capabilities.profiling, queue(QueueOrder::InOrder, true));
+    expect(true, queue(QueueOrder::InOrder, false));
+    let buffer = |updatable, profiling| {
+        let desc = CommandBufferDesc { updatable, in_order: false, profiling };
+        device.create_command_buffer(&desc).err()
+    };
+    expect(!capabilities.update.is_empty(), buffer(true, false));
+    expect(capabilities.profiling, buffer(false, true));
+}

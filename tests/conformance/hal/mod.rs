@@ -1,0 +1,43 @@
+//! The backend contract, through [`hal::checked`](wakegraph::hal::checked).
+
+mod bench;
+mod copies;
+mod errors;
+mod failures;
+mod fills;
+mod info;
+mod kernels;
+mod lifetime;
+mod memory;
+mod notify;
+mod operands;
+mod order;
+mod profiling;
+mod rectangles;
+mod updates;
+mod waiting;
+
+use crate::registry::Test;
+
+pub(crate) fn tests() -> impl Iterator<Item = Test> {
+    [
+        copies::TESTS,
+        errors::TESTS,
+        failures::TESTS,
+        fills::TESTS,
+        info::TESTS,
+        kernels::TESTS,
+        lifetime::TESTS,
+        memory::TESTS,
+        notify::TESTS,
+        operands::TESTS,
+        order::TESTS,
+        profiling::TESTS,
+        rectangles::TESTS,
+        updates::TESTS,
+        waiting::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

@@ -1,0 +1,131 @@
+//! Notifications: once each, with the token, after the event is final.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use wakegraph::hal::{Command, Event, EventStatus, Notification, Notify, WaitList};
+use wakegraph::{Error, ErrorKind};
+
+use super::bench::{Bench, complete, enqueue, enqueue_notifying};
+use crate::registry::{Need, Setup, tests};
+use crate::support::Hold;
+
+tests!("notify":
+    &[] => [every_enqueue_notifies_once, devices_that_do_not_notify_let_go],
+    &[Need::Results, Need::Closures] => [failures_notify_too, nobody_is_told_before_the_event_is_final]);
+
+/// Counts the calls for each token, and looks at the event that the call is about.
+#[derive(Default)]
+struct Counter {
+    calls: Mutex<Vec<usize>>,
+    events: Mutex<Vec<Arc<dyn Event>>>,
+    premature: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Counter {
+    fn of(events: &[Arc<dyn Event>]) -> Arc<Self> {
+        let counter = Self { events: Mutex::new(events.to_vec()), ..Self::default() };
+        *counter.calls.lock().unwrap() = vec![0; events.len()];
+        Arc::new(counter)
+    }
+
+    fn notification(self: &Arc<Self>, token: usize) -> Notification {
+        Notification { target: self.clone(), token: token as u64 }
+    }
+
+    fn wait_for_all(&self) -> Vec<usize> {
+        let calls = self.calls.lock().unwrap();
+        let calls = self.changed.wait_while(calls, |calls| calls.contains(&0)).unwrap();
+        assert_eq!(*self.premature.lock().unwrap(), 0);
+        calls.clone()
+    }
+}
+
+impl Notify for Counter {
+    fn notify(&self, token: u64) {
+        if !self.events.lock().unwrap()[token as usize].status().is_final() {
+            *self.premature.lock().unwrap() += 1;
+        }
+        self.calls.lock().unwrap()[token as usize] += 1;
+        self.changed.notify_all();
+    }
+}
+
+fn events(bench: &Bench, count: usize) -> Vec<Arc<dyn Event>> {
+    (0..count).map(|_| bench.event()).collect()
+}
+
+fn every_enqueue_notifies_once(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().notifies {
+        return;
+    }
+    // An empty command has nothing to do, a fill has: both ways to completion.
+    let fill = Command::BufferFill { dst: bench.memory(&[0; 8]), pattern: [1].as_slice().into() };
+    for buffer in [bench.recorded(&[Command::Empty]), bench.recorded(&[fill])] {
+        let events = events(&bench, 500);
+        let counter = Counter::of(&events);
+        for (token, event) in events.iter().enumerate() {
+            let notification = counter.notification(token);
+            enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, event, notification).unwrap();
+        }
+        assert_eq!(counter.wait_for_all(), vec![1; 500]);
+        bench.queue.finish().unwrap();
+        // Another round of work: had something been told twice, it would have been by now.
+        enqueue(&*buffer, &*bench.queue, &events[0]).unwrap();
+        complete(&events[0]);
+        assert_eq!(counter.wait_for_all(), vec![1; 500]);
+    }
+}
+
+fn devices_that_do_not_notify_let_go(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if bench.device.capabilities().notifies {
+        return;
+    }
+    let buffer = bench.recorded(&[Command::Empty]);
+    let events = events(&bench, 1);
+    let counter = Counter::of(&events);
+    enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
+    complete(&events[0]);
+    assert_eq!(*counter.calls.lock().unwrap(), [0]);
+    assert_eq!(Arc::strong_count(&counter), 1);
+}
+
+fn failures_notify_too(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().notifies {
+        return;
+    }
+    let failing = bench.recorded(&[bench.call("fail", || Err(Error::new(ErrorKind::Driver, "broken")))]);
+    let events = events(&bench, 3);
+    let counter = Counter::of(&events);
+    enqueue_notifying(&*failing, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
+    for token in 1..3 {
+        let wait: &[&dyn Event] = &[&*events[token - 1]];
+        let (wait, notification) = (WaitList::dependencies(wait), counter.notification(token));
+        enqueue_notifying(&*failing, &*bench.another_queue(), wait, &events[token], notification).unwrap();
+    }
+    assert_eq!(counter.wait_for_all(), [1; 3]);
+    assert!(events.iter().all(|event| matches!(event.status(), EventStatus::Failed(_))));
+}
+
+fn nobody_is_told_before_the_event_is_final(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().notifies {
+        return;
+    }
+    let hold = Hold::new();
+    let held = hold.held();
+    let buffer = bench.recorded(&[bench.call("held", move || {
+        held.pass();
+        Ok(())
+    })]);
+    let events = events(&bench, 1);
+    let counter = Counter::of(&events);
+    enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
+    hold.wait_for(1);
+    assert_eq!(*counter.calls.lock().unwrap(), [0]);
+    hold.open();
+    assert_eq!(counter.wait_for_all(), [1]);
+}

@@ -1,0 +1,80 @@
+//! Times of enqueues and commands.
+
+use wakegraph::ErrorKind;
+use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, WaitList};
+
+use super::bench::{Bench, append, complete, enqueue, enqueue_command};
+use crate::registry::{Setup, tests};
+
+tests!("profiling": &[] => [commands_have_times, queues_have_times, without_profiling_there_are_none, times_advance]);
+
+fn commands_have_times(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().profiling {
+        return;
+    }
+    for in_order in [true, false] {
+        let mut buffer =
+            bench.buffer(CommandBufferDesc { profiling: true, in_order, ..CommandBufferDesc::default() });
+        let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1, 2].as_slice().into() };
+        let mut points = Vec::new();
+        append(&mut *buffer, &fill, &mut points, &[]);
+        append(&mut *buffer, &Command::Empty, &mut points, &[]);
+        append(&mut *buffer, &fill, &mut points, &[0, 1]);
+        buffer.finalize().unwrap();
+        let event = bench.event();
+        for _ in 0..3 {
+            let before = bench.device.clock().unwrap().device;
+            enqueue(&*buffer, &*bench.queue, &event).unwrap();
+            complete(&event);
+            let after = bench.device.clock().unwrap().device;
+            let profile = event.profile().unwrap();
+            assert!(before <= profile.submitted && profile.submitted <= profile.start, "{profile:?}");
+            assert!(profile.start <= profile.end && profile.end <= after, "{profile:?}");
+            assert_eq!(profile.commands.len(), 3);
+            for command in &profile.commands {
+                assert!(profile.start <= command.start && command.start <= command.end, "{profile:?}");
+                assert!(command.end <= profile.end, "{profile:?}");
+            }
+            assert!(profile.commands[0].end <= profile.commands[2].start, "{profile:?}");
+        }
+    }
+}
+
+fn queues_have_times(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().profiling {
+        return;
+    }
+    let desc = QueueDesc { order: QueueOrder::InOrder, profiling: true };
+    let queue = bench.device.create_queue(&desc).unwrap();
+    assert_eq!((queue.desc(), queue.device()), (&desc, bench.device.info().id));
+    let (a, b) = (bench.event(), bench.event());
+    let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1].as_slice().into() };
+    enqueue_command(&fill, &*queue, WaitList::NONE, &a).unwrap();
+    enqueue(&*bench.recorded(&[fill]), &*queue, &b).unwrap();
+    complete(&b);
+    let (first, second) = (a.profile().unwrap(), b.profile().unwrap());
+    assert!(first.submitted <= first.start && first.start <= first.end, "{first:?}");
+    assert!(first.end <= second.end && second.start <= second.end, "{first:?} {second:?}");
+    assert!(second.commands.is_empty());
+}
+
+fn without_profiling_there_are_none(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let event = bench.event();
+    assert_eq!(event.profile().unwrap_err().kind(), ErrorKind::InvalidOperation);
+    enqueue(&*bench.recorded(&[Command::Empty]), &*bench.queue, &event).unwrap();
+    complete(&event);
+    assert_eq!(event.profile().unwrap_err().kind(), ErrorKind::InvalidOperation);
+}
+
+fn times_advance(setup: &Setup) {
+    let device = setup.hal();
+    let mut last = 0;
+    for _ in 0..100 {
+        let now = device.clock().unwrap().device;
+        assert!(now >= last);
+        last = now;
+    }
+}

@@ -1,0 +1,42 @@
+//! The kernels of the graph tests, declared once with all variants that a backend may take.
+
+use wakegraph::{Range, kernel};
+
+kernel! {
+    /// x = x + n
+    pub(crate) fn add(n: u32, x: &mut [u32]) {
+        host: |_, n, x| x.iter_mut().for_each(|x| *x = x.wrapping_add(n)),
+    }
+    /// y = a * x + y
+    pub(crate) fn axpy(a: u32, x: &[u32], y: &mut [u32]) {
+        host: |_, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y = y.wrapping_add(a.wrapping_mul(*x))),
+    }
+    /// x = 31 * x + n: the order of two of them shows in the result.
+    pub(crate) fn mix(n: u32, x: &mut [u32]) {
+        host: |_, n, x| x.iter_mut().for_each(|x| *x = x.wrapping_mul(31).wrapping_add(n)),
+    }
+    /// y = 31 * y + sum of x: reads one buffer, changes another.
+    pub(crate) fn fold(x: &[u32], y: &mut [u32]) {
+        host: |_, x, y| {
+            let sum = x.iter().fold(0u32, |sum, x| sum.wrapping_add(*x));
+            y.iter_mut().for_each(|y| *y = y.wrapping_mul(31).wrapping_add(sum));
+        },
+    }
+    /// Writes each work-item's three indices, packed, at its linear index.
+    pub(crate) fn indices(out: &mut [u64]) {
+        host: |range, out| write_indices(range, out),
+    }
+}
+
+fn write_indices(range: &Range, out: &mut [u64]) {
+    let ([width, height, depth], [x0, y0, z0]) = (range.global_size(), range.global_offset());
+    let items = (0..depth).flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| (x, y, z))));
+    for (out, (x, y, z)) in out.iter_mut().zip(items) {
+        *out = pack([x + x0, y + y0, z + z0]);
+    }
+}
+
+/// Three indices in one number.
+pub(crate) fn pack([x, y, z]: [usize; 3]) -> u64 {
+    (x | y << 16 | z << 32) as u64
+}

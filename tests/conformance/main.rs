@@ -1,0 +1,28 @@
+//! One suite for all backends.
+//!
+//! `registry.rs` says which devices there are; every test below `hal/` (the backend contract) and `graph/` (the public
+//! API) runs on each of them under the name `backend/device/topic/test`. What a device cannot show is reported as
+//! ignored, by name and with the reason; a backend that is not there likewise, unless the environment variable
+//! `WAKEGRAPH_REQUIRE` lists it (`WAKEGRAPH_REQUIRE=host,opencl`): then its absence is a failure.
+//!
+//! Random tests use fixed seeds and name the seed when they fail. No test looks at a clock.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod graph;
+mod hal;
+mod kernels;
+mod random;
+mod registry;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    support::silence_expected_panics();
+    let arguments = Arguments::from_args();
+    let tests = hal::tests().chain(graph::tests()).collect::<Vec<_>>();
+    libtest_mimic::run(&arguments, registry::trials(&tests)).exit_code()
+}

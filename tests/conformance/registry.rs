@@ -1,0 +1,164 @@
+//! Which devices the suite runs on, and what each can show. A new backend adds an entry to [`BACKENDS`], nothing else.
+
+use std::sync::Arc;
+
+use libtest_mimic::{Completion, Failed, Trial};
+use wakegraph::backend::host::{self, HostOptions};
+use wakegraph::backend::{self, null};
+use wakegraph::{Device, Result, hal};
+
+/// What a test asks of the device it runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    /// Commands do what they say.
+    Results,
+    /// Kernels may be Rust closures with captures, which wait for the test or tell it what happens.
+    Closures,
+    /// A second device.
+    TwoDevices,
+}
+
+/// One test of the suite.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    pub(crate) topic: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(&Setup),
+}
+
+/// The devices a test runs on: at least one.
+pub(crate) struct Setup {
+    pub(crate) devices: Vec<Device>,
+}
+
+impl Setup {
+    /// The first device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.devices[0]
+    }
+
+    /// The first device's side of the backend contract, with its checks.
+    pub(crate) fn hal(&self) -> &Arc<dyn hal::Device> {
+        self.device().hal()
+    }
+
+    /// Runs a test's async part inside tokio.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        runtime.block_on(future)
+    }
+}
+
+/// One way to open a backend's devices.
+struct Variant {
+    backend: &'static str,
+    device: &'static str,
+    can: &'static [Need],
+    open: fn() -> Result<Vec<Arc<dyn hal::Device>>>,
+}
+
+const HOST: &[Need] = &[Need::Results, Need::Closures];
+const HOST_TWICE: &[Need] = &[Need::Results, Need::Closures, Need::TwoDevices];
+
+const BACKENDS: &[Variant] = &[
+    Variant { backend: "host", device: "0", can: HOST, open: || Ok(vec![backend::open("host:0")?]) },
+    Variant {
+        backend: "host",
+        device: "0-polled",
+        can: HOST,
+        open: || open_host(1, HostOptions::polled, true),
+    },
+    Variant {
+        backend: "host",
+        device: "two-devices",
+        can: HOST_TWICE,
+        open: || open_host(2, HostOptions::peer_access, true),
+    },
+    Variant {
+        backend: "host",
+        device: "two-devices-without-peer-access",
+        can: HOST_TWICE,
+        open: || open_host(2, HostOptions::peer_access, false),
+    },
+    Variant {
+        backend: "host",
+        device: "two-sub-devices",
+        can: HOST_TWICE,
+        open: || host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0")),
+    },
+    Variant {
+        backend: "null",
+        device: "0",
+        can: &[],
+        open: || Ok(vec![null::open(null::NullOptions::new()).0]),
+    },
+    Variant { backend: "cuda", device: "0", can: &[], open: || Ok(vec![backend::open("cuda:0")?]) },
+    Variant { backend: "opencl", device: "0", can: &[], open: || Ok(vec![backend::open("opencl:0")?]) },
+    Variant {
+        backend: "level-zero",
+        device: "0",
+        can: &[],
+        open: || Ok(vec![backend::open("level-zero:0")?]),
+    },
+    Variant { backend: "hip", device: "0", can: &[], open: || Ok(vec![backend::open("hip:0")?]) },
+];
+
+fn open_host(
+    count: usize,
+    option: fn(HostOptions, bool) -> HostOptions,
+    value: bool,
+) -> Result<Vec<Arc<dyn hal::Device>>> {
+    let options = option(HostOptions::new().threads(2), value);
+    (0..count).map(|_| host::open(options.clone())).collect()
+}
+
+/// The suite for every device: what is to run, and what is ignored and why.
+pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
+    let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
+    let mut trials = Vec::new();
+    for variant in BACKENDS {
+        let Variant { backend, device, .. } = variant;
+        match (variant.open)() {
+            Ok(devices) => {
+                let setup = Arc::new(Setup { devices: devices.into_iter().map(Device::from_hal).collect() });
+                trials.extend(tests.iter().map(|test| trial(variant, test, &setup)));
+            }
+            Err(error) => {
+                let fails = required(backend);
+                trials.push(Trial::ignorable_test(format!("{backend}/{device}/all"), move || match fails {
+                    true => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this backend: {error}"))),
+                    false => Ok(Completion::ignored_with(error)),
+                }));
+            }
+        }
+    }
+    trials
+}
+
+fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
+    let name = format!("{}/{}/{}/{}", variant.backend, variant.device, test.topic, test.name);
+    let missing = test.needs.iter().find(|need| !variant.can.contains(need));
+    let (run, setup) = (test.run, setup.clone());
+    Trial::ignorable_test(name, move || {
+        if let Some(missing) = missing {
+            return Ok(Completion::ignored_with(format!("needs {missing:?}")));
+        }
+        run(&setup);
+        Ok(Completion::Completed)
+    })
+}
+
+/// Names the tests of one file: what they need, and the functions.
+macro_rules! tests {
+    ($topic:literal: $($needs:expr => [$($name:ident),+ $(,)?]),+ $(,)?) => {
+        pub(crate) const TESTS: &[$crate::registry::Test] = &[$($($crate::registry::Test {
+            topic: $topic,
+            name: stringify!($name),
+            needs: $needs,
+            run: $name,
+        }),+),+];
+    };
+}
+pub(crate) use tests;

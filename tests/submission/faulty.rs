@@ -1,0 +1,120 @@
+//! A device whose enqueues fail when the test says so; everything else it passes on to another device.
+#![expect(unsafe_code, reason = "passes on enqueues that the caller vouched for")]
+
+use std::any::Any;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use wakegraph::hal::{
+    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, Device, DeviceInfo,
+    Event, Kernel, KernelDesc, KernelUpdate, Memory, MemoryDesc, Queue, QueueDesc, Signal, SyncPoint,
+    WaitList,
+};
+use wakegraph::{Error, ErrorKind, Result};
+
+/// Whether enqueues fail.
+pub(crate) type Switch = Arc<AtomicBool>;
+
+#[derive(Debug)]
+struct Faulty {
+    inner: Arc<dyn Device>,
+    fails: Switch,
+}
+
+#[derive(Debug)]
+struct FaultyBuffer {
+    inner: Box<dyn CommandBuffer>,
+    fails: Switch,
+}
+
+/// Wraps a device.
+pub(crate) fn faulty(inner: Arc<dyn Device>) -> (wakegraph::Device, Switch) {
+    let fails = Switch::default();
+    (wakegraph::Device::from_hal(Arc::new(Faulty { inner, fails: fails.clone() })), fails)
+}
+
+impl Device for Faulty {
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn status(&self) -> Result<()> {
+        self.inner.status()
+    }
+
+    fn clock(&self) -> Result<wakegraph::hal::ClockSample> {
+        self.inner.clock()
+    }
+
+    fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        self.inner.allocate(desc)
+    }
+
+    fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        self.inner.create_kernel(desc)
+    }
+
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        self.inner.create_queue(desc)
+    }
+
+    fn create_event(&self, desc: &wakegraph::hal::EventDesc) -> Result<Arc<dyn Event>> {
+        self.inner.create_event(desc)
+    }
+
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        let inner = self.inner.create_command_buffer(desc)?;
+        Ok(Box::new(FaultyBuffer { inner, fails: self.fails.clone() }))
+    }
+
+    fn can_access(&self, memory: &dyn Memory) -> bool {
+        self.inner.can_access(memory)
+    }
+
+    fn can_wait_for(&self, other: &dyn Device) -> bool {
+        self.inner.can_wait_for(other)
+    }
+
+    fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Arc<dyn Device>>> {
+        self.inner.sub_devices(count)
+    }
+}
+
+impl CommandBuffer for FaultyBuffer {
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+
+    fn info(&self) -> CommandBufferInfo {
+        self.inner.info()
+    }
+
+    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
+        self.inner.append(command, after)
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        self.inner.finalize()
+    }
+
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Driver, "the enqueue failed"));
+        }
+        // SAFETY: the caller's promises are the inner command-buffer's.
+        unsafe { self.inner.enqueue(queue, wait, signal) }
+    }
+
+    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+        self.inner.update(updates)
+    }
+}

@@ -1,0 +1,165 @@
+//! Host guards in the order of submissions.
+
+use std::task::Poll;
+
+use wakegraph::{ErrorKind, ExecutableGraph, Graph, HostBuffer, Range};
+
+use crate::common::{Count, device, held_kernel, in_both_runtimes, yield_often};
+use crate::support::Hold;
+
+/// held kernel -> copy of 7s to the host buffer
+fn filling(device: &wakegraph::Device, host: &HostBuffer<u32>, hold: &Hold) -> ExecutableGraph {
+    let x = device.buffer::<u32>(host.len()).unwrap();
+    let mut graph = Graph::new(device);
+    let held = graph.launch(held_kernel(hold).call(), Range::linear(1)).id();
+    graph.fill(&x, 7).after([held]);
+    graph.copy(&x, host);
+    graph.finalize().unwrap()
+}
+
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx))).await
+}
+
+#[test]
+fn a_guard_waits_for_the_submissions_before_it() {
+    in_both_runtimes(|| async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let submission = filling(&device, &host, &hold).submit();
+        let mut reading = Box::pin(host.read());
+        assert!(poll_once(&mut reading).await.is_pending());
+        assert_eq!(host.try_read().unwrap_err().kind(), ErrorKind::InvalidOperation);
+        assert_eq!(host.try_write().unwrap_err().kind(), ErrorKind::InvalidOperation);
+        hold.open();
+        assert_eq!(*reading.await, [7; 4]);
+        assert!(submission.is_finished());
+        assert_eq!(*host.try_read().unwrap(), [7; 4]);
+    });
+}
+
+#[test]
+fn submissions_wait_for_the_guards_before_them() {
+    in_both_runtimes(|| async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let exec = filling(&device, &host, &hold);
+        hold.open();
+        let mut guard = host.write().await;
+        let submission = exec.submit();
+        yield_often().await;
+        assert_eq!(hold.arrived(), 0, "the submission has not started");
+        guard.fill(1);
+        assert_eq!(*guard, [1; 4]);
+        drop(guard);
+        submission.await.unwrap();
+        assert_eq!(*host.read().await, [7; 4]);
+    });
+}
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    in_both_runtimes(|| async {
+        let host = device().host_buffer_from(&[1u32, 2]).unwrap();
+        let (a, b) = (host.read().await, host.read().await);
+        assert_eq!((*a).to_vec(), (*b).to_vec());
+        assert!(host.try_read().is_ok());
+        assert!(host.try_write().is_err());
+        let mut writing = Box::pin(host.write());
+        assert!(poll_once(&mut writing).await.is_pending());
+        // A reader that comes after the writer waits for it.
+        assert!(host.try_read().is_err());
+        drop((a, b));
+        let mut guard = writing.await;
+        guard[0] = 9;
+        assert!(host.try_read().is_err() && host.try_write().is_err());
+        drop(guard);
+        assert_eq!(*host.read().await, [9, 2]);
+    });
+}
+
+#[test]
+fn a_reader_does_not_hold_submissions_that_only_read() {
+    in_both_runtimes(|| async {
+        let device = device();
+        let (host, x) = (device.host_buffer_from(&[3u32; 4]).unwrap(), device.buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        graph.copy(&host, &x);
+        let exec = graph.finalize().unwrap();
+        let guard = host.read().await;
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), *guard);
+    });
+}
+
+#[test]
+fn disjoint_slices_do_not_wait_for_each_other() {
+    in_both_runtimes(|| async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(8).unwrap();
+        let (low, high) = (host.slice(..4).unwrap(), host.slice(4..).unwrap());
+        let submission = filling(&device, &low, &hold).submit();
+        high.write().await.fill(1);
+        assert!(low.try_read().is_err());
+        hold.open();
+        submission.await.unwrap();
+        assert_eq!(*host.read().await, [7, 7, 7, 7, 1, 1, 1, 1]);
+    });
+}
+
+#[test]
+fn giving_up_a_place_frees_those_behind() {
+    in_both_runtimes(|| async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let exec = filling(&device, &host, &hold);
+        let first = exec.submit();
+        let mut writing = Box::pin(host.write());
+        assert!(poll_once(&mut writing).await.is_pending());
+        let second = exec.submit();
+        drop(writing);
+        hold.open();
+        first.await.unwrap();
+        second.await.unwrap();
+        assert_eq!(hold.arrived(), 2);
+    });
+}
+
+#[test]
+fn executables_finalized_while_a_guard_is_held_wait_too() {
+    in_both_runtimes(|| async {
+        let (device, hold) = (device(), Hold::new());
+        let host = device.host_buffer::<u32>(4).unwrap();
+        let guard = host.write().await;
+        hold.open();
+        let submission = filling(&device, &host, &hold).submit();
+        yield_often().await;
+        assert_eq!(hold.arrived(), 0);
+        drop(guard);
+        submission.await.unwrap();
+    });
+}
+
+#[test]
+fn guards_move_between_threads() {
+    in_both_runtimes(|| async {
+        let (device, count) = (device(), Count::default());
+        let host = device.host_buffer::<u64>(1).unwrap();
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let (host, count) = (host.clone(), count.clone());
+                tokio::spawn(async move {
+                    let mut guard = host.write().await;
+                    let before = guard[0];
+                    tokio::task::yield_now().await;
+                    guard[0] = before + 1;
+                    count.add_one();
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!((host.read().await[0], count.get()), (100, 100));
+    });
+}

@@ -1,0 +1,23 @@
+//! Submissions, from submit to completion: order, wait lists, cancelling, dropping, failing, shutting down.
+//!
+//! No test looks at a clock: work is held back and let go by the test, and what must not happen is shown by the order
+//! in which things did.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod cancel;
+mod common;
+mod dropping;
+mod errors;
+mod failed_enqueues;
+mod faulty;
+mod guards;
+mod in_flight;
+mod lost_devices;
+mod order;
+mod outside_tokio;
+mod runtimes;
+mod shutdown;
+#[path = "../support/mod.rs"]
+mod support;
+mod waiting;
+mod waking;

@@ -1,0 +1,119 @@
+//! Without tokio: everything that needs no host works under any executor; the rest says what it needs.
+
+use wakegraph::{ErrorKind, Graph, Range, read};
+
+use crate::common::{Count, device, manual, polled_device};
+use crate::support::block_on;
+
+wakegraph::kernel! {
+    fn add_one(x: &mut [u32]) { host: |_, x| x.iter_mut().for_each(|x| *x += 1) }
+}
+
+#[test]
+fn single_partitions_run() {
+    for device in [device(), polled_device()] {
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.launch(add_one(&x), Range::linear(4));
+        let exec = graph.finalize().unwrap();
+        for _ in 0..50 {
+            block_on(exec.submit()).unwrap();
+        }
+        let submissions: Vec<_> = (0..50).map(|_| exec.submit()).collect();
+        for submission in submissions {
+            block_on(submission).unwrap();
+        }
+        assert_eq!(block_on(x.to_vec()).unwrap(), [100; 4]);
+        block_on(x.write(&[7, 8])).unwrap();
+        assert_eq!(block_on(x.to_vec()).unwrap(), [7, 8, 100, 100]);
+    }
+}
+
+#[test]
+fn graphs_over_devices_that_wait_for_each_other_run() {
+    let (a, b) = (device(), device());
+    let (x, y) = (a.buffer::<u32>(4).unwrap(), b.buffer::<u32>(4).unwrap());
+    let mut graph = Graph::new(&a);
+    graph.launch(add_one(&x), Range::linear(4));
+    graph.copy(&x, &y);
+    graph.launch(add_one(&y), Range::linear(4));
+    let exec = graph.finalize().unwrap();
+    for run in 1..=20 {
+        block_on(exec.submit()).unwrap();
+        assert_eq!(block_on(y.to_vec()).unwrap(), [run + 1; 4]);
+    }
+}
+
+#[test]
+fn empty_graphs_run() {
+    let exec = Graph::new(&device()).finalize().unwrap();
+    block_on(exec.submit()).unwrap();
+    block_on(exec.submit()).unwrap();
+}
+
+#[test]
+fn wait_lists_that_devices_can_wait_for_work() {
+    let device = device();
+    let count = Count::default();
+    let (a, b) = (count.graph(&device), count.graph(&device));
+    let first = a.submit();
+    let second = b.prepare().after(&first).submit();
+    block_on(second).unwrap();
+    block_on(first).unwrap();
+    assert_eq!(count.get(), 2);
+}
+
+#[track_caller]
+fn needs_tokio(submission: wakegraph::Submission) {
+    let error = block_on(submission).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOperation, "{error}");
+    assert!(error.to_string().contains("tokio"), "{error}");
+}
+
+#[test]
+fn host_tasks_need_a_runtime() {
+    let device = device();
+    let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+    let count = Count::default();
+    let counter = count.clone();
+    let mut graph = Graph::new(&device);
+    graph.launch(add_one(&x), Range::linear(4));
+    graph.copy(&x, &host);
+    graph.host_task((read(&host),), async move |_| counter.add_one());
+    let exec = graph.finalize().unwrap();
+    needs_tokio(exec.submit());
+    needs_tokio(exec.submit());
+    assert_eq!(count.get(), 0);
+    // With a runtime entered it works, whoever polls the submission.
+    let runtime = crate::common::multi_thread();
+    let submission = {
+        let _entered = runtime.enter();
+        exec.submit()
+    };
+    block_on(submission).unwrap();
+    assert_eq!(count.get(), 1);
+}
+
+#[test]
+fn futures_guards_and_foreign_devices_need_a_runtime() {
+    let device = device();
+    let host = device.host_buffer::<u32>(4).unwrap();
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.copy(&host, &x);
+    let exec = graph.finalize().unwrap();
+    needs_tokio(exec.prepare().after_future(async {}).submit());
+    let guard = block_on(host.write());
+    needs_tokio(exec.submit());
+    drop(guard);
+    block_on(exec.submit()).unwrap();
+    let (other, control) = manual(true);
+    let y = other.buffer::<u8>(1).unwrap();
+    let mut graph = Graph::new(&other);
+    graph.fill(&y, 1);
+    let pending = graph.finalize().unwrap().submit();
+    needs_tokio(exec.prepare().after(&pending).submit());
+    control.complete_all();
+    block_on(pending).unwrap();
+    block_on(exec.submit()).unwrap();
+}

@@ -1,0 +1,12 @@
+//! What several test files share: holding work back, counting what is alive, running futures without tokio.
+#![allow(dead_code, unused_imports, reason = "each test file uses its own share")]
+
+mod block_on;
+mod hold;
+mod quiet;
+mod tracker;
+
+pub(crate) use block_on::block_on;
+pub(crate) use hold::{Held, Hold};
+pub(crate) use quiet::{PANIC, silence_expected_panics};
+pub(crate) use tracker::{Token, Tracker};

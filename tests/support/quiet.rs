@@ -1,0 +1,20 @@
+//! Panics that tests cause on purpose, on threads that libtest does not capture.
+
+use std::panic;
+use std::sync::Once;
+
+/// What such a panic says.
+pub(crate) const PANIC: &str = "a panic on purpose";
+
+/// Keeps panics that say [`PANIC`] out of the output; others are printed as ever.
+pub(crate) fn silence_expected_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if info.payload_as_str() != Some(PANIC) {
+                print(info);
+            }
+        }));
+    });
+}

@@ -1,0 +1,246 @@
+//! Kernels as users declare and launch them: the forms that `kernel!` takes, kernels known only at run time, and what
+//! is said about wrong arguments.
+//!
+//! What must not compile is shown by doctests of the items concerned (`compile_fail` with the compiler's error code).
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Mutex;
+
+use bytemuck::{Pod, Zeroable};
+use support::block_on;
+use wakegraph::kernel::{KernelCall, Local, RawKernel};
+use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, HostBuffer, Range, kernel};
+
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Particle {
+    position: [f32; 3],
+    mass: f32,
+}
+
+/// What kernels without memory tell the test.
+static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn tell(what: impl Into<String>) {
+    CALLS.lock().unwrap().push(what.into());
+}
+
+/// A function as a kernel's host code.
+fn negate_all(_: &Range, x: &mut [i32]) {
+    x.iter_mut().for_each(|x| *x = -*x);
+}
+
+kernel! {
+    fn nothing() { host: |_| tell("nothing") }
+
+    /// Documented, with
+    /// several lines,
+    #[must_use]
+    pub(crate) fn eight(
+        a: u8, b: i16, c: f32, d: u64,
+        e: &[u8], f: &[Particle], g: &mut [u8], h: &mut [Particle],
+    ) {
+        host: |range, a, b, c, d, e, f, g, h| {
+            assert_eq!(range.count(), 2);
+            assert_eq!((a, b, c, d), (1, -2, 3.5, u64::MAX));
+            g.copy_from_slice(e);
+            h.copy_from_slice(f);
+        },
+    }
+
+    fn negate(x: &mut [i32]) { host: negate_all }
+    fn with_source(x: &mut [i32],) { host: |_, x| x.fill(1), c: "void with_source(int *x) { }", }
+    fn move_all(by: Particle, all: &mut [Particle]) {
+        host: |_, by, all| for particle in all {
+            for (x, dx) in particle.position.iter_mut().zip(by.position) {
+                *x += dx;
+            }
+            particle.mass += by.mass;
+        }
+    }
+    fn scratch(small: Local<u8>, large: Local<Particle>) {
+        host: |_, small, large| tell(format!("{} and {}", small.len(), large.len()))
+    }
+    fn arrays(matrix: [f32; 4], x: &[[f32; 2]], y: &mut [[f32; 2]]) {
+        host: |_, [a, b, c, d], x, y| for (y, [p, q]) in y.iter_mut().zip(x) {
+            *y = [a * p + b * q, c * p + d * q];
+        }
+    }
+}
+
+mod inner {
+    wakegraph::kernel! {
+        /// Seen from outside the module.
+        pub(super) fn visible(x: &mut [u8]) { host: |_, x| x.fill(9) }
+    }
+}
+
+fn device() -> Device {
+    Device::open("host:0").unwrap()
+}
+
+fn run(device: &Device, call: impl Into<KernelCall>, range: Range) {
+    let mut graph = Graph::new(device);
+    graph.launch(call, range);
+    let exec = graph.finalize().unwrap();
+    block_on(exec.submit()).unwrap();
+}
+
+#[test]
+fn without_parameters_and_with_local_memory_only() {
+    let device = device();
+    run(&device, nothing(), Range::linear(1));
+    run(&device, scratch(Local::new(16), Local::new(3)), Range::linear(4).local([4]));
+    assert_eq!(std::mem::take(&mut *CALLS.lock().unwrap()), ["nothing", "16 and 3"]);
+}
+
+#[test]
+fn with_eight_parameters() {
+    let device = device();
+    let particles = [Particle { position: [1.0, 2.0, 3.0], mass: 4.0 }; 3];
+    let (e, f) = (device.buffer_from(&[5u8, 6]).unwrap(), device.buffer_from(&particles).unwrap());
+    let (g, h) = (device.buffer::<u8>(2).unwrap(), device.host_buffer::<Particle>(3).unwrap());
+    // Device and host memory, by reference and by value.
+    run(&device, eight(1, -2, 3.5, u64::MAX, &e, f.clone(), &g, &h), Range::linear(2));
+    assert_eq!(block_on(g.to_vec()).unwrap(), [5, 6]);
+    assert_eq!(*block_on(h.read()), particles);
+}
+
+#[test]
+fn functions_sources_structs_arrays_and_modules() {
+    let device = device();
+    let x = device.buffer_from(&[1, -2, 3]).unwrap();
+    run(&device, negate(&x), Range::linear(3));
+    assert_eq!(block_on(x.to_vec()).unwrap(), [-1, 2, -3]);
+    run(&device, with_source(&x), Range::linear(3));
+    assert_eq!(block_on(x.to_vec()).unwrap(), [1; 3]);
+
+    let all = device.buffer::<Particle>(2).unwrap();
+    let by = Particle { position: [1.0, 2.0, 3.0], mass: 0.5 };
+    run(&device, move_all(by, &all), Range::linear(2));
+    assert_eq!(block_on(all.to_vec()).unwrap(), [by; 2]);
+
+    let (from, to) = (device.buffer_from(&[[1.0f32, 2.0]]).unwrap(), device.buffer::<[f32; 2]>(1).unwrap());
+    run(&device, arrays([1.0, 10.0, 100.0, 1000.0], &from, &to), Range::linear(1));
+    assert_eq!(block_on(to.to_vec()).unwrap(), [[21.0, 2100.0]]);
+
+    let bytes = device.buffer::<u8>(3).unwrap();
+    run(&device, inner::visible(&bytes), Range::linear(3));
+    assert_eq!(block_on(bytes.to_vec()).unwrap(), [9; 3]);
+}
+
+#[test]
+fn a_call_is_reused_and_its_buffers_may_be_dropped() {
+    let device = device();
+    let x = device.buffer_from(&[1, 2]).unwrap();
+    let call = negate(&x);
+    let mut graph = Graph::new(&device);
+    graph.launch(call.clone(), Range::linear(2));
+    graph.launch(call, Range::linear(2));
+    let copy = x.clone();
+    drop(x);
+    block_on(graph.finalize().unwrap().submit()).unwrap();
+    assert_eq!(block_on(copy.to_vec()).unwrap(), [1, 2]);
+}
+
+#[test]
+fn kernels_known_only_at_run_time() {
+    let device = device();
+    let (x, y) = (device.buffer_from(&[1u32, 2]).unwrap(), device.host_buffer::<u32>(2).unwrap());
+    let captured = [10u32, 20];
+    let kernel = RawKernel::new("pick")
+        .value::<u8>("index")
+        .value::<Local<u16>>("scratch")
+        .reads::<u32>("x")
+        .writes::<u32>("y")
+        .host(move |range, args| {
+            let index: u8 = args.value()?;
+            assert_eq!((args.local()?, range.count(), args.remaining()), (8, 2, 2));
+            let x = args.read::<u32>()?;
+            for (y, x) in args.write::<u32>()?.iter_mut().zip(x) {
+                *y = x * captured[usize::from(index)];
+            }
+            Ok(())
+        });
+    for (index, expected) in [(0u8, [10, 20]), (1, [20, 40])] {
+        let call = kernel.call().value(index).value(Local::<u16>::new(4)).memory::<u32>(&x).memory::<u32>(&y);
+        run(&device, call, Range::linear(2));
+        assert_eq!(*block_on(y.read()), expected);
+    }
+}
+
+#[track_caller]
+fn refused(build: impl FnOnce(&mut Graph)) -> Error {
+    let mut graph = Graph::new(&device());
+    build(&mut graph);
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("typed_api.rs"), "the place in the source: {error}");
+    error
+}
+
+kernel! {
+    fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
+        host: |_, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
+    }
+}
+
+#[test]
+fn aliasing_arguments_are_refused_where_they_are_written() {
+    let device = device();
+    let x = device.buffer::<f32>(8).unwrap();
+    let part = |range| x.slice(range).unwrap();
+    let error = refused(|graph| {
+        graph.launch(axpy(1.0, &x, &x), Range::linear(8));
+    });
+    for word in ["axpy", "'x'", "'y'", "overlap", "disjoint"] {
+        assert!(error.to_string().contains(word), "{word}: {error}");
+    }
+    refused(|graph| {
+        graph.launch(axpy(1.0, part(0..5), part(4..8)), Range::linear(4));
+    });
+    run(&device, axpy(1.0, part(0..4), part(4..8)), Range::linear(4));
+}
+
+#[test]
+fn raw_calls_that_do_not_fit_are_refused() {
+    let device = device();
+    let x: Buffer<f32> = device.buffer(8).unwrap();
+    let odd: HostBuffer<u8> = device.host_buffer(7).unwrap();
+    let kernel = RawKernel::new("scale").value::<f32>("by").writes::<f32>("x").host(|_, _| Ok(()));
+    let scalar = || kernel.call().value(1.0f32);
+    for (call, word) in [
+        (kernel.call(), "2 arguments"),
+        (scalar(), "1 were given"),
+        (scalar().memory::<f32>(&x).value(1u8), "3 were given"),
+        (kernel.call().memory::<f32>(&x).value(1.0f32), "'by'"),
+        (kernel.call().value(1.0f64).memory::<f32>(&x), "'by'"),
+        (kernel.call().value(Local::<f32>::new(1)).memory::<f32>(&x), "'by'"),
+        (scalar().value(2.0f32), "'x'"),
+        (scalar().memory::<u8>(&odd), "'x'"),
+    ] {
+        let error = refused(|graph| {
+            graph.launch(call, Range::linear(1));
+        });
+        assert!(error.to_string().contains("scale") && error.to_string().contains(word), "{word}: {error}");
+    }
+}
+
+#[test]
+fn memory_of_a_device_out_of_reach_is_refused_by_name() {
+    use wakegraph::backend::host::{self, HostOptions};
+    let alone = || Device::from_hal(host::open(HostOptions::new().threads(1).peer_access(false)).unwrap());
+    let (a, b) = (alone(), alone());
+    let (x, y) = (a.buffer::<f32>(4).unwrap(), b.buffer::<f32>(4).unwrap());
+    let mut graph = Graph::new(&a);
+    graph.launch(axpy(1.0, &x, &y), Range::linear(4)).name("reaches out");
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.node().unwrap().contains("reaches out"), "{error}");
+    assert!(error.to_string().contains("typed_api.rs"), "{error}");
+    let x = a.host_buffer::<f32>(4).unwrap();
+    drop((graph, x));
+}
