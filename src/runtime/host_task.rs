@@ -236,6 +236,10 @@ impl TaskLease {
     }
 
     pub(crate) fn finish(self, result: Result<()>) {
+        // An error may hold a view (`tx.send(view).await?`), which would keep its own task from ever completing: then
+        // only its words are kept.
+        let held = Arc::strong_count(&self.0) > 1;
+        let result = if held { result.map_err(Error::without_source) } else { result };
         *self.0.result.lock() = Some(result);
     }
 }

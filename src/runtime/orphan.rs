@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
@@ -31,16 +32,24 @@ thread_local! {
 
 impl Wake for Orphan {
     fn wake(self: Arc<Self>) {
-        TURN.with(|(queue, busy)| {
-            queue.borrow_mut().push_back(self);
+        let orphan = self.clone();
+        let queued = TURN.try_with(|(queue, busy)| {
+            queue.borrow_mut().push_back(orphan);
             if busy.replace(true) {
                 return;
             }
             while let Some(next) = { queue.borrow_mut().pop_front() } {
-                next.check();
+                // Ending a run wakes others; a waker that panics must not leave the queue busy for ever.
+                if catch_unwind(AssertUnwindSafe(|| next.check())).is_err() {
+                    tracing::error!(target: "wakegraph", "a waker panicked");
+                }
             }
             busy.set(false);
         });
+        if queued.is_err() {
+            // The thread is ending and has no queue any more.
+            self.check();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
@@ -118,6 +118,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     state.gates.retain(|gate| !gate.is_open());
     order_after.extend(state.gates.iter().cloned().map(Predecessor::Gate));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
+    state.rivals.retain(|rival| rival.strong_count() > 0);
     rivals.extend(state.rivals.iter().filter_map(std::sync::Weak::upgrade));
     for rival in &rivals {
         order_after.extend(rival.state.lock().last_unfinished().map(Predecessor::Run));
@@ -396,23 +397,21 @@ impl Drop for Starter {
     }
 }
 
-/// Waits for what the caller asked for; the first failure counts.
+/// Waits for everything the caller asked for, all at once; the first failure ends it.
 async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
-    for event in events {
-        event.wait().await?;
-    }
-    for future in futures {
+    let futures = try_join_all(futures.into_iter().map(|future| async move {
         match AssertUnwindSafe(future).catch_unwind().await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 let failed =
                     Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error");
-                return Err(failed.caused_by(error));
+                Err(failed.caused_by(error))
             }
-            Err(panic) => return Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
+            Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
         }
-    }
-    Ok(())
+    }));
+    let events = try_join_all(events.iter().map(Event::wait));
+    try_join(futures, events).await.map(drop)
 }
 
 fn needs_tokio() -> Error {

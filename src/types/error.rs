@@ -201,6 +201,16 @@ impl Error {
         self.with(|inner| inner.source = Some(Arc::from(source.into())))
     }
 
+    /// Replaces what lies behind it by its text, and drops it.
+    #[must_use]
+    pub(crate) fn without_source(self) -> Self {
+        self.with(|inner| {
+            if let Some(source) = inner.source.take() {
+                inner.source = Some(Arc::from(BoxError::from(source.to_string())));
+            }
+        })
+    }
+
     fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self

@@ -209,3 +209,35 @@ fn every_waiter_gets_the_error() {
         }
     });
 }
+
+#[tokio::test]
+async fn an_error_that_holds_a_view_does_not_hold_up_its_own_task() {
+    let device = wakegraph::Device::open("host").unwrap();
+    let buffer = device.host_buffer::<u32>(4).unwrap();
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    drop(receiver);
+    let mut graph = wakegraph::Graph::new(&device);
+    graph.host_task((wakegraph::read(&buffer),), async move |(view,)| {
+        // The refused view comes back inside the error.
+        sender.send(view).await.map_err(|refused| Box::new(Refused(refused.0)))
+    });
+    let error = graph.finalize().unwrap().submit().await.unwrap_err();
+    assert_eq!(error.kind(), wakegraph::ErrorKind::HostTaskFailed);
+    assert!(error.to_string().contains("nobody took the view"), "{error}");
+}
+
+struct Refused(#[expect(dead_code, reason = "held, not read")] wakegraph::HostRef<u32>);
+
+impl std::fmt::Debug for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Refused")
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody took the view")
+    }
+}
+
+impl std::error::Error for Refused {}

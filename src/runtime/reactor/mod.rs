@@ -5,6 +5,7 @@
 mod schedule;
 
 use std::fmt::{self, Debug};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -99,7 +100,14 @@ impl Shared {
                     if overslept {
                         run.set_overslept();
                     }
-                    run.look_at(partition);
+                    // Wakers and the drop of captures are the user's code; the thread outlives their panics.
+                    let looked = catch_unwind(AssertUnwindSafe(move || {
+                        run.look_at(partition);
+                        drop(run);
+                    }));
+                    if looked.is_err() {
+                        tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
+                    }
                 }
                 state = self.state.lock();
                 continue;

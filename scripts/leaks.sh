@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs the tests under AddressSanitizer with its leak check: use after free, out of bounds, and whatever is still
+# allocated and unreachable when a test binary ends. Submissions that are dropped or forgotten must not leak.
+#
+#   scripts/leaks.sh            all test binaries but those with an allocator of their own
+#   scripts/leaks.sh --lib      what cargo test is to be given instead
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/sanitizer.sh
+
+export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:${ASAN_OPTIONS:-}"
+run_under address "" "$@"

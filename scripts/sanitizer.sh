@@ -1,0 +1,20 @@
+# Sourced by leaks.sh and tsan.sh: runs tests with a sanitizer of the compiler, on the stable toolchain.
+
+# run_under SANITIZER EXTRA_RUSTFLAGS [WHAT_TO_TEST...]
+run_under() {
+  local sanitizer=$1 extra=$2
+  shift 2
+  if [ $# -eq 0 ]; then
+    set -- --lib
+    local file
+    for file in tests/*.rs; do
+      # A counting allocator would count the sanitizer's own allocations.
+      grep -q '^#\[global_allocator\]' "$file" || set -- "$@" --test "$(basename "$file" .rs)"
+    done
+  fi
+  # A target of its own keeps the flags from build scripts and procedural macros, which the compiler loads.
+  local target
+  target=$(rustc -vV | sed -n 's/^host: //p')
+  RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer $extra ${RUSTFLAGS:-}" PROPTEST_CASES="${PROPTEST_CASES:-32}" \
+    cargo test --locked --no-fail-fast --target "$target" --target-dir "target/$sanitizer" "$@"
+}

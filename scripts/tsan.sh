@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs the tests under ThreadSanitizer: data races, also those that no test trips over.
+#
+# The standard library comes without instrumentation. What it orders by means that ThreadSanitizer does not see is listed
+# in scripts/tsan.supp; nothing of this crate belongs there.
+#
+#   scripts/tsan.sh             all test binaries but those with an allocator of their own
+#   scripts/tsan.sh --lib       what cargo test is to be given instead
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/sanitizer.sh
+
+export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.supp:allocator_may_return_null=1:${TSAN_OPTIONS:-}"
+run_under thread -Cunsafe-allow-abi-mismatch=sanitizer "$@"
