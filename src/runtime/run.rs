@@ -351,18 +351,21 @@ impl Run {
 
     fn end_with(&self, partition: usize, failure: Option<Error>, state: u8) -> Ready {
         let mut ready = Ready::new();
+        let failed = failure.is_some();
+        if let Some(error) = failure {
+            // Before the state says so: whoever sees the partition failed finds the failure. The first one counts.
+            let Some(shared) = self.inner.lock().owner.clone() else { return ready };
+            self.record_failure(&shared, partition, error);
+        }
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
         }
         tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
         // Each partition counts once, and this one has not been counted yet: at 1 all others are over, and none waits.
         let last = self.unfinished.load(Ordering::Acquire) == 1;
-        if failure.is_some() || !last {
+        if failed || !last {
             // Cloned: the others may still need it.
             let Some(shared) = self.inner.lock().owner.clone() else { return ready };
-            if let Some(error) = failure {
-                self.record_failure(&shared, partition, error);
-            }
             for &successor in &shared.partitions[partition].wakes {
                 if self.release(successor as usize) {
                     ready.push(successor);
