@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::executable::{Shared, Work};
 use super::host_task::TaskLease;
-use super::run::{Go, Run};
+use super::run::{Go, HostWork, Run};
 use super::spawn::spawn;
 use super::submit::enqueue;
 use crate::types::{Error, ErrorKind};
@@ -39,7 +39,7 @@ impl Driver {
     /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
     pub(crate) fn start_later(&self, ready: Ready) {
         let Some(&first) = ready.first() else { return };
-        let pending = Pending { driver: self.clone(), ready };
+        let pending = Pending { driver: self.clone(), ready, _on_host: self.run.host_task() };
         spawn(&self.handle, || self.shared.partition_name(first as usize), pending.start());
     }
 
@@ -88,6 +88,8 @@ impl Driver {
 struct Pending {
     driver: Driver,
     ready: Ready,
+    /// Dropped last, after what the task has enqueued.
+    _on_host: HostWork,
 }
 
 impl Pending {

@@ -147,7 +147,6 @@ pub(crate) struct Shared {
     pub(crate) all_eager: bool,
     /// Whether a device does not notify, so that whoever waits has to look.
     pub(crate) polled: bool,
-    pub(crate) prediction: Prediction,
     pub(crate) state: Mutex<State>,
 }
 
@@ -164,6 +163,8 @@ pub(crate) struct PartitionExec {
     pub(crate) device_predecessors: Box<[u32]>,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
+    /// How long it takes from its enqueue to its end, where nothing else is in flight.
+    pub(crate) prediction: Prediction,
 }
 
 pub(crate) enum Work {
@@ -227,10 +228,13 @@ impl Shared {
         }
     }
 
-    /// How long a run takes from its submission to its last completion, where only devices have a part in it. With host
-    /// tasks it would say nothing about when a partition that is enqueued on the way is over.
+    /// How long a run takes whose partitions are all enqueued at once; `None` while that is not known.
     pub(crate) fn expected(&self) -> Option<Duration> {
-        if self.all_eager { self.prediction.expected() } else { None }
+        let mut longest = None;
+        for partition in &self.partitions {
+            longest = longest.max(Some(partition.prediction.expected()?));
+        }
+        longest
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.

@@ -246,6 +246,7 @@ fn assemble(
             predecessors,
             device_predecessors,
             wakes: Box::default(),
+            prediction: Prediction::default(),
             work,
         });
     }
@@ -263,7 +264,6 @@ fn assemble(
         nodes,
         _allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
-        prediction: Prediction::default(),
         state: Mutex::new(State::default()),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::profile::Profile;
 use crate::hal::{self, EventStatus};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch; whoever will report a
@@ -34,8 +34,14 @@ pub(crate) struct Run {
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
     unfinished: AtomicU32,
+    /// Tasks of this run that the host runs or has been handed: while there are any, spinning would keep them waiting.
+    host_tasks: AtomicU32,
+    /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
+    soonest: AtomicU64,
     /// How a submission's spin went: one of the `SPIN` constants.
     spin: AtomicU8,
+    /// Whether partitions are timed, for predictions.
+    timed: bool,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
@@ -49,11 +55,8 @@ struct Inner {
     owner: Option<Arc<Shared>>,
     /// How partitions that need the host get started. Refers back to the run, so it goes when the run is over.
     driver: Option<Driver>,
-    submitted: Option<Instant>,
-    /// Nothing was in flight before it, so that the time it takes is its own.
-    alone: bool,
-    /// A first look found it over: the time until then says little about the time it took.
-    overslept: bool,
+    /// When it was submitted, for the profile.
+    submitted: Option<u64>,
     /// Runs whose results the devices wait for, until this one is over.
     depends_on: SmallVec<[Arc<Run>; 1]>,
     failure: Option<Error>,
@@ -68,6 +71,12 @@ struct Slot {
     /// themselves has been enqueued.
     waiting_for: AtomicU32,
     event: Option<Arc<dyn hal::Event>>,
+    /// When it was enqueued, 0 if nobody wants to know how long it takes.
+    enqueued: AtomicU64,
+    /// How long it took, 0 if that is not known.
+    took: AtomicU64,
+    /// A first look found it over: the time until then says little about the time it took.
+    overslept: AtomicBool,
 }
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
@@ -96,6 +105,9 @@ impl Run {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
+                enqueued: AtomicU64::new(0),
+                took: AtomicU64::new(0),
+                overslept: AtomicBool::new(false),
             })
         });
         Ok(Self {
@@ -105,7 +117,10 @@ impl Run {
             enqueued: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            host_tasks: AtomicU32::new(0),
+            soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
+            timed: false,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -120,7 +135,10 @@ impl Run {
             enqueued: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            host_tasks: AtomicU32::new(0),
+            soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
+            timed: false,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -129,25 +147,29 @@ impl Run {
     }
 
     /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody looks at it.
-    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, submitted: Option<Instant>, alone: bool) {
+    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing) {
         self.done.reset();
         self.cancelled = AtomicBool::new(false);
         self.failed = AtomicBool::new(false);
         self.enqueued = AtomicBool::new(false);
         self.starter = AtomicWaker::new();
         self.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.host_tasks = AtomicU32::new(0);
+        self.soonest = AtomicU64::new(0);
         self.spin = AtomicU8::new(SPIN_NONE);
         for (slot, partition) in self.slots.iter_mut().zip(&shared.partitions) {
             slot.state = AtomicU8::new(WAITING);
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
+            slot.enqueued = AtomicU64::new(0);
+            slot.took = AtomicU64::new(0);
+            slot.overslept = AtomicBool::new(false);
         }
         let inner = self.inner.get_mut();
         inner.failure = None;
         inner.profile = None;
         inner.host_times.clear();
-        inner.submitted = submitted;
-        inner.alone = alone;
-        inner.overslept = false;
+        inner.submitted = shared.profiling.then(clock::now);
+        self.timed = timing == Timing::On;
         inner.depends_on.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
@@ -161,8 +183,28 @@ impl Run {
         }
     }
 
+    /// One spin in vain outweighs all that paid.
     pub(crate) fn record_spin(&self, found: bool) {
-        self.spin.store(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
+        self.spin.fetch_max(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
+    }
+
+    /// The host has been handed a task of this run, until the guard is dropped.
+    pub(crate) fn host_task(self: &Arc<Self>) -> HostWork {
+        self.host_tasks.fetch_add(1, Ordering::AcqRel);
+        HostWork(self.clone())
+    }
+
+    /// Whether the host has something to do for this run, so that nobody should spin.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.host_tasks.load(Ordering::Acquire) > 0
+    }
+
+    /// How long the partition enqueued last is expected to take.
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        match self.soonest.load(Ordering::Relaxed) {
+            0 => None,
+            expected => Some(Duration::from_nanos(expected)),
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -216,9 +258,38 @@ impl Run {
         self.inner.lock().depends_on = runs.collect();
     }
 
-    /// The reactor looked for the first time when it was long over.
-    pub(crate) fn set_overslept(&self) {
-        self.inner.lock().overslept = true;
+    /// A partition is about to be enqueued, and expected to take so long.
+    pub(crate) fn will_enqueue(&self, partition: usize, expected: Option<Duration>) {
+        if self.timed {
+            self.soonest.store(expected.map_or(0, clock::nanoseconds), Ordering::Relaxed);
+            self.slots[partition].enqueued.store(clock::now(), Ordering::Relaxed);
+        }
+    }
+
+    /// How long a partition took that has just ended, for the predictions.
+    fn measure(&self, partition: usize) {
+        let slot = &self.slots[partition];
+        let enqueued = slot.enqueued.load(Ordering::Relaxed);
+        if enqueued > 0 {
+            let took = clock::now().saturating_sub(enqueued);
+            let took = if slot.overslept.load(Ordering::Relaxed) { took / 2 } else { took };
+            slot.took.store(took.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the next runs know how long this one's partitions took.
+    fn learn(&self, shared: &Shared) {
+        for (slot, partition) in self.slots.iter().zip(&shared.partitions) {
+            match slot.took.load(Ordering::Relaxed) {
+                0 => {}
+                took => partition.prediction.record(Duration::from_nanos(took)),
+            }
+        }
+    }
+
+    /// The reactor looked at a partition for the first time when it was long over.
+    pub(crate) fn set_overslept(&self, partition: usize) {
+        self.slots[partition].overslept.store(true, Ordering::Relaxed);
     }
 
     /// Devices of the same partitions.
@@ -360,6 +431,9 @@ impl Run {
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
         }
+        if state == SUCCEEDED {
+            self.measure(partition);
+        }
         tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
         // Each partition counts once, and this one has not been counted yet: at 1 all others are over, and none waits.
         let last = self.unfinished.load(Ordering::Acquire) == 1;
@@ -415,17 +489,16 @@ impl Run {
         let (shared, driver, depends_on) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
-            if let (Some(submitted), true, None) = (inner.submitted, inner.alone, &inner.failure) {
-                let took = submitted.elapsed();
-                shared.prediction.record(if inner.overslept { took / 2 } else { took });
-            }
             if shared.profiling {
                 let host_times = std::mem::take(&mut inner.host_times);
                 inner.profile =
-                    Some(Profile::collect(&shared, self, host_times, inner.submitted.map_or(0, clock::at)));
+                    Some(Profile::collect(&shared, self, host_times, inner.submitted.unwrap_or(0)));
             }
             (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
         };
+        if self.timed {
+            self.learn(&shared);
+        }
         // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
         depends_on.iter().for_each(|run| run.look());
         self.done.set();
@@ -436,6 +509,26 @@ impl Run {
     /// A run of nothing is done at once.
     pub(crate) fn complete_empty(&self) {
         self.done.set();
+    }
+}
+
+/// Whether a run's partitions are timed, for predictions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timing {
+    Off,
+    On,
+}
+
+/// A task that the host has been handed for a run, see [`Run::host_task`].
+pub(crate) struct HostWork(Arc<Run>);
+
+impl Drop for HostWork {
+    fn drop(&mut self) {
+        let Self(run) = self;
+        // Who waits for the run may spin again, for what the task has just enqueued.
+        if run.host_tasks.fetch_sub(1, Ordering::AcqRel) == 1 && run.expected().is_some() && !run.is_done() {
+            run.done.nudge();
+        }
     }
 }
 

@@ -31,14 +31,32 @@ use crate::types::Result;
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
-    /// How long the next poll may spin; zero once it has.
-    spin: Duration,
+    spin: Spin,
     /// Whether a spin has to look at events itself.
     polled: bool,
 }
 
+/// Whether a poll spins for a short while on work that should be done within it: a task switch would take longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spin {
+    Never,
+    /// The next poll, for so long. Nothing but devices has a part in the run.
+    Once(Duration),
+    /// Every poll that finds the run on devices, if what was enqueued last should take no longer than `limit`. It ends
+    /// as soon as the host has something to do.
+    BetweenHostTasks {
+        limit: Duration,
+    },
+}
+
+/// How long to spin for something expected to take so long: twice that, so that the usual jitter does not cost a task
+/// switch.
+pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
+    (2 * expected).min(limit)
+}
+
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Duration, polled: bool) -> Self {
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, polled: bool) -> Self {
         Self { run, key: WaiterKey::default(), spin, polled }
     }
 
@@ -80,12 +98,24 @@ impl Submission {
         self.run.profile()
     }
 
-    /// Spins for a short while on work that should be done within it: a task switch would take longer.
+    /// Spins if that should pay; whether the run is done.
     fn spin(&mut self) -> bool {
-        let limit = std::mem::take(&mut self.spin);
-        if limit.is_zero() {
-            return false;
+        match self.spin {
+            Spin::Never => false,
+            Spin::Once(time) => {
+                self.spin = Spin::Never;
+                self.spin_for(time)
+            }
+            Spin::BetweenHostTasks { limit } => match self.run.expected() {
+                Some(expected) if expected <= limit && !self.run.is_on_host() => {
+                    self.spin_for(spin_time(expected, limit))
+                }
+                _ => false,
+            },
         }
+    }
+
+    fn spin_for(&self, limit: Duration) -> bool {
         let start = Instant::now();
         let found = loop {
             for _ in 0..LOOKS {
@@ -97,7 +127,7 @@ impl Submission {
             if self.polled {
                 self.run.look();
             }
-            if self.run.is_done() {
+            if self.run.is_done() || self.run.is_on_host() {
                 break true;
             }
             if start.elapsed() > limit {
@@ -105,7 +135,7 @@ impl Submission {
             }
         };
         self.run.record_spin(found);
-        found
+        self.run.is_done()
     }
 }
 
@@ -117,10 +147,10 @@ impl Future for Submission {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        if this.run.is_done() || this.spin() {
-            return Poll::Ready(this.run.result());
+        if !this.run.is_done() && !this.spin() && this.run.done.poll(cx, &mut this.key).is_pending() {
+            return Poll::Pending;
         }
-        this.run.done.poll(cx, &mut this.key).map(|()| this.run.result())
+        Poll::Ready(this.run.result())
     }
 }
 

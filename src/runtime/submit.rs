@@ -4,7 +4,6 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::{Either, select, try_join, try_join_all};
@@ -17,9 +16,9 @@ use super::executable::{Shared, State, Work};
 use super::host_task::TaskOutput;
 use super::ordering::{self, Predecessor};
 use super::orphan;
-use super::run::{self, Go, Run};
+use super::run::{self, Go, Run, Timing};
 use super::spawn::spawn;
-use super::submission::Submission;
+use super::submission::{Spin, Submission, spin_time};
 use crate::hal;
 use crate::types::{BoxError, Error, ErrorKind, Result};
 
@@ -215,39 +214,43 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 
 /// `alone`: nothing is in flight that the run has to come after.
 fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<Run>> {
-    // The clock is read only where somebody uses what it says: a profile, or a prediction for the reactor or a spin.
-    let predicted = alone && shared.all_eager && !shared.partitions.is_empty();
-    let timed = (predicted && (shared.polled || !state.patience.is_resting())) || shared.profiling;
-    let submitted = timed.then(Instant::now);
-    if let Some(run) = state.take_reusable(|run| run.reset(shared, submitted, alone)) {
+    // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.
+    let timing = match alone && (shared.polled || !state.patience.is_resting()) {
+        true => Timing::On,
+        false => Timing::Off,
+    };
+    if let Some(run) = state.take_reusable(|run| run.reset(shared, timing)) {
         return Ok(run);
     }
     let mut run = Run::new(shared)?;
-    run.reset(shared, submitted, alone);
+    run.reset(shared, timing);
     Ok(Arc::new(run))
 }
 
 fn failed(error: Error) -> Submission {
-    Submission::new(Arc::new(Run::failed(error)), Duration::ZERO, false)
+    Submission::new(Arc::new(Run::failed(error)), Spin::Never, false)
 }
 
 fn submission(shared: &Shared, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
-    // A run that needs tasks of this thread's runtime must not be spun for, and one that queues behind others is not
-    // worth it.
-    let worth = shared.all_eager && alone && !run.is_done();
-    let spin = if worth { spin_time(shared, state) } else { Duration::ZERO };
+    // One that queues behind others is not worth a spin.
+    let spin = if alone && !run.is_done() { spin(shared, state) } else { Spin::Never };
     Submission::new(run, spin, shared.polled)
 }
 
-/// How long it is worth to spin for a run that has just started.
-fn spin_time(shared: &Shared, state: &mut State) -> Duration {
-    let Some(expected) = shared.expected() else { return Duration::ZERO };
+/// Whether it is worth to spin for a run that has just started.
+fn spin(shared: &Shared, state: &mut State) -> Spin {
     let limit = shared.spin_limit();
-    if expected > limit || !state.patience.take_chance() {
-        return Duration::ZERO;
+    if shared.all_eager {
+        let Some(expected) = shared.expected() else { return Spin::Never };
+        return match expected <= limit && state.patience.take_chance() {
+            true => Spin::Once(spin_time(expected, limit)),
+            false => Spin::Never,
+        };
     }
-    // Twice the expectation, so that the usual jitter does not cost a task switch.
-    (2 * expected).min(limit)
+    match !limit.is_zero() && state.patience.take_chance() {
+        true => Spin::BetweenHostTasks { limit },
+        false => Spin::Never,
+    }
 }
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
@@ -334,6 +337,8 @@ pub(crate) fn enqueue(
         .notifies
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let signal = hal::Signal { event, notification };
+    let expected = partition.prediction.expected();
+    run.will_enqueue(index, expected);
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
     // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
     // `ordering`. The run owns the executable, and with it all memory, until the event is final.
@@ -341,7 +346,7 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected());
+                reactor.watch(*lane, run.clone(), index, expected);
             }
             true
         }

@@ -98,7 +98,7 @@ impl Shared {
                 drop(state);
                 for Finished { watch: Watch { run, partition }, overslept } in finished.drain(..) {
                     if overslept {
-                        run.set_overslept();
+                        run.set_overslept(partition);
                     }
                     // Wakers and the drop of captures are the user's code; the thread outlives their panics.
                     let looked = catch_unwind(AssertUnwindSafe(move || {
