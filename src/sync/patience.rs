@@ -28,7 +28,8 @@ impl Patience {
 
     /// A spin found what it waited for, or gave up.
     pub(crate) fn record(&mut self, found: bool) {
-        self.penalty = if found { self.penalty / 2 } else { self.penalty.saturating_mul(4).saturating_add(3) };
+        self.penalty =
+            if found { self.penalty / 2 } else { self.penalty.saturating_mul(4).saturating_add(3) };
         self.left = self.penalty;
     }
 }
