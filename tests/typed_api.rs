@@ -3,6 +3,7 @@
 //!
 //! What must not compile is shown by doctests of the items concerned (`compile_fail` with the compiler's error code).
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(unsafe_code, reason = "declares device code")]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -52,7 +53,11 @@ kernel! {
     }
 
     fn negate(x: &mut [i32]) { host: negate_all }
-    fn with_source(x: &mut [i32],) { host: |_, x| x.fill(1), c: "void with_source(int *x) { }", }
+    fn with_source(x: &mut [i32],) {
+        host: |_, x| x.fill(1),
+        // SAFETY: a work-item writes its element.
+        c: unsafe { "KERNEL(with_source, (GLOBAL i32 *x)) { x[GLOBAL_ID(0)] = 1; }" },
+    }
     fn move_all(by: Particle, all: &mut [Particle]) {
         host: |_, by, all| for particle in all {
             for (x, dx) in particle.position.iter_mut().zip(by.position) {

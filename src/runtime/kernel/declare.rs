@@ -44,52 +44,78 @@
 /// ```
 #[macro_export]
 macro_rules! kernel {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) {
-        host: $host:expr $(, c: $c:expr)? $(,)?
-    })+) => {
-        $($crate::__kernel! { @parse [$(#[$meta])* $vis fn $name] [$host] [$($c)?] [] $($params)* })+
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) { $($code:tt)* })+) => {
+        $($crate::__kernel! { @parse [$(#[$meta])* $vis fn $name] {$($code)*} [] $($params)* })+
     };
 }
 
+// What the user wrote must not meet a name of the expansion's: locals are hygienic, items are not. The one item that the
+// user's code sees has an odd name. Paths are absolute, and nothing relies on a prelude.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __kernel {
     // One parameter at a time: (name, kind, element or value type).
-    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, write, $t)] $($($rest)*)? }
+    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $code [$($done)* ($arg, write, $t)] $($($rest)*)? }
     };
-    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, read, $t)] $($($rest)*)? }
+    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $code [$($done)* ($arg, read, $t)] $($($rest)*)? }
     };
-    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : $t:ty $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, value, $t)] $($($rest)*)? }
+    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : $t:ty $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $code [$($done)* ($arg, value, $t)] $($($rest)*)? }
     };
-    (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] [$host:expr] [$($c:expr)?]
+    (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] {$($code:tt)*}
      [$(($arg:ident, $kind:ident, $t:ty))*]) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $crate::__kernel!(@takes $kind $t)),*) -> $crate::kernel::KernelCall {
-            fn run(
-                range: &$crate::Range,
-                args: &mut $crate::kernel::HostArgs<'_>,
-            ) -> $crate::Result<()> {
-                let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;
-                $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
-                kernel(range, $($arg),*);
-                Ok(())
-            }
-            static KERNEL: $crate::kernel::KernelDef = $crate::kernel::KernelDef::new(
-                stringify!($name),
-                &[$($crate::kernel::Param {
-                    name: ::std::borrow::Cow::Borrowed(stringify!($arg)),
-                    kind: $crate::__kernel!(@kind $kind $t),
-                }),*],
-                run,
-                $crate::__kernel!(@source $($c)?),
-            );
-            $crate::kernel::KernelCall::new(&KERNEL, vec![$($crate::__kernel!(@give $kind $arg)),*])
+            static __WAKEGRAPH_KERNEL: ::std::sync::LazyLock<$crate::kernel::KernelDef> =
+                ::std::sync::LazyLock::new(|| {
+                    let declared = $crate::kernel::KernelDef::new(
+                        ::std::stringify!($name),
+                        ::std::vec::Vec::from([$($crate::kernel::Param {
+                            name: ::std::borrow::Cow::Borrowed(::std::stringify!($arg)),
+                            kind: $crate::__kernel!(@kind $kind $t),
+                        }),*]),
+                    );
+                    $crate::__kernel!(@code declared [$(($arg, $kind, $t))*] $($code)*)
+                });
+            $crate::kernel::KernelCall::new(
+                &__WAKEGRAPH_KERNEL,
+                ::std::vec::Vec::from([$($crate::__kernel!(@give $kind $arg)),*]),
+            )
         }
     };
+
+    // The variants. What stands for `unsafe` is passed on: if it is anything else, the compiler refuses the call.
+    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
+     host: $host:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
+        let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;
+        let $declared = $declared.host(move |range, args| {
+            $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
+            kernel(range, $($arg),*);
+            ::std::result::Result::Ok(())
+        });
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
+    }};
+    (@code $declared:ident $params:tt $($variant:ident : $unsafe:tt $source:tt),+ $(,)?) => {
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),+)
+    };
+    (@code $declared:ident $params:tt $($code:tt)*) => {
+        ::std::compile_error!(
+            "a kernel's code is `host: closure`, or device code as in `c: unsafe { SOURCE }`, or the first and then \
+             the others"
+        )
+    };
+    (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
+        $(
+            // The user's own block, for the lints that look for it; the call is what is unsafe.
+            #[allow(unused_unsafe)]
+            let source = $unsafe $source;
+            let $declared = $unsafe { $declared.device(|sources| sources.$variant(source)) };
+        )*
+        $declared
+    }};
 
     (@takes value $t:ty) => { $t };
     (@takes $memory:ident $t:ty) => { impl $crate::MemoryArg<$t> };
@@ -119,7 +145,4 @@ macro_rules! __kernel {
     (@give $memory:ident $arg:ident) => {
         $crate::kernel::CallArg::Memory($crate::MemoryArg::operand(&$arg))
     };
-
-    (@source) => { None };
-    (@source $c:expr) => { Some($c) };
 }
