@@ -13,8 +13,12 @@
 /// | `x: Local<T>` | [`Local::new(len)`](crate::kernel::Local) | the `Local<T>` |
 ///
 /// `host:` is a closure without captures, or a function. It is called once a launch with the whole
-/// [`Range`](crate::Range) and the arguments, on a worker thread of the device; it may use rayon inside. `c:` is source
-/// in the portable C dialect for devices that compile it; declaring it vouches that the source keeps to its arguments.
+/// [`Range`](crate::Range) and the arguments, on a worker thread of the device; it may use rayon inside.
+///
+/// Device code follows it, or stands alone: `c:` is source in the [portable C dialect](crate::hal::dialect), and the
+/// other fields of [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`, because
+/// declaring it vouches that, over every range the kernel is launched with, it accesses no memory but its arguments, in
+/// their lengths, only reads those declared as `&[T]`, and ends.
 ///
 /// ```
 /// wakegraph::kernel! {
@@ -23,6 +27,27 @@
 ///         host: |_range, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
 ///     }
 /// }
+/// wakegraph::kernel! {
+///     fn square(x: &mut [f32]) {
+///         // SAFETY: a work-item uses the element with its index, and is launched for those there are.
+///         c: unsafe { "KERNEL(square, (GLOBAL float *x)) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
+///     }
+/// }
+/// ```
+///
+/// Device code without `unsafe` is refused, and so is `unsafe` where lints forbid it:
+///
+/// ```compile_fail
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: "KERNEL(zero, (GLOBAL float *x)) { x[GLOBAL_ID(0)] = 0; }" } }
+/// ```
+///
+/// ```compile_fail,E0133
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: const { "KERNEL(zero, (GLOBAL float *x)) { *x = 0; }" } } }
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unsafe_code)]
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: unsafe { "KERNEL(zero, (GLOBAL float *x)) { *x = 0; }" } } }
 /// ```
 ///
 /// The compiler refuses arguments of another element type, on the device and on the host:
@@ -73,7 +98,7 @@ macro_rules! __kernel {
                 ::std::sync::LazyLock::new(|| {
                     let declared = $crate::kernel::KernelDef::new(
                         ::std::stringify!($name),
-                        ::std::vec::Vec::from([$($crate::kernel::Param {
+                        ::std::boxed::Box::new([$($crate::kernel::Param {
                             name: ::std::borrow::Cow::Borrowed(::std::stringify!($arg)),
                             kind: $crate::__kernel!(@kind $kind $t),
                         }),*]),
@@ -82,7 +107,7 @@ macro_rules! __kernel {
                 });
             $crate::kernel::KernelCall::new(
                 &__WAKEGRAPH_KERNEL,
-                ::std::vec::Vec::from([$($crate::__kernel!(@give $kind $arg)),*]),
+                ::std::boxed::Box::new([$($crate::__kernel!(@give $kind $arg)),*]),
             )
         }
     };

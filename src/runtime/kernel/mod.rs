@@ -27,13 +27,13 @@ use crate::types::{Range, Result};
 #[derive(Debug)]
 pub struct KernelDef {
     name: &'static str,
-    params: Vec<Param>,
+    params: Box<[Param]>,
     sources: KernelSources,
 }
 
 #[doc(hidden)]
 impl KernelDef {
-    pub fn new(name: &'static str, params: Vec<Param>) -> Self {
+    pub fn new(name: &'static str, params: Box<[Param]>) -> Self {
         Self { name, params, sources: KernelSources::new() }
     }
 
