@@ -80,7 +80,15 @@ impl ExecutableGraph {
     /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion.
     ///
     /// Never blocks. A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
-    /// host guard or a future, needs a tokio runtime: call it inside one. Everything else runs under any executor.
+    /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
+    /// runs under any executor.
+    ///
+    /// # Deadlock
+    /// Runs of one executable, and of executables that share buffers in conflicting ways, start one after the other. A
+    /// host task that awaits a later submission of its own executable, or of one that shares what its executable uses,
+    /// waits for ever: that submission starts when the run of the host task is over, as a whole. Nobody can see such a
+    /// cycle from outside. Submit from the host task without awaiting, or await elsewhere. The same holds for a
+    /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while holding it.
     ///
     /// # Errors
     /// All errors come out of the [`Submission`].

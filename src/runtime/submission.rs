@@ -47,9 +47,15 @@ impl Submission {
         self.run.is_done()
     }
 
-    /// Stops the partitions that have not started; work on a device, and host tasks that run, run to their end.
+    /// Stops what has not been handed to a device yet, and host tasks that have not been called. What a device has been
+    /// given runs to its end, also where it still waits in a queue; so do host tasks that run.
     ///
-    /// The submission then resolves to [`Cancelled`](crate::ErrorKind::Cancelled), unless everything had started.
+    /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
+    /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on the host: cancelling
+    /// changes nothing then.
+    ///
+    /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was stopped and nothing else
+    /// failed.
     pub fn cancel(&self) {
         self.run.cancel();
     }
