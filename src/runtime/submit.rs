@@ -139,10 +139,10 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     };
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
-            Predecessor::Run(earlier) => devices_can_wait(shared, earlier),
+            Predecessor::Run(earlier) => devices_can_wait(shared, earlier) || earlier.is_done(),
             Predecessor::Gate(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(shared, event.run()));
+        && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.is_finished());
 
     if let Some(error) = failure {
         run.abandon(&error);
@@ -163,7 +163,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
                     Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
                 starter = Some((handle, waiting));
             }
-            Err(_) => run.abandon(&needs_tokio()),
+            Err(_) => run.abandon(&needs_tokio(why_host(shared, &futures, &order_after, &events))),
         }
     }
     state.submitted(&run);
@@ -268,7 +268,7 @@ fn start(
     let driver = match driver.transpose() {
         Ok(handle) => handle.map(|handle| Driver { handle, shared: shared.clone(), run: run.clone() }),
         // `submit` has made sure that there is a runtime.
-        Err(_) => return run.abandon(&needs_tokio()),
+        Err(_) => return run.abandon(&needs_tokio("has work for the host")),
     };
     if let Some(driver) = &driver {
         run.set_driver(driver.clone());
@@ -414,10 +414,32 @@ async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
     try_join(futures, events).await.map(drop)
 }
 
-fn needs_tokio() -> Error {
+/// What a submission needs the host for.
+fn why_host(
+    shared: &Shared,
+    futures: &[WaitFuture],
+    order_after: &[Predecessor],
+    events: &[Event],
+) -> &'static str {
+    let waits_for = |run: &Run| !devices_can_wait(shared, run);
+    if !shared.all_eager {
+        "has work for the host"
+    } else if !futures.is_empty() {
+        "waits for a future"
+    } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Gate(_))) {
+        "waits for a guard of a host buffer that it uses"
+    } else if events.iter().any(|event| waits_for(event.run())) {
+        "waits for another submission that its devices cannot wait for themselves"
+    } else {
+        "comes after a submission, of the same executable or on the same memory, that its devices cannot wait for \
+         themselves"
+    }
+}
+
+fn needs_tokio(why: &str) -> Error {
     Error::new(
         ErrorKind::InvalidOperation,
-        "this submission has work for the host but is outside a tokio runtime",
+        format!("this submission {why}, and was submitted outside a tokio runtime"),
     )
     .help("submit inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held")
 }
