@@ -13,6 +13,7 @@
 
 mod allocation;
 mod buffer;
+mod caught;
 mod clock;
 mod command;
 mod device;

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use pin_project::{pin_project, pinned_drop};
-
 use super::event::Event;
 use super::latch::WaiterKey;
 use super::profile::Profile;
@@ -140,11 +138,9 @@ impl Drop for Submission {
 ///
 /// # Cancel safety
 /// Dropping it is how it cancels.
-#[pin_project(PinnedDrop)]
 #[derive(Debug)]
 #[must_use = "dropping it cancels the submission"]
 pub struct CancelOnDrop {
-    #[pin]
     submission: Submission,
 }
 
@@ -159,13 +155,12 @@ impl Future for CancelOnDrop {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.project().submission.poll(cx)
+        Pin::new(&mut self.get_mut().submission).poll(cx)
     }
 }
 
-#[pinned_drop]
-impl PinnedDrop for CancelOnDrop {
-    fn drop(self: Pin<&mut Self>) {
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
         if !self.submission.is_finished() {
             self.submission.cancel();
         }

@@ -1,16 +1,15 @@
 //! Submitting: ordering a new run behind what it conflicts with, and starting it.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+use super::caught::Caught;
 use super::drive::{self, Driver, Ready};
 use super::event::Event;
 use super::executable::{Shared, State, Work};
@@ -263,6 +262,7 @@ fn start(
     if shared.partitions.is_empty() {
         return run.complete_empty();
     }
+    // In ascending order.
     let mut missing: SmallVec<[u32; 4]> = SmallVec::new();
     let driver = (!shared.all_eager).then(Handle::try_current);
     let driver = match driver.transpose() {
@@ -275,7 +275,7 @@ fn start(
     }
     for (index, partition) in shared.partitions.iter().enumerate() {
         if partition.eager {
-            if partition.predecessors.iter().any(|predecessor| missing.contains(predecessor)) {
+            if partition.predecessors.iter().any(|predecessor| missing.binary_search(predecessor).is_ok()) {
                 // The event of what could not be enqueued still tells of an earlier run.
                 missing.push(index as u32);
                 // Nothing is ready before the end of this loop.
@@ -400,15 +400,10 @@ impl Drop for Starter {
 /// Waits for everything the caller asked for, all at once; the first failure ends it.
 async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
     let futures = try_join_all(futures.into_iter().map(|future| async move {
-        match AssertUnwindSafe(future).catch_unwind().await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                let failed =
-                    Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error");
-                Err(failed.caused_by(error))
-            }
-            Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
-        }
+        Caught::new(future).await?.map_err(|error| {
+            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
+                .caused_by(error)
+        })
     }));
     let events = try_join_all(events.iter().map(Event::wait));
     try_join(futures, events).await.map(drop)
