@@ -12,6 +12,7 @@ use super::device::Device;
 use super::gate::Gate;
 use super::host_task::HostTask;
 use super::prediction::Prediction;
+use super::reaper::{self, Notifying};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
@@ -146,7 +147,7 @@ pub(crate) struct Shared {
     /// Each planned node's label and kind, by its number in the plan.
     pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Keeps the memory alive that the commands use.
-    pub(crate) _allocations: Box<[Arc<Allocation>]>,
+    pub(crate) allocations: Box<[Arc<Allocation>]>,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
@@ -157,6 +158,16 @@ pub(crate) struct Shared {
     pub(crate) polled: bool,
     pub(crate) prediction: Prediction,
     pub(crate) state: Mutex<State>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if Notifying::is_now() {
+            let partitions = std::mem::take(&mut self.partitions);
+            let allocations = std::mem::take(&mut self.allocations);
+            reaper::drop_elsewhere(Box::new((partitions, allocations)));
+        }
+    }
 }
 
 /// One partition, ready to run.

@@ -260,7 +260,7 @@ fn assemble(
         plan,
         partitions: partitions.into(),
         nodes,
-        _allocations: allocations.values().cloned().collect(),
+        allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
         prediction: Prediction::default(),
         state: Mutex::new(State::default()),

@@ -33,6 +33,7 @@ mod orphan;
 mod prediction;
 mod profile;
 mod reactor;
+mod reaper;
 mod rect;
 mod run;
 mod spawn;

@@ -1,5 +1,6 @@
 //! The future of a submission.
 
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
+use super::executable::Shared;
 use super::latch::WaiterKey;
 use super::profile::Profile;
 use super::run::Run;
@@ -24,25 +26,24 @@ use crate::types::Result;
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
-#[derive(Debug)]
 #[must_use = "the work runs, but nobody learns whether it failed; await it, or drop it to detach"]
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
     /// How long the next poll may spin; zero once it has.
     spin: Duration,
-    /// Whether a spin has to look at events itself.
-    polled: bool,
+    /// Where profiles are recorded: what is needed to read them.
+    profiled: Option<Arc<Shared>>,
 }
 
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Duration, polled: bool) -> Self {
-        Self { run, key: WaiterKey::default(), spin, polled }
+    pub(crate) fn new(run: Arc<Run>, spin: Duration, profiled: Option<Arc<Shared>>) -> Self {
+        Self { run, key: WaiterKey::default(), spin, profiled }
     }
 
-    /// Whether all work is final, successful or not.
+    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
     pub fn is_finished(&self) -> bool {
-        self.run.is_done()
+        self.run.is_finished()
     }
 
     /// Stops what has not been handed to a device yet, and host tasks that have not been called. What a device has been
@@ -80,8 +81,12 @@ impl Submission {
 
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
     /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
+    ///
+    /// Asks the devices for them, the first time. A submission with profiling therefore keeps what it ran until it is
+    /// dropped.
     pub fn profile(&self) -> Option<Profile> {
-        self.run.profile()
+        let shared = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(shared))
     }
 
     /// Spins for a short while on work that should be done within it: a task switch would take longer.
@@ -98,10 +103,7 @@ impl Submission {
                     break;
                 }
             }
-            if self.polled {
-                self.run.look();
-            }
-            if self.run.is_done() {
+            if self.run.is_finished() {
                 break true;
             }
             if start.elapsed() > limit {
@@ -125,6 +127,12 @@ impl Future for Submission {
             return Poll::Ready(this.run.result());
         }
         this.run.done.poll(cx, &mut this.key).map(|()| this.run.result())
+    }
+}
+
+impl Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("run", &self.run).finish_non_exhaustive()
     }
 }
 
@@ -163,6 +171,30 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if !self.submission.is_finished() {
             self.submission.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{Device, Graph};
+
+    #[test]
+    fn asking_whether_it_is_finished_looks_at_devices_that_do_not_notify() {
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        for _ in 0..3 {
+            let submission = exec.submit();
+            assert!(!submission.is_finished());
+            let _nobody_else_looks = device.reactor().unwrap().pause();
+            control.complete_all();
+            assert!(submission.is_finished());
+            assert!(submission.event().is_finished());
         }
     }
 }

@@ -125,7 +125,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
 
     let mut failure = None;
     events.retain(|event| {
-        let finished = event.is_finished();
+        let finished = event.run().is_done();
         if finished && failure.is_none() {
             failure = event.run().result().err();
         }
@@ -141,7 +141,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
             Predecessor::Run(earlier) => devices_can_wait(shared, earlier) || earlier.is_done(),
             Predecessor::Gate(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.is_finished());
+        && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.run().is_done());
 
     if let Some(error) = failure {
         run.abandon(&error);
@@ -227,15 +227,15 @@ fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<R
 }
 
 fn failed(error: Error) -> Submission {
-    Submission::new(Arc::new(Run::failed(error)), Duration::ZERO, false)
+    Submission::new(Arc::new(Run::failed(error)), Duration::ZERO, None)
 }
 
-fn submission(shared: &Shared, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
+fn submission(shared: &Arc<Shared>, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
     // A run that needs tasks of this thread's runtime must not be spun for, and one that queues behind others is not
     // worth it.
     let worth = shared.all_eager && alone && !run.is_done();
     let spin = if worth { spin_time(shared, state) } else { Duration::ZERO };
-    Submission::new(run, spin, shared.polled)
+    Submission::new(run, spin, shared.profiling.then(|| shared.clone()))
 }
 
 /// How long it is worth to spin for a run that has just started.
