@@ -4,12 +4,12 @@
 //! at once where it may, else in one task for all of them, so that a device's thread wakes the runtime only once.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
+use super::caught::caught;
 use super::executable::{Shared, Work};
 use super::host_task::TaskLease;
 use super::run::{Go, HostWork, Run};
@@ -72,9 +72,9 @@ impl Driver {
         let clock = shared.profiling.then(super::clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         // Here the closure is cloned, which is the user's code: a panic of it is the task's.
-        let result = match catch_unwind(AssertUnwindSafe(|| task.call(&lease))) {
+        let result = match caught(|| task.call(&lease)) {
             Ok(future) => future.await,
-            Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, panic_message(&*panic))),
+            Err(panic) => Err(panic),
         };
         if let Some(start) = clock {
             run.record_host_times(partition, start, super::clock::now());

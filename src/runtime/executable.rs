@@ -12,6 +12,7 @@ use super::device::Device;
 use super::gate::Gate;
 use super::host_task::HostTask;
 use super::prediction::Prediction;
+use super::reaper::{self, Notifying};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
@@ -80,7 +81,15 @@ impl ExecutableGraph {
     /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion.
     ///
     /// Never blocks. A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
-    /// host guard or a future, needs a tokio runtime: call it inside one. Everything else runs under any executor.
+    /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
+    /// runs under any executor.
+    ///
+    /// # Deadlock
+    /// Runs of one executable, and of executables that share buffers in conflicting ways, start one after the other. A
+    /// host task that awaits a later submission of its own executable, or of one that shares what its executable uses,
+    /// waits for ever: that submission starts when the run of the host task is over, as a whole. Nobody can see such a
+    /// cycle from outside. Submit from the host task without awaiting, or await elsewhere. The same holds for a
+    /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while holding it.
     ///
     /// # Errors
     /// All errors come out of the [`Submission`].
@@ -138,7 +147,7 @@ pub(crate) struct Shared {
     /// Each planned node's label and kind, by its number in the plan.
     pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Keeps the memory alive that the commands use.
-    pub(crate) _allocations: Box<[Arc<Allocation>]>,
+    pub(crate) allocations: Box<[Arc<Allocation>]>,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
@@ -148,6 +157,16 @@ pub(crate) struct Shared {
     /// Whether a device does not notify, so that whoever waits has to look.
     pub(crate) polled: bool,
     pub(crate) state: Mutex<State>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if Notifying::is_now() {
+            let partitions = std::mem::take(&mut self.partitions);
+            let allocations = std::mem::take(&mut self.allocations);
+            reaper::drop_elsewhere(Box::new((partitions, allocations)));
+        }
+    }
 }
 
 /// One partition, ready to run.

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 
 use super::allocation::View;
+use super::caught::{Caught, caught};
 use super::drive;
 use super::host_buffer::{HostBuffer, HostMut, HostRef, Lease};
 use super::run::Run;
@@ -168,8 +168,8 @@ impl HostTask {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
                 // Cloned and called inside, so that a panic there is caught like one of the future.
-                let task = AssertUnwindSafe(async move { F::clone(&closure)(views).await.into_result() });
-                Box::pin(async move { caught(task.catch_unwind().await) })
+                let task = async move { F::clone(&closure)(views).await.into_result() };
+                Box::pin(Caught::new(task).map(outcome))
             }),
         }
     }
@@ -186,10 +186,7 @@ impl HostTask {
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
-                let work = move || {
-                    let task = AssertUnwindSafe(move || F::clone(&closure)(views).into_result());
-                    caught(std::panic::catch_unwind(task))
-                };
+                let work = move || outcome(caught(move || F::clone(&closure)(views).into_result()));
                 Box::pin(async move {
                     match tokio::task::spawn_blocking(work).await {
                         Ok(result) => result,
@@ -205,14 +202,10 @@ impl HostTask {
     }
 }
 
-fn caught(outcome: std::thread::Result<Result<(), BoxError>>) -> Result<()> {
-    match outcome {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => {
-            Err(Error::new(ErrorKind::HostTaskFailed, "the closure returned an error").caused_by(error))
-        }
-        Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
-    }
+fn outcome(task: Result<Result<(), BoxError>>) -> Result<()> {
+    task?.map_err(|error| {
+        Error::new(ErrorKind::HostTaskFailed, "the closure returned an error").caused_by(error)
+    })
 }
 
 /// Ends a host task's partition when the task has finished and all its views are dropped.

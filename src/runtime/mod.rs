@@ -13,6 +13,7 @@
 
 mod allocation;
 mod buffer;
+mod caught;
 mod clock;
 mod command;
 mod device;
@@ -32,6 +33,7 @@ mod orphan;
 mod prediction;
 mod profile;
 mod reactor;
+mod reaper;
 mod rect;
 mod run;
 mod spawn;

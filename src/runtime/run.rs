@@ -16,6 +16,7 @@ use super::drive::{Driver, Ready};
 use super::executable::Shared;
 use super::latch::Latch;
 use super::profile::Profile;
+use super::reaper;
 use crate::hal::{self, EventStatus};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
@@ -42,6 +43,8 @@ pub(crate) struct Run {
     spin: AtomicU8,
     /// Whether partitions are timed, for predictions.
     timed: bool,
+    /// Whether a device does not notify, so that whoever wants to know has to look.
+    polled: bool,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
@@ -121,6 +124,7 @@ impl Run {
             soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
             timed: false,
+            polled: shared.polled,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -139,6 +143,7 @@ impl Run {
             soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
             timed: false,
+            polled: false,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -219,8 +224,22 @@ impl Run {
         self.inner.lock().failure.clone().map_or(Ok(()), Err)
     }
 
-    pub(crate) fn profile(&self) -> Option<Profile> {
-        self.inner.lock().profile.clone()
+    /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
+    pub(crate) fn profile(&self, shared: &Shared) -> Profile {
+        let (host_times, origin) = {
+            let inner = self.inner.lock();
+            if let Some(profile) = &inner.profile {
+                return profile.clone();
+            }
+            (inner.host_times.clone(), inner.submitted.unwrap_or(0))
+        };
+        let profile = Profile::collect(shared, self, &host_times, origin);
+        self.inner.lock().profile.get_or_insert(profile).clone()
+    }
+
+    /// Whether a partition ran to its end, in this run. The event of one that did not may still tell of an earlier run.
+    pub(crate) fn has_succeeded(&self, partition: usize) -> bool {
+        self.slots[partition].state.load(Ordering::Acquire) == SUCCEEDED
     }
 
     pub(crate) fn event(&self, partition: usize) -> Option<&Arc<dyn hal::Event>> {
@@ -346,7 +365,16 @@ impl Run {
         }
     }
 
-    /// Looks at the real status of all partitions enqueued on devices that do not notify.
+    /// Whether the run is over; asks devices that do not notify. Ends it if so, which may wake tasks and drop buffers: not
+    /// for callers that hold a lock.
+    pub(crate) fn is_finished(&self) -> bool {
+        if self.polled && !self.is_done() {
+            self.look();
+        }
+        self.is_done()
+    }
+
+    /// Looks at the real status of all partitions that have been enqueued.
     pub(crate) fn look(&self) {
         for partition in 0..self.slots.len() {
             self.look_at(partition);
@@ -489,11 +517,6 @@ impl Run {
         let (shared, driver, depends_on) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
-            if shared.profiling {
-                let host_times = std::mem::take(&mut inner.host_times);
-                inner.profile =
-                    Some(Profile::collect(&shared, self, host_times, inner.submitted.unwrap_or(0)));
-            }
             (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
         };
         if self.timed {
@@ -534,6 +557,7 @@ impl Drop for HostWork {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
+        let _notifying = reaper::Notifying::enter();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
     }

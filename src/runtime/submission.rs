@@ -1,14 +1,14 @@
 //! The future of a submission.
 
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use pin_project::{pin_project, pinned_drop};
-
 use super::event::Event;
+use super::executable::Shared;
 use super::latch::WaiterKey;
 use super::profile::Profile;
 use super::run::Run;
@@ -26,14 +26,13 @@ use crate::types::Result;
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
-#[derive(Debug)]
 #[must_use = "the work runs, but nobody learns whether it failed; await it, or drop it to detach"]
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
     spin: Spin,
-    /// Whether a spin has to look at events itself.
-    polled: bool,
+    /// Where profiles are recorded: what is needed to read them.
+    profiled: Option<Arc<Shared>>,
 }
 
 /// Whether a poll spins for a short while on work that should be done within it: a task switch would take longer.
@@ -56,18 +55,24 @@ pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
 }
 
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Spin, polled: bool) -> Self {
-        Self { run, key: WaiterKey::default(), spin, polled }
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Shared>>) -> Self {
+        Self { run, key: WaiterKey::default(), spin, profiled }
     }
 
-    /// Whether all work is final, successful or not.
+    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
     pub fn is_finished(&self) -> bool {
-        self.run.is_done()
+        self.run.is_finished()
     }
 
-    /// Stops the partitions that have not started; work on a device, and host tasks that run, run to their end.
+    /// Stops what has not been handed to a device yet, and host tasks that have not been called. What a device has been
+    /// given runs to its end, also where it still waits in a queue; so do host tasks that run.
     ///
-    /// The submission then resolves to [`Cancelled`](crate::ErrorKind::Cancelled), unless everything had started.
+    /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
+    /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on the host: cancelling
+    /// changes nothing then.
+    ///
+    /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was stopped and nothing else
+    /// failed.
     pub fn cancel(&self) {
         self.run.cancel();
     }
@@ -94,8 +99,12 @@ impl Submission {
 
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
     /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
+    ///
+    /// Asks the devices for them, the first time. A submission with profiling therefore keeps what it ran until it is
+    /// dropped.
     pub fn profile(&self) -> Option<Profile> {
-        self.run.profile()
+        let shared = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(shared))
     }
 
     /// Spins if that should pay; whether the run is done.
@@ -124,10 +133,7 @@ impl Submission {
                     break;
                 }
             }
-            if self.polled {
-                self.run.look();
-            }
-            if self.run.is_done() || self.run.is_on_host() {
+            if self.run.is_finished() || self.run.is_on_host() {
                 break true;
             }
             if start.elapsed() > limit {
@@ -154,6 +160,12 @@ impl Future for Submission {
     }
 }
 
+impl Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Submission {
     fn drop(&mut self) {
         self.run.done.forget(&self.key);
@@ -164,11 +176,9 @@ impl Drop for Submission {
 ///
 /// # Cancel safety
 /// Dropping it is how it cancels.
-#[pin_project(PinnedDrop)]
 #[derive(Debug)]
 #[must_use = "dropping it cancels the submission"]
 pub struct CancelOnDrop {
-    #[pin]
     submission: Submission,
 }
 
@@ -183,15 +193,38 @@ impl Future for CancelOnDrop {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.project().submission.poll(cx)
+        Pin::new(&mut self.get_mut().submission).poll(cx)
     }
 }
 
-#[pinned_drop]
-impl PinnedDrop for CancelOnDrop {
-    fn drop(self: Pin<&mut Self>) {
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
         if !self.submission.is_finished() {
             self.submission.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{Device, Graph};
+
+    #[test]
+    fn asking_whether_it_is_finished_looks_at_devices_that_do_not_notify() {
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        for _ in 0..3 {
+            let submission = exec.submit();
+            assert!(!submission.is_finished());
+            let _nobody_else_looks = device.reactor().unwrap().pause();
+            control.complete_all();
+            assert!(submission.is_finished());
+            assert!(submission.event().is_finished());
         }
     }
 }

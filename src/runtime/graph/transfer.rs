@@ -210,7 +210,7 @@ impl Graph {
         child
             .memory_command(kind, write, [whole(&staging, AccessMode::Read), whole(&dst, AccessMode::Write)])
             .on(&to);
-        self.sub_graph(&child).name("staged copy")
+        self.sub_graph(&child).name("staged copy").staged()
     }
 }
 

@@ -61,6 +61,12 @@ impl Reactor {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), name }) }
     }
 
+    /// Keeps the thread from looking while the guard lives.
+    #[cfg(test)]
+    pub(crate) fn pause(&self) -> impl Drop + '_ {
+        self.shared.state.lock()
+    }
+
     pub(crate) fn set_policy(&self, policy: WakePolicy) {
         self.shared.state.lock().schedule.set_pace(pace(policy));
     }
