@@ -1,13 +1,11 @@
 //! Dropping or forgetting anything at any point breaks nothing, and all is freed.
 
-use std::mem;
-
 use tokio::sync::mpsc;
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Buffer, Device, ExecutableGraph, Graph, HostBuffer, Range, Submission, read, write};
 
 use crate::common::{current_thread, device, in_both_runtimes, multi_thread, polled_device};
-use crate::support::{Hold, Token, Tracker};
+use crate::support::{Hold, Token, Tracker, forget};
 
 /// Everything a program holds.
 #[derive(Default)]
@@ -26,9 +24,9 @@ const STEPS: usize = 8;
 
 impl Holdings {
     fn let_go(&mut self, thing: usize, forget: bool) {
-        fn one<T>(thing: &mut Option<T>, forget: bool) {
+        fn one<T: Send + 'static>(thing: &mut Option<T>, forget: bool) {
             match thing.take() {
-                Some(thing) if forget => mem::forget(thing),
+                Some(thing) if forget => crate::support::forget(thing),
                 thing => drop(thing),
             }
         }
@@ -140,7 +138,7 @@ fn everything_in_flight_is_freed_after_it_has_run() {
                 drop(holdings);
                 for i in 0..20 {
                     let submission = exec.submit();
-                    if i % 2 == 0 { drop(submission) } else { mem::forget(submission) }
+                    if i % 2 == 0 { drop(submission) } else { forget(submission) }
                 }
             }
             hold.wait_for(1);
