@@ -13,6 +13,7 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
 use super::graph::Graph;
 use super::ordering;
+use super::outline::Outline;
 use super::prediction::Prediction;
 use crate::graph::{self, Content};
 use crate::hal;
@@ -258,9 +259,12 @@ fn assemble(
             .filter_map(PartitionExec::device)
             .any(|device| !device.capabilities().notifies),
         all_eager: partitions.iter().all(|partition| partition.eager),
-        plan,
+        outline: Arc::new(Outline {
+            plan,
+            nodes,
+            devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+        }),
         partitions: partitions.into(),
-        nodes,
         allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
         state: Mutex::new(State::default()),

@@ -15,6 +15,7 @@ use super::device::Device;
 use super::drive::{Driver, Ready};
 use super::executable::Shared;
 use super::latch::Latch;
+use super::outline::Outline;
 use super::profile::Profile;
 use super::reaper;
 use crate::hal::{self, EventStatus};
@@ -225,7 +226,7 @@ impl Run {
     }
 
     /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
-    pub(crate) fn profile(&self, shared: &Shared) -> Profile {
+    pub(crate) fn profile(&self, outline: &Outline) -> Profile {
         let (host_times, origin) = {
             let inner = self.inner.lock();
             if let Some(profile) = &inner.profile {
@@ -233,7 +234,7 @@ impl Run {
             }
             (inner.host_times.clone(), inner.submitted.unwrap_or(0))
         };
-        let profile = Profile::collect(shared, self, &host_times, origin);
+        let profile = Profile::collect(outline, self, &host_times, origin);
         self.inner.lock().profile.get_or_insert(profile).clone()
     }
 
@@ -488,7 +489,7 @@ impl Run {
         if shared.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
-        let error = self.failed_dependency().unwrap_or_else(|| shared.locate(partition, error));
+        let error = self.failed_dependency().unwrap_or_else(|| shared.outline.locate(partition, error));
         let mut inner = self.inner.lock();
         match &inner.failure {
             // A cause says more than the cancellation that followed or preceded it.

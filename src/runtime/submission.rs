@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
-use super::executable::Shared;
 use super::latch::WaiterKey;
+use super::outline::Outline;
 use super::profile::Profile;
 use super::run::Run;
 use crate::types::Result;
@@ -32,7 +32,7 @@ pub struct Submission {
     key: WaiterKey,
     spin: Spin,
     /// Where profiles are recorded: what is needed to read them.
-    profiled: Option<Arc<Shared>>,
+    profiled: Option<Arc<Outline>>,
 }
 
 /// Whether a poll spins for a short while on work that should be done within it: a task switch would take longer.
@@ -55,7 +55,7 @@ pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
 }
 
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Shared>>) -> Self {
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Outline>>) -> Self {
         Self { run, key: WaiterKey::default(), spin, profiled }
     }
 
@@ -100,11 +100,10 @@ impl Submission {
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
     /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
     ///
-    /// Asks the devices for them, the first time. A submission with profiling therefore keeps what it ran until it is
-    /// dropped.
+    /// Asks the devices for them, the first time.
     pub fn profile(&self) -> Option<Profile> {
-        let shared = self.profiled.as_ref()?;
-        self.is_finished().then(|| self.run.profile(shared))
+        let outline = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(outline))
     }
 
     /// Spins if that should pay; whether the run is done.

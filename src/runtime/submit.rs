@@ -233,7 +233,7 @@ fn failed(error: Error) -> Submission {
 fn submission(shared: &Arc<Shared>, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
     // One that queues behind others is not worth a spin.
     let spin = if alone && !run.is_done() { spin(shared, state) } else { Spin::Never };
-    Submission::new(run, spin, shared.profiling.then(|| shared.clone()))
+    Submission::new(run, spin, shared.profiling.then(|| shared.outline.clone()))
 }
 
 /// Whether it is worth to spin for a run that has just started.
