@@ -183,6 +183,8 @@ pub(crate) struct PartitionExec {
     pub(crate) device_predecessors: Box<[u32]>,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
+    /// How long its device takes for it, where the reactor has seen it.
+    pub(crate) prediction: Prediction,
 }
 
 pub(crate) enum Work {
@@ -246,10 +248,16 @@ impl Shared {
         }
     }
 
-    /// How long a run takes from its submission to its last completion, where only devices have a part in it. With host
-    /// tasks it would say nothing about when a partition that is enqueued on the way is over.
+    /// How long a run takes from its submission to its last completion, where only devices have a part in it.
     pub(crate) fn expected(&self) -> Option<Duration> {
         if self.all_eager { self.prediction.expected() } else { None }
+    }
+
+    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it is the only one and
+    /// submissions have seen its ends themselves, as long as a run.
+    pub(crate) fn expected_of(&self, partition: usize) -> Option<Duration> {
+        let seen = self.partitions[partition].prediction.expected();
+        seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.

@@ -242,6 +242,7 @@ fn assemble(
             predecessors,
             device_predecessors: on_device.into(),
             wakes: Box::default(),
+            prediction: Prediction::default(),
             work,
         });
     }

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -235,9 +235,17 @@ impl Run {
         self.inner.lock().depends_on = runs.collect();
     }
 
-    /// The reactor looked for the first time when it was long over.
-    pub(crate) fn set_overslept(&self) {
-        self.inner.lock().overslept = true;
+    /// The reactor has found a partition over, after this time as its queue's oldest; `overslept`, if that was at its
+    /// first look.
+    pub(crate) fn observe(&self, partition: usize, took: Option<Duration>, overslept: bool) {
+        let mut inner = self.inner.lock();
+        // Of the run, what was seen last counts: its end.
+        inner.overslept = overslept;
+        let succeeded =
+            self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
+        if let (Some(shared), Some(took), true) = (&inner.owner, took, succeeded) {
+            shared.partitions[partition].prediction.record(if overslept { took / 2 } else { took });
+        }
     }
 
     /// Devices of the same partitions.

@@ -102,9 +102,10 @@ impl Shared {
             if !finished.is_empty() {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
-                for Finished { watch: Watch { run, partition }, overslept } in finished.drain(..) {
-                    if overslept {
-                        run.set_overslept();
+                for Finished { watch: Watch { run, partition }, overslept, took } in finished.drain(..) {
+                    // Otherwise it was over before, and somebody else knows.
+                    if !run.is_over(partition) {
+                        run.observe(partition, took.map(Duration::from_nanos), overslept);
                     }
                     // Wakers and the drop of captures are the user's code; the thread outlives their panics.
                     let looked = catch_unwind(AssertUnwindSafe(move || {
@@ -158,5 +159,42 @@ fn pace(policy: WakePolicy) -> Pace {
         margin: nanoseconds(policy.reactor_margin()),
         first_pause: nanoseconds(policy.first_pause()),
         longest_pause: nanoseconds(policy.longest_pause()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{Device, Graph};
+
+    // a: fill -> b: fill, and a host task between them
+    #[test]
+    fn learns_how_long_each_partition_takes() {
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        let first = graph.fill(&x, 1).id();
+        let task = graph.host_task((), async |()| {}).after([first]).id();
+        graph.fill(&y, 1).after([task]);
+        let exec = graph.finalize().unwrap();
+        let known = || exec.shared.partitions.iter().filter(|p| p.prediction.expected().is_some()).count();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut run = exec.submit();
+            for done in 0..2 {
+                assert_eq!(known(), done);
+                while control.complete_all() == 0 {
+                    tokio::task::yield_now().await;
+                }
+                // Seen by the reactor, which alone looks.
+                while known() == done {
+                    tokio::task::yield_now().await;
+                }
+            }
+            (&mut run).await.unwrap();
+        });
+        let expected: Vec<_> = (0..3).map(|partition| exec.shared.expected_of(partition).is_some()).collect();
+        assert_eq!(expected, [true, false, true]);
     }
 }
