@@ -98,7 +98,7 @@ impl Pipeline {
     }
 
     /// Drops everything; ends when nothing is alive any more.
-    fn is_freed(self) {
+    fn end_freed(self) {
         let Self { exec, x, host, tracker, .. } = self;
         drop((exec, x, host));
         tracker.wait_until_freed();
@@ -141,7 +141,7 @@ fn while_the_device_works() {
         shut_down(&pipeline, doomed);
         pipeline.goes_on(next);
         assert_eq!(pipeline.started.load(Ordering::SeqCst), 1, "no host task of the dropped ones started");
-        pipeline.is_freed();
+        pipeline.end_freed();
     });
 }
 
@@ -159,7 +159,7 @@ fn while_host_tasks_run() {
         pipeline.beside.wait_for(1);
         shut_down(&pipeline, doomed);
         pipeline.goes_on(next);
-        pipeline.is_freed();
+        pipeline.end_freed();
     });
 }
 
@@ -171,7 +171,7 @@ fn shut_down_in_the_background() {
         // The blocking task is still running, and ends after the runtime.
         doomed.shutdown_background();
         pipeline.goes_on(next);
-        pipeline.is_freed();
+        pipeline.end_freed();
     });
 }
 
@@ -208,7 +208,7 @@ fn at_every_moment_of_a_run() {
                 drop(doomed);
             }
             pipeline.goes_on(runtime);
-            pipeline.is_freed();
+            pipeline.end_freed();
         }
     }
 }

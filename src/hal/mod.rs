@@ -38,6 +38,7 @@ mod capabilities;
 mod checked;
 mod command;
 mod command_buffer;
+mod describe;
 mod device;
 mod event;
 mod kernel;
@@ -51,6 +52,7 @@ pub use command_buffer::{
     Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
     CommandHandle, KernelUpdate, SyncPoint,
 };
+pub(crate) use describe::Bytes;
 pub use device::{Backend, ClockSample, Device, DeviceInfo};
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
