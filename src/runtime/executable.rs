@@ -12,7 +12,7 @@ use super::device::Device;
 use super::gate::Gate;
 use super::host_task::HostTask;
 use super::prediction::Prediction;
-use super::reaper::{self, Notifying};
+use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
@@ -162,7 +162,7 @@ pub(crate) struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if Notifying::is_now() {
+        if Elsewhere::is_now() {
             let partitions = std::mem::take(&mut self.partitions);
             let allocations = std::mem::take(&mut self.allocations);
             reaper::drop_elsewhere(Box::new((partitions, allocations)));

@@ -43,6 +43,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             PartitionKind::HostTask => host_task(&source, &plan, index, &mut uses)?,
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
+                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = record(&source, &plan, index, device, options, &mut uses)
                     .map_err(|error| error.on_device(device.selector()))?;
                 let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;

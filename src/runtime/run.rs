@@ -16,7 +16,7 @@ use super::drive::{Driver, Ready};
 use super::executable::Shared;
 use super::latch::Latch;
 use super::profile::Profile;
-use super::reaper;
+use super::reaper::Elsewhere;
 use crate::hal::{self, EventStatus};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::types::{Error, ErrorKind, Result};
@@ -439,6 +439,8 @@ impl Run {
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     fn failed_dependency(&self) -> Option<Error> {
+        // An enqueue that fails gets here with the executable's state locked.
+        let _elsewhere = Elsewhere::enter();
         let depends_on = self.inner.lock().depends_on.clone();
         depends_on.iter().find_map(|run| {
             // Its device may have told this run first.
@@ -472,7 +474,7 @@ impl Run {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
-        let _notifying = reaper::Notifying::enter();
+        let _elsewhere = Elsewhere::enter();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
     }
