@@ -10,6 +10,8 @@
 //!
 //! # What a backend must provide
 //!
+//! Safe code relies on all of it, so a backend vouches for it with `unsafe impl Device`.
+//!
 //! 1. Every method of the traits. What the hardware lacks is refused with
 //!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its [`Capabilities`].
 //! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In `drop` they go to tracing.

@@ -13,7 +13,7 @@ use super::gate::Gate;
 use super::host_task::HostTask;
 use super::outline::Outline;
 use super::prediction::Prediction;
-use super::reaper::{self, Notifying};
+use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
@@ -156,7 +156,7 @@ pub(crate) struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if Notifying::is_now() {
+        if Elsewhere::is_now() {
             let partitions = std::mem::take(&mut self.partitions);
             let allocations = std::mem::take(&mut self.allocations);
             reaper::drop_elsewhere(Box::new((partitions, allocations)));
@@ -179,6 +179,8 @@ pub(crate) struct PartitionExec {
     pub(crate) wakes: Box<[u32]>,
     /// How long it takes from its enqueue to its end, where nothing else is in flight.
     pub(crate) prediction: Prediction,
+    /// How long its queue takes for it, as the reactor has seen it.
+    pub(crate) queue_time: Prediction,
 }
 
 pub(crate) enum Work {
@@ -208,6 +210,13 @@ impl Shared {
             longest = longest.max(Some(partition.prediction.expected()?));
         }
         longest
+    }
+
+    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it is the only one and
+    /// submissions have seen its ends themselves, as long as a run.
+    pub(crate) fn expected_of(&self, partition: usize) -> Option<Duration> {
+        let seen = self.partitions[partition].queue_time.expected();
+        seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.

@@ -44,6 +44,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             PartitionKind::HostTask => host_task(&source, &plan, index, &mut uses)?,
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
+                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = record(&source, &plan, index, device, options, &mut uses)
                     .map_err(|error| error.on_device(device.selector()))?;
                 let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;
@@ -244,6 +245,7 @@ fn assemble(
             device_predecessors: on_device.into(),
             wakes: Box::default(),
             prediction: Prediction::default(),
+            queue_time: Prediction::default(),
             work,
         });
     }

@@ -17,7 +17,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
-use super::reaper;
+use super::reaper::Elsewhere;
 use crate::hal::{self, EventStatus};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
@@ -307,9 +307,15 @@ impl Run {
         }
     }
 
-    /// The reactor looked at a partition for the first time when it was long over.
-    pub(crate) fn set_overslept(&self, partition: usize) {
-        self.slots[partition].overslept.store(true, Ordering::Relaxed);
+    /// The reactor has found a partition over, after this time as its queue's oldest; `overslept`, if that was at its
+    /// first look.
+    pub(crate) fn observe(&self, partition: usize, took: Option<Duration>, overslept: bool) {
+        self.slots[partition].overslept.store(overslept, Ordering::Relaxed);
+        let succeeded =
+            self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
+        if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
+            shared.partitions[partition].queue_time.record(if overslept { took / 2 } else { took });
+        }
     }
 
     /// Devices of the same partitions.
@@ -506,6 +512,8 @@ impl Run {
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     fn failed_dependency(&self) -> Option<Error> {
+        // An enqueue that fails gets here with the executable's state locked.
+        let _elsewhere = Elsewhere::enter();
         let depends_on = self.inner.lock().depends_on.clone();
         depends_on.iter().find_map(|run| {
             // Its device may have told this run first.
@@ -558,7 +566,7 @@ impl Drop for HostWork {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
-        let _notifying = reaper::Notifying::enter();
+        let _elsewhere = Elsewhere::enter();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
     }

@@ -346,7 +346,7 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, expected);
+                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
             }
             true
         }
