@@ -1,6 +1,7 @@
 //! Two kernels and an async host task as one graph, submitted inside tokio.
 //!
 //! `cargo run --release --example quickstart [host:0]`
+#![expect(unsafe_code, reason = "declares device code")]
 
 use rayon::prelude::*;
 use wakegraph::{Device, Graph, Range, read};
@@ -9,10 +10,14 @@ wakegraph::kernel! {
     /// y = a * x + y
     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
         host: |_range, a, x, y| y.par_iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
+        // SAFETY: a work-item uses the elements with its index, and is launched for those there are.
+        c: unsafe { include_str!("quickstart.c") },
     }
     /// x = x * x
     pub fn square(x: &mut [f32]) {
         host: |_range, x| x.par_iter_mut().for_each(|x| *x *= *x),
+        // SAFETY: as above.
+        c: unsafe { include_str!("quickstart.c") },
     }
 }
 

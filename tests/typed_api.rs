@@ -3,6 +3,7 @@
 //!
 //! What must not compile is shown by doctests of the items concerned (`compile_fail` with the compiler's error code).
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(unsafe_code, reason = "declares device code")]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -11,7 +12,7 @@ use std::sync::Mutex;
 
 use bytemuck::{Pod, Zeroable};
 use support::block_on;
-use wakegraph::kernel::{KernelCall, Local, RawKernel};
+use wakegraph::kernel::{KernelCall, KernelSources, Local, RawKernel};
 use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, HostBuffer, Range, kernel};
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
@@ -52,7 +53,11 @@ kernel! {
     }
 
     fn negate(x: &mut [i32]) { host: negate_all }
-    fn with_source(x: &mut [i32],) { host: |_, x| x.fill(1), c: "void with_source(int *x) { }", }
+    fn with_source(x: &mut [i32],) {
+        host: |_, x| x.fill(1),
+        // SAFETY: a work-item writes its element.
+        c: unsafe { "KERNEL(with_source, (GLOBAL i32 *x)) { x[GLOBAL_ID(0)] = 1; }" },
+    }
     fn move_all(by: Particle, all: &mut [Particle]) {
         host: |_, by, all| for particle in all {
             for (x, dx) in particle.position.iter_mut().zip(by.position) {
@@ -130,6 +135,48 @@ fn functions_sources_structs_arrays_and_modules() {
     let bytes = device.buffer::<u8>(3).unwrap();
     run(&device, inner::visible(&bytes), Range::linear(3));
     assert_eq!(block_on(bytes.to_vec()).unwrap(), [9; 3]);
+}
+
+kernel! {
+    fn for_devices_only(x: &mut [i32]) {
+        // SAFETY: never runs.
+        c: unsafe { "KERNEL(for_devices_only, (GLOBAL i32 *x)) { }" },
+        // SAFETY: never runs.
+        spirv: unsafe { &[3u8, 2, 35, 7] },
+    }
+    fn in_many_variants(x: &mut [i32]) {
+        host: |_, x| x.fill(2),
+        // SAFETY: never runs.
+        opencl_c: unsafe { "__kernel void in_many_variants(__global int *x) { }" },
+        // SAFETY: never runs.
+        ptx: unsafe { String::from(".version 7.0") }
+    }
+}
+
+#[test]
+fn the_host_takes_its_variant_and_says_when_there_is_none() {
+    let device = device();
+    let x = device.buffer::<i32>(2).unwrap();
+    run(&device, in_many_variants(&x), Range::linear(2));
+    assert_eq!(block_on(x.to_vec()).unwrap(), [2; 2]);
+
+    // SAFETY: never runs.
+    let raw = unsafe { RawKernel::new("raw").writes::<i32>("x").with_c("KERNEL(raw, (GLOBAL i32 *x)) { }") };
+    // SAFETY: never runs.
+    let binary =
+        unsafe { RawKernel::new("binary").with_sources(KernelSources::new().cubin([0u8, 1].to_vec())) };
+    let (raw, binary) = (raw.build(), binary.build());
+    for (call, name) in [
+        (for_devices_only(&x), "for_devices_only"),
+        (raw.call().memory::<i32>(&x).into(), "raw"),
+        (binary.call().into(), "binary"),
+    ] {
+        let mut graph = Graph::new(&device);
+        graph.launch(call, Range::linear(2));
+        let error = graph.finalize().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+        assert!(error.to_string().contains(name) && error.to_string().contains("host"), "{error}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! The conventions are those of `image` and `imageproc`, so that results can be compared: integer luma, borders
 //! continued with the nearest pixel, 8 bits between the passes of the blur, fractions cut off.
+#![expect(unsafe_code, reason = "declares device code")]
 
 use std::f32::consts::TAU;
 use std::iter::repeat_n;
@@ -11,6 +12,8 @@ use rayon::prelude::*;
 /// Pixels that a thread gets at least: with fewer, handing them out costs more than it gains.
 const BATCH: usize = 1 << 14;
 
+const SOURCE: &str = include_str!("kernels.c");
+
 wakegraph::kernel! {
     /// Luma of interleaved RGB.
     pub(crate) fn grayscale(rgb: &[u8], gray: &mut [u8]) {
@@ -18,29 +21,36 @@ wakegraph::kernel! {
             let (rgb, _) = rgb.as_chunks::<3>();
             gray.par_iter_mut().zip(rgb).with_min_len(BATCH).for_each(|(gray, &rgb)| *gray = luma(rgb));
         },
+        // SAFETY: a work-item reads its pixel of `rgb` and writes its pixel of `gray`.
+        c: unsafe { SOURCE },
     }
 
-    /// Weighs every pixel with its neighbours in the row; `taps` are the weights, an odd number of them.
-    pub(crate) fn blur_rows(taps: &[f32], image: &[u8], blurred: &mut [u8]) {
-        host: |pixels, taps, image, blurred| {
+    /// Weighs every pixel with its neighbours in the row; `taps` are the `2 * radius + 1` weights.
+    pub(crate) fn blur_rows(radius: i32, taps: &[f32], image: &[u8], blurred: &mut [u8]) {
+        host: |pixels, radius, taps, image, blurred| {
             let [width, ..] = pixels.global_size();
             image.par_chunks(width).zip(blurred.par_chunks_mut(width)).for_each(|(row, blurred)| {
-                let row: Vec<f32> = continued(row, taps.len() / 2);
+                let row: Vec<f32> = continued(row, radius as usize);
                 weigh(taps, row.windows(width).map(|shifted| shifted.iter().copied()), blurred);
             });
         },
+        // SAFETY: a work-item writes its pixel; what it reads it finds by indices cut off at the image's sides, and by those of
+        // the taps.
+        c: unsafe { SOURCE },
     }
 
     /// Weighs every pixel with its neighbours in the column.
-    pub(crate) fn blur_columns(taps: &[f32], image: &[u8], blurred: &mut [u8]) {
-        host: |pixels, taps, image, blurred| {
+    pub(crate) fn blur_columns(radius: i32, taps: &[f32], image: &[u8], blurred: &mut [u8]) {
+        host: |pixels, radius, taps, image, blurred| {
             let [width, height, _] = pixels.global_size();
             let row = |y: usize| image[y * width..][..width].iter().map(|&pixel| f32::from(pixel));
             blurred.par_chunks_mut(width).enumerate().for_each(|(y, blurred)| {
-                let window = (0..taps.len()).map(|tap| nearest(y + tap, taps.len() / 2, height));
+                let window = (0..taps.len()).map(|tap| nearest(y + tap, radius as usize, height));
                 weigh(taps, window.map(row), blurred);
             });
         },
+        // SAFETY: as `blur_rows`.
+        c: unsafe { SOURCE },
     }
 
     /// The gradient's magnitude by the 3 x 3 Sobel operator, at most 255.
@@ -56,6 +66,8 @@ wakegraph::kernel! {
                 }
             });
         },
+        // SAFETY: a work-item writes its pixel and reads neighbours by indices cut off at the image's sides.
+        c: unsafe { SOURCE },
     }
 
     /// Adds to each of 256 bins the number of pixels that have its value.
@@ -70,6 +82,8 @@ wakegraph::kernel! {
             let counts = image.par_chunks(BATCH).fold(none, count).reduce(none, add);
             bins.iter_mut().zip(counts).for_each(|(bin, count)| *bin += count);
         },
+        // SAFETY: a work-item reads its pixel; a byte is an index below 256; the additions are atomic.
+        c: unsafe { SOURCE },
     }
 
     /// White where `image` is above `level[0]`, black elsewhere.
@@ -78,12 +92,19 @@ wakegraph::kernel! {
             let white = white.par_iter_mut().zip(image).with_min_len(BATCH);
             white.for_each(|(white, &pixel)| *white = if pixel > level[0] { u8::MAX } else { 0 });
         },
+        // SAFETY: a work-item reads the level and its pixel and writes its pixel.
+        c: unsafe { SOURCE },
     }
 }
 
-/// The weights of a Gaussian blur, cut off at two standard deviations; their sum is 1.
+/// How far a Gaussian blur reaches: two standard deviations.
+pub(crate) fn radius(sigma: f32) -> i32 {
+    (2.0 * sigma).ceil() as i32
+}
+
+/// The weights of a Gaussian blur within its radius; their sum is 1.
 pub(crate) fn gaussian(sigma: f32) -> Vec<f32> {
-    let radius = (2.0 * sigma).ceil() as i32;
+    let radius = radius(sigma);
     let density = |x: f32| (-x * x / (2.0 * sigma * sigma)).exp() / (sigma * TAU.sqrt());
     let weights: Vec<f32> = (-radius..=radius).map(|x| density(x as f32)).collect();
     let sum: f32 = weights.iter().sum();

@@ -155,7 +155,8 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// Until the signalled event is final, nothing else accesses the memory that the commands use in a conflicting way,
     /// unless `wait`, the queue's order or this buffer's own earlier enqueues put it before or after. Until then, too, the
     /// caller keeps this buffer, the queue, the event and the operands: a backend need not defer a drop. Raw
-    /// [`UsmPointer`](super::UsmPointer)s and [`MemoryView`](super::MemoryView)s of other devices stay valid.
+    /// [`UsmPointer`](super::UsmPointer)s and [`MemoryView`](super::MemoryView)s of other devices stay valid. The kernels'
+    /// device code keeps to its arguments, over the ranges it is launched with.
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Changes kernel commands, all of them or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).

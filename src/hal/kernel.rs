@@ -1,15 +1,14 @@
-//! Kernels: their signature, their sources, their arguments.
+//! Kernels: their signature and their arguments.
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{MemoryView, UsmPointer};
-use crate::types::{AccessMode, Error, ErrorKind, Range, Result};
+use super::{KernelSources, MemoryView, UsmPointer};
+use crate::types::{AccessMode, Error, ErrorKind, Result};
 
 /// What kind of argument a parameter takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -58,27 +57,6 @@ pub enum KernelArg {
     Usm(UsmPointer),
     /// This many bytes of local memory.
     Local(usize),
-}
-
-/// A kernel that runs on the host: called once a launch, with the whole index space and all arguments.
-pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync>;
-
-/// A kernel's code, in the variants its author supplied. A device takes the first it understands.
-#[derive(Clone, Default)]
-pub struct KernelSources {
-    /// A Rust closure, for the host backend.
-    pub host: Option<HostFn>,
-    /// Source in the portable C dialect that CUDA, HIP and OpenCL share.
-    pub c: Option<Cow<'static, str>>,
-}
-
-impl Debug for KernelSources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KernelSources")
-            .field("host", &self.host.is_some())
-            .field("c", &self.c.as_ref().map(|source| source.len()))
-            .finish()
-    }
 }
 
 /// What [`Device::create_kernel`](super::Device::create_kernel) loads.

@@ -39,10 +39,12 @@ mod checked;
 mod command;
 mod command_buffer;
 mod device;
+pub mod dialect;
 mod event;
 mod kernel;
 mod memory;
 mod queue;
+mod sources;
 
 pub use capabilities::{Capabilities, GraphSupport, UpdateCapabilities};
 pub use checked::checked;
@@ -55,8 +57,7 @@ pub use device::{Backend, ClockSample, Device, DeviceInfo};
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
 };
-pub use kernel::{
-    HostArgs, HostFn, Kernel, KernelArg, KernelDesc, KernelSources, Param, ParamKind, ValueBytes,
-};
+pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, ValueBytes};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use queue::{Queue, QueueDesc, QueueOrder};
+pub use sources::{HostFn, KernelSources};

@@ -42,7 +42,7 @@ pub(crate) fn kernel_with_params(
     params: &[Param],
     function: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
 ) -> Arc<dyn Kernel> {
-    let sources = KernelSources { host: Some(Arc::new(function)), c: None };
+    let sources = KernelSources::new().host(function);
     device.create_kernel(&KernelDesc { name, params, sources: &sources }).unwrap()
 }
 

@@ -23,8 +23,8 @@ pub enum CallArg {
 
 impl KernelCall {
     #[doc(hidden)]
-    pub fn new(kernel: &'static super::KernelDef, args: impl Into<Vec<CallArg>>) -> Self {
-        Self { kernel: KernelRef::Declared(kernel), args: args.into() }
+    pub fn new(kernel: &'static super::KernelDef, args: Box<[CallArg]>) -> Self {
+        Self { kernel: KernelRef::Declared(kernel), args: args.into_vec() }
     }
 
     /// The accesses of its memory arguments, in the order of the parameters.

@@ -13,8 +13,12 @@
 /// | `x: Local<T>` | [`Local::new(len)`](crate::kernel::Local) | the `Local<T>` |
 ///
 /// `host:` is a closure without captures, or a function. It is called once a launch with the whole
-/// [`Range`](crate::Range) and the arguments, on a worker thread of the device; it may use rayon inside. `c:` is source
-/// in the portable C dialect for devices that compile it; declaring it vouches that the source keeps to its arguments.
+/// [`Range`](crate::Range) and the arguments, on a worker thread of the device; it may use rayon inside.
+///
+/// Device code follows it, or stands alone: `c:` is source in the [portable C dialect](crate::hal::dialect), and the
+/// other fields of [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`, because
+/// declaring it vouches that, over every range the kernel is launched with, it accesses no memory but its arguments, in
+/// their lengths, only reads those declared as `&[T]`, and ends.
 ///
 /// ```
 /// wakegraph::kernel! {
@@ -23,6 +27,27 @@
 ///         host: |_range, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
 ///     }
 /// }
+/// wakegraph::kernel! {
+///     fn square(x: &mut [f32]) {
+///         // SAFETY: a work-item uses the element with its index, and is launched for those there are.
+///         c: unsafe { "KERNEL(square, (GLOBAL float *x)) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
+///     }
+/// }
+/// ```
+///
+/// Device code without `unsafe` is refused, and so is `unsafe` where lints forbid it:
+///
+/// ```compile_fail
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: "KERNEL(zero, (GLOBAL float *x)) { x[GLOBAL_ID(0)] = 0; }" } }
+/// ```
+///
+/// ```compile_fail,E0133
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: const { "KERNEL(zero, (GLOBAL float *x)) { *x = 0; }" } } }
+/// ```
+///
+/// ```compile_fail
+/// #![deny(unsafe_code)]
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: unsafe { "KERNEL(zero, (GLOBAL float *x)) { *x = 0; }" } } }
 /// ```
 ///
 /// The compiler refuses arguments of another element type, on the device and on the host:
@@ -44,52 +69,78 @@
 /// ```
 #[macro_export]
 macro_rules! kernel {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) {
-        host: $host:expr $(, c: $c:expr)? $(,)?
-    })+) => {
-        $($crate::__kernel! { @parse [$(#[$meta])* $vis fn $name] [$host] [$($c)?] [] $($params)* })+
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident ($($params:tt)*) { $($code:tt)* })+) => {
+        $($crate::__kernel! { @parse [$(#[$meta])* $vis fn $name] {$($code)*} [] $($params)* })+
     };
 }
 
+// What the user wrote must not meet a name of the expansion's: locals are hygienic, items are not. The one item that the
+// user's code sees has an odd name. Paths are absolute, and nothing relies on a prelude.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __kernel {
     // One parameter at a time: (name, kind, element or value type).
-    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, write, $t)] $($($rest)*)? }
+    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : &mut [$t:ty] $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $code [$($done)* ($arg, write, $t)] $($($rest)*)? }
     };
-    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, read, $t)] $($($rest)*)? }
+    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : &[$t:ty] $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $code [$($done)* ($arg, read, $t)] $($($rest)*)? }
     };
-    (@parse $head:tt $host:tt $c:tt [$($done:tt)*] $arg:ident : $t:ty $(, $($rest:tt)*)?) => {
-        $crate::__kernel! { @parse $head $host $c [$($done)* ($arg, value, $t)] $($($rest)*)? }
+    (@parse $head:tt $code:tt [$($done:tt)*] $arg:ident : $t:ty $(, $($rest:tt)*)?) => {
+        $crate::__kernel! { @parse $head $code [$($done)* ($arg, value, $t)] $($($rest)*)? }
     };
-    (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] [$host:expr] [$($c:expr)?]
+    (@parse [$(#[$meta:meta])* $vis:vis fn $name:ident] {$($code:tt)*}
      [$(($arg:ident, $kind:ident, $t:ty))*]) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $crate::__kernel!(@takes $kind $t)),*) -> $crate::kernel::KernelCall {
-            fn run(
-                range: &$crate::Range,
-                args: &mut $crate::kernel::HostArgs<'_>,
-            ) -> $crate::Result<()> {
-                let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;
-                $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
-                kernel(range, $($arg),*);
-                Ok(())
-            }
-            static KERNEL: $crate::kernel::KernelDef = $crate::kernel::KernelDef::new(
-                stringify!($name),
-                &[$($crate::kernel::Param {
-                    name: ::std::borrow::Cow::Borrowed(stringify!($arg)),
-                    kind: $crate::__kernel!(@kind $kind $t),
-                }),*],
-                run,
-                $crate::__kernel!(@source $($c)?),
-            );
-            $crate::kernel::KernelCall::new(&KERNEL, vec![$($crate::__kernel!(@give $kind $arg)),*])
+            static __WAKEGRAPH_KERNEL: ::std::sync::LazyLock<$crate::kernel::KernelDef> =
+                ::std::sync::LazyLock::new(|| {
+                    let declared = $crate::kernel::KernelDef::new(
+                        ::std::stringify!($name),
+                        ::std::boxed::Box::new([$($crate::kernel::Param {
+                            name: ::std::borrow::Cow::Borrowed(::std::stringify!($arg)),
+                            kind: $crate::__kernel!(@kind $kind $t),
+                        }),*]),
+                    );
+                    $crate::__kernel!(@code declared [$(($arg, $kind, $t))*] $($code)*)
+                });
+            $crate::kernel::KernelCall::new(
+                &__WAKEGRAPH_KERNEL,
+                ::std::boxed::Box::new([$($crate::__kernel!(@give $kind $arg)),*]),
+            )
         }
     };
+
+    // The variants. What stands for `unsafe` is passed on: if it is anything else, the compiler refuses the call.
+    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
+     host: $host:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
+        let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;
+        let $declared = $declared.host(move |range, args| {
+            $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
+            kernel(range, $($arg),*);
+            ::std::result::Result::Ok(())
+        });
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
+    }};
+    (@code $declared:ident $params:tt $($variant:ident : $unsafe:tt $source:tt),+ $(,)?) => {
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),+)
+    };
+    (@code $declared:ident $params:tt $($code:tt)*) => {
+        ::std::compile_error!(
+            "a kernel's code is `host: closure`, or device code as in `c: unsafe { SOURCE }`, or the first and then \
+             the others"
+        )
+    };
+    (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
+        $(
+            // The user's own block, for the lints that look for it; the call is what is unsafe.
+            #[allow(unused_unsafe)]
+            let source = $unsafe $source;
+            let $declared = $unsafe { $declared.device(|sources| sources.$variant(source)) };
+        )*
+        $declared
+    }};
 
     (@takes value $t:ty) => { $t };
     (@takes $memory:ident $t:ty) => { impl $crate::MemoryArg<$t> };
@@ -119,7 +170,4 @@ macro_rules! __kernel {
     (@give $memory:ident $arg:ident) => {
         $crate::kernel::CallArg::Memory($crate::MemoryArg::operand(&$arg))
     };
-
-    (@source) => { None };
-    (@source $c:expr) => { Some($c) };
 }

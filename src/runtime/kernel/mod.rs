@@ -10,7 +10,6 @@ mod declare;
 mod loaded;
 mod raw;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use argument::{ByValue, Local};
@@ -20,28 +19,40 @@ pub use call::KernelCall;
 pub use raw::{RawCall, RawKernel};
 
 use super::device::Device;
-use crate::hal::{self, HostFn, KernelDesc, KernelSources};
-pub use crate::hal::{HostArgs, Param, ParamKind};
+use crate::hal::{self, KernelDesc};
+pub use crate::hal::{HostArgs, KernelSources, Param, ParamKind};
 use crate::types::{Range, Result};
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]
 pub struct KernelDef {
     name: &'static str,
-    params: &'static [Param],
-    host: fn(&Range, &mut HostArgs<'_>) -> Result<()>,
-    c: Option<&'static str>,
+    params: Box<[Param]>,
+    sources: KernelSources,
 }
 
+#[doc(hidden)]
 impl KernelDef {
-    #[doc(hidden)]
-    pub const fn new(
-        name: &'static str,
-        params: &'static [Param],
-        host: fn(&Range, &mut HostArgs<'_>) -> Result<()>,
-        c: Option<&'static str>,
+    pub fn new(name: &'static str, params: Box<[Param]>) -> Self {
+        Self { name, params, sources: KernelSources::new() }
+    }
+
+    pub fn host(
+        mut self,
+        code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { name, params, host, c }
+        self.sources = self.sources.host(code);
+        self
+    }
+
+    /// Adds device code.
+    ///
+    /// # Safety
+    /// As for [`RawKernel::with_c`].
+    #[expect(unsafe_code, reason = "who declares device code vouches for it")]
+    pub unsafe fn device(mut self, code: impl FnOnce(KernelSources) -> KernelSources) -> Self {
+        self.sources = code(self.sources);
+        self
     }
 }
 
@@ -62,7 +73,7 @@ impl KernelRef {
 
     pub(crate) fn params(&self) -> &[Param] {
         match self {
-            Self::Declared(def) => def.params,
+            Self::Declared(def) => &def.params,
             Self::Raw(raw) => raw.params(),
         }
     }
@@ -79,8 +90,6 @@ impl KernelRef {
 impl KernelDef {
     /// Calls `load` with what a device needs to load the kernel.
     pub(crate) fn describe<R>(&self, load: impl FnOnce(&KernelDesc<'_>) -> R) -> R {
-        let sources =
-            KernelSources { host: Some(Arc::new(self.host) as HostFn), c: self.c.map(Cow::Borrowed) };
-        load(&KernelDesc { name: self.name, params: self.params, sources: &sources })
+        load(&KernelDesc { name: self.name, params: &self.params, sources: &self.sources })
     }
 }

@@ -1,5 +1,6 @@
 //! Kernels whose signature is known only at run time.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -66,13 +67,40 @@ impl RawKernel {
         self.memory::<T>(name, AccessMode::ReadWrite)
     }
 
+    /// Adds source in the [portable C dialect](hal::dialect), where the kernel has the name that it has here.
+    ///
+    /// # Safety
+    /// Over every range that it is launched with, the code accesses no memory but its arguments, in their lengths, only
+    /// reads those declared to be read, and ends.
+    #[expect(unsafe_code, reason = "who declares device code vouches for it")]
+    #[must_use]
+    pub unsafe fn with_c(mut self, source: impl Into<Cow<'static, str>>) -> Self {
+        self.sources = self.sources.c(source);
+        self
+    }
+
+    /// Replaces the code by these variants.
+    ///
+    /// # Safety
+    /// As for [`with_c`](Self::with_c), each of them.
+    #[expect(unsafe_code, reason = "who declares device code vouches for it")]
+    #[must_use]
+    pub unsafe fn with_sources(self, sources: KernelSources) -> Self {
+        Self { sources, ..self }
+    }
+
     /// Ends the declaration with the code for the host: a closure that reads its arguments one after the other, in the
     /// order of the parameters, and sees the whole launch at once.
     pub fn host(
         mut self,
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        self.sources.host = Some(Arc::new(code));
+        self.sources = self.sources.host(code);
+        self.build()
+    }
+
+    /// Ends the declaration of a kernel that has device code only.
+    pub fn build(self) -> Arc<Self> {
         Arc::new(self)
     }
 

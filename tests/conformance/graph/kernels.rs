@@ -1,10 +1,11 @@
 //! Kernel nodes: index spaces, arguments, slices.
+#![expect(unsafe_code, reason = "declares device code")]
 
 use bytemuck::{Pod, Zeroable};
 use wakegraph::kernel::Local;
 use wakegraph::{Graph, Range, kernel};
 
-use crate::kernels::{add, axpy, indices, pack};
+use crate::kernels::{SOURCE, add, axpy, indices, pack};
 use crate::registry::{Need, Setup, tests};
 
 tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
@@ -25,9 +26,22 @@ kernel! {
                 *y = params.scale * x + f64::from(params.shift) + f64::from(flag);
             }
         },
+        // SAFETY: each work-item of a launch over the buffers' lengths uses the elements with its index.
+        c: unsafe { SOURCE },
     }
-    fn scratch(local: Local<u32>, out: &mut [u32]) {
-        host: |_, local, out| out.fill(local.len() as u32),
+    /// Writes for each work-item the sum over its work-group of their indices, which meet in local memory.
+    fn share(numbers: Local<u32>, sums: &mut [u32]) {
+        host: |range, numbers, sums| {
+            let [group, ..] = range.local_size().expect("launched with work-groups");
+            assert_eq!(numbers.len(), group);
+            for (group, sums) in sums.chunks_mut(group).enumerate() {
+                let first = group * sums.len();
+                sums.fill((first..first + sums.len()).sum::<usize>() as u32);
+            }
+        },
+        // SAFETY: as many elements as work-items, as many local ones as a work-group has; each uses its own, and reads
+        // the others' local ones behind a barrier.
+        c: unsafe { SOURCE },
     }
 }
 
@@ -115,13 +129,13 @@ fn host_buffers_serve_as_memory(setup: &Setup) {
 
 fn local_memory(setup: &Setup) {
     let device = setup.device();
-    let out = device.buffer::<u32>(4).unwrap();
+    let sums = device.buffer::<u32>(8).unwrap();
     let mut graph = Graph::new(device);
-    graph.launch(scratch(Local::new(16), &out), Range::linear(4).local([4]));
+    graph.launch(share(Local::new(4), &sums), Range::linear(8).local([4]));
     let exec = graph.finalize().unwrap();
     setup.block_on(async {
         exec.submit().await.unwrap();
-        assert_eq!(out.to_vec().await.unwrap(), [16; 4]);
+        assert_eq!(sums.to_vec().await.unwrap(), [6, 6, 6, 6, 22, 22, 22, 22]);
     });
 }
 

@@ -97,7 +97,7 @@ impl Bench {
         params: &[Param],
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Kernel> {
-        let sources = KernelSources { host: Some(Arc::new(code)), c: None };
+        let sources = KernelSources::new().host(code);
         self.device.create_kernel(&KernelDesc { name, params, sources: &sources }).unwrap()
     }
 

@@ -112,7 +112,7 @@ fn pointers(setup: &Setup) {
 
 fn kernel(bench: &Bench, params: &[Param]) -> Arc<dyn Kernel> {
     // A device that compiles nothing takes any sources; the host wants a closure.
-    let sources = KernelSources { host: Some(Arc::new(|_, _| Ok(()))), c: None };
+    let sources = KernelSources::new().host(|_, _| Ok(()));
     bench.device.create_kernel(&KernelDesc { name: "k", params, sources: &sources }).unwrap()
 }
 

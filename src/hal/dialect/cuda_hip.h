@@ -1,0 +1,63 @@
+// wakegraph's portable C dialect, for CUDA C++ and HIP.
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+// What a launch tells every work-item: there is no offset here, and work-groups are always whole.
+struct wg_launch {
+    u64 size[3];
+    u64 offset[3];
+};
+
+// A kernel's body is a function of its own. Its entry point, generated from the declared parameters, calls it for the
+// work-items inside the range.
+#define KERNEL(name, params) static __device__ __forceinline__ void wg_body_##name WG_PARAMS params
+#define WG_PARAMS(...) (const wg_launch &wg, ##__VA_ARGS__)
+#define FUNCTION static __device__
+#define GLOBAL
+#define LOCAL
+#define LOCAL_ARRAY __shared__
+#define CONSTANT static __constant__
+#define RESTRICT __restrict__
+
+#define GLOBAL_ID(d) (wg_index(d) + wg.offset[d])
+#define GLOBAL_SIZE(d) (wg.size[d])
+#define GLOBAL_OFFSET(d) (wg.offset[d])
+#define LOCAL_ID(d) wg_dimension(threadIdx, d)
+#define LOCAL_SIZE(d) wg_dimension(blockDim, d)
+#define GROUP_ID(d) wg_dimension(blockIdx, d)
+
+#define BARRIER() __syncthreads()
+#define ATOMIC_ADD(pointer, value) atomicAdd(pointer, value)
+
+template <class V>
+static __device__ __forceinline__ u64 wg_dimension(const V &v, int d) {
+    return d == 0 ? (unsigned)v.x : d == 1 ? (unsigned)v.y : (unsigned)v.z;
+}
+
+static __device__ __forceinline__ u64 wg_index(int d) {
+    return wg_dimension(blockIdx, d) * wg_dimension(blockDim, d) + wg_dimension(threadIdx, d);
+}
+
+static __device__ __forceinline__ bool wg_inside(const wg_launch &wg) {
+    return wg_index(0) < wg.size[0] && wg_index(1) < wg.size[1] && wg_index(2) < wg.size[2];
+}
+
+// The type of a function's parameter `I`.
+template <int I, class F>
+struct wg_param;
+template <class A, class... B>
+struct wg_param<0, void(A, B...)> {
+    typedef A type;
+};
+template <int I, class A, class... B>
+struct wg_param<I, void(A, B...)> : wg_param<I - 1, void(B...)> {};
+
+// Where the local memory of a work-group begins.
+extern __shared__ __align__(16) unsigned char wg_shared[];
+#line 1

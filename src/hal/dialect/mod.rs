@@ -1,0 +1,94 @@
+//! The portable C dialect: what makes one kernel source compile as OpenCL C, CUDA C++ and HIP.
+//!
+//! A backend compiles [`OPENCL`] followed by the source; or [`CUDA`] or [`HIP`], the source, and the kernel's
+//! [`entry_point`]. The kernel is then found under its [`entry_name`]. `docs/kernels.md` is the page for those who write
+//! kernels.
+//!
+//! CUDA and HIP launch whole work-groups and know no offset, so a kernel's entry point has parameters there that the
+//! source does not see:
+//!
+//! | declared | in the entry point |
+//! |---|---|
+//! | [`Value`](ParamKind::Value), [`Buffer`](ParamKind::Buffer) | the same |
+//! | [`Local`](ParamKind::Local) | `unsigned`: where it begins in the launch's dynamic shared memory, a multiple of 16 |
+//! | after the last | six `u64`: the global size, then the global offset; as one struct |
+//!
+//! The entry point leaves out the work-items beyond the global size.
+
+use std::fmt::Write;
+
+use super::{Param, ParamKind};
+
+/// Goes before a source that is compiled as OpenCL C 1.2 or later.
+pub const OPENCL: &str = include_str!("opencl.h");
+
+/// Goes before a source that NVRTC compiles, with the [`CUDA_OPTIONS`].
+pub const CUDA: &str = include_str!("cuda_hip.h");
+
+/// What NVRTC is told: no fused multiply-adds but those that the source asks for.
+pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
+
+/// Goes before a source that hipRTC compiles.
+pub const HIP: &str = concat!("#pragma clang fp contract(off)\n", include_str!("cuda_hip.h"));
+
+/// What the kernel `name` of a source is called in the compiled program: the name with a prefix, because there are
+/// functions of the same name in the languages.
+pub fn entry_name(name: &str) -> String {
+    format!("wg_{name}")
+}
+
+/// What goes after a source on CUDA and HIP: the entry point of its kernel `name`.
+pub fn entry_point(name: &str, params: &[Param]) -> String {
+    let (mut declared, mut passed) = (String::new(), String::new());
+    for (index, param) in params.iter().enumerate() {
+        // The body's own parameter 0 is the launch. A `String` takes every write.
+        let its_type = format!("typename wg_param<{}, decltype(wg_body_{name})>::type", index + 1);
+        let _ = match param.kind {
+            ParamKind::Local { .. } => {
+                let _ = write!(declared, "unsigned p{index}, ");
+                write!(passed, ", ({its_type})(wg_shared + p{index})")
+            }
+            ParamKind::Value { .. } | ParamKind::Buffer { .. } => {
+                let _ = write!(declared, "{its_type} p{index}, ");
+                write!(passed, ", p{index}")
+            }
+        };
+    }
+    let entry = entry_name(name);
+    format!(
+        "\nextern \"C\" __global__ void {entry}({declared}const wg_launch wg) \
+         {{ if (wg_inside(wg)) wg_body_{name}(wg{passed}); }}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::AccessMode;
+
+    #[test]
+    fn entry_points_pass_on_what_the_source_declares() {
+        let param = |kind| Param { name: "p".into(), kind };
+        let value = param(ParamKind::Value { size: 4 });
+        let buffer =
+            param(ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 });
+        let local = param(ParamKind::Local { element_size: 4 });
+        assert_eq!(
+            entry_point("f", &[value, local, buffer]),
+            "\nextern \"C\" __global__ void wg_f(typename wg_param<1, decltype(wg_body_f)>::type p0, unsigned p1, \
+             typename wg_param<3, decltype(wg_body_f)>::type p2, const wg_launch wg) { if (wg_inside(wg)) wg_body_f(wg, p0, \
+             (typename wg_param<2, decltype(wg_body_f)>::type)(wg_shared + p1), p2); }\n"
+        );
+        assert_eq!(
+            entry_point("g", &[]),
+            "\nextern \"C\" __global__ void wg_g(const wg_launch wg) { if (wg_inside(wg)) wg_body_g(wg); }\n"
+        );
+    }
+
+    #[test]
+    fn sources_keep_their_line_numbers() {
+        for prelude in [OPENCL, CUDA, HIP] {
+            assert!(prelude.ends_with("\n#line 1\n"));
+        }
+    }
+}
