@@ -54,7 +54,8 @@ impl RawDevice {
             devices.into_iter().map(move |device| (platform, device))
         });
         let named = |device| {
-            device::get_device_info(device, CL_DEVICE_NAME).is_ok_and(|name| name.to_string() == device_name)
+            device::get_device_info(device, CL_DEVICE_NAME)
+                .is_ok_and(|name| String::from(name) == device_name)
         };
         let (platform, device) = all.into_iter().find(|&(_, device)| named(device))?;
         Some(Arc::new(Self::open(platform, device, source, name, elements).expect("the device works")))
@@ -70,7 +71,8 @@ impl RawDevice {
         let context = context::create_context(&[device], null(), None, null_mut())?;
         // SAFETY: both are valid.
         let queue = unsafe { command_queue::create_command_queue(context, device, 0) }?;
-        let program = program::create_program_with_source(context, &[dialect::OPENCL, source])?;
+        // `cl3` takes a list of sources for one of pointers, which goes well with one of them.
+        let program = program::create_program_with_source(context, &[&[dialect::OPENCL, source].concat()])?;
         program::build_program(program, &[device], c"-cl-std=CL1.2", None, null_mut())?;
         // SAFETY: no host pointer is given.
         let memory = unsafe {
