@@ -20,7 +20,7 @@ use super::query::{self, DeviceQuery};
 use super::queue::{DriverQueue, OpenclQueue};
 use super::sys::{self, Context, Core, Event, Failure, Owned, SubDevice, call};
 use crate::hal::{
-    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event as _, EventDesc,
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
 };
 use crate::types::{DeviceId, Error, ErrorKind, Result};

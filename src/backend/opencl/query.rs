@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
+use bytemuck::{AnyBitPattern, NoUninit};
 
 use super::sys::{self, Core, Failure, call};
 

@@ -1,4 +1,5 @@
 //! Extension functions, which are asked for by platform: behind a loader the plain symbols are not there.
+#![allow(non_snake_case, reason = "the vendor's names")]
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
