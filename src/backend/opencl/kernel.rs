@@ -56,8 +56,9 @@ impl OpenclKernel {
         let name = desc.name;
         let (code, symbol) = code(shared, desc)?;
         let program = shared.programs.get(shared, code, name)?;
-        let symbol = CString::new(symbol.as_ref())
-            .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name")))?;
+        let symbol = CString::new(symbol.as_ref()).map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
+        })?;
         let kernel = create_kernel(shared, &program, &symbol).map_err(|failure| match failure.code {
             sys::CL_INVALID_KERNEL_NAME => {
                 Error::new(ErrorKind::InvalidArgument, format!("the source has no kernel '{name}'"))
@@ -89,7 +90,9 @@ impl OpenclKernel {
         kernel
             .as_any()
             .downcast_ref::<Self>()
-            .filter(|kernel| Arc::ptr_eq(&kernel.shared.context, &device.context) && kernel.shared.id == device.id)
+            .filter(|kernel| {
+                Arc::ptr_eq(&kernel.shared.context, &device.context) && kernel.shared.id == device.id
+            })
             .ok_or_else(|| super::foreign("kernel"))
     }
 
@@ -146,7 +149,8 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>) -> Result<()>
     let (name, declared) = (desc.name, desc.params.len());
     let in_source = query.arguments()? as usize;
     if in_source != declared {
-        let why = format!("kernel '{name}' is declared with {declared} parameters, its source has {in_source}");
+        let why =
+            format!("kernel '{name}' is declared with {declared} parameters, its source has {in_source}");
         return Err(Error::new(ErrorKind::InvalidArgument, why)
             .help("declare the parameters of the source, in its order"));
     }

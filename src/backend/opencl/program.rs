@@ -72,11 +72,12 @@ impl Debug for Programs {
 fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>> {
     let core = shared.core;
     let program = create(shared, code)?;
-    let options = CString::new(OPTIONS)
-        .map_err(|_| Error::new(ErrorKind::Bug, "the build options hold a NUL"))?;
+    let options =
+        CString::new(OPTIONS).map_err(|_| Error::new(ErrorKind::Bug, "the build options hold a NUL"))?;
     let (raw, device, text) = (program.raw(), shared.id.raw(), options.as_ptr());
     // SAFETY: all objects are alive; without a callback the call ends when the program is built.
-    let built = unsafe { call!(core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut())) };
+    let built =
+        unsafe { call!(core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut())) };
     match built {
         Ok(()) => Ok(program),
         Err(failure @ Failure { code: sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION, .. }) => {

@@ -100,10 +100,7 @@ table! {
 }
 
 /// The functions of `platform` under both of their signatures.
-pub(in crate::backend::opencl) fn load(
-    core: &Core,
-    platform: cl_platform_id,
-) -> (Extensions, OldExtensions) {
+pub(in crate::backend::opencl) fn load(core: &Core, platform: cl_platform_id) -> (Extensions, OldExtensions) {
     let find = |name: &CStr| match core.clGetExtensionFunctionAddressForPlatform {
         // SAFETY: the platform is one that the library named, and the name ends in NUL.
         Some(address) => unsafe { address(platform, name.as_ptr()) }.cast_const(),
