@@ -20,8 +20,8 @@ use super::query::{self, DeviceQuery};
 use super::queue::{DriverQueue, OpenclQueue};
 use super::sys::{self, Context, Core, Event, Failure, Owned, SubDevice, call};
 use crate::hal::{
-    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event as _, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, EventDesc, Kernel,
+    KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
 };
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
@@ -128,10 +128,7 @@ impl Shared {
         let (mut device, mut host_time) = (0, 0);
         // SAFETY: the device is alive, both places are numbers.
         unsafe {
-            call!(
-                self.core,
-                clGetDeviceAndHostTimer(self.id.raw(), &raw mut device, &raw mut host_time)
-            )
+            call!(self.core, clGetDeviceAndHostTimer(self.id.raw(), &raw mut device, &raw mut host_time))
         }?;
         Ok(ClockSample { device, host: Instant::now() })
     }
@@ -206,9 +203,10 @@ impl Device for OpenclDevice {
             return Err(error.clone());
         }
         match self.shared.query().value::<u32>(sys::CL_DEVICE_AVAILABLE) {
-            Ok(0) => Err(self
-                .shared
-                .error(Error::new(ErrorKind::DeviceLost, "the driver says that the device is not available"))),
+            Ok(0) => Err(self.shared.error(Error::new(
+                ErrorKind::DeviceLost,
+                "the driver says that the device is not available",
+            ))),
             Ok(_) => Ok(()),
             Err(failure) => Err(self.shared.error(failure)),
         }

@@ -17,7 +17,7 @@ use super::memory::OpenclMemory;
 use super::program::Code;
 use super::query::KernelQuery;
 use super::sys::{self, Failure, MemObject, Owned, Program, call, create};
-use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, ParamKind};
+use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
 
 /// A kernel of a built program.
@@ -54,9 +54,11 @@ pub(super) enum Argument<'a> {
 impl OpenclKernel {
     pub(super) fn load(shared: &Arc<Shared>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
-        let program = shared.programs.get(shared, code(shared, desc)?, name)?;
-        let symbol = CString::new(name)
-            .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name")))?;
+        let (code, symbol) = code(shared, desc)?;
+        let program = shared.programs.get(shared, code, name)?;
+        let symbol = CString::new(symbol.as_ref()).map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
+        })?;
         let kernel = create_kernel(shared, &program, &symbol).map_err(|failure| match failure.code {
             sys::CL_INVALID_KERNEL_NAME => {
                 Error::new(ErrorKind::InvalidArgument, format!("the source has no kernel '{name}'"))
@@ -88,7 +90,9 @@ impl OpenclKernel {
         kernel
             .as_any()
             .downcast_ref::<Self>()
-            .filter(|kernel| Arc::ptr_eq(&kernel.shared.context, &device.context) && kernel.shared.id == device.id)
+            .filter(|kernel| {
+                Arc::ptr_eq(&kernel.shared.context, &device.context) && kernel.shared.id == device.id
+            })
             .ok_or_else(|| super::foreign("kernel"))
     }
 
@@ -109,15 +113,22 @@ impl OpenclKernel {
     }
 }
 
-fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<Code<'a>> {
+/// The variant that the device takes, and what the kernel is called in it.
+fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>)> {
     let sources = desc.sources;
-    match &sources.c {
-        Some(source) => Ok(Code::Source(source)),
-        None => {
-            let why = format!("kernel '{}' has no variant for OpenCL", desc.name);
-            let _ = (shared, Code::Binary(&[]));
+    let own_name = Cow::Borrowed(desc.name);
+    match (&sources.opencl_c, &sources.spirv, &sources.c) {
+        (Some(source), ..) => Ok((Code::Source { prelude: "", source }, own_name)),
+        (_, Some(binary), _) if shared.features.spirv => Ok((Code::Binary(binary), own_name)),
+        (.., Some(source)) => {
+            let entry = dialect::entry_name(desc.name);
+            Ok((Code::Source { prelude: dialect::OPENCL, source }, entry.into()))
+        }
+        _ => {
+            let there = sources.names();
+            let why = format!("kernel '{}' has no variant for this device, only {there:?}", desc.name);
             Err(Error::new(ErrorKind::FeatureNotSupported, why)
-                .help("add a source in the portable C dialect to the kernel"))
+                .help("add a source in the portable C dialect (`c:`)"))
         }
     }
 }
@@ -138,7 +149,8 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>) -> Result<()>
     let (name, declared) = (desc.name, desc.params.len());
     let in_source = query.arguments()? as usize;
     if in_source != declared {
-        let why = format!("kernel '{name}' is declared with {declared} parameters, its source has {in_source}");
+        let why =
+            format!("kernel '{name}' is declared with {declared} parameters, its source has {in_source}");
         return Err(Error::new(ErrorKind::InvalidArgument, why)
             .help("declare the parameters of the source, in its order"));
     }

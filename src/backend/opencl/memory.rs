@@ -3,7 +3,10 @@
 //! Shared memory has an address that kernels, commands and the host use alike, and the buffer object over it adds what
 //! exists for buffer objects only: rectangles, and commands that every version can record. Without it, device memory is a
 //! buffer object and host memory is plain memory, which only copies use.
-#![expect(unsafe_code, reason = "allocates, and hands out what the trait's contract says is the caller's to order")]
+#![expect(
+    unsafe_code,
+    reason = "allocates, and hands out what the trait's contract says is the caller's to order"
+)]
 
 use std::alloc::{self, Layout};
 use std::any::Any;
@@ -100,7 +103,9 @@ impl OpenclMemory {
         };
         if len > shared.capabilities.max_allocation {
             let most = shared.capabilities.max_allocation;
-            return Err(out_of_memory().caused_by(format!("the device allocates at most {most} bytes at once")));
+            return Err(
+                out_of_memory().caused_by(format!("the device allocates at most {most} bytes at once"))
+            );
         }
         let block = match (shared.features.shared_memory, kind) {
             (true, _) => Some(Block::shared(shared, len).ok_or_else(out_of_memory)?),
@@ -108,7 +113,9 @@ impl OpenclMemory {
             (false, MemoryKind::Device) => None,
         };
         let buffer = match (&block, shared.features.shared_memory) {
-            (Some(block), true) => Some(create_buffer(shared, sys::CL_MEM_USE_HOST_PTR, len, block.start.as_ptr())),
+            (Some(block), true) => {
+                Some(create_buffer(shared, sys::CL_MEM_USE_HOST_PTR, len, block.start.as_ptr()))
+            }
             (Some(_), false) => None,
             (None, _) => Some(create_zeroed(shared, len)),
         };
@@ -230,7 +237,17 @@ impl Memory for OpenclMemory {
                 unsafe {
                     call!(
                         core,
-                        clEnqueueWriteBuffer(queue, to, wait, offset, len, from, 0, ptr::null(), ptr::null_mut())
+                        clEnqueueWriteBuffer(
+                            queue,
+                            to,
+                            wait,
+                            offset,
+                            len,
+                            from,
+                            0,
+                            ptr::null(),
+                            ptr::null_mut()
+                        )
                     )
                 }
                 .map_err(|failure| self.shared.error(failure))
@@ -261,7 +278,17 @@ impl Memory for OpenclMemory {
                 unsafe {
                     call!(
                         core,
-                        clEnqueueReadBuffer(queue, from, wait, offset, len, to, 0, ptr::null(), ptr::null_mut())
+                        clEnqueueReadBuffer(
+                            queue,
+                            from,
+                            wait,
+                            offset,
+                            len,
+                            to,
+                            0,
+                            ptr::null(),
+                            ptr::null_mut()
+                        )
                     )
                 }
                 .map_err(|failure| self.shared.error(failure))

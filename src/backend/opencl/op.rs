@@ -24,18 +24,65 @@ pub(super) struct Corner {
 #[derive(Debug)]
 pub(super) enum Op {
     Kernel(KernelOp),
-    Copy { src: Buffer, src_offset: usize, dst: Buffer, dst_offset: usize, len: usize },
-    CopyRect { src: Buffer, from: Corner, dst: Buffer, to: Corner, region: [usize; 3] },
-    Fill { dst: Buffer, offset: usize, len: usize, pattern: Pattern },
+    Copy {
+        src: Buffer,
+        src_offset: usize,
+        dst: Buffer,
+        dst_offset: usize,
+        len: usize,
+    },
+    CopyRect {
+        src: Buffer,
+        from: Corner,
+        dst: Buffer,
+        to: Corner,
+        region: [usize; 3],
+    },
+    Fill {
+        dst: Buffer,
+        offset: usize,
+        len: usize,
+        pattern: Pattern,
+    },
     /// From a buffer object to the host.
-    Read { src: Buffer, offset: usize, host: usize, len: usize },
-    ReadRect { src: Buffer, from: Corner, host: usize, to: Corner, region: [usize; 3] },
+    Read {
+        src: Buffer,
+        offset: usize,
+        host: usize,
+        len: usize,
+    },
+    ReadRect {
+        src: Buffer,
+        from: Corner,
+        host: usize,
+        to: Corner,
+        region: [usize; 3],
+    },
     /// From the host to a buffer object.
-    Write { host: usize, dst: Buffer, offset: usize, len: usize },
-    WriteRect { host: usize, from: Corner, dst: Buffer, to: Corner, region: [usize; 3] },
+    Write {
+        host: usize,
+        dst: Buffer,
+        offset: usize,
+        len: usize,
+    },
+    WriteRect {
+        host: usize,
+        from: Corner,
+        dst: Buffer,
+        to: Corner,
+        region: [usize; 3],
+    },
     /// Between addresses.
-    PointerCopy { src: usize, dst: usize, len: usize },
-    PointerFill { dst: usize, len: usize, pattern: Pattern },
+    PointerCopy {
+        src: usize,
+        dst: usize,
+        len: usize,
+    },
+    PointerFill {
+        dst: usize,
+        len: usize,
+        pattern: Pattern,
+    },
     /// Nothing, in its place in the order.
     Marker,
 }
@@ -59,6 +106,11 @@ pub(super) const LONGEST_PATTERN: usize = 128;
 impl KernelOp {
     pub(super) fn local(&self) -> *const usize {
         self.local.as_ref().map_or(ptr::null(), |local| local.as_ptr())
+    }
+
+    /// An update can change only what was there when it was recorded, so it is always there.
+    pub(super) fn recorded_offset(&self) -> *const usize {
+        self.offset.as_ptr()
     }
 
     /// `NULL` where nothing is shifted, which every version takes.
@@ -120,8 +172,19 @@ impl Op {
                     call!(
                         core,
                         clEnqueueCopyBufferRect(
-                            queue, source, target, from_origin, to_origin, region, from.row, from.slice,
-                            to.row, to.slice, waits, wait, event
+                            queue,
+                            source,
+                            target,
+                            from_origin,
+                            to_origin,
+                            region,
+                            from.row,
+                            from.slice,
+                            to.row,
+                            to.slice,
+                            waits,
+                            wait,
+                            event
                         )
                     )
                 }
@@ -143,7 +206,15 @@ impl Op {
                     call!(
                         core,
                         clEnqueueReadBuffer(
-                            queue, buffer, sys::CL_FALSE, *offset, *len, host, waits, wait, event
+                            queue,
+                            buffer,
+                            sys::CL_FALSE,
+                            *offset,
+                            *len,
+                            host,
+                            waits,
+                            wait,
+                            event
                         )
                     )
                 }
@@ -157,8 +228,20 @@ impl Op {
                     call!(
                         core,
                         clEnqueueReadBufferRect(
-                            queue, buffer, sys::CL_FALSE, from_origin, to_origin, region, from.row,
-                            from.slice, to.row, to.slice, host, waits, wait, event
+                            queue,
+                            buffer,
+                            sys::CL_FALSE,
+                            from_origin,
+                            to_origin,
+                            region,
+                            from.row,
+                            from.slice,
+                            to.row,
+                            to.slice,
+                            host,
+                            waits,
+                            wait,
+                            event
                         )
                     )
                 }
@@ -170,7 +253,15 @@ impl Op {
                     call!(
                         core,
                         clEnqueueWriteBuffer(
-                            queue, buffer, sys::CL_FALSE, *offset, *len, host, waits, wait, event
+                            queue,
+                            buffer,
+                            sys::CL_FALSE,
+                            *offset,
+                            *len,
+                            host,
+                            waits,
+                            wait,
+                            event
                         )
                     )
                 }
@@ -184,8 +275,20 @@ impl Op {
                     call!(
                         core,
                         clEnqueueWriteBufferRect(
-                            queue, buffer, sys::CL_FALSE, to_origin, from_origin, region, to.row, to.slice,
-                            from.row, from.slice, host, waits, wait, event
+                            queue,
+                            buffer,
+                            sys::CL_FALSE,
+                            to_origin,
+                            from_origin,
+                            region,
+                            to.row,
+                            to.slice,
+                            from.row,
+                            from.slice,
+                            host,
+                            waits,
+                            wait,
+                            event
                         )
                     )
                 }
@@ -194,19 +297,14 @@ impl Op {
                 let (to, from) = (ptr::with_exposed_provenance_mut(*dst), ptr::with_exposed_provenance(*src));
                 // SAFETY: as the caller vouched for the `len` bytes at both.
                 unsafe {
-                    call!(
-                        core,
-                        clEnqueueSVMMemcpy(queue, sys::CL_FALSE, to, from, *len, waits, wait, event)
-                    )
+                    call!(core, clEnqueueSVMMemcpy(queue, sys::CL_FALSE, to, from, *len, waits, wait, event))
                 }
             }
             Self::PointerFill { dst, len, pattern } => {
                 let (to, bytes) = (ptr::with_exposed_provenance_mut(*dst), pattern.as_ptr().cast());
                 let size = pattern.len();
                 // SAFETY: as the caller vouched for the `len` bytes at `dst`; the driver copies the pattern.
-                unsafe {
-                    call!(core, clEnqueueSVMMemFill(queue, to, bytes, size, *len, waits, wait, event))
-                }
+                unsafe { call!(core, clEnqueueSVMMemFill(queue, to, bytes, size, *len, waits, wait, event)) }
             }
             Self::Marker => {
                 // SAFETY: touches no memory.

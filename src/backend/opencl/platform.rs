@@ -95,11 +95,13 @@ pub(super) fn platforms() -> Result<Arc<[Arc<Platform>]>> {
         return Ok(platforms.clone());
     }
     let core = sys::core().map_err(|why| {
-        Error::new(ErrorKind::Unavailable, format!("the OpenCL library cannot be loaded: {why}"))
-            .help("install an OpenCL loader, for instance Debian's ocl-icd-libopencl1, and a vendor's runtime")
+        Error::new(ErrorKind::Unavailable, format!("the OpenCL library cannot be loaded: {why}")).help(
+            "install an OpenCL loader, for instance Debian's ocl-icd-libopencl1, and a vendor's runtime",
+        )
     })?;
-    let ids = platform_ids(core)
-        .map_err(|failure| no_platform("the OpenCL loader finds no platform").caused_by(Error::from(failure)))?;
+    let ids = platform_ids(core).map_err(|failure| {
+        no_platform("the OpenCL loader finds no platform").caused_by(Error::from(failure))
+    })?;
     let mut platforms = Vec::with_capacity(ids.len());
     for id in ids {
         match Platform::new(core, id) {

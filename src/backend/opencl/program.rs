@@ -23,10 +23,20 @@ const MOST_UNUSED: usize = 256;
 /// What a program is built from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Code<'a> {
-    /// OpenCL C.
-    Source(&'a str),
+    /// OpenCL C, after a prelude.
+    Source { prelude: &'static str, source: &'a str },
     /// SPIR-V.
     Binary(&'a [u8]),
+}
+
+impl Code<'_> {
+    /// What tells it from other code: all of it.
+    fn key(self) -> Vec<u8> {
+        match self {
+            Self::Source { prelude, source } => [b"C", prelude.as_bytes(), source.as_bytes()].concat(),
+            Self::Binary(binary) => [b"B", binary].concat(),
+        }
+    }
 }
 
 /// The programs of one device by their code.
@@ -39,11 +49,8 @@ impl Programs {
     /// # Errors
     /// [`Driver`](ErrorKind::Driver) with the build log when it does not compile.
     pub(super) fn get(&self, shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Arc<Owned<Program>>> {
-        let key = match code {
-            Code::Source(source) => source.as_bytes(),
-            Code::Binary(binary) => binary,
-        };
-        if let Some(known) = self.0.lock().get(key) {
+        let key = code.key();
+        if let Some(known) = self.0.lock().get(&key) {
             return Ok(known.clone());
         }
         // Built without the lock: it takes long. Two threads that build the same keep one of the two.
@@ -52,7 +59,7 @@ impl Programs {
         if known.len() >= MOST_UNUSED {
             known.retain(|_, program| Arc::strong_count(program) > 1);
         }
-        Ok(known.entry(key.to_vec()).or_insert(program).clone())
+        Ok(known.entry(key).or_insert(program).clone())
     }
 }
 
@@ -65,11 +72,12 @@ impl Debug for Programs {
 fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>> {
     let core = shared.core;
     let program = create(shared, code)?;
-    let options = CString::new(OPTIONS)
-        .map_err(|_| Error::new(ErrorKind::Bug, "the build options hold a NUL"))?;
+    let options =
+        CString::new(OPTIONS).map_err(|_| Error::new(ErrorKind::Bug, "the build options hold a NUL"))?;
     let (raw, device, text) = (program.raw(), shared.id.raw(), options.as_ptr());
     // SAFETY: all objects are alive; without a callback the call ends when the program is built.
-    let built = unsafe { call!(core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut())) };
+    let built =
+        unsafe { call!(core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut())) };
     match built {
         Ok(()) => Ok(program),
         Err(failure @ Failure { code: sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION, .. }) => {
@@ -89,11 +97,15 @@ fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>
 fn create(shared: &Shared, code: Code<'_>) -> Result<Owned<Program>, Failure> {
     let (core, context) = (shared.core, shared.context.raw());
     let program = match code {
-        Code::Source(source) => {
-            let (text, len) = (source.as_ptr().cast(), source.len());
-            let (texts, lens) = (&raw const text, &raw const len);
-            // SAFETY: one text with its length, which the driver copies.
-            unsafe { create!(core, clCreateProgramWithSource(context, 1, texts, lens)) }
+        Code::Source { prelude, source } => {
+            let mut texts: [*const std::ffi::c_char; 2] = [prelude.as_ptr().cast(), source.as_ptr().cast()];
+            let (texts, lens) = (texts.as_mut_ptr(), [prelude.len(), source.len()]);
+            // A length of 0 would mean a text that ends in NUL.
+            let skip = usize::from(prelude.is_empty());
+            let (count, texts, lens) = (2 - skip as sys::cl_uint, texts.wrapping_add(skip), &lens[skip..]);
+            let lens = lens.as_ptr();
+            // SAFETY: as many texts as lengths, which the driver copies.
+            unsafe { create!(core, clCreateProgramWithSource(context, count, texts, lens)) }
         }
         Code::Binary(binary) => {
             let (bytes, len) = (binary.as_ptr().cast(), binary.len());

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
+use bytemuck::{AnyBitPattern, NoUninit};
 
 use super::sys::{self, Core, Failure, call};
 
@@ -143,7 +143,9 @@ impl KernelQuery<'_> {
     ) -> Result<T, Failure> {
         value(&|size, place, needed| {
             // SAFETY: both objects are alive; `place` has room for `size` bytes.
-            unsafe { call!(self.core, clGetKernelWorkGroupInfo(self.kernel, device, what, size, place, needed)) }
+            unsafe {
+                call!(self.core, clGetKernelWorkGroupInfo(self.kernel, device, what, size, place, needed))
+            }
         })
     }
 }

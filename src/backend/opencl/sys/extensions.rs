@@ -1,4 +1,5 @@
 //! Extension functions, which are asked for by platform: behind a loader the plain symbols are not there.
+#![allow(non_snake_case, reason = "the vendor's names")]
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -99,10 +100,7 @@ table! {
 }
 
 /// The functions of `platform` under both of their signatures.
-pub(in crate::backend::opencl) fn load(
-    core: &Core,
-    platform: cl_platform_id,
-) -> (Extensions, OldExtensions) {
+pub(in crate::backend::opencl) fn load(core: &Core, platform: cl_platform_id) -> (Extensions, OldExtensions) {
     let find = |name: &CStr| match core.clGetExtensionFunctionAddressForPlatform {
         // SAFETY: the platform is one that the library named, and the name ends in NUL.
         Some(address) => unsafe { address(platform, name.as_ptr()) }.cast_const(),

@@ -1,4 +1,5 @@
 //! The functions of the core library.
+#![allow(non_snake_case, reason = "the vendor's names")]
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -10,9 +11,14 @@ use opencl_sys::cl_function_types::*;
 macro_rules! table {
     ($(#[$attribute:meta])* $table:ident: $($function:ident: $type:ident),+ $(,)?) => {
         $(#[$attribute])*
-        #[allow(non_snake_case, reason = "the vendor's names")]
         pub(in crate::backend::opencl) struct $table {
             $(pub(in crate::backend::opencl) $function: $type,)+
+        }
+
+        impl std::fmt::Debug for $table {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($table)).finish_non_exhaustive()
+            }
         }
 
         impl $table {
@@ -88,7 +94,6 @@ table! {
     clEnqueueSVMMemcpy: clEnqueueSVMMemcpy_t,
     clEnqueueSVMMemFill: clEnqueueSVMMemFill_t,
     clEnqueueMarkerWithWaitList: clEnqueueMarkerWithWaitList_t,
-    clEnqueueBarrierWithWaitList: clEnqueueBarrierWithWaitList_t,
     clGetDeviceAndHostTimer: clGetDeviceAndHostTimer_t,
     clGetExtensionFunctionAddressForPlatform: clGetExtensionFunctionAddressForPlatform_t,
 }
