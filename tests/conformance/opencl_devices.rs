@@ -24,7 +24,9 @@ pub(crate) const VARIANTS: &[Variant] = &[
     variant("intel", ONE, || one(INTEL, OpenclOptions::new())),
     variant("intel-replay", ONE, || one(INTEL, lowering(Lowering::Replay))),
     variant("intel-command-buffer", ONE, || one(INTEL, lowering(Lowering::CommandBuffer))),
-    variant("intel-buffer-objects-replay", ONE, || one(INTEL, lowering(Lowering::Replay).shared_memory(false))),
+    variant("intel-buffer-objects-replay", ONE, || {
+        one(INTEL, lowering(Lowering::Replay).shared_memory(false))
+    }),
     variant("intel-buffer-objects-command-buffer", ONE, || {
         one(INTEL, lowering(Lowering::CommandBuffer).shared_memory(false))
     }),

@@ -266,10 +266,7 @@ impl Device for OpenclDevice {
 
     /// Memory does not leave its context.
     fn can_access(&self, memory: &dyn Memory) -> bool {
-        memory
-            .as_any()
-            .downcast_ref::<OpenclMemory>()
-            .is_some_and(|memory| memory.is_in(&self.shared))
+        memory.as_any().downcast_ref::<OpenclMemory>().is_some_and(|memory| memory.is_in(&self.shared))
     }
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {

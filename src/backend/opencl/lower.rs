@@ -11,7 +11,8 @@ use super::memory::OpenclMemory;
 use super::op::{Buffer, KernelOp, LONGEST_PATTERN, Op, Pattern};
 use super::rect::{self, Piece};
 use crate::hal::{
-    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView, ParamKind, UsmPointer,
+    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView,
+    ParamKind, UsmPointer,
 };
 use crate::types::{Error, ErrorKind, Pitch, Range, Rect, Result};
 
@@ -101,10 +102,13 @@ impl Lowering<'_> {
             OpenclKernel::of(&**kernel, shared)?;
         }
         let kernel = OpenclKernel::of(&*launch.kernel, shared)?;
-        let (mut before, mut after, mut staged) = (SmallVec::new(), SmallVec::<[Op; 1]>::new(), SmallVec::new());
+        let (mut before, mut after, mut staged) =
+            (SmallVec::new(), SmallVec::<[Op; 1]>::new(), SmallVec::new());
         let mut args = Cow::Borrowed(&launch.args[..]);
         for (index, (arg, param)) in launch.args.iter().zip(kernel.params()).enumerate() {
-            let (KernelArg::Memory(view), ParamKind::Buffer { access, .. }) = (arg, &param.kind) else { continue };
+            let (KernelArg::Memory(view), ParamKind::Buffer { access, .. }) = (arg, &param.kind) else {
+                continue;
+            };
             if kernel::memory(view)?.is_argument(shared, view.offset()) {
                 continue;
             }

@@ -241,10 +241,10 @@ impl Memory for OpenclMemory {
             }
             (None, Some(buffer)) => {
                 let core = self.shared.core;
-                let queue = self.shared.service().map_err(|failure| self.shared.error(failure))?;
-                let (queue, to, len) = (queue.raw(), buffer.raw(), bytes.len());
-                let (from, wait) = (bytes.as_ptr().cast(), sys::CL_TRUE);
-                // SAFETY: the range was checked; the call is over when the bytes have been read.
+                let service = self.shared.service().map_err(|failure| self.shared.error(failure))?;
+                let (queue, to, len) = (service.raw(), buffer.raw(), bytes.len());
+                let (from, wait) = (bytes.as_ptr().cast(), sys::CL_FALSE);
+                // SAFETY: the range was checked; the queue is finished before the bytes may go.
                 unsafe {
                     call!(
                         core,
@@ -261,6 +261,8 @@ impl Memory for OpenclMemory {
                         )
                     )
                 }
+                // A blocking write of a few bytes is not over when it returns, on Intel's CPU runtime (2026.2).
+                .and_then(|()| service.finish())
                 .map_err(|failure| self.shared.error(failure))
             }
             (None, None) => Err(no_memory()),
