@@ -85,7 +85,7 @@ impl Shared {
             context: Arc::clone(context),
             id,
             info,
-            capabilities: features::capabilities(query, &features)?,
+            capabilities: features::capabilities(query, &platform.name, &features)?,
             features,
             options,
             programs: Programs::default(),

@@ -3,7 +3,7 @@
 use super::options::OpenclOptions;
 use super::query::DeviceQuery;
 use super::sys::{self, Failure};
-use crate::hal::{Capabilities, UpdateCapabilities};
+use crate::hal::{Capabilities, Progress, UpdateCapabilities};
 use crate::types::CommandKinds;
 
 /// What the backend itself asks about a device.
@@ -105,7 +105,24 @@ fn parse_version(text: &str) -> (u32, u32) {
     (major.parse().unwrap_or(1), minor.parse().unwrap_or(2))
 }
 
-pub(super) fn capabilities(device: DeviceQuery<'_>, features: &Features) -> Result<Capabilities, Failure> {
+/// Intel's runtime for CPUs lets whoever waits run what is queued: there, a tiny kernel is over in 2 us, where its own
+/// threads take 80 us to wake up. Nothing that can be asked for says so.
+const RUNS_ON_WAITERS: &str = "Intel(R) OpenCL";
+
+fn progress(device: DeviceQuery<'_>, platform: &str) -> Progress {
+    let kind = device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE).unwrap_or(0);
+    match kind & sys::CL_DEVICE_TYPE_CPU {
+        0 => Progress::Device,
+        _ if platform == RUNS_ON_WAITERS => Progress::Waiter,
+        _ => Progress::HostCores,
+    }
+}
+
+pub(super) fn capabilities(
+    device: DeviceQuery<'_>,
+    platform: &str,
+    features: &Features,
+) -> Result<Capabilities, Failure> {
     let mut commands = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
     if !features.shared_memory {
         commands -= CommandKinds::USM_COPY
@@ -120,6 +137,7 @@ pub(super) fn capabilities(device: DeviceQuery<'_>, features: &Features) -> Resu
         update: UpdateCapabilities::all(),
         profiling: true,
         notifies: false,
+        progress: progress(device, platform),
         out_of_order_queues: queues & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),

@@ -175,8 +175,29 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>) -> Result<()>
             );
             return Err(Error::new(ErrorKind::InvalidArgument, why));
         }
+        let ParamKind::Value { size: declared } = param.kind else { continue };
+        let Ok(type_name) = query.argument_type(index as u32) else { continue };
+        if let Some(size) = scalar_size(&type_name).filter(|&size| size != declared) {
+            let why = format!(
+                "kernel '{name}': parameter {index} '{}' is declared as a value of {declared} bytes, in the source it is \
+                 a {type_name} of {size}",
+                param.name
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        }
     }
     Ok(())
+}
+
+/// The size of a scalar type of OpenCL C or of the portable dialect; not every driver compares it with the argument's.
+fn scalar_size(type_name: &str) -> Option<usize> {
+    Some(match type_name {
+        "char" | "uchar" | "i8" | "u8" => 1,
+        "short" | "ushort" | "half" | "i16" | "u16" => 2,
+        "int" | "uint" | "float" | "i32" | "u32" => 4,
+        "long" | "ulong" | "double" | "i64" | "u64" => 8,
+        _ => return None,
+    })
 }
 
 /// The argument for the driver; a part of a buffer that it needs is added to `parts`.

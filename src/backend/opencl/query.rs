@@ -136,6 +136,15 @@ impl KernelQuery<'_> {
         })
     }
 
+    /// The argument's type as the source names it.
+    pub(super) fn argument_type(self, index: u32) -> Result<String, Failure> {
+        text(&|size, place, needed| {
+            let what = sys::CL_KERNEL_ARG_TYPE_NAME;
+            // SAFETY: the kernel is alive; `place` has room for `size` bytes.
+            unsafe { call!(self.core, clGetKernelArgInfo(self.kernel, index, what, size, place, needed)) }
+        })
+    }
+
     pub(super) fn work_group<T: AnyBitPattern + NoUninit>(
         self,
         device: sys::cl_device_id,

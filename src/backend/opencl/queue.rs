@@ -288,6 +288,10 @@ impl Waits {
             Error::new(ErrorKind::InvalidWaitList, "an event to wait for was never enqueued")
                 .help("enqueue what signals it first")
         })?;
+        // It may be pending only because of what comes before it in its queue.
+        if let Some(error) = signal.known_failure().filter(|_| needed) {
+            self.failure.get_or_insert_with(|| error.clone());
+        }
         match signal.status() {
             EventStatus::Failed(error) if needed => {
                 self.failure.get_or_insert(error);

@@ -99,6 +99,11 @@ impl Signal {
         self.event.as_ref().map(Owned::raw)
     }
 
+    /// Why it will fail, as far as that was known when it was enqueued.
+    pub(super) fn known_failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
     pub(super) fn is_on(&self, queue: usize) -> bool {
         self.queue == queue
     }
