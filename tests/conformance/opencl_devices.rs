@@ -24,14 +24,20 @@ pub(crate) const VARIANTS: &[Variant] = &[
     variant("intel", ONE, || one(INTEL, OpenclOptions::new())),
     variant("intel-replay", ONE, || one(INTEL, lowering(Lowering::Replay))),
     variant("intel-command-buffer", ONE, || one(INTEL, lowering(Lowering::CommandBuffer))),
-    variant("intel-without-shared-memory", ONE, || one(INTEL, OpenclOptions::new().shared_memory(false))),
+    variant("intel-buffer-objects-replay", ONE, || one(INTEL, lowering(Lowering::Replay).shared_memory(false))),
+    variant("intel-buffer-objects-command-buffer", ONE, || {
+        one(INTEL, lowering(Lowering::CommandBuffer).shared_memory(false))
+    }),
     variant("intel-two-parts-replay", TWO, || two_parts(INTEL, lowering(Lowering::Replay))),
     variant("intel-two-parts-command-buffer", TWO, || two_parts(INTEL, lowering(Lowering::CommandBuffer))),
     variant("intel-and-host", TWO, || with_host(INTEL)),
     variant("pocl", ONE, || one(POCL, OpenclOptions::new())),
     variant("pocl-replay", ONE, || one(POCL, lowering(Lowering::Replay))),
     variant("pocl-command-buffer", ONE, || one(POCL, lowering(Lowering::CommandBuffer))),
-    variant("pocl-without-shared-memory", ONE, || one(POCL, OpenclOptions::new().shared_memory(false))),
+    variant("pocl-buffer-objects-replay", ONE, || one(POCL, lowering(Lowering::Replay).shared_memory(false))),
+    variant("pocl-buffer-objects-command-buffer", ONE, || {
+        one(POCL, lowering(Lowering::CommandBuffer).shared_memory(false))
+    }),
     variant("pocl-two-parts-replay", TWO, || two_parts(POCL, lowering(Lowering::Replay))),
     variant("pocl-two-parts-command-buffer", TWO, || two_parts(POCL, lowering(Lowering::CommandBuffer))),
     variant("host-and-pocl", TWO, || host_first(POCL)),

@@ -5,16 +5,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::device::Shared;
 use super::invalid_operation;
-use super::lower;
-use super::op::KernelOp;
+use super::lower::{self, Lowered};
 use super::options::Lowering;
 use super::queue::{OpenclQueue, Work};
 use super::record::Recording;
-use super::replay::List;
+use super::replay::{After, List};
 use super::signal::Signal;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
@@ -32,6 +30,8 @@ pub(super) struct OpenclCommandBuffer {
     state: CommandBufferState,
     /// Keeps what the operations use, and what an update builds on.
     commands: Vec<Command>,
+    /// The commands that each follows.
+    after: Vec<After>,
     list: List,
     recording: Option<Recording>,
     run: Mutex<Run>,
@@ -54,6 +54,7 @@ impl OpenclCommandBuffer {
             shared: Arc::clone(shared),
             state: CommandBufferState::Recording,
             commands: Vec::new(),
+            after: Vec::new(),
             list: List::default(),
             recording: None,
             run: Mutex::default(),
@@ -78,7 +79,7 @@ impl OpenclCommandBuffer {
     }
 
     /// The launches after these updates, by their command. Several updates of one command build on each other.
-    fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, KernelLaunch)>> {
+    fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
         let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
         for update in updates {
             let index = update.handle.index as usize;
@@ -94,7 +95,7 @@ impl OpenclCommandBuffer {
             apply(&mut launch, update)?;
             launches.push((index, launch));
         }
-        Ok(launches)
+        Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
     }
 }
 
@@ -129,13 +130,14 @@ impl CommandBuffer for OpenclCommandBuffer {
             let why = "a sync-point is not of an earlier command of this command-buffer";
             return Err(Error::new(ErrorKind::InvalidSyncPoint, why));
         }
-        let mut after: SmallVec<[u32; 8]> = after.iter().map(|point| point.index).collect();
+        let mut after: After = after.iter().map(|point| point.index).collect();
         if self.desc.in_order {
             after.clear();
             after.extend(index.checked_sub(1));
         }
         self.list.push(&self.shared, command, &after).map_err(|error| self.shared.error(error))?;
         self.commands.push(command.clone());
+        self.after.push(after);
         let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
         Ok(Appended {
             sync_point: SyncPoint { buffer: self.id, index },
@@ -189,47 +191,69 @@ impl CommandBuffer for OpenclCommandBuffer {
             return Err(invalid_operation("a command-buffer can be updated only after finalize"));
         }
         // All are prepared before the first is put in place: on an error nothing has changed.
-        let launches = self.updated(updates)?;
-        let ops: Vec<KernelOp> = launches
-            .iter()
-            .map(|(_, launch)| lower::launch_op(&self.shared, launch))
-            .collect::<Result<_>>()
-            .map_err(|error| self.shared.error(error))?;
-        if ops.is_empty() {
+        let new = self.updated(updates)?;
+        if new.is_empty() {
             return Ok(());
         }
-        let mut old = self.exchange(&launches, ops);
+        let lowered = new.iter().map(|(index, launch)| Ok((*index, lower::lower(&self.shared, launch)?)));
+        let lowered: Vec<_> =
+            lowered.collect::<Result<_>>().map_err(|error: Error| self.shared.error(error))?;
+        let old_commands = self.exchange_commands(new);
+        let old = match self.exchange(lowered) {
+            Ok(old) => old,
+            Err(error) => {
+                self.exchange_commands(old_commands);
+                return Err(self.shared.error(error));
+            }
+        };
         if self.recording.is_some() {
             match self.record() {
-                Ok(recording) => {
-                    let replaced = std::mem::replace(&mut self.recording, recording);
-                    let run = self.run.get_mut();
-                    let pending =
-                        run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
-                    run.retired.extend(pending.zip(replaced));
-                }
+                Ok(recording) => self.retire(recording),
                 Err(error) => {
-                    old = self.exchange(&launches, old);
-                    drop(old);
+                    self.exchange_commands(old_commands);
+                    match old {
+                        Replaced::List(list) => self.list = list,
+                        // They fitted before.
+                        Replaced::Ops(ops) => _ = self.exchange(ops),
+                    }
                     return Err(error);
                 }
             }
-        }
-        drop(old);
-        for (index, launch) in launches {
-            self.commands[index] = Command::Kernel(Box::new(launch));
         }
         Ok(())
     }
 }
 
+/// What an update has taken out of the list.
+enum Replaced {
+    Ops(Vec<(usize, Lowered)>),
+    List(List),
+}
+
 impl OpenclCommandBuffer {
-    /// Puts these operations in the places of those commands, and gives what was there.
-    fn exchange(&mut self, launches: &[(usize, KernelLaunch)], ops: Vec<KernelOp>) -> Vec<KernelOp> {
-        let places = launches.iter().zip(ops);
-        places
-            .filter_map(|((index, _), op)| Some(std::mem::replace(self.list.kernel_mut(*index)?, op)))
+    fn exchange_commands(&mut self, new: Vec<(usize, Command)>) -> Vec<(usize, Command)> {
+        new.into_iter()
+            .map(|(index, command)| (index, std::mem::replace(&mut self.commands[index], command)))
             .collect()
+    }
+
+    /// Puts what the commands have become into the list; where that changes how many operations they are, the list is made
+    /// anew.
+    fn exchange(&mut self, lowered: Vec<(usize, Lowered)>) -> Result<Replaced> {
+        if lowered.iter().all(|(index, lowered)| self.list.fits(*index, lowered)) {
+            let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
+            return Ok(Replaced::Ops(old.collect()));
+        }
+        let list = List::build(&self.shared, &self.commands, &self.after)?;
+        Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
+    }
+
+    /// Another recording from now on. The old one is kept while an enqueue of it is in flight.
+    fn retire(&mut self, recording: Option<Recording>) {
+        let replaced = std::mem::replace(&mut self.recording, recording);
+        let run = self.run.get_mut();
+        let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
+        run.retired.extend(pending.zip(replaced));
     }
 }
 

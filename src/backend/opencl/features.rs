@@ -13,6 +13,8 @@ pub(super) struct Features {
     pub(super) shared_memory: bool,
     /// `cl_khr_command_buffer`.
     pub(super) recording: Option<Recording>,
+    /// What the part of a buffer object that is an argument must start at a multiple of, in bytes.
+    pub(super) part_alignment: usize,
     /// Whether programs can be SPIR-V.
     pub(super) spirv: bool,
     /// Whether device and host clock can be read together.
@@ -50,6 +52,10 @@ impl Features {
         Self {
             shared_memory: options.shared_memory && svm & sys::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
             recording: Recording::read(device),
+            // Told in bits.
+            part_alignment: device
+                .value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)
+                .map_or(1, |bits| (bits as usize / 8).max(1)),
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),
@@ -109,7 +115,6 @@ pub(super) fn capabilities(device: DeviceQuery<'_>, features: &Features) -> Resu
     }
     let queues = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)?;
     let sizes = device.values::<usize>(sys::CL_DEVICE_MAX_WORK_ITEM_SIZES)?;
-    let align_bits = device.value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)? as usize;
     Ok(Capabilities {
         commands,
         update: UpdateCapabilities::all(),
@@ -120,8 +125,8 @@ pub(super) fn capabilities(device: DeviceQuery<'_>, features: &Features) -> Resu
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),
         max_work_groups: [usize::MAX; 3],
         global_offset: true,
-        // Shared memory is passed by address, a buffer object as a part of it, which must start aligned.
-        view_alignment: if features.shared_memory { 1 } else { (align_bits / 8).max(1) },
+        // What cannot be passed as it is, is passed as a copy (`lower.rs`).
+        view_alignment: 1,
         local_memory: device.value::<u64>(sys::CL_DEVICE_LOCAL_MEM_SIZE)?.try_into().unwrap_or(usize::MAX),
         max_allocation: device
             .value::<u64>(sys::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?

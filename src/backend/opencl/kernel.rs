@@ -191,16 +191,17 @@ pub(super) fn argument<'a>(
         KernelArg::Usm(pointer) => Argument::Pointer(pointer.address()),
         KernelArg::Memory(view) => {
             let memory = memory(view)?;
-            let buffer = memory.buffer_in(shared).ok_or_else(|| super::foreign("memory"))?;
-            match memory.shared_address() {
-                Some(start) => Argument::Pointer(start.as_ptr().expose_provenance() + view.offset()),
-                None if view.len() == view.memory().len() => handle(buffer),
-                None => {
+            let start = memory.shared_address().filter(|_| memory.is_in(shared));
+            match (start, memory.buffer_in(shared)) {
+                (Some(start), _) => Argument::Pointer(start.as_ptr().expose_provenance() + view.offset()),
+                (None, Some(buffer)) if view.len() == view.memory().len() => handle(buffer),
+                (None, Some(buffer)) => {
                     let part = part(shared, buffer, view)?;
                     let argument = handle(&part);
                     parts.push(part);
                     argument
                 }
+                (None, None) => return Err(super::foreign("memory")),
             }
         }
     })

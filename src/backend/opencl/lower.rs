@@ -1,27 +1,30 @@
 //! Commands become operations of the driver: one each as far as it can, several where it cannot.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
 use super::device::Shared;
-use super::kernel::OpenclKernel;
+use super::kernel::{self, OpenclKernel};
 use super::memory::OpenclMemory;
 use super::op::{Buffer, KernelOp, LONGEST_PATTERN, Op, Pattern};
 use super::rect::{self, Piece};
-use crate::hal::{Command, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
+use crate::hal::{
+    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView, ParamKind, UsmPointer,
+};
 use crate::types::{Error, ErrorKind, Pitch, Range, Rect, Result};
 
 /// What a command becomes: at least one operation, in order, and memory of ours that they read.
 #[derive(Debug, Default)]
 pub(super) struct Lowered {
     pub(super) ops: SmallVec<[Op; 1]>,
-    pub(super) staged: Option<OpenclMemory>,
+    pub(super) staged: SmallVec<[Arc<OpenclMemory>; 1]>,
 }
 
 impl From<Op> for Lowered {
     fn from(op: Op) -> Self {
-        Self { ops: smallvec![op], staged: None }
+        Self { ops: smallvec![op], staged: SmallVec::new() }
     }
 }
 
@@ -29,7 +32,7 @@ impl From<Op> for Lowered {
 pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> {
     let to = Lowering { shared };
     match command {
-        Command::Kernel(launch) => Ok(Op::Kernel(launch_op(shared, launch)?).into()),
+        Command::Kernel(launch) => to.launch(launch),
         Command::UsmCopy { src, dst, len } => {
             Ok(Op::PointerCopy { src: src.address(), dst: dst.address(), len: *len }.into())
         }
@@ -50,21 +53,6 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
         // Fine-grained memory is where everybody sees it: hints only keep their place in the order.
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(Op::Marker.into()),
     }
-}
-
-/// The operation for a launch, with an instance of the kernel.
-pub(super) fn launch_op(shared: &Shared, launch: &KernelLaunch) -> Result<KernelOp> {
-    for kernel in &launch.alternatives {
-        OpenclKernel::of(&**kernel, shared)?;
-    }
-    let kernel = OpenclKernel::of(&*launch.kernel, shared)?;
-    Ok(KernelOp {
-        local: local_size(kernel, &launch.range)?,
-        instance: kernel.instance(&launch.args)?,
-        dimensions: launch.range.dimensions() as u32,
-        offset: launch.range.global_offset(),
-        global: launch.range.global_size(),
-    })
 }
 
 /// The work-group size: what the launch says, else what the source demands, else the driver's choice.
@@ -106,6 +94,42 @@ impl Lowering<'_> {
         }
     }
 
+    /// A launch; arguments that the driver does not take as they are go in and out as copies.
+    fn launch(self, launch: &KernelLaunch) -> Result<Lowered> {
+        let shared = self.shared;
+        for kernel in &launch.alternatives {
+            OpenclKernel::of(&**kernel, shared)?;
+        }
+        let kernel = OpenclKernel::of(&*launch.kernel, shared)?;
+        let (mut before, mut after, mut staged) = (SmallVec::new(), SmallVec::<[Op; 1]>::new(), SmallVec::new());
+        let mut args = Cow::Borrowed(&launch.args[..]);
+        for (index, (arg, param)) in launch.args.iter().zip(kernel.params()).enumerate() {
+            let (KernelArg::Memory(view), ParamKind::Buffer { access, .. }) = (arg, &param.kind) else { continue };
+            if kernel::memory(view)?.is_argument(shared, view.offset()) {
+                continue;
+            }
+            let desc = MemoryDesc { len: view.len(), kind: MemoryKind::Device };
+            let copy = Arc::new(OpenclMemory::allocate(shared, &desc)?);
+            let whole = MemoryView::whole(copy.clone());
+            // Also what is only written: a kernel need not write all of it.
+            before.extend(self.copy(view, &whole)?.ops);
+            if access.writes() {
+                after.extend(self.copy(&whole, view)?.ops);
+            }
+            args.to_mut()[index] = KernelArg::Memory(whole);
+            staged.push(copy);
+        }
+        before.push(Op::Kernel(KernelOp {
+            local: local_size(kernel, &launch.range)?,
+            instance: kernel.instance(&args)?,
+            dimensions: launch.range.dimensions() as u32,
+            offset: launch.range.global_offset(),
+            global: launch.range.global_size(),
+        }));
+        before.extend(after);
+        Ok(Lowered { ops: before, staged })
+    }
+
     fn copy(self, src: &MemoryView, dst: &MemoryView) -> Result<Lowered> {
         Ok(row(&self.side(src)?, src.offset(), &self.side(dst)?, dst.offset(), src.len()).into())
     }
@@ -132,7 +156,7 @@ impl Lowering<'_> {
                 (Side::Host(_), Side::Host(_)) => Op::Marker,
             },
         });
-        Ok(Lowered { ops: ops.collect(), staged: None })
+        Ok(Lowered { ops: ops.collect(), staged: SmallVec::new() })
     }
 
     fn fill(self, dst: &MemoryView, pattern: &[u8]) -> Result<Lowered> {
@@ -153,7 +177,7 @@ impl Lowering<'_> {
         };
         let mut ops = smallvec![copy(source, 0, offset, first)];
         ops.extend(doublings(first, len).map(|(at, more)| copy(&buffer, offset, offset + at, more)));
-        Ok(Lowered { ops, staged: Some(staged) })
+        Ok(Lowered { ops, staged: smallvec![Arc::new(staged)] })
     }
 
     fn pointer_fill(self, dst: UsmPointer, pattern: &[u8]) -> Result<Lowered> {
@@ -171,7 +195,7 @@ impl Lowering<'_> {
             dst: address + at,
             len: more,
         }));
-        Ok(Lowered { ops, staged: Some(staged) })
+        Ok(Lowered { ops, staged: smallvec![Arc::new(staged)] })
     }
 
     /// Memory of ours that starts with whole patterns.

@@ -135,9 +135,20 @@ impl OpenclMemory {
         })
     }
 
+    /// Whether the device is one of its context.
+    pub(super) fn is_in(&self, device: &Shared) -> bool {
+        Arc::ptr_eq(&self.shared.context, &device.context)
+    }
+
+    /// Whether a kernel can be given this range as it is; else it has to be given a copy.
+    pub(super) fn is_argument(&self, device: &Shared, offset: usize) -> bool {
+        let part = self.buffer_in(device).is_some() && offset.is_multiple_of(device.features.part_alignment);
+        self.shared_address().is_some() || part
+    }
+
     /// The buffer object, for devices of its context.
     pub(super) fn buffer_in(&self, device: &Shared) -> Option<&Arc<Owned<MemObject>>> {
-        self.buffer.as_ref().filter(|_| Arc::ptr_eq(&self.shared.context, &device.context))
+        self.buffer.as_ref().filter(|_| self.is_in(device))
     }
 
     /// The address that kernels can use, where it is shared memory.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::device::Shared;
 use super::lower::{self, Lowered};
 use super::memory::OpenclMemory;
-use super::op::{KernelOp, Op};
+use super::op::Op;
 use super::queue::DriverQueue;
 use super::signal::{self, Times};
 use super::sys::{self, Event, Failure, Owned};
@@ -22,8 +22,11 @@ pub(super) struct List {
     steps: Vec<Step>,
     /// The first and the last step of each command.
     commands: Vec<(u32, u32)>,
-    staged: Vec<OpenclMemory>,
+    staged: Vec<Arc<OpenclMemory>>,
 }
+
+/// The commands that one follows.
+pub(super) type After = SmallVec<[u32; 2]>;
 
 /// One operation.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub(super) struct Step {
     pub(super) op: Op,
     pub(super) command: u32,
     /// Earlier steps that it follows.
-    pub(super) after: SmallVec<[u32; 2]>,
+    pub(super) after: After,
     /// Whether a later one follows it.
     followed: bool,
 }
@@ -63,7 +66,7 @@ impl List {
         self.staged.extend(staged);
         let number = self.commands.len() as u32;
         let first = self.steps.len() as u32;
-        let mut follows: SmallVec<[u32; 2]> = after.iter().map(|&c| self.commands[c as usize].1).collect();
+        let mut follows: After = after.iter().map(|&c| self.commands[c as usize].1).collect();
         for op in ops {
             for &earlier in &follows {
                 self.steps[earlier as usize].followed = true;
@@ -77,7 +80,7 @@ impl List {
     }
 
     /// Memory of ours that the operations read, for whoever outlives the list.
-    pub(super) fn into_staged(self) -> Vec<OpenclMemory> {
+    pub(super) fn into_staged(self) -> Vec<Arc<OpenclMemory>> {
         self.staged
     }
 
@@ -85,18 +88,25 @@ impl List {
         &self.steps
     }
 
-    /// The step that launches the kernel of a command.
-    pub(super) fn kernel_mut(&mut self, command: usize) -> Option<&mut KernelOp> {
-        let (first, _) = *self.commands.get(command)?;
-        match &mut self.steps[first as usize].op {
-            Op::Kernel(op) => Some(op),
-            _ => None,
-        }
+    /// The list of these commands; `after[i]` are those that command `i` follows.
+    pub(super) fn build(shared: &Arc<Shared>, commands: &[Command], after: &[After]) -> Result<Self> {
+        let mut list = Self::default();
+        commands.iter().zip(after).try_for_each(|(command, after)| list.push(shared, command, after))?;
+        Ok(list)
     }
 
-    /// The index of the step that a command starts with.
-    pub(super) fn first_step(&self, command: usize) -> usize {
-        self.commands[command].0 as usize
+    /// Whether the command can become this without a new list: it was one operation, and is again.
+    pub(super) fn fits(&self, command: usize, new: &Lowered) -> bool {
+        new.ops.len() == 1 && self.commands.get(command).is_some_and(|(first, last)| first == last)
+    }
+
+    /// Puts what a command becomes in place of what it was, which it gives back. They must [fit](Self::fits).
+    pub(super) fn replace(&mut self, command: usize, mut new: Lowered) -> Lowered {
+        let (first, _) = self.commands[command];
+        if let Some(op) = new.ops.first_mut() {
+            std::mem::swap(op, &mut self.steps[first as usize].op);
+        }
+        new
     }
 
     /// Enqueues everything behind the events in `wait`.

@@ -31,7 +31,7 @@ pub(super) struct Signal {
     /// Signals that were pending when this one was enqueued behind them; empty once this one is settled.
     waited: Mutex<Waited>,
     /// Memory of ours that what was enqueued reads.
-    staged: Mutex<Vec<OpenclMemory>>,
+    staged: Mutex<Vec<Arc<OpenclMemory>>>,
     /// How it ended, once that is known.
     outcome: OnceLock<Option<Error>>,
 }
@@ -88,7 +88,7 @@ impl Signal {
     }
 
     /// Keeps memory until the event is used again.
-    pub(super) fn keep(&self, staged: Vec<OpenclMemory>) {
+    pub(super) fn keep(&self, staged: Vec<Arc<OpenclMemory>>) {
         if !staged.is_empty() {
             *self.staged.lock() = staged;
         }
@@ -219,7 +219,9 @@ impl Signal {
     fn read(&self, event: &Owned<Event>) -> Result<(u64, CommandTimes), Failure> {
         let time = |what| query::event_time(self.shared.core, event.raw(), what);
         let (start, end) = (time(sys::CL_PROFILING_COMMAND_START)?, time(sys::CL_PROFILING_COMMAND_END)?);
-        Ok((time(sys::CL_PROFILING_COMMAND_QUEUED)?, CommandTimes { start, end }))
+        // Intel's CPU runtime says 0 for barriers.
+        let queued = Some(time(sys::CL_PROFILING_COMMAND_QUEUED)?).filter(|&queued| queued > 0);
+        Ok((queued.unwrap_or(start), CommandTimes { start, end }))
     }
 }
 
