@@ -11,14 +11,14 @@ pub(crate) use patience::Patience;
 
 #[cfg(not(all(test, wakegraph_loom)))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
     pub(crate) use parking_lot::Mutex;
 }
 
 #[cfg(all(test, wakegraph_loom))]
 mod loom_facade {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
     /// loom's mutex with parking_lot's signatures.
     #[derive(Debug)]

@@ -1,4 +1,5 @@
 //! Devices and the backends that list them.
+#![expect(unsafe_code, reason = "whoever implements a device vouches for it")]
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -59,7 +60,24 @@ pub struct ClockSample {
 }
 
 /// An opened device: the factory of everything that lives on it.
-pub trait Device: Debug + Send + Sync + 'static {
+///
+/// # Safety
+/// Safe code hands memory to devices and gets it back when they say so: [`wakegraph::Device::from_hal`] and all that is
+/// built on it. Whoever implements the trait vouches for the [contract](super#what-a-backend-must-provide), all points
+/// of it, for the device and for every queue, event, memory, kernel, command-buffer and sub-device that it makes:
+///
+/// - memory is valid, zeroed, as long as it says, aligned and where [`Memory::host_ptr`] says, until it is dropped;
+/// - commands touch what their operands name, in the way that the command or the parameters declare, and nothing else;
+/// - nothing touches it before everything in the wait list is final, nor after the event has become final, nor at all
+///   when an enqueue returned an error;
+/// - an event is final only when that is so; [`can_wait_for`](Self::can_wait_for) and
+///   [`can_access`](Self::can_access) say yes only where it holds across devices;
+/// - a [`Notification`](super::Notification) comes once, and only for an event that is final.
+///
+/// It may rely on the validation of [`checked()`](super::checked), and on what the callers of `unsafe` methods promise.
+///
+/// [`wakegraph::Device::from_hal`]: crate::Device::from_hal
+pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// For a backend to recognise its own.
     fn as_any(&self) -> &dyn Any;
 

@@ -94,7 +94,7 @@ pub trait Notify: Send + Sync {
 /// Whom to notify, and with which token.
 #[derive(Clone)]
 pub struct Notification {
-    /// Whom. The device holds this reference until it has called it.
+    /// Whom. The device holds this reference until it has called it. Dropping it may release events.
     pub target: Arc<dyn Notify>,
     /// What to say.
     pub token: u64,

@@ -10,6 +10,8 @@
 //!
 //! # What a backend must provide
 //!
+//! Safe code relies on all of it, so a backend vouches for it with `unsafe impl Device`.
+//!
 //! 1. Every method of the traits. What the hardware lacks is refused with
 //!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its [`Capabilities`].
 //! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In `drop` they go to tracing.
@@ -38,6 +40,7 @@ mod capabilities;
 mod checked;
 mod command;
 mod command_buffer;
+mod describe;
 mod device;
 pub mod dialect;
 mod event;
@@ -53,6 +56,7 @@ pub use command_buffer::{
     Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
     CommandHandle, KernelUpdate, SyncPoint,
 };
+pub(crate) use describe::Bytes;
 pub use device::{Backend, ClockSample, Device, DeviceInfo};
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,

@@ -61,11 +61,14 @@ impl Device {
                 .help("write a backend and an index, such as \"host:0\"")
         })?;
         let canonical = format!("{name}:{index}");
-        if let Some(open) = OPEN.get(&canonical).and_then(|open| open.upgrade()) {
-            return Ok(Self { inner: open });
+        let backend = backend::by_name(name)?;
+        // The entry is held while the device is opened, so that of several threads only one opens it.
+        let mut entry = OPEN.entry(canonical).or_default();
+        if let Some(inner) = entry.upgrade() {
+            return Ok(Self { inner });
         }
-        let device = Self::from_hal(backend::by_name(name)?.open(index)?);
-        OPEN.insert(canonical, Arc::downgrade(&device.inner));
+        let device = Self::from_hal(backend.open(index)?);
+        *entry = Arc::downgrade(&device.inner);
         Ok(device)
     }
 
@@ -190,6 +193,11 @@ impl Device {
         Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))
     }
 
+    /// Starts the reactor's thread, on a device that does not notify.
+    pub(crate) fn start_reactor(&self) -> Result<()> {
+        self.reactor().map_or(Ok(()), Reactor::start)
+    }
+
     /// The kernel as loaded on this device, from the cache if it is there.
     pub(crate) fn declared_kernel(&self, kernel: &'static KernelDef) -> Result<Arc<dyn hal::Kernel>> {
         let address = std::ptr::from_ref(kernel) as usize;
@@ -243,5 +251,28 @@ impl Eq for Device {}
 impl Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({}: {})", self.selector(), self.info().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn threads_that_open_a_device_at_once_get_the_same_one() {
+        for index in 900..930 {
+            let all = Barrier::new(4);
+            let open = || {
+                all.wait();
+                Device::open(&format!("host:{index}")).unwrap()
+            };
+            let devices: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(devices.iter().all(|device| Arc::ptr_eq(&device.inner, &devices[0].inner)));
+        }
     }
 }

@@ -4,15 +4,15 @@
 //! at once where it may, else in one task for all of them, so that a device's thread wakes the runtime only once.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
+use super::caught::caught;
 use super::executable::{Shared, Work};
 use super::host_task::TaskLease;
-use super::run::{Go, Run};
+use super::run::{Go, HostWork, Run};
 use super::spawn::spawn;
 use super::submit::enqueue;
 use crate::types::{Error, ErrorKind};
@@ -39,8 +39,8 @@ impl Driver {
     /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
     pub(crate) fn start_later(&self, ready: Ready) {
         let Some(&first) = ready.first() else { return };
-        let pending = Pending { driver: self.clone(), ready };
-        spawn(&self.handle, || self.shared.partition_name(first as usize), pending.start());
+        let pending = Pending { driver: self.clone(), ready, _on_host: self.run.host_task() };
+        spawn(&self.handle, || self.shared.outline.partition_name(first as usize), pending.start());
     }
 
     /// Enqueues the devices' partitions and gives back the host tasks.
@@ -72,9 +72,9 @@ impl Driver {
         let clock = shared.profiling.then(super::clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         // Here the closure is cloned, which is the user's code: a panic of it is the task's.
-        let result = match catch_unwind(AssertUnwindSafe(|| task.call(&lease))) {
+        let result = match caught(|| task.call(&lease)) {
             Ok(future) => future.await,
-            Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, panic_message(&*panic))),
+            Err(panic) => Err(panic),
         };
         if let Some(start) = clock {
             run.record_host_times(partition, start, super::clock::now());
@@ -88,6 +88,8 @@ impl Driver {
 struct Pending {
     driver: Driver,
     ready: Ready,
+    /// Dropped last, after what the task has enqueued.
+    _on_host: HostWork,
 }
 
 impl Pending {

@@ -19,9 +19,9 @@ impl Event {
         Self { run }
     }
 
-    /// Whether the work is final, successful or not.
+    /// Whether the work is final, successful or not; see [`Submission::is_finished`](crate::Submission::is_finished).
     pub fn is_finished(&self) -> bool {
-        self.run.is_done()
+        self.run.is_finished()
     }
 
     /// Waits until the work is final.

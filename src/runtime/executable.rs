@@ -11,14 +11,15 @@ use super::allocation::Allocation;
 use super::device::Device;
 use super::gate::Gate;
 use super::host_task::HostTask;
+use super::outline::Outline;
 use super::prediction::Prediction;
+use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use crate::hal;
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
 use crate::sync::Patience;
-use crate::types::{CommandKind, DeviceId, Error};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,7 +81,15 @@ impl ExecutableGraph {
     /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion.
     ///
     /// Never blocks. A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
-    /// host guard or a future, needs a tokio runtime: call it inside one. Everything else runs under any executor.
+    /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
+    /// runs under any executor.
+    ///
+    /// # Deadlock
+    /// Runs of one executable, and of executables that share buffers in conflicting ways, start one after the other. A
+    /// host task that awaits a later submission of its own executable, or of one that shares what its executable uses,
+    /// waits for ever: that submission starts when the run of the host task is over, as a whole. Nobody can see such a
+    /// cycle from outside. Submit from the host task without awaiting, or await elsewhere. The same holds for a
+    /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while holding it.
     ///
     /// # Errors
     /// All errors come out of the [`Submission`].
@@ -105,27 +114,24 @@ impl ExecutableGraph {
 
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
     pub fn plan(&self) -> &Plan {
-        &self.shared.plan
+        &self.shared.outline.plan
     }
 
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
-        // The list says by itself what is a host task.
-        let label = |node| self.shared.label(node).trim_start_matches("host task ");
-        self.shared.plan.display(label).devices(|device| self.shared.device_name(device)).to_string()
+        self.shared.outline.text()
     }
 
     /// The plan in Graphviz' language, partitions as clusters.
     pub fn plan_dot(&self) -> String {
-        let dot = self.shared.plan.dot(|node| self.shared.label(node));
-        dot.devices(|device| self.shared.device_name(device)).to_string()
+        self.shared.outline.dot()
     }
 }
 
 impl Debug for ExecutableGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecutableGraph")
-            .field("nodes", &self.shared.plan.node_count())
+            .field("nodes", &self.shared.outline.plan.node_count())
             .field("partitions", &self.shared.partitions.len())
             .finish_non_exhaustive()
     }
@@ -133,12 +139,10 @@ impl Debug for ExecutableGraph {
 
 /// What all handles and runs of one executable share.
 pub(crate) struct Shared {
-    pub(crate) plan: Plan,
+    pub(crate) outline: Arc<Outline>,
     pub(crate) partitions: Box<[PartitionExec]>,
-    /// Each planned node's label and kind, by its number in the plan.
-    pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Keeps the memory alive that the commands use.
-    pub(crate) _allocations: Box<[Arc<Allocation>]>,
+    pub(crate) allocations: Box<[Arc<Allocation>]>,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
@@ -147,8 +151,17 @@ pub(crate) struct Shared {
     pub(crate) all_eager: bool,
     /// Whether a device does not notify, so that whoever waits has to look.
     pub(crate) polled: bool,
-    pub(crate) prediction: Prediction,
     pub(crate) state: Mutex<State>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if Elsewhere::is_now() {
+            let partitions = std::mem::take(&mut self.partitions);
+            let allocations = std::mem::take(&mut self.allocations);
+            reaper::drop_elsewhere(Box::new((partitions, allocations)));
+        }
+    }
 }
 
 /// One partition, ready to run.
@@ -164,6 +177,10 @@ pub(crate) struct PartitionExec {
     pub(crate) device_predecessors: Box<[u32]>,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
+    /// How long it takes from its enqueue to its end, where nothing else is in flight.
+    pub(crate) prediction: Prediction,
+    /// How long its queue takes for it, as the reactor has seen it.
+    pub(crate) queue_time: Prediction,
 }
 
 pub(crate) enum Work {
@@ -186,51 +203,20 @@ impl PartitionExec {
 }
 
 impl Shared {
-    pub(crate) fn label(&self, node: u32) -> &str {
-        &self.nodes[node as usize].0
-    }
-
-    fn device_name(&self, id: DeviceId) -> String {
-        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices
-            .find(|device| device.id() == id)
-            .map_or_else(|| id.to_string(), |device| device.selector().to_owned())
-    }
-
-    /// A partition's name in traces and the console.
-    pub(crate) fn partition_name(&self, partition: usize) -> String {
-        match (&self.partitions[partition].work, self.plan.nodes(partition)) {
-            (Work::HostTask(_), [node, ..]) => format!("wakegraph {}", self.label(*node)),
-            (Work::Device { device, .. }, _) => {
-                format!("wakegraph partition {partition} on {}", device.selector())
-            }
-            (Work::HostTask(_), []) => format!("wakegraph partition {partition}"),
-        }
-    }
-
-    /// Adds to an error where it happened: partition, device, and the node as far as it is known.
-    pub(crate) fn locate(&self, partition: usize, error: Error) -> Error {
-        let nodes = self.plan.nodes(partition);
-        let node = match error.command() {
-            Some(command) => nodes.get(command as usize),
-            None if nodes.len() == 1 => nodes.first(),
-            None => None,
-        };
-        let error = match node {
-            Some(&node) => error.in_node(self.label(node)),
-            None => error,
-        };
-        let error = error.in_partition(partition as u32);
-        match self.partitions[partition].device() {
-            Some(device) => error.on_device(device.selector()),
-            None => error,
-        }
-    }
-
-    /// How long a run takes from its submission to its last completion, where only devices have a part in it. With host
-    /// tasks it would say nothing about when a partition that is enqueued on the way is over.
+    /// How long a run takes whose partitions are all enqueued at once; `None` while that is not known.
     pub(crate) fn expected(&self) -> Option<Duration> {
-        if self.all_eager { self.prediction.expected() } else { None }
+        let mut longest = None;
+        for partition in &self.partitions {
+            longest = longest.max(Some(partition.prediction.expected()?));
+        }
+        longest
+    }
+
+    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it is the only one and
+    /// submissions have seen its ends themselves, as long as a run.
+    pub(crate) fn expected_of(&self, partition: usize) -> Option<Duration> {
+        let seen = self.partitions[partition].queue_time.expected();
+        seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.

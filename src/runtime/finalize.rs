@@ -13,6 +13,7 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
 use super::graph::Graph;
 use super::ordering;
+use super::outline::Outline;
 use super::prediction::Prediction;
 use crate::graph::{self, Content};
 use crate::hal;
@@ -43,6 +44,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             PartitionKind::HostTask => host_task(&source, &plan, index, &mut uses)?,
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
+                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = record(&source, &plan, index, device, options, &mut uses)
                     .map_err(|error| error.on_device(device.selector()))?;
                 let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;
@@ -221,6 +223,7 @@ fn assemble(
     options: FinalizeOptions,
 ) -> Shared {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
+    let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
     for (index, work) in work.into_iter().enumerate() {
         let predecessors: Box<[u32]> = plan.predecessors(index).into();
         let device = match &work {
@@ -228,26 +231,26 @@ fn assemble(
             Work::HostTask(_) => None,
         };
         // A predecessor that `submit` enqueues itself can be waited for by the device, without the host.
-        let on_device = |&&p: &&u32| {
+        let on_device = |&p: &u32| {
             let predecessor = &partitions[p as usize];
             let devices = device.zip(predecessor.device());
             predecessor.eager && devices.is_some_and(|(device, other)| device.can_wait_for(other))
         };
-        let device_predecessors: Box<[u32]> = predecessors.iter().filter(on_device).copied().collect();
-        let host: Vec<u32> =
-            predecessors.iter().filter(|p| !device_predecessors.contains(p)).copied().collect();
-        for &predecessor in &host {
-            let wakes = &mut partitions[predecessor as usize].wakes;
-            *wakes = wakes.iter().copied().chain([index as u32]).collect();
-        }
+        let (on_device, on_host): (Vec<u32>, Vec<u32>) = predecessors.iter().copied().partition(on_device);
+        on_host.iter().for_each(|&predecessor| wakes[predecessor as usize].push(index as u32));
         partitions.push(PartitionExec {
-            eager: device.is_some() && host.is_empty(),
-            host_predecessors: host.len() as u32,
+            eager: device.is_some() && on_host.is_empty(),
+            host_predecessors: on_host.len() as u32,
             predecessors,
-            device_predecessors,
+            device_predecessors: on_device.into(),
             wakes: Box::default(),
+            prediction: Prediction::default(),
+            queue_time: Prediction::default(),
             work,
         });
+    }
+    for (partition, wakes) in partitions.iter_mut().zip(wakes) {
+        partition.wakes = wakes.into();
     }
     let all = 0..partitions.len() as u32;
     Shared {
@@ -258,12 +261,14 @@ fn assemble(
             .filter_map(PartitionExec::device)
             .any(|device| !device.capabilities().notifies),
         all_eager: partitions.iter().all(|partition| partition.eager),
-        plan,
+        outline: Arc::new(Outline {
+            plan,
+            nodes,
+            devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+        }),
         partitions: partitions.into(),
-        nodes,
-        _allocations: allocations.values().cloned().collect(),
+        allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
-        prediction: Prediction::default(),
         state: Mutex::new(State::default()),
     }
 }

@@ -105,12 +105,11 @@ impl<T: Pod> HostBuffer<T> {
     }
 
     fn try_acquire(&self, mode: AccessMode) -> Result<Lease> {
-        let (lease, predecessors) = ordering::acquire(&self.view, mode);
-        if predecessors.is_empty() {
-            return Ok(Lease::Gate { _lease: lease });
-        }
-        Err(Error::new(ErrorKind::InvalidOperation, "the host buffer is in use by a submission or a guard")
-            .help("await `read()` or `write()` instead, or await the submission first"))
+        let lease = ordering::try_acquire(&self.view, mode).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidOperation, "the host buffer is in use by a submission or a guard")
+                .help("await `read()` or `write()` instead, or await the submission first")
+        })?;
+        Ok(Lease::Gate { _lease: lease })
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 
 use super::allocation::View;
+use super::caught::{Caught, caught};
 use super::drive;
 use super::host_buffer::{HostBuffer, HostMut, HostRef, Lease};
 use super::run::Run;
@@ -41,6 +41,12 @@ pub struct WriteAccess<T> {
 }
 
 /// One declared access of a host task: the result of [`read`] or [`write()`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an access of a host task",
+    label = "not made by `read` or `write`",
+    note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers are copied to a \
+            host buffer first"
+)]
 pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets for it.
     type View: Send + 'static;
@@ -76,6 +82,11 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
 }
 
 /// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write()`]s, or `()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a list of accesses of a host task",
+    label = "not a tuple of `read(..)` and `write(..)`",
+    note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up to eight"
+)]
 pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets: a tuple of views.
     type Views: Send + 'static;
@@ -124,6 +135,11 @@ accesses!(A B C D E F G);
 accesses!(A B C D E F G H);
 
 /// What a host task may return: `()`, or a `Result` whose error becomes the submission's.
+#[diagnostic::on_unimplemented(
+    message = "a host task cannot return `{Self}`",
+    label = "neither `()` nor a `Result`",
+    note = "return `()` or a `Result<T, E>` whose error is `std::error::Error + Send + Sync`"
+)]
 pub trait TaskOutput {
     /// The result, with the error boxed.
     ///
@@ -168,8 +184,8 @@ impl HostTask {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
                 // Cloned and called inside, so that a panic there is caught like one of the future.
-                let task = AssertUnwindSafe(async move { F::clone(&closure)(views).await.into_result() });
-                Box::pin(async move { caught(task.catch_unwind().await) })
+                let task = async move { F::clone(&closure)(views).await.into_result() };
+                Box::pin(Caught::new(task).map(outcome))
             }),
         }
     }
@@ -186,10 +202,7 @@ impl HostTask {
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
-                let work = move || {
-                    let task = AssertUnwindSafe(move || F::clone(&closure)(views).into_result());
-                    caught(std::panic::catch_unwind(task))
-                };
+                let work = move || outcome(caught(move || F::clone(&closure)(views).into_result()));
                 Box::pin(async move {
                     match tokio::task::spawn_blocking(work).await {
                         Ok(result) => result,
@@ -205,14 +218,10 @@ impl HostTask {
     }
 }
 
-fn caught(outcome: std::thread::Result<Result<(), BoxError>>) -> Result<()> {
-    match outcome {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => {
-            Err(Error::new(ErrorKind::HostTaskFailed, "the closure returned an error").caused_by(error))
-        }
-        Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
-    }
+fn outcome(task: Result<Result<(), BoxError>>) -> Result<()> {
+    task?.map_err(|error| {
+        Error::new(ErrorKind::HostTaskFailed, "the closure returned an error").caused_by(error)
+    })
 }
 
 /// Ends a host task's partition when the task has finished and all its views are dropped.

@@ -46,6 +46,16 @@ impl Latch {
         waiters.drain(..).flatten().for_each(Waker::wake);
     }
 
+    /// Has everybody polled again, although the flag is not set.
+    pub(crate) fn nudge(&self) {
+        if self.state.load(Ordering::Acquire) & AWAITED == 0 {
+            return;
+        }
+        // The slots stay: whoever is polled again puts its waker back into its own.
+        let wakers: SmallVec<[Waker; 1]> = self.waiters.lock().iter_mut().filter_map(Option::take).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Back to not set. The exclusive reference proves that nobody waits.
     pub(crate) fn reset(&mut self) {
         self.state = AtomicU8::new(0);
@@ -182,6 +192,19 @@ mod loom_tests {
     }
 
     #[test]
+    fn loom_a_nudge_takes_no_wakeup_away() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let (nudger, setter) = (latch.clone(), latch.clone());
+            let nudging = thread::spawn(move || nudger.nudge());
+            let setting = thread::spawn(move || setter.set());
+            block_on(latch.wait());
+            nudging.join().unwrap();
+            setting.join().unwrap();
+        });
+    }
+
+    #[test]
     fn loom_who_polls_again_is_woken_through_the_new_waker() {
         loom::model(|| {
             let latch = Arc::new(Latch::new());
@@ -197,7 +220,43 @@ mod loom_tests {
 
 #[cfg(all(test, not(wakegraph_loom)))]
 mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use crate::sync::AtomicU32;
+
     use super::*;
+
+    #[test]
+    fn a_nudge_wakes_everybody_and_forgets_nobody() {
+        let latch = Latch::new();
+        let wakers = [Arc::new(Count::default()), Arc::new(Count::default())];
+        let mut keys = [WaiterKey::default(), WaiterKey::default()];
+        let counts = || [0, 1].map(|i| wakers[i].0.load(Ordering::Relaxed));
+        latch.nudge();
+        for round in 1..=3 {
+            for (count, key) in wakers.iter().zip(&mut keys) {
+                let waker = Waker::from(count.clone());
+                assert!(latch.poll(&Context::from_waker(&waker), key).is_pending());
+            }
+            latch.nudge();
+            latch.nudge(); // nobody has polled since, so nobody is woken twice
+            assert_eq!(counts(), [round, round]);
+        }
+        let waker = Waker::from(wakers[1].clone());
+        assert!(latch.poll(&Context::from_waker(&waker), &mut keys[1]).is_pending());
+        latch.set();
+        assert_eq!(counts(), [3, 4]);
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn waiters_that_give_up_leave_no_room_behind() {

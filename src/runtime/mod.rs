@@ -13,6 +13,7 @@
 
 mod allocation;
 mod buffer;
+mod caught;
 mod clock;
 mod command;
 mod device;
@@ -29,9 +30,11 @@ mod latch;
 mod node;
 mod ordering;
 mod orphan;
+mod outline;
 mod prediction;
 mod profile;
 mod reactor;
+mod reaper;
 mod rect;
 mod run;
 mod spawn;

@@ -1,5 +1,7 @@
 //! A node just added, to be refined.
 
+use std::panic::Location;
+
 use super::device::Device;
 use super::graph::Graph;
 use crate::graph::NodeId;
@@ -12,11 +14,17 @@ use crate::graph::NodeId;
 pub struct NodeBuilder<'g> {
     graph: &'g mut Graph,
     id: NodeId,
+    /// A copy through the host: its halves run on the devices that they read and write.
+    staged: bool,
 }
 
 impl<'g> NodeBuilder<'g> {
     pub(crate) fn new(graph: &'g mut Graph, id: NodeId) -> Self {
-        Self { graph, id }
+        Self { graph, id, staged: false }
+    }
+
+    pub(crate) fn staged(self) -> Self {
+        Self { staged: true, ..self }
     }
 
     /// Names the node: in errors, traces, drawings, profiles.
@@ -43,8 +51,17 @@ impl<'g> NodeBuilder<'g> {
     }
 
     /// Runs the node on `device` instead of the one that its buffers suggest.
+    ///
+    /// A copy between devices without a direct path runs on both of them, whatever is said here.
+    ///
+    /// # Errors
+    /// At finalize: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a host task, which runs on no device, and
+    /// for a sub-graph, whose nodes have devices of their own.
+    #[track_caller]
     pub fn on(self, device: &Device) -> Self {
-        self.graph.set_node_device(self.id, device);
+        if !self.staged {
+            self.graph.set_node_device(self.id, device, Location::caller());
+        }
         self
     }
 

@@ -22,6 +22,8 @@ static ORDER: Mutex<()> = Mutex::new(());
 
 /// Serialises everything that decides an order between different executables or guards.
 pub(crate) fn lock() -> MutexGuard<'static, ()> {
+    #[cfg(test)]
+    tests::LOCKED.set(tests::LOCKED.get() + 1);
     ORDER.lock()
 }
 
@@ -49,8 +51,22 @@ impl Predecessor {
 
 /// Takes a place in the order for a guard: returns its lease and what it has to wait for.
 pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Vec<Predecessor>) {
-    let access = view.access(mode);
     let lease = GateLease::new();
+    let predecessors = take_place(view, mode, &lease, true);
+    (lease, predecessors)
+}
+
+/// Takes a place for a guard that has to wait for nothing. If there is something, no place is taken, and nobody has seen
+/// a gate.
+pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<GateLease> {
+    let lease = GateLease::new();
+    take_place(view, mode, &lease, false).is_empty().then_some(lease)
+}
+
+/// Shows the gate to all that have to wait for it; gives what is before it. With something before it, only if it
+/// `may_wait`.
+fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) -> Vec<Predecessor> {
+    let access = view.access(mode);
     let mut predecessors = Vec::new();
     // Dropped after the locks: the last reference to an executable may be among them.
     let mut executables = Vec::new();
@@ -64,17 +80,21 @@ pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Vec<Predeces
             executables.push((executable, conflicts));
             true
         });
-        for (executable, _) in executables.iter().filter(|(_, conflicts)| *conflicts) {
-            let mut state = executable.state.lock();
-            predecessors.extend(state.last_unfinished().map(Predecessor::Run));
-            state.gates.retain(|gate| !gate.is_open());
-            state.gates.push(lease.gate().clone());
-        }
+        // All at once: a submission of one of them is before the gate or finds it.
+        let conflicting = executables.iter().filter(|(_, conflicts)| *conflicts);
+        let mut states: Vec<_> = conflicting.map(|(executable, _)| executable.state.lock()).collect();
+        predecessors.extend(states.iter().filter_map(|state| state.last_unfinished()).map(Predecessor::Run));
         let conflicting = users.gates.iter().filter(|(theirs, _)| theirs.conflicts_with(&access));
         predecessors.extend(conflicting.map(|(_, gate)| Predecessor::Gate(gate.clone())));
-        users.gates.push((access, lease.gate().clone()));
+        if may_wait || predecessors.is_empty() {
+            for state in &mut states {
+                state.gates.retain(|gate| !gate.is_open());
+                state.gates.push(lease.gate().clone());
+            }
+            users.gates.push((access, lease.gate().clone()));
+        }
     }
-    (lease, predecessors)
+    predecessors
 }
 
 /// Makes a new executable known to the allocations it uses, and to its rivals.
@@ -151,8 +171,68 @@ pub(crate) fn merged(accesses: &[Access]) -> Vec<Access> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::null::NullOptions;
+    use crate::runtime::{Device, ExecutableGraph, Graph};
     use crate::types::ResourceId;
     use proptest::prelude::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How often this thread has taken the order lock.
+        pub(super) static LOCKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A partition on each of two devices, the second behind the first.
+    fn two_partitions(from: &Device, to: &Device) -> (ExecutableGraph, crate::Buffer<u32>) {
+        let (x, y) = (from.buffer::<u32>(4).unwrap(), to.buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(from);
+        graph.fill(&x, 1);
+        graph.copy(&x, &y);
+        let exec = graph.finalize().unwrap();
+        assert_eq!(exec.shared.partitions.len(), 2);
+        (exec, y)
+    }
+
+    // A gate that is seen for a moment sends a submission, which may be outside tokio, to wait on the host.
+    #[test]
+    fn a_guard_that_is_refused_shows_no_gate() {
+        let (device, control) = crate::backend::null::open(NullOptions::new().manual(true));
+        let device = Device::from_hal(device);
+        let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        graph.copy(&x, &host);
+        let exec = graph.finalize().unwrap();
+        let running = exec.submit();
+        assert!(host.try_read().is_err() && host.try_write().is_err());
+        assert!(exec.shared.state.lock().gates.is_empty());
+        assert!(host.view().allocation.users.lock().gates.is_empty());
+        control.complete_all();
+        while !running.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(host.try_read().is_ok());
+    }
+
+    #[test]
+    fn submissions_without_rivals_do_not_take_the_order_lock() {
+        let (a, b) = (Device::open("host:940").unwrap(), Device::open("host:941").unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (exec, y) = two_partitions(&a, &b);
+        let (_unrelated, _) = two_partitions(&a, &b);
+        let locks_of = |exec: &ExecutableGraph| {
+            let before = LOCKED.get();
+            runtime.block_on(exec.submit()).unwrap();
+            LOCKED.get() - before
+        };
+        assert_eq!((0..10).map(|_| locks_of(&exec)).sum::<usize>(), 0);
+        let mut graph = Graph::new(&b);
+        graph.fill(&y, 2);
+        let rival = graph.finalize().unwrap();
+        assert_eq!(locks_of(&exec), 1);
+        drop((rival, graph));
+        locks_of(&exec);
+        assert_eq!(locks_of(&exec), 0, "the rival is gone");
+    }
 
     fn accesses(resource: ResourceId) -> impl Strategy<Value = Vec<Access>> {
         let one = (0usize..40, 0usize..10, any::<bool>()).prop_map(move |(start, len, write)| Access {

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -15,9 +15,11 @@ use super::device::Device;
 use super::drive::{Driver, Ready};
 use super::executable::Shared;
 use super::latch::Latch;
+use super::outline::Outline;
 use super::profile::Profile;
+use super::reaper::Elsewhere;
 use crate::hal::{self, EventStatus};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch; whoever will report a
@@ -34,8 +36,16 @@ pub(crate) struct Run {
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
     unfinished: AtomicU32,
+    /// Tasks of this run that the host runs or has been handed: while there are any, spinning would keep them waiting.
+    host_tasks: AtomicU32,
+    /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
+    soonest: AtomicU64,
     /// How a submission's spin went: one of the `SPIN` constants.
     spin: AtomicU8,
+    /// Whether partitions are timed, for predictions.
+    timed: bool,
+    /// Whether a device does not notify, so that whoever wants to know has to look.
+    polled: bool,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
@@ -49,11 +59,8 @@ struct Inner {
     owner: Option<Arc<Shared>>,
     /// How partitions that need the host get started. Refers back to the run, so it goes when the run is over.
     driver: Option<Driver>,
-    submitted: Option<Instant>,
-    /// Nothing was in flight before it, so that the time it takes is its own.
-    alone: bool,
-    /// A first look found it over: the time until then says little about the time it took.
-    overslept: bool,
+    /// When it was submitted, for the profile.
+    submitted: Option<u64>,
     /// Runs whose results the devices wait for, until this one is over.
     depends_on: SmallVec<[Arc<Run>; 1]>,
     failure: Option<Error>,
@@ -68,6 +75,12 @@ struct Slot {
     /// themselves has been enqueued.
     waiting_for: AtomicU32,
     event: Option<Arc<dyn hal::Event>>,
+    /// When it was enqueued, 0 if nobody wants to know how long it takes.
+    enqueued: AtomicU64,
+    /// How long it took, 0 if that is not known.
+    took: AtomicU64,
+    /// A first look found it over: the time until then says little about the time it took.
+    overslept: AtomicBool,
 }
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
@@ -96,6 +109,9 @@ impl Run {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
+                enqueued: AtomicU64::new(0),
+                took: AtomicU64::new(0),
+                overslept: AtomicBool::new(false),
             })
         });
         Ok(Self {
@@ -105,7 +121,11 @@ impl Run {
             enqueued: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            host_tasks: AtomicU32::new(0),
+            soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
+            timed: false,
+            polled: shared.polled,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -120,7 +140,11 @@ impl Run {
             enqueued: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            host_tasks: AtomicU32::new(0),
+            soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
+            timed: false,
+            polled: false,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -129,25 +153,29 @@ impl Run {
     }
 
     /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody looks at it.
-    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, submitted: Option<Instant>, alone: bool) {
+    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing) {
         self.done.reset();
         self.cancelled = AtomicBool::new(false);
         self.failed = AtomicBool::new(false);
         self.enqueued = AtomicBool::new(false);
         self.starter = AtomicWaker::new();
         self.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.host_tasks = AtomicU32::new(0);
+        self.soonest = AtomicU64::new(0);
         self.spin = AtomicU8::new(SPIN_NONE);
         for (slot, partition) in self.slots.iter_mut().zip(&shared.partitions) {
             slot.state = AtomicU8::new(WAITING);
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
+            slot.enqueued = AtomicU64::new(0);
+            slot.took = AtomicU64::new(0);
+            slot.overslept = AtomicBool::new(false);
         }
         let inner = self.inner.get_mut();
         inner.failure = None;
         inner.profile = None;
         inner.host_times.clear();
-        inner.submitted = submitted;
-        inner.alone = alone;
-        inner.overslept = false;
+        inner.submitted = shared.profiling.then(clock::now);
+        self.timed = timing == Timing::On;
         inner.depends_on.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
@@ -161,8 +189,28 @@ impl Run {
         }
     }
 
+    /// One spin in vain outweighs all that paid.
     pub(crate) fn record_spin(&self, found: bool) {
-        self.spin.store(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
+        self.spin.fetch_max(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
+    }
+
+    /// The host has been handed a task of this run, until the guard is dropped.
+    pub(crate) fn host_task(self: &Arc<Self>) -> HostWork {
+        self.host_tasks.fetch_add(1, Ordering::AcqRel);
+        HostWork(self.clone())
+    }
+
+    /// Whether the host has something to do for this run, so that nobody should spin.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.host_tasks.load(Ordering::Acquire) > 0
+    }
+
+    /// How long the partition enqueued last is expected to take.
+    pub(crate) fn expected(&self) -> Option<Duration> {
+        match self.soonest.load(Ordering::Relaxed) {
+            0 => None,
+            expected => Some(Duration::from_nanos(expected)),
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -177,8 +225,22 @@ impl Run {
         self.inner.lock().failure.clone().map_or(Ok(()), Err)
     }
 
-    pub(crate) fn profile(&self) -> Option<Profile> {
-        self.inner.lock().profile.clone()
+    /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
+    pub(crate) fn profile(&self, outline: &Outline) -> Profile {
+        let (host_times, origin) = {
+            let inner = self.inner.lock();
+            if let Some(profile) = &inner.profile {
+                return profile.clone();
+            }
+            (inner.host_times.clone(), inner.submitted.unwrap_or(0))
+        };
+        let profile = Profile::collect(outline, self, &host_times, origin);
+        self.inner.lock().profile.get_or_insert(profile).clone()
+    }
+
+    /// Whether a partition ran to its end, in this run. The event of one that did not may still tell of an earlier run.
+    pub(crate) fn has_succeeded(&self, partition: usize) -> bool {
+        self.slots[partition].state.load(Ordering::Acquire) == SUCCEEDED
     }
 
     pub(crate) fn event(&self, partition: usize) -> Option<&Arc<dyn hal::Event>> {
@@ -216,9 +278,44 @@ impl Run {
         self.inner.lock().depends_on = runs.collect();
     }
 
-    /// The reactor looked for the first time when it was long over.
-    pub(crate) fn set_overslept(&self) {
-        self.inner.lock().overslept = true;
+    /// A partition is about to be enqueued, and expected to take so long.
+    pub(crate) fn will_enqueue(&self, partition: usize, expected: Option<Duration>) {
+        if self.timed {
+            self.soonest.store(expected.map_or(0, clock::nanoseconds), Ordering::Relaxed);
+            self.slots[partition].enqueued.store(clock::now(), Ordering::Relaxed);
+        }
+    }
+
+    /// How long a partition took that has just ended, for the predictions.
+    fn measure(&self, partition: usize) {
+        let slot = &self.slots[partition];
+        let enqueued = slot.enqueued.load(Ordering::Relaxed);
+        if enqueued > 0 {
+            let took = clock::now().saturating_sub(enqueued);
+            let took = if slot.overslept.load(Ordering::Relaxed) { took / 2 } else { took };
+            slot.took.store(took.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the next runs know how long this one's partitions took.
+    fn learn(&self, shared: &Shared) {
+        for (slot, partition) in self.slots.iter().zip(&shared.partitions) {
+            match slot.took.load(Ordering::Relaxed) {
+                0 => {}
+                took => partition.prediction.record(Duration::from_nanos(took)),
+            }
+        }
+    }
+
+    /// The reactor has found a partition over, after this time as its queue's oldest; `overslept`, if that was at its
+    /// first look.
+    pub(crate) fn observe(&self, partition: usize, took: Option<Duration>, overslept: bool) {
+        self.slots[partition].overslept.store(overslept, Ordering::Relaxed);
+        let succeeded =
+            self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
+        if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
+            shared.partitions[partition].queue_time.record(if overslept { took / 2 } else { took });
+        }
     }
 
     /// Devices of the same partitions.
@@ -275,7 +372,16 @@ impl Run {
         }
     }
 
-    /// Looks at the real status of all partitions enqueued on devices that do not notify.
+    /// Whether the run is over; asks devices that do not notify. Ends it if so, which may wake tasks and drop buffers: not
+    /// for callers that hold a lock.
+    pub(crate) fn is_finished(&self) -> bool {
+        if self.polled && !self.is_done() {
+            self.look();
+        }
+        self.is_done()
+    }
+
+    /// Looks at the real status of all partitions that have been enqueued.
     pub(crate) fn look(&self) {
         for partition in 0..self.slots.len() {
             self.look_at(partition);
@@ -360,6 +466,9 @@ impl Run {
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
         }
+        if state == SUCCEEDED {
+            self.measure(partition);
+        }
         tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
         // Each partition counts once, and this one has not been counted yet: at 1 all others are over, and none waits.
         let last = self.unfinished.load(Ordering::Acquire) == 1;
@@ -386,7 +495,7 @@ impl Run {
         if shared.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
-        let error = self.failed_dependency().unwrap_or_else(|| shared.locate(partition, error));
+        let error = self.failed_dependency().unwrap_or_else(|| shared.outline.locate(partition, error));
         let mut inner = self.inner.lock();
         match &inner.failure {
             // A cause says more than the cancellation that followed or preceded it.
@@ -403,6 +512,8 @@ impl Run {
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     fn failed_dependency(&self) -> Option<Error> {
+        // An enqueue that fails gets here with the executable's state locked.
+        let _elsewhere = Elsewhere::enter();
         let depends_on = self.inner.lock().depends_on.clone();
         depends_on.iter().find_map(|run| {
             // Its device may have told this run first.
@@ -415,17 +526,11 @@ impl Run {
         let (shared, driver, depends_on) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
-            if let (Some(submitted), true, None) = (inner.submitted, inner.alone, &inner.failure) {
-                let took = submitted.elapsed();
-                shared.prediction.record(if inner.overslept { took / 2 } else { took });
-            }
-            if shared.profiling {
-                let host_times = std::mem::take(&mut inner.host_times);
-                inner.profile =
-                    Some(Profile::collect(&shared, self, host_times, inner.submitted.map_or(0, clock::at)));
-            }
             (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
         };
+        if self.timed {
+            self.learn(&shared);
+        }
         // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
         depends_on.iter().for_each(|run| run.look());
         self.done.set();
@@ -439,8 +544,29 @@ impl Run {
     }
 }
 
+/// Whether a run's partitions are timed, for predictions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timing {
+    Off,
+    On,
+}
+
+/// A task that the host has been handed for a run, see [`Run::host_task`].
+pub(crate) struct HostWork(Arc<Run>);
+
+impl Drop for HostWork {
+    fn drop(&mut self) {
+        let Self(run) = self;
+        // Who waits for the run may spin again, for what the task has just enqueued.
+        if run.host_tasks.fetch_sub(1, Ordering::AcqRel) == 1 && run.expected().is_some() && !run.is_done() {
+            run.done.nudge();
+        }
+    }
+}
+
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
+        let _elsewhere = Elsewhere::enter();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
     }

@@ -1,15 +1,15 @@
 //! The future of a submission.
 
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use pin_project::{pin_project, pinned_drop};
-
 use super::event::Event;
 use super::latch::WaiterKey;
+use super::outline::Outline;
 use super::profile::Profile;
 use super::run::Run;
 use crate::types::Result;
@@ -26,30 +26,53 @@ use crate::types::Result;
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
-#[derive(Debug)]
 #[must_use = "the work runs, but nobody learns whether it failed; await it, or drop it to detach"]
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
-    /// How long the next poll may spin; zero once it has.
-    spin: Duration,
-    /// Whether a spin has to look at events itself.
-    polled: bool,
+    spin: Spin,
+    /// Where profiles are recorded: what is needed to read them.
+    profiled: Option<Arc<Outline>>,
+}
+
+/// Whether a poll spins for a short while on work that should be done within it: a task switch would take longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spin {
+    Never,
+    /// The next poll, for so long. Nothing but devices has a part in the run.
+    Once(Duration),
+    /// Every poll that finds the run on devices, if what was enqueued last should take no longer than `limit`. It ends
+    /// as soon as the host has something to do.
+    BetweenHostTasks {
+        limit: Duration,
+    },
+}
+
+/// How long to spin for something expected to take so long: twice that, so that the usual jitter does not cost a task
+/// switch.
+pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
+    (2 * expected).min(limit)
 }
 
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Duration, polled: bool) -> Self {
-        Self { run, key: WaiterKey::default(), spin, polled }
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Outline>>) -> Self {
+        Self { run, key: WaiterKey::default(), spin, profiled }
     }
 
-    /// Whether all work is final, successful or not.
+    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
     pub fn is_finished(&self) -> bool {
-        self.run.is_done()
+        self.run.is_finished()
     }
 
-    /// Stops the partitions that have not started; work on a device, and host tasks that run, run to their end.
+    /// Stops what has not been handed to a device yet, and host tasks that have not been called. What a device has been
+    /// given runs to its end, also where it still waits in a queue; so do host tasks that run.
     ///
-    /// The submission then resolves to [`Cancelled`](crate::ErrorKind::Cancelled), unless everything had started.
+    /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
+    /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on the host: cancelling
+    /// changes nothing then.
+    ///
+    /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was stopped and nothing else
+    /// failed.
     pub fn cancel(&self) {
         self.run.cancel();
     }
@@ -76,16 +99,31 @@ impl Submission {
 
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
     /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
+    ///
+    /// Asks the devices for them, the first time.
     pub fn profile(&self) -> Option<Profile> {
-        self.run.profile()
+        let outline = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(outline))
     }
 
-    /// Spins for a short while on work that should be done within it: a task switch would take longer.
+    /// Spins if that should pay; whether the run is done.
     fn spin(&mut self) -> bool {
-        let limit = std::mem::take(&mut self.spin);
-        if limit.is_zero() {
-            return false;
+        match self.spin {
+            Spin::Never => false,
+            Spin::Once(time) => {
+                self.spin = Spin::Never;
+                self.spin_for(time)
+            }
+            Spin::BetweenHostTasks { limit } => match self.run.expected() {
+                Some(expected) if expected <= limit && !self.run.is_on_host() => {
+                    self.spin_for(spin_time(expected, limit))
+                }
+                _ => false,
+            },
         }
+    }
+
+    fn spin_for(&self, limit: Duration) -> bool {
         let start = Instant::now();
         let found = loop {
             for _ in 0..LOOKS {
@@ -94,10 +132,7 @@ impl Submission {
                     break;
                 }
             }
-            if self.polled {
-                self.run.look();
-            }
-            if self.run.is_done() {
+            if self.run.is_finished() || self.run.is_on_host() {
                 break true;
             }
             if start.elapsed() > limit {
@@ -105,7 +140,7 @@ impl Submission {
             }
         };
         self.run.record_spin(found);
-        found
+        self.run.is_done()
     }
 }
 
@@ -117,10 +152,16 @@ impl Future for Submission {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        if this.run.is_done() || this.spin() {
-            return Poll::Ready(this.run.result());
+        if !this.run.is_done() && !this.spin() && this.run.done.poll(cx, &mut this.key).is_pending() {
+            return Poll::Pending;
         }
-        this.run.done.poll(cx, &mut this.key).map(|()| this.run.result())
+        Poll::Ready(this.run.result())
+    }
+}
+
+impl Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("run", &self.run).finish_non_exhaustive()
     }
 }
 
@@ -134,11 +175,9 @@ impl Drop for Submission {
 ///
 /// # Cancel safety
 /// Dropping it is how it cancels.
-#[pin_project(PinnedDrop)]
 #[derive(Debug)]
 #[must_use = "dropping it cancels the submission"]
 pub struct CancelOnDrop {
-    #[pin]
     submission: Submission,
 }
 
@@ -153,15 +192,38 @@ impl Future for CancelOnDrop {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.project().submission.poll(cx)
+        Pin::new(&mut self.get_mut().submission).poll(cx)
     }
 }
 
-#[pinned_drop]
-impl PinnedDrop for CancelOnDrop {
-    fn drop(self: Pin<&mut Self>) {
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
         if !self.submission.is_finished() {
             self.submission.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{Device, Graph};
+
+    #[test]
+    fn asking_whether_it_is_finished_looks_at_devices_that_do_not_notify() {
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        for _ in 0..3 {
+            let submission = exec.submit();
+            assert!(!submission.is_finished());
+            let _nobody_else_looks = device.reactor().unwrap().pause();
+            control.complete_all();
+            assert!(submission.is_finished());
+            assert!(submission.event().is_finished());
         }
     }
 }

@@ -1,25 +1,23 @@
 //! Submitting: ordering a new run behind what it conflicts with, and starting it.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use futures::FutureExt;
 use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+use super::caught::Caught;
 use super::drive::{self, Driver, Ready};
 use super::event::Event;
 use super::executable::{Shared, State, Work};
 use super::host_task::TaskOutput;
 use super::ordering::{self, Predecessor};
 use super::orphan;
-use super::run::{self, Go, Run};
+use super::run::{self, Go, Run, Timing};
 use super::spawn::spawn;
-use super::submission::Submission;
+use super::submission::{Spin, Submission, spin_time};
 use crate::hal;
 use crate::types::{BoxError, Error, ErrorKind, Result};
 
@@ -126,7 +124,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
 
     let mut failure = None;
     events.retain(|event| {
-        let finished = event.is_finished();
+        let finished = event.run().is_done();
         if finished && failure.is_none() {
             failure = event.run().result().err();
         }
@@ -139,10 +137,10 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     };
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
-            Predecessor::Run(earlier) => devices_can_wait(shared, earlier),
+            Predecessor::Run(earlier) => devices_can_wait(shared, earlier) || earlier.is_done(),
             Predecessor::Gate(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(shared, event.run()));
+        && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.run().is_done());
 
     if let Some(error) = failure {
         run.abandon(&error);
@@ -163,7 +161,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
                     Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
                 starter = Some((handle, waiting));
             }
-            Err(_) => run.abandon(&needs_tokio()),
+            Err(_) => run.abandon(&needs_tokio(why_host(shared, &futures, &order_after, &events))),
         }
     }
     state.submitted(&run);
@@ -215,39 +213,43 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 
 /// `alone`: nothing is in flight that the run has to come after.
 fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<Run>> {
-    // The clock is read only where somebody uses what it says: a profile, or a prediction for the reactor or a spin.
-    let predicted = alone && shared.all_eager && !shared.partitions.is_empty();
-    let timed = (predicted && (shared.polled || !state.patience.is_resting())) || shared.profiling;
-    let submitted = timed.then(Instant::now);
-    if let Some(run) = state.take_reusable(|run| run.reset(shared, submitted, alone)) {
+    // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.
+    let timing = match alone && (shared.polled || !state.patience.is_resting()) {
+        true => Timing::On,
+        false => Timing::Off,
+    };
+    if let Some(run) = state.take_reusable(|run| run.reset(shared, timing)) {
         return Ok(run);
     }
     let mut run = Run::new(shared)?;
-    run.reset(shared, submitted, alone);
+    run.reset(shared, timing);
     Ok(Arc::new(run))
 }
 
 fn failed(error: Error) -> Submission {
-    Submission::new(Arc::new(Run::failed(error)), Duration::ZERO, false)
+    Submission::new(Arc::new(Run::failed(error)), Spin::Never, None)
 }
 
-fn submission(shared: &Shared, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
-    // A run that needs tasks of this thread's runtime must not be spun for, and one that queues behind others is not
-    // worth it.
-    let worth = shared.all_eager && alone && !run.is_done();
-    let spin = if worth { spin_time(shared, state) } else { Duration::ZERO };
-    Submission::new(run, spin, shared.polled)
+fn submission(shared: &Arc<Shared>, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
+    // One that queues behind others is not worth a spin.
+    let spin = if alone && !run.is_done() { spin(shared, state) } else { Spin::Never };
+    Submission::new(run, spin, shared.profiling.then(|| shared.outline.clone()))
 }
 
-/// How long it is worth to spin for a run that has just started.
-fn spin_time(shared: &Shared, state: &mut State) -> Duration {
-    let Some(expected) = shared.expected() else { return Duration::ZERO };
+/// Whether it is worth to spin for a run that has just started.
+fn spin(shared: &Shared, state: &mut State) -> Spin {
     let limit = shared.spin_limit();
-    if expected > limit || !state.patience.take_chance() {
-        return Duration::ZERO;
+    if shared.all_eager {
+        let Some(expected) = shared.expected() else { return Spin::Never };
+        return match expected <= limit && state.patience.take_chance() {
+            true => Spin::Once(spin_time(expected, limit)),
+            false => Spin::Never,
+        };
     }
-    // Twice the expectation, so that the usual jitter does not cost a task switch.
-    (2 * expected).min(limit)
+    match !limit.is_zero() && state.patience.take_chance() {
+        true => Spin::BetweenHostTasks { limit },
+        false => Spin::Never,
+    }
 }
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
@@ -263,19 +265,20 @@ fn start(
     if shared.partitions.is_empty() {
         return run.complete_empty();
     }
+    // In ascending order.
     let mut missing: SmallVec<[u32; 4]> = SmallVec::new();
     let driver = (!shared.all_eager).then(Handle::try_current);
     let driver = match driver.transpose() {
         Ok(handle) => handle.map(|handle| Driver { handle, shared: shared.clone(), run: run.clone() }),
         // `submit` has made sure that there is a runtime.
-        Err(_) => return run.abandon(&needs_tokio()),
+        Err(_) => return run.abandon(&needs_tokio("has work for the host")),
     };
     if let Some(driver) = &driver {
         run.set_driver(driver.clone());
     }
     for (index, partition) in shared.partitions.iter().enumerate() {
         if partition.eager {
-            if partition.predecessors.iter().any(|predecessor| missing.contains(predecessor)) {
+            if partition.predecessors.iter().any(|predecessor| missing.binary_search(predecessor).is_ok()) {
                 // The event of what could not be enqueued still tells of an earlier run.
                 missing.push(index as u32);
                 // Nothing is ready before the end of this loop.
@@ -334,6 +337,8 @@ pub(crate) fn enqueue(
         .notifies
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let signal = hal::Signal { event, notification };
+    let expected = partition.prediction.expected();
+    run.will_enqueue(index, expected);
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
     // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
     // `ordering`. The run owns the executable, and with it all memory, until the event is final.
@@ -341,7 +346,7 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected());
+                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
             }
             true
         }
@@ -400,24 +405,41 @@ impl Drop for Starter {
 /// Waits for everything the caller asked for, all at once; the first failure ends it.
 async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
     let futures = try_join_all(futures.into_iter().map(|future| async move {
-        match AssertUnwindSafe(future).catch_unwind().await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                let failed =
-                    Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error");
-                Err(failed.caused_by(error))
-            }
-            Err(panic) => Err(Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic))),
-        }
+        Caught::new(future).await?.map_err(|error| {
+            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
+                .caused_by(error)
+        })
     }));
     let events = try_join_all(events.iter().map(Event::wait));
     try_join(futures, events).await.map(drop)
 }
 
-fn needs_tokio() -> Error {
+/// What a submission needs the host for.
+fn why_host(
+    shared: &Shared,
+    futures: &[WaitFuture],
+    order_after: &[Predecessor],
+    events: &[Event],
+) -> &'static str {
+    let waits_for = |run: &Run| !devices_can_wait(shared, run);
+    if !shared.all_eager {
+        "has work for the host"
+    } else if !futures.is_empty() {
+        "waits for a future"
+    } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Gate(_))) {
+        "waits for a guard of a host buffer that it uses"
+    } else if events.iter().any(|event| waits_for(event.run())) {
+        "waits for another submission that its devices cannot wait for themselves"
+    } else {
+        "comes after a submission, of the same executable or on the same memory, that its devices cannot wait for \
+         themselves"
+    }
+}
+
+fn needs_tokio(why: &str) -> Error {
     Error::new(
         ErrorKind::InvalidOperation,
-        "this submission has work for the host but is outside a tokio runtime",
+        format!("this submission {why}, and was submitted outside a tokio runtime"),
     )
     .help("submit inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held")
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::{Error, ErrorKind, Graph, Range};
+use wakegraph::{Error, ErrorKind, FinalizeOptions, Graph, Range};
 
 use crate::common::{Count, device, held_kernel, in_both_runtimes, manual};
 use crate::faulty::{Switch, faulty};
@@ -128,6 +128,35 @@ fn work_that_fails_on_the_device() {
             assert!(error.node().unwrap().contains("the only node"), "{error}");
             assert!(error.to_string().contains("error 700"), "{error}");
             fine.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_did_not_run_has_no_times_of_an_earlier_run() {
+    in_both_runtimes(|| async {
+        let ((a, fails), b) = (faulty_device(), device());
+        let count = Count::default();
+        let mut graph = Graph::new(&a);
+        let first = graph.launch(count.kernel().call(), Range::linear(1)).on(&a).id();
+        let task = graph.host_task((), async |()| {}).after([first]).id();
+        graph.launch(count.kernel().call(), Range::linear(1)).on(&b).after([task]);
+        graph.launch(count.kernel().call(), Range::linear(1)).on(&b);
+        let exec = graph.finalize_with(FinalizeOptions::new().profiling(true)).unwrap();
+        for _ in 0..2 {
+            let mut whole = exec.submit();
+            (&mut whole).await.unwrap();
+            let profile = whole.profile().unwrap();
+            assert!(profile.nodes.len() == 4 && profile.partitions.iter().all(|times| times.measured));
+            drop(whole);
+            fails.store(true, Ordering::SeqCst);
+            let mut failed = exec.submit();
+            assert!((&mut failed).await.is_err());
+            let profile = failed.profile().unwrap();
+            assert_eq!(profile.nodes.len(), 1, "only the independent kernel ran: {profile:?}");
+            assert_eq!(profile.partitions.iter().filter(|times| times.measured).count(), 1);
+            assert_eq!(profile.timeline(40).to_string().matches("no times").count(), 3);
+            fails.store(false, Ordering::SeqCst);
         }
     });
 }

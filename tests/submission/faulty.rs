@@ -34,7 +34,8 @@ pub(crate) fn faulty(inner: Arc<dyn Device>) -> (wakegraph::Device, Switch) {
     (wakegraph::Device::from_hal(Arc::new(Faulty { inner, fails: fails.clone() })), fails)
 }
 
-impl Device for Faulty {
+// SAFETY: every object is one of the inner device, but for command-buffers, which may refuse to enqueue.
+unsafe impl Device for Faulty {
     fn as_any(&self) -> &dyn Any {
         self.inner.as_any()
     }

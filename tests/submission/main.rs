@@ -13,6 +13,7 @@ mod faulty;
 mod guards;
 mod in_flight;
 mod lost_devices;
+mod notifications;
 mod order;
 mod outside_tokio;
 mod runtimes;

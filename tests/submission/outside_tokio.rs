@@ -64,10 +64,10 @@ fn wait_lists_that_devices_can_wait_for_work() {
 }
 
 #[track_caller]
-fn needs_tokio(submission: wakegraph::Submission) {
+fn needs_tokio(submission: wakegraph::Submission, why: &str) {
     let error = block_on(submission).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOperation, "{error}");
-    assert!(error.to_string().contains("tokio"), "{error}");
+    assert!(error.to_string().contains("tokio") && error.message().contains(why), "{error}");
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn host_tasks_need_a_runtime() {
     graph.copy(&x, &host);
     graph.host_task((read(&host),), async move |_| counter.add_one());
     let exec = graph.finalize().unwrap();
-    needs_tokio(exec.submit());
-    needs_tokio(exec.submit());
+    needs_tokio(exec.submit(), "has work for the host");
+    needs_tokio(exec.submit(), "has work for the host");
     assert_eq!(count.get(), 0);
     // With a runtime entered it works, whoever polls the submission.
     let runtime = crate::common::multi_thread();
@@ -102,9 +102,9 @@ fn futures_guards_and_foreign_devices_need_a_runtime() {
     let mut graph = Graph::new(&device);
     graph.copy(&host, &x);
     let exec = graph.finalize().unwrap();
-    needs_tokio(exec.prepare().after_future(async {}).submit());
+    needs_tokio(exec.prepare().after_future(async {}).submit(), "waits for a future");
     let guard = block_on(host.write());
-    needs_tokio(exec.submit());
+    needs_tokio(exec.submit(), "waits for a guard");
     drop(guard);
     block_on(exec.submit()).unwrap();
     let (other, control) = manual(true);
@@ -112,8 +112,33 @@ fn futures_guards_and_foreign_devices_need_a_runtime() {
     let mut graph = Graph::new(&other);
     graph.fill(&y, 1);
     let pending = graph.finalize().unwrap().submit();
-    needs_tokio(exec.prepare().after(&pending).submit());
+    needs_tokio(exec.prepare().after(&pending).submit(), "waits for another submission");
     control.complete_all();
     block_on(pending).unwrap();
     block_on(exec.submit()).unwrap();
+}
+
+#[test]
+fn device_work_behind_a_host_side_run_needs_a_runtime_only_while_that_is_not_over() {
+    let (device, hold) = (device(), crate::support::Hold::new());
+    let x = device.buffer::<u32>(4).unwrap();
+    let held = hold.held();
+    let mut graph = Graph::new(&device);
+    let task = graph.host_task_blocking((), move |()| held.pass()).id();
+    graph.launch(add_one(&x), Range::linear(4)).after([task]);
+    let slow = graph.finalize().unwrap();
+    let mut graph = Graph::new(&device);
+    graph.launch(add_one(&x), Range::linear(4));
+    let exec = graph.finalize().unwrap();
+    let runtime = crate::common::multi_thread();
+    let first = {
+        let _entered = runtime.enter();
+        slow.submit()
+    };
+    needs_tokio(exec.submit(), "comes after a submission");
+    needs_tokio(exec.prepare().after(&first).submit(), "waits for another submission");
+    hold.open();
+    block_on(first).unwrap();
+    block_on(exec.submit()).unwrap();
+    assert_eq!(block_on(x.to_vec()).unwrap(), [2; 4]);
 }

@@ -117,39 +117,55 @@ impl<D> Completion<D> {
     /// Adds a dependent while pending.
     pub(super) fn watch(&self, dependent: impl FnOnce() -> D) -> Watch {
         let mut inner = self.inner.lock();
-        if self.mark_watched() {
-            inner.dependents.push(dependent());
-            return Watch::Pending;
+        match self.mark_watched() {
+            Ok(()) => {
+                inner.dependents.push(dependent());
+                Watch::Pending
+            }
+            Err(phase) => Watch::Final(inner.failure.clone().filter(|_| phase == FAILED)),
         }
-        let failed = self.phase.load(Ordering::Acquire) == FAILED;
-        Watch::Final(inner.failure.clone().filter(|_| failed))
     }
 
     pub(super) fn status(&self) -> EventStatus {
         match self.phase.load(Ordering::Acquire) {
             IDLE => EventStatus::Idle,
             PENDING | WATCHED => EventStatus::Pending,
-            FAILED => self.status_locked(&self.inner.lock()),
+            FAILED => {
+                let inner = self.inner.lock();
+                inner.status(self.phase.load(Ordering::Acquire))
+            }
             _ => EventStatus::Complete,
         }
     }
 
-    /// Blocks while this use of the event is pending, at most for `timeout`.
+    /// Blocks while this use of the event is pending, at most for `timeout`. Where the event has been signalled anew
+    /// meanwhile, the status is how this use ended, or the last one since that somebody watched.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> EventStatus {
         // A time too far away to be represented is no limit.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut inner = self.inner.lock();
         let generation = inner.generation;
         inner.blocked += 1;
-        while inner.generation == generation && self.mark_watched() {
+        let status = loop {
+            // The phase may be of a later use by now.
+            if inner.generation != generation {
+                break inner.outcome();
+            }
+            if let Err(phase) = self.mark_watched() {
+                break inner.status(phase);
+            }
             match deadline {
                 None => self.changed.wait(&mut inner),
-                Some(deadline) if self.changed.wait_until(&mut inner, deadline).timed_out() => break,
-                Some(_) => {}
+                Some(deadline) => {
+                    let timed_out = self.changed.wait_until(&mut inner, deadline).timed_out();
+                    if timed_out && inner.generation == generation {
+                        break EventStatus::Pending;
+                    }
+                }
             }
-        }
+        };
         inner.blocked -= 1;
-        self.status_locked(&inner)
+        status
     }
 
     /// # Errors
@@ -164,19 +180,32 @@ impl<D> Completion<D> {
         }
     }
 
-    /// With the lock held: whether it is pending, and from now on cannot become final without the lock.
-    fn mark_watched(&self) -> bool {
-        let marked = self.phase.compare_exchange(PENDING, WATCHED, Ordering::AcqRel, Ordering::Acquire);
-        matches!(marked, Ok(_) | Err(WATCHED))
+    /// With the lock held: makes sure, if it is pending, that it cannot become final without the lock.
+    ///
+    /// # Errors
+    /// The phase, when it is not pending.
+    fn mark_watched(&self) -> Result<(), u8> {
+        match self.phase.compare_exchange(PENDING, WATCHED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) | Err(WATCHED) => Ok(()),
+            Err(phase) => Err(phase),
+        }
     }
+}
 
-    fn status_locked(&self, inner: &Inner<D>) -> EventStatus {
-        match (self.phase.load(Ordering::Acquire), &inner.failure) {
+impl<D> Inner<D> {
+    /// What this phase, read with the lock held, means.
+    fn status(&self, phase: u8) -> EventStatus {
+        match (phase, &self.failure) {
             (IDLE, _) => EventStatus::Idle,
             (COMPLETE | TIMED, _) => EventStatus::Complete,
             (FAILED, Some(error)) => EventStatus::Failed(error.clone()),
             _ => EventStatus::Pending,
         }
+    }
+
+    /// How the last use that was watched ended.
+    fn outcome(&self) -> EventStatus {
+        self.failure.clone().map_or(EventStatus::Complete, EventStatus::Failed)
     }
 }
 
@@ -230,15 +259,43 @@ mod tests {
         assert!(matches!(completion.wait(None), EventStatus::Idle));
         completion.begin().unwrap();
         assert!(matches!(completion.wait(Some(Duration::ZERO)), EventStatus::Pending));
-        std::thread::scope(|scope| {
-            let blocked = scope.spawn(|| completion.wait(None));
-            while completion.inner.lock().blocked == 0 {
-                std::thread::yield_now();
+        for timeout in [None, Some(Duration::MAX), Some(Duration::from_secs(3600))] {
+            for fails in [false, true] {
+                std::thread::scope(|scope| {
+                    let blocked = scope.spawn(|| completion.wait(timeout));
+                    while completion.inner.lock().blocked == 0 {
+                        std::thread::yield_now();
+                    }
+                    let error = Error::new(ErrorKind::Driver, "broken");
+                    completion.complete(if fails { Err(&error) } else { Ok(()) }, false);
+                    completion.begin().unwrap();
+                    // Returns although the event is pending again, and tells how the use it waited for ended.
+                    match blocked.join().unwrap() {
+                        EventStatus::Complete => assert!(!fails),
+                        EventStatus::Failed(error) => assert!(fails && error.message() == "broken"),
+                        other => panic!("{other:?}"),
+                    }
+                });
             }
-            completion.complete(Ok(()), false);
-            completion.begin().unwrap();
-            // Returns although the event is pending again.
-            blocked.join().unwrap();
+        }
+        completion.complete(Ok(()), false);
+    }
+
+    #[test]
+    fn a_wait_without_limit_never_finds_it_pending() {
+        let completion = Completion::<()>::new();
+        completion.begin().unwrap();
+        std::thread::scope(|scope| {
+            let signalling = scope.spawn(|| {
+                for _ in 0..20_000 {
+                    completion.complete(Ok(()), false);
+                    completion.begin().unwrap();
+                }
+                completion.complete(Ok(()), false);
+            });
+            while !signalling.is_finished() {
+                assert!(matches!(completion.wait(None), EventStatus::Complete));
+            }
         });
     }
 

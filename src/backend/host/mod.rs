@@ -23,6 +23,7 @@
 mod command_buffer;
 mod completion;
 mod device;
+mod doze;
 mod event;
 mod execute;
 mod kernel;

@@ -2,13 +2,15 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread::{self, Thread};
+use std::sync::atomic::AtomicBool;
+use std::thread;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::completion::{Completion, Watch};
 use super::device;
+use super::doze::Sleeper;
 use super::schedule::{Job, LineId, Lines, QueueTag, RunId, Schedule, Work};
 use super::worker::{self, Outcome};
 use crate::hal::{EventStatus, Notification};
@@ -25,6 +27,8 @@ pub(super) struct Pool {
 #[derive(Debug)]
 pub(super) struct Scheduler {
     schedule: Mutex<Schedule>,
+    /// Whether a worker without a job spins: one at a time, as more would only take cores from each other.
+    spinning: AtomicBool,
     /// The device's name for error messages.
     device: String,
 }
@@ -33,7 +37,7 @@ pub(super) struct Scheduler {
 #[derive(Debug)]
 pub(super) enum Next {
     Job(Job),
-    /// Park, then ask again.
+    /// Sleep until woken, then ask again.
     Sleep,
     /// The device is gone and its work done.
     End,
@@ -69,7 +73,8 @@ impl Pool {
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when the system has no more threads.
     pub(super) fn start(threads: NonZeroUsize, device: String) -> Result<Self> {
-        let scheduler = Arc::new(Scheduler { schedule: Mutex::default(), device });
+        let scheduler =
+            Arc::new(Scheduler { schedule: Mutex::default(), spinning: AtomicBool::new(false), device });
         // Built first: on an error below its drop ends the threads started so far.
         let pool = Self { scheduler };
         for index in 0..threads.get() {
@@ -177,13 +182,16 @@ impl Scheduler {
         }
     }
 
-    /// What the worker on thread `me` should do next.
-    pub(super) fn next_job(&self, me: &Thread) -> Next {
+    /// What the worker that sleeps in `me` should do next.
+    pub(super) fn next_job(&self, me: &Arc<Sleeper>) -> Next {
         let mut schedule = self.schedule.lock();
-        // Whoever wakes a worker has taken it off the list, but a thread may also wake without a reason.
-        schedule.idle.retain(|idle| idle.id() != me.id());
         let job = schedule.pop();
         Self::unlock_and_go_on(schedule, job, me)
+    }
+
+    /// Who may spin before it sleeps; held while spinning.
+    pub(super) fn spinning(&self) -> &AtomicBool {
+        &self.spinning
     }
 
     /// The work of a run whose last command is done.
@@ -203,14 +211,14 @@ impl Scheduler {
         Self::unlock_and_wake(schedule);
     }
 
-    /// Forgets a run whose event is final and releases who waited for it. Gives back what the worker on thread `me`
-    /// should do next, see [`Schedule::retire`], and what is left to notify.
+    /// Forgets a run whose event is final and releases who waited for it. Gives back what the worker that sleeps in
+    /// `me` should do next, see [`Schedule::retire`], and what is left to notify.
     pub(super) fn retire(
         &self,
         run: RunId,
         outcome: Outcome,
         prefer_follower: bool,
-        me: &Thread,
+        me: &Arc<Sleeper>,
     ) -> (Next, Option<Notification>) {
         let Outcome { dependents, failure, notification } = outcome;
         let is_own = |dependent: &Dependent| std::ptr::eq(&*dependent.scheduler, self);
@@ -254,16 +262,12 @@ impl Scheduler {
     }
 
     /// Puts a worker without a job on the list of sleepers: it will be woken from now on, even before it sleeps.
-    ///
-    /// It does not spin before it sleeps. Tried with two short spins on a virtual machine of two cores: at best 4 % off
-    /// the median with one worker, 18 to 35 % on it with two, and 20 to 270 % on the 90th percentile with either.
-    /// Presumably the thread to spin for needs the core.
-    fn unlock_and_go_on(mut schedule: MutexGuard<'_, Schedule>, job: Option<Job>, me: &Thread) -> Next {
+    fn unlock_and_go_on(mut schedule: MutexGuard<'_, Schedule>, job: Option<Job>, me: &Arc<Sleeper>) -> Next {
         let next = match job {
             Some(job) => Next::Job(job),
             None if schedule.is_over() => Next::End,
             None => {
-                schedule.idle.push(me.clone());
+                schedule.idle.push(Arc::clone(me));
                 return Next::Sleep;
             }
         };
@@ -277,7 +281,7 @@ impl Scheduler {
         let sleeper = if schedule.ready() > 0 || schedule.is_over() { schedule.idle.pop() } else { None };
         drop(schedule);
         if let Some(sleeper) = sleeper {
-            sleeper.unpark();
+            sleeper.wake();
         }
     }
 }

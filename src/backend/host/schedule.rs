@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::Thread;
 
 use smallvec::SmallVec;
 
 use super::completion::Completion;
 use super::device;
+use super::doze::Sleeper;
 use super::pool::Dependent;
 use super::program::Program;
 use crate::hal::Notification;
@@ -91,7 +91,7 @@ pub(super) struct Schedule {
     free_lines: Vec<LineId>,
     queues: u64,
     /// Workers that sleep, the warmest last.
-    pub(super) idle: Vec<Thread>,
+    pub(super) idle: Vec<Arc<Sleeper>>,
     /// Nobody can enqueue any more.
     pub(super) closed: bool,
 }

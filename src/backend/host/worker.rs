@@ -3,11 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::Thread;
 
 use smallvec::SmallVec;
 
 use super::device;
+use super::doze::{Doze, Sleeper};
 use super::execute::{dispose, execute};
 use super::pool::{Dependent, Next, Scheduler};
 use super::program::{Program, Readiness};
@@ -20,14 +20,15 @@ const LINE_BUDGET: u32 = 64;
 
 /// The life of a worker.
 pub(super) fn run(scheduler: &Scheduler) {
-    let mut worker = Worker { scheduler, thread: std::thread::current(), streak: 0 };
-    let mut next = scheduler.next_job(&worker.thread);
+    let mut worker = Worker { scheduler, sleeper: Arc::new(Sleeper::current()), streak: 0 };
+    let mut doze = Doze::default();
+    let mut next = scheduler.next_job(&worker.sleeper);
     loop {
         next = match next {
             Next::Job(job) => worker.run(job),
             Next::Sleep => {
-                std::thread::park();
-                scheduler.next_job(&worker.thread)
+                doze.until_woken(&worker.sleeper, scheduler.spinning());
+                scheduler.next_job(&worker.sleeper)
             }
             Next::End => return,
         };
@@ -71,8 +72,8 @@ pub(super) struct Outcome {
 
 struct Worker<'a> {
     scheduler: &'a Scheduler,
-    /// This thread, for others to wake.
-    thread: Thread,
+    /// How others wake this thread.
+    sleeper: Arc<Sleeper>,
     /// Jobs taken in a row from one line.
     streak: u32,
 }
@@ -91,7 +92,7 @@ impl Worker<'_> {
             }
             Job::Graph(run, program) => match self.start_graph(run, &program) {
                 Some(first) => self.run_commands(run, program, first),
-                None => self.scheduler.next_job(&self.thread),
+                None => self.scheduler.next_job(&self.sleeper),
             },
             Job::Command(run, program, command) => self.run_commands(run, program, command),
         }
@@ -110,7 +111,7 @@ impl Worker<'_> {
 
     /// Runs a command of a graph, then one that it made ready, and so on; others that it made ready go to the pool.
     fn run_commands(&mut self, run: RunId, program: Arc<Program>, mut command: u32) -> Next {
-        let Some(graph) = program.graph() else { return self.scheduler.next_job(&self.thread) };
+        let Some(graph) = program.graph() else { return self.scheduler.next_job(&self.sleeper) };
         let last = loop {
             let mut failed = graph.is_poisoned(command);
             if !failed && let Err(error) = run_command(&program, command as usize) {
@@ -137,7 +138,7 @@ impl Worker<'_> {
         let_go(program);
         match if last { self.scheduler.take_work(run) } else { None } {
             Some(work) => self.finish(run, work),
-            None => self.scheduler.next_job(&self.thread),
+            None => self.scheduler.next_job(&self.sleeper),
         }
     }
 
@@ -146,7 +147,7 @@ impl Worker<'_> {
     fn finish(&mut self, run: RunId, work: Work) -> Next {
         let outcome = complete(work);
         self.streak = (self.streak + 1) % LINE_BUDGET;
-        let (next, notification) = self.scheduler.retire(run, outcome, self.streak != 0, &self.thread);
+        let (next, notification) = self.scheduler.retire(run, outcome, self.streak != 0, &self.sleeper);
         notify(notification);
         next
     }

@@ -28,12 +28,15 @@ struct Inner {
     /// How often it became pending.
     generation: u64,
     status: EventStatus,
+    /// How the last use ended, also when it is pending again.
+    ended: EventStatus,
     profile: Option<EventProfile>,
 }
 
 impl NullEvent {
     pub(super) fn new(device: DeviceId) -> Self {
-        let inner = Inner { generation: 0, status: EventStatus::Idle, profile: None };
+        let inner =
+            Inner { generation: 0, status: EventStatus::Idle, ended: EventStatus::Idle, profile: None };
         Self {
             device,
             completion: Arc::new(Completion { inner: Mutex::new(inner), changed: Condvar::new() }),
@@ -66,6 +69,7 @@ impl Completion {
             Ok(()) => EventStatus::Complete,
             Err(error) => EventStatus::Failed(error),
         };
+        inner.ended = inner.status.clone();
         self.changed.notify_all();
     }
 
@@ -75,10 +79,11 @@ impl Completion {
         (inner.status.clone(), inner.generation)
     }
 
-    /// Blocks while this generation is pending, at most for `timeout`.
-    pub(super) fn wait(&self, generation: u64, timeout: Option<Duration>) -> EventStatus {
+    /// Blocks while this use, or the one of this generation, is pending, at most for `timeout`.
+    pub(super) fn wait(&self, generation: Option<u64>, timeout: Option<Duration>) -> EventStatus {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut inner = self.inner.lock();
+        let generation = generation.unwrap_or(inner.generation);
         while matches!(inner.status, EventStatus::Pending) && inner.generation == generation {
             match deadline {
                 None => self.changed.wait(&mut inner),
@@ -86,7 +91,8 @@ impl Completion {
                 Some(_) => {}
             }
         }
-        inner.status.clone()
+        // Signalled anew meanwhile: then this use, or one after it, has ended so.
+        if inner.generation == generation { inner.status.clone() } else { inner.ended.clone() }
     }
 }
 
@@ -105,8 +111,7 @@ impl Event for NullEvent {
 
     /// Returns at once when the event is idle: nothing has been enqueued that could make it final.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
-        let (_, generation) = self.completion.status();
-        self.completion.wait(generation, timeout)
+        self.completion.wait(None, timeout)
     }
 
     fn profile(&self) -> Result<EventProfile> {
@@ -118,6 +123,28 @@ impl Event for NullEvent {
                 invalid("neither the queue nor the command-buffer was created with profiling")
             }
             _ => invalid("an event has times only once it is complete"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_a_use_is_not_held_by_the_next() {
+        let completion = NullEvent::new(DeviceId::unique()).completion;
+        let broken = || Err(Error::new(ErrorKind::Driver, "broken"));
+        for fails in [false, true] {
+            let generation = completion.begin().unwrap();
+            completion.complete(if fails { broken() } else { Ok(()) }, None);
+            completion.begin().unwrap();
+            match completion.wait(Some(generation), None) {
+                EventStatus::Complete => assert!(!fails),
+                EventStatus::Failed(error) => assert!(fails && error.message() == "broken"),
+                other => panic!("{other:?}"),
+            }
+            completion.complete(Ok(()), None);
         }
     }
 }

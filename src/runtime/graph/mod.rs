@@ -117,6 +117,8 @@ impl Graph {
     ///
     /// An `Err` or a panic fails the submission with an error that names the node.
     ///
+    /// A task that awaits a submission of its own executable waits for ever; see [`ExecutableGraph::submit`].
+    ///
     /// A task may move between threads, so what it captures and holds across an `await` is `Send`:
     ///
     /// ```compile_fail,E0277
@@ -215,7 +217,27 @@ impl Graph {
         self.errors.extend(result.err());
     }
 
-    pub(crate) fn set_node_device(&mut self, node: NodeId, device: &Device) {
+    pub(crate) fn set_node_device(&mut self, node: NodeId, device: &Device, at: &'static Location<'static>) {
+        let refused = self.nodes.node(node).and_then(|node| {
+            let (why, help) = match node.kind() {
+                CommandKind::HostTask => {
+                    ("a host task runs on no device", "leave out `on`; the task's accesses say what it uses")
+                }
+                CommandKind::SubGraph => (
+                    "a sub-graph's nodes run on devices of their own",
+                    "say `on` for the nodes of the sub-graph, before it is added",
+                ),
+                _ => return Ok(()),
+            };
+            let error = Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{why}, so it cannot be put on {}", device.selector()),
+            );
+            Err(error.help(help).in_node(node.label()).at(at))
+        });
+        if refused.is_err() {
+            return self.keep_error(refused);
+        }
         self.know(device);
         let result = self.nodes.set_device(node, device.id());
         self.keep_error(result);

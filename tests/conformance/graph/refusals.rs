@@ -38,6 +38,8 @@ fn wrong_nodes(setup: &Setup) {
     refused(setup, size, |graph| graph.copy_rect(&x, &host, empty).id());
     let nothing = async |_| {};
     refused(setup, argument, |graph| graph.host_task((read(&host), write(&host)), nothing).id());
+    refused(setup, argument, |graph| graph.host_task((), async |()| {}).on(device).id());
+    refused(setup, argument, |graph| graph.sub_graph(&Graph::new(device)).on(device).id());
 }
 
 fn nodes_of_other_graphs(setup: &Setup) {
