@@ -260,6 +260,7 @@ fn assemble(
             .iter()
             .filter_map(PartitionExec::device)
             .any(|device| !device.capabilities().notifies),
+        progress: progress(partitions.iter().filter_map(PartitionExec::device)),
         all_eager: partitions.iter().all(|partition| partition.eager),
         outline: Arc::new(Outline {
             plan,
@@ -271,4 +272,18 @@ fn assemble(
         profiling: options.profiling,
         state: Mutex::new(State::default()),
     }
+}
+
+/// How to wait for all of these devices. One that notifies is not looked at.
+fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
+    let of = |device: &Device| match device.capabilities().notifies {
+        true => hal::Progress::Device,
+        false => device.capabilities().progress,
+    };
+    let together = |a, b| match (a, b) {
+        (hal::Progress::Waiter, hal::Progress::Waiter) => hal::Progress::Waiter,
+        (hal::Progress::Device, hal::Progress::Device) => hal::Progress::Device,
+        _ => hal::Progress::HostCores,
+    };
+    devices.map(of).reduce(together).unwrap_or(hal::Progress::Device)
 }

@@ -242,12 +242,12 @@ fn spin(shared: &Shared, state: &mut State) -> Spin {
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.take_chance() {
-            true => Spin::Once(spin_time(expected, limit)),
+            true => Spin::Once { time: spin_time(expected, limit), progress: shared.progress },
             false => Spin::Never,
         };
     }
     match !limit.is_zero() && state.patience.take_chance() {
-        true => Spin::BetweenHostTasks { limit },
+        true => Spin::BetweenHostTasks { limit, progress: shared.progress },
         false => Spin::Never,
     }
 }
