@@ -301,6 +301,15 @@ fn lowerings_are_told(device: &Arc<dyn Device>) {
     let commands = [add_to(&*device, 1, &x), Command::BufferRead { src: x.clone(), host: host.clone() }];
     let both = buffer(&*device, IN_ORDER, &commands, &[]);
     assert_eq!(both.info().lowering, replayed);
+    // The plan's print-out tells it, too.
+    let whole = wakegraph::Device::from_hal(device.clone());
+    let mut graph = wakegraph::Graph::new(&whole);
+    graph.fill(&whole.buffer::<u32>(4).unwrap(), 1);
+    let text = graph.finalize().unwrap().plan_text();
+    assert!(
+        text.contains("finalize 0: cl_khr_command_buffer") || text.contains("finalize 0: replayed"),
+        "{text}"
+    );
     let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
     common::enqueue(&*both, &*queue, &[], &done, None).unwrap();
     assert_complete(&*done);

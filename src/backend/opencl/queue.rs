@@ -335,15 +335,11 @@ impl Queue for OpenclQueue {
 
     fn flush(&self) -> Result<()> {
         let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues
-            .try_for_each(|queue| queue.flush())
-            .map_err(|failure| self.shared.error(failure))
+        queues.try_for_each(|queue| queue.flush()).map_err(|failure| self.shared.error(failure))
     }
 
     fn finish(&self) -> Result<()> {
         let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues
-            .try_for_each(|queue| queue.finish())
-            .map_err(|failure| self.shared.error(failure))
+        queues.try_for_each(|queue| queue.finish()).map_err(|failure| self.shared.error(failure))
     }
 }
