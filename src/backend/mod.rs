@@ -5,6 +5,8 @@
 
 pub mod host;
 pub mod null;
+#[cfg(feature = "opencl")]
+pub mod opencl;
 
 use std::sync::Arc;
 
@@ -12,11 +14,23 @@ use crate::hal::{Backend, Device};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Backends whose names are known and which this version does not contain.
-const NOT_BUILT: &[&str] = &["cuda", "opencl", "level_zero", "level-zero", "hip"];
+const NOT_BUILT: &[&str] = &[
+    "cuda",
+    #[cfg(not(feature = "opencl"))]
+    "opencl",
+    "level_zero",
+    "level-zero",
+    "hip",
+];
 
 /// All backends, the preferred first.
 pub fn backends() -> &'static [&'static dyn Backend] {
-    &[&host::HostBackend, &null::NullBackend]
+    &[
+        &host::HostBackend,
+        #[cfg(feature = "opencl")]
+        &opencl::OpenclBackend,
+        &null::NullBackend,
+    ]
 }
 
 /// The backend with this name, such as `"host"`.

@@ -49,7 +49,7 @@ mod memory;
 mod queue;
 mod sources;
 
-pub use capabilities::{Capabilities, GraphSupport, UpdateCapabilities};
+pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
 pub use checked::checked;
 pub use command::{Advice, Command, KernelLaunch};
 pub use command_buffer::{

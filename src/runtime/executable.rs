@@ -17,7 +17,7 @@ use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
-use crate::hal;
+use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
 use crate::sync::Patience;
 
@@ -151,6 +151,8 @@ pub(crate) struct Shared {
     pub(crate) all_eager: bool,
     /// Whether a device does not notify, so that whoever waits has to look.
     pub(crate) polled: bool,
+    /// What a thread that waits for the devices does to their work.
+    pub(crate) progress: Progress,
     pub(crate) state: Mutex<State>,
 }
 
@@ -194,6 +196,14 @@ pub(crate) enum Work {
 }
 
 impl PartitionExec {
+    /// What the device made of the commands.
+    pub(crate) fn lowering(&self) -> Option<&'static str> {
+        match &self.work {
+            Work::Device { command_buffer, .. } => Some(command_buffer.info().lowering),
+            Work::HostTask(_) => None,
+        }
+    }
+
     pub(crate) fn device(&self) -> Option<&Device> {
         match &self.work {
             Work::Device { device, .. } => Some(device),
@@ -219,10 +229,15 @@ impl Shared {
         seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
     }
 
+    /// Whether whoever awaits a partition that is expected to take so long does its work.
+    pub(crate) fn is_left_to_waiters(&self, expected: Option<Duration>) -> bool {
+        self.progress == Progress::Waiter && expected.is_some_and(|expected| expected <= self.spin_limit())
+    }
+
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices.map(|device| device.wake_policy().spin_limit()).min().unwrap_or_default()
+        devices.map(|device| device.wake_policy().spin_limit_for(self.progress)).min().unwrap_or_default()
     }
 }
 

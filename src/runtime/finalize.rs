@@ -260,15 +260,31 @@ fn assemble(
             .iter()
             .filter_map(PartitionExec::device)
             .any(|device| !device.capabilities().notifies),
+        progress: progress(partitions.iter().filter_map(PartitionExec::device)),
         all_eager: partitions.iter().all(|partition| partition.eager),
         outline: Arc::new(Outline {
             plan,
             nodes,
             devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+            lowerings: partitions.iter().map(PartitionExec::lowering).collect(),
         }),
         partitions: partitions.into(),
         allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
         state: Mutex::new(State::default()),
     }
+}
+
+/// How to wait for all of these devices. One that notifies is not looked at.
+fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
+    let of = |device: &Device| match device.capabilities().notifies {
+        true => hal::Progress::Device,
+        false => device.capabilities().progress,
+    };
+    let together = |a, b| match (a, b) {
+        (hal::Progress::Waiter, hal::Progress::Waiter) => hal::Progress::Waiter,
+        (hal::Progress::Device, hal::Progress::Device) => hal::Progress::Device,
+        _ => hal::Progress::HostCores,
+    };
+    devices.map(of).reduce(together).unwrap_or(hal::Progress::Device)
 }

@@ -262,6 +262,21 @@ impl Run {
         }
     }
 
+    /// Blocks until what has been enqueued is over, or the host has something to do.
+    pub(crate) fn wait_for_devices(&self) {
+        for (partition, slot) in self.slots.iter().enumerate() {
+            if self.is_on_host() {
+                return;
+            }
+            if slot.state.load(Ordering::Acquire) == ENQUEUED {
+                if let Some(event) = &slot.event {
+                    event.wait(None);
+                }
+                self.look_at(partition);
+            }
+        }
+    }
+
     /// Whether somebody has seen that a partition is over; asks no device.
     pub(crate) fn is_over(&self, partition: usize) -> bool {
         self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED

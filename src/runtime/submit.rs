@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
@@ -245,12 +246,12 @@ fn spin(shared: &Shared, state: &mut State) -> Spin {
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.take_chance() {
-            true => Spin::Once(spin_time(expected, limit)),
+            true => Spin::Once { time: spin_time(expected, limit), progress: shared.progress },
             false => Spin::Never,
         };
     }
     match !limit.is_zero() && state.patience.take_chance() {
-        true => Spin::BetweenHostTasks { limit },
+        true => Spin::BetweenHostTasks { limit, progress: shared.progress },
         false => Spin::Never,
     }
 }
@@ -349,7 +350,11 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
+                let watched = match shared.is_left_to_waiters(expected) {
+                    true => expected.map(|expected| expected + LEFT_ALONE),
+                    false => shared.expected_of(index),
+                };
+                reactor.watch(*lane, run.clone(), index, watched);
             }
             true
         }
@@ -359,6 +364,9 @@ pub(crate) fn enqueue(
         }
     }
 }
+
+/// How much later the reactor looks at what whoever awaits it runs itself: it would only get in the way.
+const LEFT_ALONE: Duration = Duration::from_micros(500);
 
 type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
