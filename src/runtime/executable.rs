@@ -221,6 +221,11 @@ impl Shared {
         seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
     }
 
+    /// Whether whoever awaits a partition that is expected to take so long does its work.
+    pub(crate) fn is_left_to_waiters(&self, expected: Option<Duration>) -> bool {
+        self.progress == Progress::Waiter && expected.is_some_and(|expected| expected <= self.spin_limit())
+    }
+
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);

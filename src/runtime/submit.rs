@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
@@ -346,7 +347,11 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
+                let watched = match shared.is_left_to_waiters(expected) {
+                    true => expected.map(|expected| expected + LEFT_ALONE),
+                    false => shared.expected_of(index),
+                };
+                reactor.watch(*lane, run.clone(), index, watched);
             }
             true
         }
@@ -356,6 +361,9 @@ pub(crate) fn enqueue(
         }
     }
 }
+
+/// How much later the reactor looks at what whoever awaits it runs itself: it would only get in the way.
+const LEFT_ALONE: Duration = Duration::from_micros(500);
 
 type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
