@@ -74,7 +74,7 @@ impl OpenclCommandBuffer {
             return Ok(None);
         }
         let queue = shared.service().map_err(|failure| shared.error(failure))?;
-        let recording = Recording::new(shared, &self.list, queue, self.desc.updatable);
+        let recording = Recording::new(shared, &self.list, queue);
         recording.map(Some).map_err(|failure| shared.error(failure))
     }
 

@@ -34,8 +34,6 @@ pub(super) struct Recording {
     pub(super) simultaneous: bool,
     /// A recording can be made for, and enqueued on, an out-of-order queue.
     pub(super) out_of_order: bool,
-    /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`; 0 where updates are another version's.
-    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
 }
 
 /// The capability bit for out-of-order queues, which later versions replaced by a query of queue properties.
@@ -81,19 +79,11 @@ impl Recording {
         } else {
             capabilities & CAPABILITY_OUT_OF_ORDER
         };
-        let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
-        // Before 0.9.2 updates were passed as a linked list: such a device records anew.
-        let mutable = if updates >= version(0, 9, 2) {
-            device.value(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR).unwrap_or(0)
-        } else {
-            0
-        };
         Some(Self {
             properties: reported >= version(0, 9, 5),
             pointers: reported >= version(0, 9, 4),
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
             out_of_order: out_of_order != 0,
-            mutable,
         })
     }
 }

@@ -334,18 +334,12 @@ impl Queue for OpenclQueue {
     }
 
     fn flush(&self) -> Result<()> {
-        let queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues
-            .map(|queue| queue.flush())
-            .collect::<Result<(), _>>()
-            .map_err(|failure| self.shared.error(failure))
+        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
+        queues.try_for_each(|queue| queue.flush()).map_err(|failure| self.shared.error(failure))
     }
 
     fn finish(&self) -> Result<()> {
-        let queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues
-            .map(|queue| queue.finish())
-            .collect::<Result<(), _>>()
-            .map_err(|failure| self.shared.error(failure))
+        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
+        queues.try_for_each(|queue| queue.finish()).map_err(|failure| self.shared.error(failure))
     }
 }

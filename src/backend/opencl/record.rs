@@ -9,7 +9,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::device::Shared;
-use super::features;
 use super::op::{self, KernelOp, Op};
 use super::queue::DriverQueue;
 use super::replay::{List, Step};
@@ -23,8 +22,6 @@ pub(super) struct Recording {
     shared: Arc<Shared>,
     order: QueueOrder,
     simultaneous: bool,
-    /// Of each step, the handle to change it by; null where it cannot be changed.
-    handles: Vec<sys::cl_mutable_command_khr>,
 }
 
 // SAFETY: the driver's command-buffers may be used on any thread; enqueues and updates of one are behind its owner's lock
@@ -47,22 +44,13 @@ impl Recording {
     }
 
     /// Records the list for queues like `queue`.
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        list: &List,
-        queue: &DriverQueue,
-        updatable: bool,
-    ) -> Result<Self, Failure> {
+    pub(super) fn new(shared: &Arc<Shared>, list: &List, queue: &DriverQueue) -> Result<Self, Failure> {
         let Some(features) = shared.features.recording else {
             return Err(sys::missing("clCreateCommandBufferKHR"));
         };
-        let mutable = updatable && features.mutable != 0;
         let mut flags = 0;
         if features.simultaneous {
             flags |= sys::CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR;
-        }
-        if mutable {
-            flags |= sys::CL_COMMAND_BUFFER_MUTABLE_KHR;
         }
         let properties = [sys::CL_COMMAND_BUFFER_FLAGS_KHR, flags, 0];
         let properties = if flags == 0 { ptr::null() } else { properties.as_ptr() };
@@ -70,12 +58,11 @@ impl Recording {
         // SAFETY: one queue, which is alive; the list of properties ends in 0.
         let raw =
             unsafe { create!(extensions, clCreateCommandBufferKHR(1, &raw const raw_queue, properties)) }?;
-        let mut recording = Self {
+        let recording = Self {
             raw,
             shared: Arc::clone(shared),
             order: queue.order(),
             simultaneous: features.simultaneous,
-            handles: Vec::with_capacity(list.steps().len()),
         };
         let mut points: Vec<sys::cl_sync_point_khr> = Vec::with_capacity(list.steps().len());
         for step in list.steps() {
@@ -86,9 +73,7 @@ impl Recording {
                     step.after.iter().map(|&earlier| points[earlier as usize]).collect()
                 }
             };
-            let (point, handle) = recording.record(step, &features, mutable, &after)?;
-            points.push(point);
-            recording.handles.push(handle);
+            points.push(recording.record(step, features.properties, &after)?);
         }
         // SAFETY: the command-buffer is alive and recording.
         unsafe { call!(extensions, clFinalizeCommandBufferKHR(recording.raw.as_ptr())) }?;
@@ -122,57 +107,34 @@ impl Recording {
         signal::adopt(self.shared.core, event)
     }
 
+    /// Records one step; `new` is whether the device's version has `properties` everywhere.
     fn record(
         &self,
         step: &Step,
-        features: &features::Recording,
-        mutable: bool,
+        new: bool,
         after: &[sys::cl_sync_point_khr],
-    ) -> Result<(sys::cl_sync_point_khr, sys::cl_mutable_command_khr), Failure> {
-        let (mut point, mut handle) = (0, ptr::null_mut());
+    ) -> Result<sys::cl_sync_point_khr, Failure> {
+        let mut point = 0;
         let place = Place { buffer: self.raw.as_ptr(), after: op::list(after), point: &raw mut point };
-        let new = features.properties;
         match &step.op {
-            Op::Kernel(op) => {
-                let handle = if mutable { &raw mut handle } else { ptr::null_mut() };
-                self.record_kernel(op, features, mutable, &place, handle)?;
-            }
+            Op::Kernel(op) => self.record_kernel(op, &place)?,
             // SAFETY: objects of this context, alive; the version says which signature it is.
             other => unsafe { self.record_transfer(other, new, &place) }?,
         }
-        Ok((point, handle))
+        Ok(point)
     }
 
-    fn record_kernel(
-        &self,
-        op: &KernelOp,
-        features: &features::Recording,
-        mutable: bool,
-        place: &Place,
-        handle: *mut sys::cl_mutable_command_khr,
-    ) -> Result<(), Failure> {
-        let fields = sys::CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR;
-        let properties = [fields, features.mutable, 0];
-        let properties = if mutable { properties.as_ptr() } else { ptr::null() };
-        let (queue, kernel, dimensions) = (ptr::null_mut(), op.instance.kernel.raw(), op.dimensions);
-        let (offset, global, local) = (op.recorded_offset(), op.global.as_ptr(), op.local());
-        let (waits, wait) = place.after;
+    fn record_kernel(&self, op: &KernelOp, place: &Place) -> Result<(), Failure> {
+        let (queue, properties, handle) = (ptr::null_mut(), ptr::null(), ptr::null_mut());
+        let (kernel, dimensions) = (op.instance.kernel.raw(), op.dimensions);
+        let (offset, global, local) = (op.offset(), op.global.as_ptr(), op.local());
+        let ((waits, wait), point, buffer) = (place.after, place.point, place.buffer);
         // SAFETY: the command-buffer is recording, the kernel has its arguments, the sizes have three elements.
         unsafe {
             call!(
                 self.shared.platform.extensions,
                 clCommandNDRangeKernelKHR(
-                    place.buffer,
-                    queue,
-                    properties,
-                    kernel,
-                    dimensions,
-                    offset,
-                    global,
-                    local,
-                    waits,
-                    wait,
-                    place.point,
+                    buffer, queue, properties, kernel, dimensions, offset, global, local, waits, wait, point,
                     handle
                 )
             )
@@ -362,6 +324,6 @@ impl Drop for Recording {
 
 impl Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording").field("order", &self.order).field("steps", &self.handles.len()).finish()
+        f.debug_struct("Recording").field("order", &self.order).finish_non_exhaustive()
     }
 }

@@ -202,7 +202,10 @@ impl List {
             } else {
                 // SAFETY: passed on to the caller.
                 let enqueued = unsafe { step.op.enqueue(core, queue.raw(), wait, &raw mut event) };
-                enqueued.and_then(|()| Ok(events.push(signal::adopt(core, event)?)))
+                enqueued.and_then(|()| {
+                    events.push(signal::adopt(core, event)?);
+                    Ok(())
+                })
             };
             match enqueued {
                 Ok(()) => {}
