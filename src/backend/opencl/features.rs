@@ -88,11 +88,11 @@ impl Recording {
     }
 }
 
-/// The two numbers in "OpenCL 3.0 some text".
+/// The two numbers in "OpenCL 3.0 some text"; of a text without them, the lowest version that works at all.
 fn parse_version(text: &str) -> (u32, u32) {
-    let number = text.split_whitespace().nth(1).unwrap_or_default();
-    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
-    (major.parse().unwrap_or(1), minor.parse().unwrap_or(2))
+    let number = text.split_whitespace().nth(1).and_then(|number| number.split_once('.'));
+    let parsed = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    parsed.unwrap_or((1, 2))
 }
 
 /// Intel's runtime for CPUs lets whoever waits run what is queued: there, a tiny kernel is over in 2 us, where its own

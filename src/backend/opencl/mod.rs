@@ -45,6 +45,8 @@ mod rect;
 mod replay;
 mod signal;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

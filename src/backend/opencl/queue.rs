@@ -127,6 +127,11 @@ impl OpenclQueue {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn driver(&self) -> &Arc<DriverQueue> {
+        &self.main
+    }
+
     /// The queue behind `queue`, if it is one of `device`.
     pub(super) fn of<'a>(queue: &'a dyn Queue, device: &Shared) -> Result<&'a Self> {
         let queue = queue.as_any().downcast_ref::<Self>();
