@@ -3,6 +3,8 @@
 //! Every backend is a folder with the same file names, so that two can be read side by side; [`null`] is the one to
 //! clone for a new one. A backend imports `types` and `hal`, never the graph, the plan, the runtime or another backend.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod host;
 pub mod null;
 
@@ -12,11 +14,23 @@ use crate::hal::{Backend, Device};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Backends whose names are known and which this version does not contain.
-const NOT_BUILT: &[&str] = &["cuda", "opencl", "level_zero", "level-zero", "hip"];
+const NOT_BUILT: &[&str] = &[
+    #[cfg(not(feature = "cuda"))]
+    "cuda",
+    "opencl",
+    "level_zero",
+    "level-zero",
+    "hip",
+];
 
 /// All backends, the preferred first.
 pub fn backends() -> &'static [&'static dyn Backend] {
-    &[&host::HostBackend, &null::NullBackend]
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CudaBackend,
+        &host::HostBackend,
+        &null::NullBackend,
+    ]
 }
 
 /// The backend with this name, such as `"host"`.
