@@ -46,14 +46,14 @@ async fn a_fault_fails_everything_pending_and_nothing_else() {
     {
         let x = device.buffer::<u32>(8).unwrap();
         let mut graph = Graph::new(&device);
-        graph.launch(stray(8), Range::linear(1)).named("stray");
+        graph.launch(stray(8), Range::linear(1)).name("stray");
         let faulty = graph.finalize().unwrap();
         let mut graph = Graph::new(&device);
         graph.launch(add(1, &x), Range::linear(8));
         let other = graph.finalize().unwrap();
 
         let first = faulty.submit();
-        let behind = other.submit_with().after(&first).submit();
+        let behind = other.prepare().after(&first).submit();
         for error in [first.await.unwrap_err(), behind.await.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
             assert_eq!(error.device(), Some("cuda:0"), "{error}");
