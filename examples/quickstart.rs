@@ -1,6 +1,6 @@
 //! Two kernels and an async host task as one graph, submitted inside tokio.
 //!
-//! `cargo run --release --example quickstart [host:0]`
+//! `cargo run --release --example quickstart [-- --device host:0]`
 #![expect(unsafe_code, reason = "declares device code")]
 
 use rayon::prelude::*;
@@ -23,7 +23,7 @@ wakegraph::kernel! {
 
 #[tokio::main]
 async fn main() -> wakegraph::Result<()> {
-    let device = match std::env::args().nth(1) {
+    let device = match std::env::args().skip_while(|word| word != "--device").nth(1) {
         Some(selector) => Device::open(&selector)?,
         None => Device::best()?,
     };

@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-intel=intel-opencl-rt==2026.2.0
+# The first needs libraries of the second and does not say so.
+intel=(intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0)
 directory=$(realpath -m "${1:-target/opencl}")
 packages=(ocl-icd-libopencl1 pocl-opencl-icd oclgrind python3-venv)
 
@@ -27,12 +28,15 @@ fi
 
 venv=$directory/intel
 library=$venv/lib/libintelocl.so
-if [ ! -e "$library" ] || [ "$(cat "$venv/version" 2>/dev/null)" != "$intel" ]; then
+if [ "$(cat "$venv/installed" 2>/dev/null)" != "${intel[*]}" ]; then
     rm -rf "$venv"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir "$intel"
-    [ -e "$library" ] || { echo "error: $intel has no $library" >&2; exit 1; }
-    echo "$intel" > "$venv/version"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir "${intel[@]}"
+    if missing=$(ldd "$library" | grep 'not found'); then
+        printf 'error: %s lacks\n%s\n' "$library" "$missing" >&2
+        exit 1
+    fi
+    echo "${intel[*]}" > "$venv/installed"
 fi
 
 # The loader reads the names of the drivers from the files of one directory. Those of Intel's package hold a path of the

@@ -11,6 +11,9 @@ run_under() {
       # A counting allocator would count the sanitizer's own allocations.
       grep -q '^#\[global_allocator\]' "$file" || set -- "$@" --test "$(basename "$file" .rs)"
     done
+    for file in tests/*/main.rs; do
+      set -- "$@" --test "$(basename "$(dirname "$file")")"
+    done
   fi
   # A target of its own keeps the flags from build scripts and procedural macros, which the compiler loads.
   local target

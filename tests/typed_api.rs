@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use bytemuck::{Pod, Zeroable};
 use support::block_on;
 use wakegraph::kernel::{KernelCall, KernelSources, Local, RawKernel};
-use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, HostBuffer, Range, kernel};
+use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, HostBuffer, Layout, Range, RectCopy, kernel};
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]
@@ -290,4 +290,46 @@ fn memory_of_a_device_out_of_reach_is_refused_by_name() {
     assert!(error.to_string().contains("typed_api.rs"), "{error}");
     let x = a.host_buffer::<f32>(4).unwrap();
     drop((graph, x));
+}
+
+#[test]
+fn refused_arguments_and_rectangles_say_what_does_not_fit() {
+    let device = Device::open("host").unwrap();
+    let (x, bytes) = (device.buffer::<u32>(8).unwrap(), device.buffer::<u8>(6).unwrap());
+    let scale = RawKernel::new("scale").value::<f32>("factor").writes::<u32>("data").host(|_, _| Ok(()));
+    let refused = |call: wakegraph::kernel::RawCall| {
+        let mut graph = Graph::new(&device);
+        graph.launch(call, Range::linear(1));
+        graph.finalize().unwrap_err().message().to_owned()
+    };
+    assert_eq!(
+        refused(scale.call().value(1.0f32)),
+        "kernel 'scale' takes 2 arguments (factor, data), 1 were given"
+    );
+    assert_eq!(
+        refused(scale.call().value(1.0f64).memory::<u32>(&x)),
+        "kernel 'scale' gets a value of 8 bytes for 'factor', which takes a value of 4 bytes"
+    );
+    assert_eq!(
+        refused(scale.call().memory::<u32>(&x).value(1.0f32)),
+        "kernel 'scale' gets memory of 32 bytes for 'factor', which takes a value of 4 bytes"
+    );
+    assert_eq!(
+        refused(scale.call().value(1.0f32).value(2u8)),
+        "kernel 'scale' gets a value of 1 byte for 'data', which takes memory of 4-byte elements to read and write"
+    );
+    assert_eq!(
+        refused(scale.call().value(1.0f32).memory::<u8>(&bytes)),
+        "kernel 'scale' gets 6 bytes for 'data', which are not whole elements of 4 bytes"
+    );
+    let y = device.buffer::<u32>(8).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.copy_rect(&x, &y, RectCopy::new([2, 3], Layout::rows(2), Layout::rows(4)));
+    assert_eq!(
+        graph.finalize().unwrap_err().message(),
+        "in the destination, the rectangle ends at byte 40 of 32, 8 too far: 8 bytes x 3 rows x 1 slices, from byte \
+         0 on, a row every 16 bytes, a slice every 48"
+    );
+    let unknown = Device::open("abacus:0").unwrap_err().to_string();
+    assert!(unknown.contains("'abacus'") && unknown.contains("host"), "{unknown}");
 }

@@ -13,6 +13,8 @@
 
 pub mod counting;
 pub mod handoff;
+#[cfg(feature = "opencl")]
+pub mod raw_opencl;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -94,29 +96,49 @@ impl Report {
 
     /// Races the two inside a task of the runtime.
     pub fn race(&mut self, row: Row<'_>, runtime: &Runtime, ours: impl Contender, base: impl Contender) {
+        self.race_best(row, runtime, ours, vec![(String::new(), base)]);
+    }
+
+    /// Races ours against several ways to do the same; the base is the fastest of them, whose name the row tells.
+    pub fn race_best<B: Contender>(
+        &mut self,
+        row: Row<'_>,
+        runtime: &Runtime,
+        ours: impl Contender,
+        bases: Vec<(String, B)>,
+    ) {
         if !self.wants(row.name) {
             return;
         }
         let turns = (self.reduced(row.rounds), row.samples, row.calls);
-        let mut lanes = (Lane::new(ours, row.operations), Lane::new(base, row.operations));
+        let (names, bases): (Vec<_>, Vec<_>) = bases.into_iter().unzip();
+        let bases = bases.into_iter().map(|base| Lane::new(base, row.operations)).collect();
+        let mut lanes = (Lane::new(ours, row.operations), bases);
         // Where a system places threads that wake each other decides between 2 and 50 microseconds, by luck that lasts.
         // A row that exceeds its limit gets other chances.
         let attempts = if self.check { 3 } else { 1 };
         for attempt in 1..=attempts {
             lanes =
                 runtime.block_on(async { tokio::spawn(alternate(lanes, turns)).await.expect("no panic") });
-            let (ours, base) = (std::mem::take(&mut lanes.0.times), std::mem::take(&mut lanes.1.times));
-            let (value, reference) = (median(&ours.rounds), median(&base.rounds));
+            let ours = std::mem::take(&mut lanes.0.times);
+            let bases = lanes.1.iter_mut().map(|lane| std::mem::take(&mut lane.times));
+            let best = names
+                .iter()
+                .zip(bases)
+                .min_by(|(_, one), (_, other)| one.median().total_cmp(&other.median()));
+            let Some((name, base)) = best else { return };
+            let (value, reference) = (ours.median(), base.median());
             let exceeded = row.limit.is_some_and(|limit| value > limit * reference);
             if exceeded && attempt < attempts {
                 continue;
             }
             let tail = format!(
-                "p99={} min={} base_p99={} base_min={}",
+                "p99={} min={} base_p99={} base_min={}{}{name}",
                 number(percentile(&ours.samples, 0.99)),
                 number(percentile(&ours.rounds, 0.0)),
                 number(percentile(&base.samples, 0.99)),
                 number(percentile(&base.rounds, 0.0)),
+                if name.is_empty() { "" } else { " base_is=" },
             );
             return self.line(row.name, value, reference, "ns", &tail, exceeded);
         }
@@ -151,23 +173,25 @@ pub fn multi_thread() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a tokio runtime")
 }
 
-/// Lets the two take turns; who begins takes turns as well.
+/// Lets all take turns; who begins takes turns as well.
 async fn alternate<A: Contender, B: Contender>(
-    (mut ours, mut base): (Lane<A>, Lane<B>),
+    (mut ours, mut bases): (Lane<A>, Vec<Lane<B>>),
     (rounds, samples, calls): (usize, usize, usize),
-) -> (Lane<A>, Lane<B>) {
+) -> (Lane<A>, Vec<Lane<B>>) {
     for round in 0..rounds + 2 {
         // The first two rounds fill tables and caches, and teach the prediction.
         let counts = round >= 2;
         if round % 2 == 0 {
             ours.round(samples, calls, counts).await;
+        }
+        for base in &mut bases {
             base.round(samples, calls, counts).await;
-        } else {
-            base.round(samples, calls, counts).await;
+        }
+        if round % 2 == 1 {
             ours.round(samples, calls, counts).await;
         }
     }
-    (ours, base)
+    (ours, bases)
 }
 
 /// One contender with its times.
@@ -182,6 +206,12 @@ struct Lane<C> {
 struct Times {
     rounds: Vec<f64>,
     samples: Vec<f64>,
+}
+
+impl Times {
+    fn median(&self) -> f64 {
+        median(&self.rounds)
+    }
 }
 
 impl<C: Contender> Lane<C> {

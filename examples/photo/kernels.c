@@ -1,5 +1,5 @@
 // The kernels of kernels.rs in the portable C dialect: one work-item a pixel. Sums run in the same order as there, and
-// the square root is one of integers, so the results are the same to the byte.
+// the square root is put right in integers, so the results are the same to the byte.
 
 // The place of pixel (x, y).
 #define AT(x, y) ((size_t)(y) * GLOBAL_SIZE(0) + (x))
@@ -42,11 +42,10 @@ KERNEL(sobel, (GLOBAL const u8 *image, GLOBAL u8 *gradient)) {
     const i32 rise_x = (c + 2 * f + i) - (a + 2 * d + g);
     const i32 rise_y = (g + 2 * h + i) - (a + 2 * b + c);
     const i32 square = rise_x * rise_x + rise_y * rise_y;
-    // The largest byte whose square is not above it, bit by bit.
-    i32 root = 0;
-    for (i32 bit = 128; bit > 0; bit >>= 1) {
-        if ((root + bit) * (root + bit) <= square) root += bit;
-    }
+    // The largest byte whose square is not above it; devices may round their roots up or down.
+    i32 root = square < 255 * 255 ? (i32)sqrt((float)square) : 255;
+    root += (root + 1) * (root + 1) <= square && root < 255;
+    root -= root * root > square;
     gradient[AT(x, y)] = (u8)root;
 }
 

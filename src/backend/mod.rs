@@ -7,6 +7,8 @@
 pub mod cuda;
 pub mod host;
 pub mod null;
+#[cfg(feature = "opencl")]
+pub mod opencl;
 
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use crate::types::{Error, ErrorKind, Result};
 const NOT_BUILT: &[&str] = &[
     #[cfg(not(feature = "cuda"))]
     "cuda",
+    #[cfg(not(feature = "opencl"))]
     "opencl",
     "level_zero",
     "level-zero",
@@ -29,6 +32,8 @@ pub fn backends() -> &'static [&'static dyn Backend] {
         #[cfg(feature = "cuda")]
         &cuda::CudaBackend,
         &host::HostBackend,
+        #[cfg(feature = "opencl")]
+        &opencl::OpenclBackend,
         &null::NullBackend,
     ]
 }

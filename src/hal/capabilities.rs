@@ -20,6 +20,18 @@ bitflags::bitflags! {
     }
 }
 
+/// What makes a device's work go on, and what a thread that waits for it does to that.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Progress {
+    /// The device itself, as a GPU does.
+    Device,
+    /// Threads of the driver's, on the host's cores: who looks in a loop has to let them have the core.
+    HostCores,
+    /// As `HostCores`, and a thread that blocks in [`Event::wait`](super::Event::wait) does the work itself. That is much
+    /// faster than to wake another, which [`Event::status`](super::Event::status) leaves to the driver.
+    Waiter,
+}
+
 /// How much of the graph interface a device supports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GraphSupport {
@@ -42,6 +54,8 @@ pub struct Capabilities {
     pub profiling: bool,
     /// Whether a [`Notify`](super::Notify) passed at enqueue is called. Where it is not, completion must be polled.
     pub notifies: bool,
+    /// What makes work go on while somebody waits.
+    pub progress: Progress,
     /// Whether out-of-order queues can be created.
     pub out_of_order_queues: bool,
     /// Largest number of work-items in a work-group.

@@ -10,6 +10,8 @@
 //!
 //! # What a backend must provide
 //!
+//! Safe code relies on all of it, so a backend vouches for it with `unsafe impl Device`.
+//!
 //! 1. Every method of the traits. What the hardware lacks is refused with
 //!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its [`Capabilities`].
 //! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In `drop` they go to tracing.
@@ -38,6 +40,7 @@ mod capabilities;
 mod checked;
 mod command;
 mod command_buffer;
+mod describe;
 mod device;
 pub mod dialect;
 mod event;
@@ -46,13 +49,14 @@ mod memory;
 mod queue;
 mod sources;
 
-pub use capabilities::{Capabilities, GraphSupport, UpdateCapabilities};
+pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
 pub use checked::checked;
 pub use command::{Advice, Command, KernelLaunch};
 pub use command_buffer::{
     Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
     CommandHandle, KernelUpdate, SyncPoint,
 };
+pub(crate) use describe::Bytes;
 pub use device::{Backend, ClockSample, Device, DeviceInfo};
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,

@@ -106,6 +106,11 @@ impl View {
 }
 
 /// Something a command can use as memory holding `T`s: `&Buffer<T>` or `&HostBuffer<T>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not memory of `{T}`",
+    label = "not a `&Buffer<{T}>` or `&HostBuffer<{T}>`",
+    note = "commands and kernels take `&Buffer<T>` or `&HostBuffer<T>`; both sides hold elements of one type"
+)]
 pub trait MemoryArg<T>: sealed::Sealed {
     #[doc(hidden)]
     fn operand(&self) -> Operand;

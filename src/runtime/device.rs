@@ -193,6 +193,11 @@ impl Device {
         Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))
     }
 
+    /// Starts the reactor's thread, on a device that does not notify.
+    pub(crate) fn start_reactor(&self) -> Result<()> {
+        self.reactor().map_or(Ok(()), Reactor::start)
+    }
+
     /// The kernel as loaded on this device, from the cache if it is there.
     pub(crate) fn declared_kernel(&self, kernel: &'static KernelDef) -> Result<Arc<dyn hal::Kernel>> {
         let address = std::ptr::from_ref(kernel) as usize;

@@ -40,7 +40,7 @@ impl Driver {
     pub(crate) fn start_later(&self, ready: Ready) {
         let Some(&first) = ready.first() else { return };
         let pending = Pending { driver: self.clone(), ready, _on_host: self.run.host_task() };
-        spawn(&self.handle, || self.shared.partition_name(first as usize), pending.start());
+        spawn(&self.handle, || self.shared.outline.partition_name(first as usize), pending.start());
     }
 
     /// Enqueues the devices' partitions and gives back the host tasks.

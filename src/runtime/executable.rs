@@ -11,15 +11,15 @@ use super::allocation::Allocation;
 use super::device::Device;
 use super::gate::Gate;
 use super::host_task::HostTask;
+use super::outline::Outline;
 use super::prediction::Prediction;
-use super::reaper::{self, Notifying};
+use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
-use crate::hal;
+use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
 use crate::sync::Patience;
-use crate::types::{CommandKind, DeviceId, Error};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -114,27 +114,24 @@ impl ExecutableGraph {
 
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
     pub fn plan(&self) -> &Plan {
-        &self.shared.plan
+        &self.shared.outline.plan
     }
 
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
-        // The list says by itself what is a host task.
-        let label = |node| self.shared.label(node).trim_start_matches("host task ");
-        self.shared.plan.display(label).devices(|device| self.shared.device_name(device)).to_string()
+        self.shared.outline.text()
     }
 
     /// The plan in Graphviz' language, partitions as clusters.
     pub fn plan_dot(&self) -> String {
-        let dot = self.shared.plan.dot(|node| self.shared.label(node));
-        dot.devices(|device| self.shared.device_name(device)).to_string()
+        self.shared.outline.dot()
     }
 }
 
 impl Debug for ExecutableGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecutableGraph")
-            .field("nodes", &self.shared.plan.node_count())
+            .field("nodes", &self.shared.outline.plan.node_count())
             .field("partitions", &self.shared.partitions.len())
             .finish_non_exhaustive()
     }
@@ -142,10 +139,8 @@ impl Debug for ExecutableGraph {
 
 /// What all handles and runs of one executable share.
 pub(crate) struct Shared {
-    pub(crate) plan: Plan,
+    pub(crate) outline: Arc<Outline>,
     pub(crate) partitions: Box<[PartitionExec]>,
-    /// Each planned node's label and kind, by its number in the plan.
-    pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Keeps the memory alive that the commands use.
     pub(crate) allocations: Box<[Arc<Allocation>]>,
     pub(crate) profiling: bool,
@@ -156,12 +151,14 @@ pub(crate) struct Shared {
     pub(crate) all_eager: bool,
     /// Whether a device does not notify, so that whoever waits has to look.
     pub(crate) polled: bool,
+    /// What a thread that waits for the devices does to their work.
+    pub(crate) progress: Progress,
     pub(crate) state: Mutex<State>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if Notifying::is_now() {
+        if Elsewhere::is_now() {
             let partitions = std::mem::take(&mut self.partitions);
             let allocations = std::mem::take(&mut self.allocations);
             reaper::drop_elsewhere(Box::new((partitions, allocations)));
@@ -184,6 +181,8 @@ pub(crate) struct PartitionExec {
     pub(crate) wakes: Box<[u32]>,
     /// How long it takes from its enqueue to its end, where nothing else is in flight.
     pub(crate) prediction: Prediction,
+    /// How long its queue takes for it, as the reactor has seen it.
+    pub(crate) queue_time: Prediction,
 }
 
 pub(crate) enum Work {
@@ -206,47 +205,6 @@ impl PartitionExec {
 }
 
 impl Shared {
-    pub(crate) fn label(&self, node: u32) -> &str {
-        &self.nodes[node as usize].0
-    }
-
-    fn device_name(&self, id: DeviceId) -> String {
-        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices
-            .find(|device| device.id() == id)
-            .map_or_else(|| id.to_string(), |device| device.selector().to_owned())
-    }
-
-    /// A partition's name in traces and the console.
-    pub(crate) fn partition_name(&self, partition: usize) -> String {
-        match (&self.partitions[partition].work, self.plan.nodes(partition)) {
-            (Work::HostTask(_), [node, ..]) => format!("wakegraph {}", self.label(*node)),
-            (Work::Device { device, .. }, _) => {
-                format!("wakegraph partition {partition} on {}", device.selector())
-            }
-            (Work::HostTask(_), []) => format!("wakegraph partition {partition}"),
-        }
-    }
-
-    /// Adds to an error where it happened: partition, device, and the node as far as it is known.
-    pub(crate) fn locate(&self, partition: usize, error: Error) -> Error {
-        let nodes = self.plan.nodes(partition);
-        let node = match error.command() {
-            Some(command) => nodes.get(command as usize),
-            None if nodes.len() == 1 => nodes.first(),
-            None => None,
-        };
-        let error = match node {
-            Some(&node) => error.in_node(self.label(node)),
-            None => error,
-        };
-        let error = error.in_partition(partition as u32);
-        match self.partitions[partition].device() {
-            Some(device) => error.on_device(device.selector()),
-            None => error,
-        }
-    }
-
     /// How long a run takes whose partitions are all enqueued at once; `None` while that is not known.
     pub(crate) fn expected(&self) -> Option<Duration> {
         let mut longest = None;
@@ -256,10 +214,17 @@ impl Shared {
         longest
     }
 
+    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it is the only one and
+    /// submissions have seen its ends themselves, as long as a run.
+    pub(crate) fn expected_of(&self, partition: usize) -> Option<Duration> {
+        let seen = self.partitions[partition].queue_time.expected();
+        seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
+    }
+
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices.map(|device| device.wake_policy().spin_limit()).min().unwrap_or_default()
+        devices.map(|device| device.wake_policy().spin_limit_for(self.progress)).min().unwrap_or_default()
     }
 }
 

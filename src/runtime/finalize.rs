@@ -13,6 +13,7 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
 use super::graph::Graph;
 use super::ordering;
+use super::outline::Outline;
 use super::prediction::Prediction;
 use crate::graph::{self, Content};
 use crate::hal;
@@ -43,6 +44,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             PartitionKind::HostTask => host_task(&source, &plan, index, &mut uses)?,
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
+                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = record(&source, &plan, index, device, options, &mut uses)
                     .map_err(|error| error.on_device(device.selector()))?;
                 let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;
@@ -243,6 +245,7 @@ fn assemble(
             device_predecessors: on_device.into(),
             wakes: Box::default(),
             prediction: Prediction::default(),
+            queue_time: Prediction::default(),
             work,
         });
     }
@@ -257,12 +260,30 @@ fn assemble(
             .iter()
             .filter_map(PartitionExec::device)
             .any(|device| !device.capabilities().notifies),
+        progress: progress(partitions.iter().filter_map(PartitionExec::device)),
         all_eager: partitions.iter().all(|partition| partition.eager),
-        plan,
+        outline: Arc::new(Outline {
+            plan,
+            nodes,
+            devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+        }),
         partitions: partitions.into(),
-        nodes,
         allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
         state: Mutex::new(State::default()),
     }
+}
+
+/// How to wait for all of these devices. One that notifies is not looked at.
+fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
+    let of = |device: &Device| match device.capabilities().notifies {
+        true => hal::Progress::Device,
+        false => device.capabilities().progress,
+    };
+    let together = |a, b| match (a, b) {
+        (hal::Progress::Waiter, hal::Progress::Waiter) => hal::Progress::Waiter,
+        (hal::Progress::Device, hal::Progress::Device) => hal::Progress::Device,
+        _ => hal::Progress::HostCores,
+    };
+    devices.map(of).reduce(together).unwrap_or(hal::Progress::Device)
 }

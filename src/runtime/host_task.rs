@@ -41,6 +41,12 @@ pub struct WriteAccess<T> {
 }
 
 /// One declared access of a host task: the result of [`read`] or [`write()`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an access of a host task",
+    label = "not made by `read` or `write`",
+    note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers are copied to a \
+            host buffer first"
+)]
 pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets for it.
     type View: Send + 'static;
@@ -76,6 +82,11 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
 }
 
 /// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write()`]s, or `()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a list of accesses of a host task",
+    label = "not a tuple of `read(..)` and `write(..)`",
+    note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up to eight"
+)]
 pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets: a tuple of views.
     type Views: Send + 'static;
@@ -124,6 +135,11 @@ accesses!(A B C D E F G);
 accesses!(A B C D E F G H);
 
 /// What a host task may return: `()`, or a `Result` whose error becomes the submission's.
+#[diagnostic::on_unimplemented(
+    message = "a host task cannot return `{Self}`",
+    label = "neither `()` nor a `Result`",
+    note = "return `()` or a `Result<T, E>` whose error is `std::error::Error + Send + Sync`"
+)]
 pub trait TaskOutput {
     /// The result, with the error boxed.
     ///

@@ -30,6 +30,7 @@ mod latch;
 mod node;
 mod ordering;
 mod orphan;
+mod outline;
 mod prediction;
 mod profile;
 mod reactor;

@@ -1,4 +1,4 @@
-//! How long an executable takes, learned from its own runs.
+//! How long an executable, or one of its partitions, takes, learned from its own runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::clock::{self, nanoseconds};
-use super::executable::{Shared, Work};
+use super::outline::Outline;
 use super::run::Run;
 use crate::types::CommandKind;
 
@@ -56,15 +56,20 @@ pub struct PartitionTimes {
 
 impl Profile {
     /// Reads the events of a run whose partitions are all final.
-    pub(crate) fn collect(shared: &Shared, run: &Run, host_times: &[(usize, u64, u64)], origin: u64) -> Self {
+    pub(crate) fn collect(
+        outline: &Outline,
+        run: &Run,
+        host_times: &[(usize, u64, u64)],
+        origin: u64,
+    ) -> Self {
         let since = |at: u64| Duration::from_nanos(at.saturating_sub(origin));
         let mut profile = Self::default();
-        for (index, partition) in shared.partitions.iter().enumerate() {
-            let nodes = shared.plan.nodes(index);
+        for (index, device) in outline.devices.iter().enumerate() {
+            let nodes = outline.plan.nodes(index);
             let mut times: Vec<(u64, u64)> = Vec::new();
-            match &partition.work {
-                Work::Device { .. } if !run.has_succeeded(index) => {}
-                Work::Device { device, .. } => {
+            match device {
+                Some(_) if !run.has_succeeded(index) => {}
+                Some(device) => {
                     let profile = run.event(index).map(|event| event.profile());
                     if let (Some(Ok(events)), Ok(sample)) = (profile, device.hal().clock()) {
                         // The device's times, moved to the runtime's clock.
@@ -73,23 +78,23 @@ impl Profile {
                         times = events.commands.iter().map(|t| (moved(t.start), moved(t.end))).collect();
                     }
                 }
-                Work::HostTask(_) => {
+                None => {
                     times.extend(
                         host_times.iter().filter(|t| t.0 == index).map(|&(_, start, end)| (start, end)),
                     );
                 }
             }
-            let label = match partition.device() {
+            let label = match device {
                 Some(device) => device.selector().to_owned(),
-                None => nodes.first().map_or_else(String::new, |&node| shared.label(node).to_owned()),
+                None => nodes.first().map_or_else(String::new, |&node| outline.label(node).to_owned()),
             };
             let measured = !times.is_empty();
             let start = times.iter().map(|t| t.0).min().unwrap_or(origin);
             let end = times.iter().map(|t| t.1).max().unwrap_or(start);
             profile.partitions.push(PartitionTimes { label, start: since(start), end: since(end), measured });
             profile.nodes.extend(nodes.iter().zip(times).map(|(&node, (start, end))| NodeTimes {
-                label: shared.label(node).to_owned(),
-                kind: shared.nodes[node as usize].1,
+                label: outline.label(node).to_owned(),
+                kind: outline.nodes[node as usize].1,
                 partition: index,
                 start: since(start),
                 end: since(end),

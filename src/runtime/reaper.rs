@@ -1,7 +1,8 @@
-//! Dropping executables whose last reference goes away inside a device's notification.
+//! Dropping executables whose last reference goes away inside a device's notification, or under the runtime's locks.
 //!
 //! A notification must be short and must not run user code, and drivers forbid most of their calls inside one; the drop
-//! of an executable frees memory and runs the drops of closures. So there it is left to a thread of its own.
+//! of an executable frees memory and runs the drops of closures, which may submit. So there it is left to a thread of its
+//! own.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,29 +12,29 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 thread_local! {
-    static NOTIFYING: Cell<bool> = const { Cell::new(false) };
+    static ELSEWHERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, this thread is inside a notification.
+/// While it lives, executables that this thread is the last to hold are dropped elsewhere.
 #[derive(Debug)]
-pub(super) struct Notifying {
+pub(super) struct Elsewhere {
     before: bool,
 }
 
-impl Notifying {
+impl Elsewhere {
     pub(super) fn enter() -> Self {
         // A thread that is ending has no flag any more; nor does a driver call anybody from there.
-        Self { before: NOTIFYING.try_with(|flag| flag.replace(true)).unwrap_or(false) }
+        Self { before: ELSEWHERE.try_with(|flag| flag.replace(true)).unwrap_or(false) }
     }
 
     pub(super) fn is_now() -> bool {
-        NOTIFYING.try_with(Cell::get).unwrap_or(false)
+        ELSEWHERE.try_with(Cell::get).unwrap_or(false)
     }
 }
 
-impl Drop for Notifying {
+impl Drop for Elsewhere {
     fn drop(&mut self) {
-        let _ = NOTIFYING.try_with(|flag| flag.set(self.before));
+        let _ = ELSEWHERE.try_with(|flag| flag.set(self.before));
     }
 }
 

@@ -15,8 +15,9 @@ use super::device::Device;
 use super::drive::{Driver, Ready};
 use super::executable::Shared;
 use super::latch::Latch;
+use super::outline::Outline;
 use super::profile::Profile;
-use super::reaper;
+use super::reaper::Elsewhere;
 use crate::hal::{self, EventStatus};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
@@ -225,7 +226,7 @@ impl Run {
     }
 
     /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
-    pub(crate) fn profile(&self, shared: &Shared) -> Profile {
+    pub(crate) fn profile(&self, outline: &Outline) -> Profile {
         let (host_times, origin) = {
             let inner = self.inner.lock();
             if let Some(profile) = &inner.profile {
@@ -233,7 +234,7 @@ impl Run {
             }
             (inner.host_times.clone(), inner.submitted.unwrap_or(0))
         };
-        let profile = Profile::collect(shared, self, &host_times, origin);
+        let profile = Profile::collect(outline, self, &host_times, origin);
         self.inner.lock().profile.get_or_insert(profile).clone()
     }
 
@@ -258,6 +259,21 @@ impl Run {
             WAITING => false,
             ENQUEUED => self.event(partition).is_none_or(|event| event.status().is_final()),
             _ => true,
+        }
+    }
+
+    /// Blocks until what has been enqueued is over, or the host has something to do.
+    pub(crate) fn wait_for_devices(&self) {
+        for (partition, slot) in self.slots.iter().enumerate() {
+            if self.is_on_host() {
+                return;
+            }
+            if slot.state.load(Ordering::Acquire) == ENQUEUED {
+                if let Some(event) = &slot.event {
+                    event.wait(None);
+                }
+                self.look_at(partition);
+            }
         }
     }
 
@@ -306,9 +322,15 @@ impl Run {
         }
     }
 
-    /// The reactor looked at a partition for the first time when it was long over.
-    pub(crate) fn set_overslept(&self, partition: usize) {
-        self.slots[partition].overslept.store(true, Ordering::Relaxed);
+    /// The reactor has found a partition over, after this time as its queue's oldest; `overslept`, if that was at its
+    /// first look.
+    pub(crate) fn observe(&self, partition: usize, took: Option<Duration>, overslept: bool) {
+        self.slots[partition].overslept.store(overslept, Ordering::Relaxed);
+        let succeeded =
+            self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
+        if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
+            shared.partitions[partition].queue_time.record(if overslept { took / 2 } else { took });
+        }
     }
 
     /// Devices of the same partitions.
@@ -488,7 +510,7 @@ impl Run {
         if shared.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
-        let error = self.failed_dependency().unwrap_or_else(|| shared.locate(partition, error));
+        let error = self.failed_dependency().unwrap_or_else(|| shared.outline.locate(partition, error));
         let mut inner = self.inner.lock();
         match &inner.failure {
             // A cause says more than the cancellation that followed or preceded it.
@@ -505,6 +527,8 @@ impl Run {
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     fn failed_dependency(&self) -> Option<Error> {
+        // An enqueue that fails gets here with the executable's state locked.
+        let _elsewhere = Elsewhere::enter();
         let depends_on = self.inner.lock().depends_on.clone();
         depends_on.iter().find_map(|run| {
             // Its device may have told this run first.
@@ -557,7 +581,7 @@ impl Drop for HostWork {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
-        let _notifying = reaper::Notifying::enter();
+        let _elsewhere = Elsewhere::enter();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
     }

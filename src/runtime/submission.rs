@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
-use super::executable::Shared;
 use super::latch::WaiterKey;
+use super::outline::Outline;
 use super::profile::Profile;
 use super::run::Run;
+use crate::hal::Progress;
 use crate::types::Result;
 
 /// A run of an executable that has been submitted: a future that resolves when all its work is complete.
@@ -32,7 +33,7 @@ pub struct Submission {
     key: WaiterKey,
     spin: Spin,
     /// Where profiles are recorded: what is needed to read them.
-    profiled: Option<Arc<Shared>>,
+    profiled: Option<Arc<Outline>>,
 }
 
 /// Whether a poll spins for a short while on work that should be done within it: a task switch would take longer.
@@ -40,11 +41,15 @@ pub struct Submission {
 pub(crate) enum Spin {
     Never,
     /// The next poll, for so long. Nothing but devices has a part in the run.
-    Once(Duration),
+    Once {
+        time: Duration,
+        progress: Progress,
+    },
     /// Every poll that finds the run on devices, if what was enqueued last should take no longer than `limit`. It ends
     /// as soon as the host has something to do.
     BetweenHostTasks {
         limit: Duration,
+        progress: Progress,
     },
 }
 
@@ -55,7 +60,7 @@ pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
 }
 
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Shared>>) -> Self {
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Outline>>) -> Self {
         Self { run, key: WaiterKey::default(), spin, profiled }
     }
 
@@ -100,44 +105,51 @@ impl Submission {
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
     /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
     ///
-    /// Asks the devices for them, the first time. A submission with profiling therefore keeps what it ran until it is
-    /// dropped.
+    /// Asks the devices for them, the first time.
     pub fn profile(&self) -> Option<Profile> {
-        let shared = self.profiled.as_ref()?;
-        self.is_finished().then(|| self.run.profile(shared))
+        let outline = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(outline))
     }
 
     /// Spins if that should pay; whether the run is done.
     fn spin(&mut self) -> bool {
         match self.spin {
             Spin::Never => false,
-            Spin::Once(time) => {
+            Spin::Once { time, progress } => {
                 self.spin = Spin::Never;
-                self.spin_for(time)
+                self.spin_for(time, progress)
             }
-            Spin::BetweenHostTasks { limit } => match self.run.expected() {
+            Spin::BetweenHostTasks { limit, progress } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    self.spin_for(spin_time(expected, limit))
+                    self.spin_for(spin_time(expected, limit), progress)
                 }
                 _ => false,
             },
         }
     }
 
-    fn spin_for(&self, limit: Duration) -> bool {
+    fn spin_for(&self, limit: Duration, progress: Progress) -> bool {
+        if progress == Progress::Waiter {
+            // There is no limit to this wait but that it was expected to be short.
+            self.run.wait_for_devices();
+        }
         let start = Instant::now();
         let found = loop {
-            for _ in 0..LOOKS {
-                std::hint::spin_loop();
-                if self.run.is_done() {
-                    break;
-                }
-            }
             if self.run.is_finished() || self.run.is_on_host() {
                 break true;
             }
             if start.elapsed() > limit {
                 break false;
+            }
+            if progress == Progress::Device {
+                for _ in 0..LOOKS {
+                    std::hint::spin_loop();
+                    if self.run.is_done() {
+                        break;
+                    }
+                }
+            } else {
+                std::thread::yield_now();
             }
         };
         self.run.record_spin(found);

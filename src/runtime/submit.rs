@@ -233,7 +233,7 @@ fn failed(error: Error) -> Submission {
 fn submission(shared: &Arc<Shared>, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
     // One that queues behind others is not worth a spin.
     let spin = if alone && !run.is_done() { spin(shared, state) } else { Spin::Never };
-    Submission::new(run, spin, shared.profiling.then(|| shared.clone()))
+    Submission::new(run, spin, shared.profiling.then(|| shared.outline.clone()))
 }
 
 /// Whether it is worth to spin for a run that has just started.
@@ -242,12 +242,12 @@ fn spin(shared: &Shared, state: &mut State) -> Spin {
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.take_chance() {
-            true => Spin::Once(spin_time(expected, limit)),
+            true => Spin::Once { time: spin_time(expected, limit), progress: shared.progress },
             false => Spin::Never,
         };
     }
     match !limit.is_zero() && state.patience.take_chance() {
-        true => Spin::BetweenHostTasks { limit },
+        true => Spin::BetweenHostTasks { limit, progress: shared.progress },
         false => Spin::Never,
     }
 }
@@ -346,7 +346,7 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, expected);
+                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
             }
             true
         }

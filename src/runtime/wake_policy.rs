@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::hal::Progress;
+
 /// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
@@ -17,8 +19,21 @@ pub enum WakePolicy {
 }
 
 impl WakePolicy {
+    /// Longest time that one poll of a submission may spin for a device that goes on like this.
+    pub(crate) fn spin_limit_for(self, progress: Progress) -> Duration {
+        match (progress, self) {
+            (Progress::Device, policy) => policy.spin_limit(),
+            // Who spins lets others have the core between two looks.
+            (Progress::HostCores, policy) => 4 * policy.spin_limit(),
+            // It does the work, instead of a thread that has to wake up first and then to wake this one.
+            (Progress::Waiter, Self::Latency) => Duration::from_millis(1),
+            (Progress::Waiter, Self::Balanced) => Duration::from_micros(300),
+            (Progress::Waiter, Self::Efficient) => Duration::from_micros(100),
+        }
+    }
+
     /// Longest time that one poll of a submission may spin.
-    pub(crate) fn spin_limit(self) -> Duration {
+    fn spin_limit(self) -> Duration {
         match self {
             // More than one core is needed for a spin to see anything happen.
             _ if single_core() => Duration::ZERO,

@@ -11,6 +11,8 @@
 mod graph;
 mod hal;
 mod kernels;
+#[cfg(feature = "opencl")]
+mod opencl_devices;
 mod random;
 mod registry;
 #[path = "../support/mod.rs"]

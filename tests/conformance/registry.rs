@@ -51,11 +51,11 @@ impl Setup {
 }
 
 /// One way to open a backend's devices.
-struct Variant {
-    backend: &'static str,
-    device: &'static str,
-    can: &'static [Need],
-    open: fn() -> Result<Vec<Arc<dyn hal::Device>>>,
+pub(crate) struct Variant {
+    pub(crate) backend: &'static str,
+    pub(crate) device: &'static str,
+    pub(crate) can: &'static [Need],
+    pub(crate) open: fn() -> Result<Vec<Arc<dyn hal::Device>>>,
 }
 
 const HOST: &[Need] = &[Need::Results, Need::Closures];
@@ -109,6 +109,7 @@ const BACKENDS: &[Variant] = &[
         can: GPU_TWICE,
         open: || Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?]),
     },
+    #[cfg(not(feature = "opencl"))]
     Variant { backend: "opencl", device: "0", can: &[], open: || Ok(vec![backend::open("opencl:0")?]) },
     Variant {
         backend: "level-zero",
@@ -128,12 +129,19 @@ fn open_host(
     (0..count).map(|_| host::open(options.clone())).collect()
 }
 
+fn variants() -> impl Iterator<Item = &'static Variant> {
+    #[cfg(feature = "opencl")]
+    return BACKENDS.iter().chain(crate::opencl_devices::VARIANTS);
+    #[cfg(not(feature = "opencl"))]
+    BACKENDS.iter()
+}
+
 /// The suite for every device: what is to run, and what is ignored and why.
 pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
     let mut trials = Vec::new();
-    for variant in BACKENDS {
+    for variant in variants() {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {

@@ -1,13 +1,13 @@
 //! Dropping or forgetting anything at any point breaks nothing, and all is freed.
 
-use std::mem;
-
 use tokio::sync::mpsc;
 use wakegraph::kernel::RawKernel;
-use wakegraph::{Buffer, Device, ExecutableGraph, Graph, HostBuffer, Range, Submission, read, write};
+use wakegraph::{
+    Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, Range, Submission, read, write,
+};
 
 use crate::common::{current_thread, device, in_both_runtimes, multi_thread, polled_device};
-use crate::support::{Hold, Token, Tracker};
+use crate::support::{Hold, Token, Tracker, forget};
 
 /// Everything a program holds.
 #[derive(Default)]
@@ -26,9 +26,9 @@ const STEPS: usize = 8;
 
 impl Holdings {
     fn let_go(&mut self, thing: usize, forget: bool) {
-        fn one<T>(thing: &mut Option<T>, forget: bool) {
+        fn one<T: Send + 'static>(thing: &mut Option<T>, forget: bool) {
             match thing.take() {
-                Some(thing) if forget => mem::forget(thing),
+                Some(thing) if forget => crate::support::forget(thing),
                 thing => drop(thing),
             }
         }
@@ -125,7 +125,8 @@ fn at_every_point() {
 #[test]
 fn everything_in_flight_is_freed_after_it_has_run() {
     in_both_runtimes(|| async {
-        for device in [device(), polled_device()] {
+        let all = [(device(), false), (device(), true), (polled_device(), false), (polled_device(), true)];
+        for (device, profiling) in all {
             let (hold, tracker) = (Hold::new(), Tracker::new());
             let output = device.host_buffer::<u32>(64).unwrap();
             {
@@ -136,11 +137,12 @@ fn everything_in_flight_is_freed_after_it_has_run() {
                     ..Holdings::default()
                 };
                 holdings.build(&hold, tracker.token(), true);
-                let exec = holdings.graph.as_ref().unwrap().finalize().unwrap();
+                let exec = holdings.graph.as_ref().unwrap();
+                let exec = exec.finalize_with(FinalizeOptions::new().profiling(profiling)).unwrap();
                 drop(holdings);
                 for i in 0..20 {
                     let submission = exec.submit();
-                    if i % 2 == 0 { drop(submission) } else { mem::forget(submission) }
+                    if i % 2 == 0 { drop(submission) } else { forget(submission) }
                 }
             }
             hold.wait_for(1);

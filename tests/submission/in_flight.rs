@@ -3,7 +3,7 @@
 use wakegraph::{Graph, Range};
 
 use crate::common::{Count, device, held_kernel, in_both_runtimes, manual, polled_device};
-use crate::support::{Hold, Tracker};
+use crate::support::{Hold, Tracker, forget};
 
 const MANY: usize = 10_000;
 
@@ -86,8 +86,7 @@ fn nobody_awaits_them() {
             let mut graph = Graph::new(&device);
             graph.fill(&x, 1);
             let exec = graph.finalize().unwrap();
-            (0..MANY)
-                .for_each(|i| if i % 2 == 0 { drop(exec.submit()) } else { std::mem::forget(exec.submit()) });
+            (0..MANY).for_each(|i| if i % 2 == 0 { drop(exec.submit()) } else { forget(exec.submit()) });
             let last = exec.submit();
             assert_eq!(control.pending(), MANY + 1);
             assert!(!last.is_finished());

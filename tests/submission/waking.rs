@@ -3,7 +3,7 @@
 use wakegraph::{Graph, Range, WakePolicy, read};
 
 use crate::common::{Count, device, held, in_both_runtimes, manual, polled_device, yield_often};
-use crate::support::{Hold, Tracker};
+use crate::support::{Hold, Tracker, forget};
 
 const POLICIES: [WakePolicy; 3] = [WakePolicy::Latency, WakePolicy::Balanced, WakePolicy::Efficient];
 
@@ -51,7 +51,7 @@ fn a_polled_device_finishes_what_nobody_awaits() {
                 });
                 let exec = crate::common::single(&device, &kernel);
                 drop(exec.submit());
-                std::mem::forget(exec.submit());
+                forget(exec.submit());
                 drop(exec.submit().cancel_on_drop());
             }
             drop(device);

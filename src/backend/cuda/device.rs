@@ -24,7 +24,7 @@ use super::stream::Stream;
 use super::sys::{CUdevice_attribute as Attribute, CUresult, Failure, call};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc, Kernel,
-    KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder, UpdateCapabilities,
+    KernelDesc, Memory, MemoryDesc, MemoryKind, Progress, Queue, QueueDesc, QueueOrder, UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -74,6 +74,7 @@ impl Shared {
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: false,
+            progress: Progress::Device,
             out_of_order_queues: false,
             max_work_group_size: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: limits.block,

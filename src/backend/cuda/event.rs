@@ -74,6 +74,8 @@ impl Event for CudaEvent {
     }
 
     fn profile(&self) -> Result<EventProfile> {
+        // It may be complete, and nobody has looked.
+        self.signal.status();
         let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidOperation, why));
         match self.signal.with_times(|signal, times| times.read(signal)) {
             Some(Ok(Some(profile))) => Ok(profile),

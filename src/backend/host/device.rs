@@ -14,7 +14,7 @@ use super::pool::Pool;
 use super::queue::HostQueue;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
+    Kernel, KernelDesc, Memory, MemoryDesc, Progress, Queue, QueueDesc, UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -50,6 +50,7 @@ impl HostDevice {
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: !options.polled,
+            progress: Progress::HostCores,
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP; 3],

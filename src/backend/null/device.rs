@@ -54,6 +54,7 @@ impl NullDevice {
             view_alignment: 1,
             local_memory: LOCAL_MEMORY,
             max_allocation: isize::MAX as usize,
+            progress: crate::hal::Progress::Device,
         };
         Self { info, capabilities, control }
     }

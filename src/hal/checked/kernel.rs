@@ -106,11 +106,7 @@ impl<'a> Launch<'a> {
 
     fn argument(&self, param: &Param, arg: &KernelArg) -> Result<()> {
         match (&param.kind, arg) {
-            (ParamKind::Value { size }, KernelArg::Value(bytes)) if bytes.len() != *size => Err(self.wrong(
-                param,
-                format_args!("is a value of {} bytes, the parameter takes {size}", bytes.len()),
-            )),
-            (ParamKind::Value { .. }, KernelArg::Value(_)) => Ok(()),
+            (ParamKind::Value { size }, KernelArg::Value(bytes)) if bytes.len() == *size => Ok(()),
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Memory(view)) => {
                 Operand { name: &param.name, view }.check_access(&self.subject, self.device)?;
                 self.elements(param, view.len(), *element_size)?;
@@ -143,10 +139,9 @@ impl<'a> Launch<'a> {
             (ParamKind::Local { element_size }, KernelArg::Local(bytes)) => {
                 self.elements(param, *bytes, *element_size)
             }
-            (expected, given) => Err(self.wrong(
-                param,
-                format_args!("is {}, the parameter takes {}", describe_arg(given), describe_param(expected)),
-            )),
+            (expected, given) => {
+                Err(self.wrong(param, format_args!("is {given}, the parameter takes {expected}")))
+            }
         }
     }
 
@@ -271,23 +266,6 @@ impl<'a> Launch<'a> {
     #[cold]
     fn error(&self, kind: ErrorKind, why: impl Display) -> Error {
         Error::new(kind, format!("{}: {why}", self.subject))
-    }
-}
-
-fn describe_param(kind: &ParamKind) -> &'static str {
-    match kind {
-        ParamKind::Value { .. } => "a value",
-        ParamKind::Buffer { .. } => "a buffer",
-        ParamKind::Local { .. } => "local memory",
-    }
-}
-
-fn describe_arg(arg: &KernelArg) -> &'static str {
-    match arg {
-        KernelArg::Value(_) => "a value",
-        KernelArg::Memory(_) => "a buffer",
-        KernelArg::Usm(_) => "a pointer",
-        KernelArg::Local(_) => "local memory",
     }
 }
 

@@ -26,17 +26,15 @@ impl Region {
     /// `InvalidSize` when the rectangle is empty, its rows or slices overlap, it does not fit the view, or the slice
     /// pitch is not a multiple of the row pitch, which no vendor's rectangular copy can express.
     pub(super) fn new(view: &MemoryView, rect: &Rect, pitch: &Pitch) -> Result<Self> {
-        let invalid = |why: String| Err(Error::new(ErrorKind::InvalidSize, why));
-        let end = rect.end(pitch)?;
-        if end > view.len() {
-            return invalid(format!(
-                "the rectangle ends at byte {end} of {}: {rect:?} with {pitch:?}",
-                view.len()
-            ));
-        }
+        let end = rect.end_within(pitch, view.len())?;
         if rect.height > 1 && rect.depth > 1 && !pitch.slice.is_multiple_of(pitch.row) {
-            return invalid(format!(
-                "the slice pitch is not a multiple of the row pitch: {rect:?} with {pitch:?}"
+            let (slice, row) = (pitch.slice, pitch.row);
+            return Err(Error::new(
+                ErrorKind::InvalidSize,
+                format!(
+                    "the slice pitch of {slice} bytes is not a multiple of the row pitch of {row}: {rect}, \
+                     {pitch}"
+                ),
             ));
         }
         let (start, end) = (view.offset() + pitch.offset, view.offset() + end);

@@ -59,16 +59,9 @@ impl Graph {
             Err(error) => return self.refuse(CommandKind::BufferCopyRect, error),
         };
         let (rect, src_pitch, dst_pitch) = (bytes.rect, bytes.src, bytes.dst);
-        for (view, pitch) in [(&src, &src_pitch), (&dst, &dst_pitch)] {
-            let outside = |end: usize| {
-                Error::new(
-                    ErrorKind::InvalidSize,
-                    format!("the rectangle ends at byte {end} of a buffer of {} bytes", view.len),
-                )
-            };
-            if let Err(error) =
-                rect.end(pitch).and_then(|end| if end > view.len { Err(outside(end)) } else { Ok(()) })
-            {
+        for (side, view, pitch) in [("source", &src, &src_pitch), ("destination", &dst, &dst_pitch)] {
+            if let Err(error) = rect.end_within(pitch, view.len) {
+                let error = Error::new(error.kind(), format!("in the {side}, {}", error.message()));
                 return self.refuse(CommandKind::BufferCopyRect, error);
             }
         }

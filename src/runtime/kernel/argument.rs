@@ -8,6 +8,11 @@ use crate::hal::{HostArgs, KernelArg, ParamKind, ValueBytes};
 use crate::types::Result;
 
 /// An argument passed by value: any `Pod` value, or [`Local`] memory.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed to a kernel by value",
+    label = "neither `Pod` nor `Local<T>`",
+    note = "derive `bytemuck::Pod` and `bytemuck::Zeroable` for it (with `#[repr(C)]`), or pass memory"
+)]
 pub trait ByValue: Sized {
     /// The parameter it is passed to.
     #[doc(hidden)]

@@ -1,7 +1,9 @@
 //! A kernel with its arguments: what `graph.launch` takes.
 
+use std::fmt;
+
 use super::KernelRef;
-use crate::hal::{KernelArg, Param, ParamKind};
+use crate::hal::{Bytes, KernelArg, Param, ParamKind};
 use crate::runtime::allocation::{Operand, View};
 use crate::types::{Access, Error, ErrorKind, Result};
 
@@ -21,6 +23,15 @@ pub enum CallArg {
     Memory(Operand),
 }
 
+impl fmt::Display for CallArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => value.fmt(f),
+            Self::Memory(operand) => write!(f, "memory of {}", Bytes(operand.0.len)),
+        }
+    }
+}
+
 impl KernelCall {
     #[doc(hidden)]
     pub fn new(kernel: &'static super::KernelDef, args: Box<[CallArg]>) -> Self {
@@ -36,7 +47,9 @@ impl KernelCall {
         let params = self.kernel.params();
         if params.len() != self.args.len() {
             let (takes, given) = (params.len(), self.args.len());
-            return Err(self.invalid(format!("takes {takes} arguments, {given} were given")));
+            let names: Vec<_> = params.iter().map(|param| &*param.name).collect();
+            let names = names.join(", ");
+            return Err(self.invalid(format!("takes {takes} arguments ({names}), {given} were given")));
         }
         let mut accesses: Vec<(&Param, Access)> = Vec::new();
         for (param, arg) in params.iter().zip(&self.args) {
@@ -78,7 +91,13 @@ impl KernelCall {
         match (&param.kind, arg) {
             (ParamKind::Buffer { access, element_size, .. }, CallArg::Memory(operand)) => {
                 if !operand.0.len.is_multiple_of((*element_size).max(1)) {
-                    return Err(self.invalid(format!("gets a partial element for '{}'", param.name)));
+                    let why = format!(
+                        "gets {} for '{}', which are not whole elements of {}",
+                        Bytes(operand.0.len),
+                        param.name,
+                        Bytes(*element_size)
+                    );
+                    return Err(self.invalid(why));
                 }
                 Ok(Some(operand.0.access(*access)))
             }
@@ -87,7 +106,8 @@ impl KernelCall {
             }
             (ParamKind::Local { .. }, CallArg::Value(KernelArg::Local(_))) => Ok(None),
             _ => {
-                Err(self.invalid(format!("gets an argument of the wrong kind or size for '{}'", param.name)))
+                let why = format!("gets {arg} for '{}', which takes {}", param.name, param.kind);
+                Err(self.invalid(why).help("pass the arguments in the order of the parameters"))
             }
         }
     }

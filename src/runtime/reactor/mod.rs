@@ -11,10 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
 
 use super::clock::{nanoseconds, now};
 use super::run::Run;
 use super::wake_policy::WakePolicy;
+use crate::types::{Error, ErrorKind, Result};
 use schedule::{Finished, Next, Pace, Schedule};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
@@ -71,25 +73,38 @@ impl Reactor {
         self.shared.state.lock().schedule.set_pace(pace(policy));
     }
 
+    /// Starts the thread, unless it runs already. Without it nobody would learn of completions, so this comes before the
+    /// first submission.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give.
+    pub(crate) fn start(&self) -> Result<()> {
+        let mut state = self.shared.state.lock();
+        if state.thread == Thread::NotStarted {
+            let shared = self.shared.clone();
+            let builder = thread::Builder::new().name(shared.name.clone());
+            builder.spawn(move || shared.run()).map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "could not start the thread that looks for completions")
+                    .caused_by(error)
+            })?;
+            state.thread = Thread::Running;
+        }
+        Ok(())
+    }
+
     /// Watches a partition that has just been enqueued on an in-order queue, the lane.
     pub(crate) fn watch(&self, lane: u64, run: Arc<Run>, partition: usize, expected: Option<Duration>) {
+        // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
+        let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
-        let next_look = state.schedule.watch(now(), lane, watch, expected, is_over);
-        if state.thread == Thread::NotStarted {
-            state.thread = Thread::Running;
-            let shared = self.shared.clone();
-            let spawned = thread::Builder::new().name(shared.name.clone()).spawn(move || shared.run());
-            if let Err(error) = spawned {
-                // Submissions that are polled still make progress; the next watch tries again.
-                state.thread = Thread::NotStarted;
-                tracing::error!(target: "wakegraph", %error, "could not start the reactor's thread");
-            }
-        } else if next_look < state.asleep_until {
+        let next_look = state.schedule.watch(now(), lane, watch, expected, is_over, &mut forgotten);
+        if next_look < state.asleep_until {
             self.shared.changed.notify_one();
         }
+        drop(state);
     }
 }
 
@@ -102,9 +117,10 @@ impl Shared {
             if !finished.is_empty() {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
-                for Finished { watch: Watch { run, partition }, overslept } in finished.drain(..) {
-                    if overslept {
-                        run.set_overslept(partition);
+                for Finished { watch: Watch { run, partition }, overslept, took } in finished.drain(..) {
+                    // Otherwise it was over before, and somebody else knows.
+                    if !run.is_over(partition) {
+                        run.observe(partition, took.map(Duration::from_nanos), overslept);
                     }
                     // Wakers and the drop of captures are the user's code; the thread outlives their panics.
                     let looked = catch_unwind(AssertUnwindSafe(move || {
@@ -158,5 +174,55 @@ fn pace(policy: WakePolicy) -> Pace {
         margin: nanoseconds(policy.reactor_margin()),
         first_pause: nanoseconds(policy.first_pause()),
         longest_pause: nanoseconds(policy.longest_pause()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Thread;
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{Device, Graph};
+
+    #[test]
+    fn its_thread_runs_before_anything_can_be_submitted() {
+        let (device, _) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        assert!(device.reactor().unwrap().shared.state.lock().thread == Thread::NotStarted);
+        let _exec = graph.finalize().unwrap();
+        assert!(device.reactor().unwrap().shared.state.lock().thread == Thread::Running);
+    }
+
+    // a: fill -> b: fill, and a host task between them
+    #[test]
+    fn learns_how_long_each_partition_takes() {
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        let first = graph.fill(&x, 1).id();
+        let task = graph.host_task((), async |()| {}).after([first]).id();
+        graph.fill(&y, 1).after([task]);
+        let exec = graph.finalize().unwrap();
+        let known = || exec.shared.partitions.iter().filter(|p| p.queue_time.expected().is_some()).count();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut run = exec.submit();
+            for done in 0..2 {
+                assert_eq!(known(), done);
+                while control.complete_all() == 0 {
+                    tokio::task::yield_now().await;
+                }
+                // Seen by the reactor, which alone looks.
+                while known() == done {
+                    tokio::task::yield_now().await;
+                }
+            }
+            (&mut run).await.unwrap();
+        });
+        let expected: Vec<_> = (0..3).map(|partition| exec.shared.expected_of(partition).is_some()).collect();
+        assert_eq!(expected, [true, false, true]);
     }
 }

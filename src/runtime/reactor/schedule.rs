@@ -33,6 +33,8 @@ pub(super) struct Finished<W> {
     pub(super) watch: W,
     /// It was over at the first look, which a prediction had put off: it took less than predicted.
     pub(super) overslept: bool,
+    /// Nanoseconds from when it had become the oldest of its lane until it was found over, where both were seen.
+    pub(super) took: Option<u64>,
 }
 
 /// What is in flight, by lane.
@@ -48,6 +50,8 @@ struct Lane<W> {
     entries: VecDeque<Entry<W>>,
     next_look: u64,
     pause: u64,
+    /// When the oldest entry became it, where that was seen.
+    since: Option<u64>,
     /// The next look at the oldest entry is the first, and a prediction has put it off.
     put_off: bool,
 }
@@ -79,22 +83,28 @@ impl<W> Schedule<W> {
         watch: W,
         expected: Option<Duration>,
         is_over: impl Fn(&W) -> bool,
+        forgotten: &mut impl Extend<W>,
     ) -> u64 {
         let expected = expected.map(|expected| u64::try_from(expected.as_nanos()).unwrap_or(u64::MAX));
         let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
             entries: VecDeque::new(),
             next_look: 0,
             pause: 0,
+            since: None,
             put_off: false,
         });
         let before = lane.entries.len();
         while lane.entries.front().is_some_and(|oldest| is_over(&oldest.watch)) {
-            lane.entries.pop_front();
+            forgotten.extend(lane.entries.pop_front().map(|entry| entry.watch));
         }
         let forgotten = before - lane.entries.len();
         lane.entries.push_back(Entry { watch, expected });
         if forgotten > 0 || before == 0 {
             lane.aim(now, &self.pace);
+        }
+        if forgotten > 0 && lane.entries.len() > 1 {
+            // It may have been the oldest for long.
+            lane.since = None;
         }
         self.in_flight = self.in_flight - forgotten + 1;
         lane.next_look
@@ -132,6 +142,7 @@ impl<W> Lane<W> {
         let expected = self.entries.front().and_then(|entry| entry.expected).unwrap_or(0);
         self.next_look = now.saturating_add(expected.saturating_sub(pace.margin));
         self.put_off = self.next_look > now;
+        self.since = Some(now);
         self.pause = pace.first_pause;
     }
 
@@ -147,14 +158,19 @@ impl<W> Lane<W> {
                 None => return,
                 Some(oldest) if is_final(&oldest.watch) => {
                     let overslept = self.put_off;
-                    finished.extend(
-                        self.entries.pop_front().map(|entry| Finished { watch: entry.watch, overslept }),
-                    );
+                    let took = self.since.map(|since| now.saturating_sub(since));
+                    let oldest = self.entries.pop_front().map(|entry| entry.watch);
+                    finished.extend(oldest.map(|watch| Finished { watch, overslept, took }));
                     self.aim(now, pace);
+                    if overslept {
+                        // The next has been the oldest for nobody knows how long.
+                        self.since = None;
+                    }
                     // What completed while nobody looked is found now, not one prediction later.
                     if self.entries.front().is_some_and(|next| is_final(&next.watch)) {
                         self.next_look = now;
                         self.put_off = false;
+                        self.since = None;
                     }
                 }
                 Some(_) => {
@@ -201,7 +217,7 @@ mod tests {
     fn sleeps_until_shortly_before_the_prediction_then_backs_off() {
         let mut schedule = Schedule::new(PACE);
         assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, Next::Idle));
-        schedule.watch(100, 0, 7, Some(Duration::from_nanos(50)), in_flight);
+        schedule.watch(100, 0, 7, Some(Duration::from_nanos(50)), in_flight, &mut Vec::new());
         assert_eq!(look(&mut schedule, 100, &[]), (vec![], 0, after(40)));
         assert_eq!(look(&mut schedule, 140, &[]), (vec![], 1, after(4)));
         assert_eq!(look(&mut schedule, 144, &[]), (vec![], 1, after(8)));
@@ -213,7 +229,9 @@ mod tests {
     #[test]
     fn looks_only_at_the_oldest_of_each_lane() {
         let mut schedule = Schedule::new(PACE);
-        (0..1000).for_each(|watch| _ = schedule.watch(0, u64::from(watch % 4), watch, None, in_flight));
+        (0..1000).for_each(|watch| {
+            _ = schedule.watch(0, u64::from(watch % 4), watch, None, in_flight, &mut Vec::new())
+        });
         let (found, queries, next) = look(&mut schedule, 0, &[]);
         assert_eq!((found.len(), queries, next), (0, 4, after(4)));
     }
@@ -221,7 +239,9 @@ mod tests {
     #[test]
     fn finds_everything_that_completed_while_it_slept() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight));
+        (0..5).for_each(|watch| {
+            _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight, &mut Vec::new())
+        });
         let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
         assert_eq!((found, next), (vec![0, 1, 2], after(90)));
     }
@@ -231,40 +251,89 @@ mod tests {
         let mut schedule = Schedule::new(PACE);
         let mut found = Vec::new();
         let long = Some(Duration::from_nanos(1000));
-        assert_eq!(schedule.watch(0, 0, 1, long, in_flight), 990);
+        assert_eq!(schedule.watch(0, 0, 1, long, in_flight, &mut Vec::new()), 990);
         schedule.look(990, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 1, overslept: true }]);
+        assert_eq!(found, [Finished { watch: 1, overslept: true, took: Some(990) }]);
         found.clear();
-        assert_eq!(schedule.watch(990, 0, 2, long, in_flight), 1980);
+        assert_eq!(schedule.watch(990, 0, 2, long, in_flight, &mut Vec::new()), 1980);
         schedule.look(1980, |_| false, &mut found);
         schedule.look(2000, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 2, overslept: false }]);
+        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(1010) }]);
         found.clear();
-        schedule.watch(2000, 0, 3, None, in_flight);
+        schedule.watch(2000, 0, 3, None, in_flight, &mut Vec::new());
         schedule.look(2000, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 3, overslept: false }]);
+        assert_eq!(found, [Finished { watch: 3, overslept: false, took: Some(0) }]);
+    }
+
+    // One lane, in which a long one comes before a short one:
+    //
+    //     |------- 1000 -------|- 50 -|
+    #[test]
+    fn each_entry_is_looked_at_by_its_own_prediction_and_timed_by_itself() {
+        let mut schedule = Schedule::new(PACE);
+        schedule.watch(0, 0, 1, Some(Duration::from_nanos(1000)), in_flight, &mut Vec::new());
+        schedule.watch(0, 0, 2, Some(Duration::from_nanos(50)), in_flight, &mut Vec::new());
+        let mut found = Vec::new();
+        assert_eq!(schedule.look(990, |_| false, &mut found), after(4));
+        assert_eq!(schedule.look(1000, |&watch| watch == 1, &mut found), after(40));
+        assert_eq!(found, [Finished { watch: 1, overslept: false, took: Some(1000) }]);
+        found.clear();
+        assert_eq!(schedule.look(1040, |_| false, &mut found), after(4));
+        assert_eq!(schedule.look(1050, |_| true, &mut found), Next::Idle);
+        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(50) }]);
+    }
+
+    #[test]
+    fn what_was_found_late_does_not_tell_how_long_the_next_took() {
+        let mut schedule = Schedule::new(PACE);
+        let mut found = Vec::new();
+        (0..3).for_each(|watch| {
+            _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight, &mut Vec::new())
+        });
+        schedule.look(90, |&watch| watch < 2, &mut found);
+        schedule.look(200, |_| true, &mut found);
+        let took: Vec<_> = found.iter().map(|finished| finished.took).collect();
+        assert_eq!(took, [Some(90), None, Some(110)]);
+        // Somebody else saw the first of two over, some time ago.
+        found.clear();
+        (0..2).for_each(|watch| _ = schedule.watch(200, 0, watch, None, in_flight, &mut Vec::new()));
+        schedule.watch(300, 0, 2, None, |&watch| watch == 0, &mut Vec::new());
+        schedule.look(310, |&watch| watch == 1, &mut found);
+        assert_eq!(found, [Finished { watch: 1, overslept: false, took: None }]);
     }
 
     #[test]
     fn tells_when_a_new_entry_needs_the_next_look() {
         let mut schedule = Schedule::new(PACE);
-        assert_eq!(schedule.watch(0, 0, 1, Some(Duration::from_nanos(1000)), in_flight), 990);
-        assert_eq!(schedule.watch(5, 1, 2, None, in_flight), 5);
-        assert_eq!(schedule.watch(6, 0, 3, None, in_flight), 990, "its lane's oldest comes first");
+        assert_eq!(
+            schedule.watch(0, 0, 1, Some(Duration::from_nanos(1000)), in_flight, &mut Vec::new()),
+            990
+        );
+        assert_eq!(schedule.watch(5, 1, 2, None, in_flight, &mut Vec::new()), 5);
+        assert_eq!(
+            schedule.watch(6, 0, 3, None, in_flight, &mut Vec::new()),
+            990,
+            "its lane's oldest comes first"
+        );
     }
 
     #[test]
     fn forgets_what_others_have_found_over() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight));
-        assert_eq!(schedule.watch(50, 0, 5, Some(Duration::from_nanos(100)), |&watch| watch < 4), 140);
+        (0..5).for_each(|watch| {
+            _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight, &mut Vec::new())
+        });
+        assert_eq!(
+            schedule.watch(50, 0, 5, Some(Duration::from_nanos(100)), |&watch| watch < 4, &mut Vec::new()),
+            140
+        );
         assert_eq!(look(&mut schedule, 140, &[4, 5]), (vec![4, 5], 3, Next::Idle));
     }
 
     #[test]
     fn without_a_prediction_it_looks_at_once() {
         let mut schedule = Schedule::new(PACE);
-        schedule.watch(5, 0, 1, None, in_flight);
+        schedule.watch(5, 0, 1, None, in_flight, &mut Vec::new());
         assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
     }
 }

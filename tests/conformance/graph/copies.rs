@@ -1,6 +1,6 @@
 //! Copies, reads, writes, hints.
 
-use wakegraph::{Advice, CommandKind, Graph, Range};
+use wakegraph::{Advice, CommandKind, CommandKinds, Graph, Range};
 
 use crate::kernels::add;
 use crate::registry::{Need, Setup, tests};
@@ -65,6 +65,9 @@ fn writes_keep_their_elements(setup: &Setup) {
 
 fn hints_keep_the_order(setup: &Setup) {
     let device = setup.device();
+    if !device.capabilities().commands.contains(CommandKinds::USM_PREFETCH) {
+        return;
+    }
     let a = device.buffer::<u32>(4).unwrap();
     let output = device.host_buffer::<u32>(4).unwrap();
     let mut graph = Graph::new(device);

@@ -4,7 +4,7 @@ use wakegraph::kernel::RawKernel;
 use wakegraph::{Graph, Range, write};
 
 use crate::registry::{Need, Setup, tests};
-use crate::support::{Hold, Tracker};
+use crate::support::{Hold, Tracker, forget};
 
 tests!("graph/lifetime":
     &[Need::Results, Need::Closures] => [graph_and_buffers_go_before_running, everything_goes_while_running],
@@ -54,7 +54,7 @@ fn everything_goes_while_running(setup: &Setup) {
         graph.copy(&x, &output);
         let exec = graph.finalize().unwrap();
         drop(exec.submit());
-        std::mem::forget(exec.submit());
+        forget(exec.submit());
         drop(exec.submit());
         output
     };

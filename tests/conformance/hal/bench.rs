@@ -97,7 +97,7 @@ impl Bench {
         params: &[Param],
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Kernel> {
-        let sources = KernelSources::new().host(code);
+        let sources = KernelSources::new().host(code).c(source(name, params));
         self.device.create_kernel(&KernelDesc { name, params, sources: &sources }).unwrap()
     }
 
@@ -105,6 +105,20 @@ impl Bench {
     pub(crate) fn call(&self, name: &str, code: impl Fn() -> Result<()> + Send + Sync + 'static) -> Command {
         launch(&self.kernel(name, &[], move |_, _| code()), Vec::new(), Range::linear(1))
     }
+}
+
+/// A kernel with these parameters that does nothing, in the portable dialect.
+pub(crate) fn source(name: &str, params: &[Param]) -> String {
+    let mut list = Vec::new();
+    for (index, param) in params.iter().enumerate() {
+        list.push(match &param.kind {
+            ParamKind::Value { size } => format!("u{} p{index}", 8 * size),
+            ParamKind::Buffer { access, .. } if access.writes() => format!("GLOBAL u8 *p{index}"),
+            ParamKind::Buffer { .. } => format!("GLOBAL const u8 *p{index}"),
+            ParamKind::Local { .. } => format!("LOCAL u8 *p{index}"),
+        });
+    }
+    format!("KERNEL({name}, ({})) {{}}\n", list.join(", "))
 }
 
 fn queue(device: &dyn Device, order: QueueOrder) -> Arc<dyn Queue> {

@@ -52,7 +52,8 @@ fn queues_have_times(setup: &Setup) {
     let (a, b) = (bench.event(), bench.event());
     let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1].as_slice().into() };
     enqueue_command(&fill, &*queue, WaitList::NONE, &a).unwrap();
-    enqueue(&*bench.recorded(&[fill]), &*queue, &b).unwrap();
+    let buffer = bench.recorded(&[fill]);
+    enqueue(&*buffer, &*queue, &b).unwrap();
     complete(&b);
     let (first, second) = (a.profile().unwrap(), b.profile().unwrap());
     assert!(first.submitted <= first.start && first.start <= first.end, "{first:?}");
@@ -64,7 +65,8 @@ fn without_profiling_there_are_none(setup: &Setup) {
     let bench = Bench::new(setup);
     let event = bench.event();
     assert_eq!(event.profile().unwrap_err().kind(), ErrorKind::InvalidOperation);
-    enqueue(&*bench.recorded(&[Command::Empty]), &*bench.queue, &event).unwrap();
+    let buffer = bench.recorded(&[Command::Empty]);
+    enqueue(&*buffer, &*bench.queue, &event).unwrap();
     complete(&event);
     assert_eq!(event.profile().unwrap_err().kind(), ErrorKind::InvalidOperation);
 }

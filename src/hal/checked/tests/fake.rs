@@ -89,6 +89,7 @@ pub(super) fn everything() -> Capabilities {
         view_alignment: 4,
         local_memory: 1024,
         max_allocation: 1 << 20,
+        progress: crate::hal::Progress::Device,
     }
 }
 

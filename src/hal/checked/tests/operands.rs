@@ -180,14 +180,18 @@ fn rectangles_fit_their_views() {
     let (device, host) = (this.memory(64), this.host_memory(64));
     let short = part(&device, 8, 27);
     for (rect, pitch, why) in [
-        (RECT, PITCH, "the rectangle ends at byte 28 of 27"),
-        (RECT, Pitch { row: 3, ..PITCH }, "the row pitch is smaller than the row"),
-        (RECT, Pitch { slice: 11, ..PITCH }, "the slice pitch is smaller than the slice"),
-        (RECT, Pitch { row: 5, slice: 11, ..PITCH }, "the slice pitch is not a multiple of the row pitch"),
-        (RECT, Pitch { offset: usize::MAX, ..PITCH }, "the rectangle overflows"),
+        (RECT, PITCH, "the rectangle ends at byte 28 of 27, 1 too far"),
+        (RECT, Pitch { row: 3, ..PITCH }, "the row pitch of 3 bytes is less than a row's 4"),
+        (RECT, Pitch { slice: 11, ..PITCH }, "the slice pitch of 11 bytes is less than a slice's 12"),
+        (
+            RECT,
+            Pitch { row: 5, slice: 11, ..PITCH },
+            "the slice pitch of 11 bytes is not a multiple of the row pitch of 5",
+        ),
+        (RECT, Pitch { offset: usize::MAX, ..PITCH }, "the rectangle's end does not fit into usize"),
         (Rect { height: 0, ..RECT }, PITCH, "the rectangle has a dimension of size 0"),
     ] {
-        let why = format!("{why}: {rect:?} with {pitch:?}");
+        let why = format!("{why}: {rect}, {pitch}");
         let (src, dst) = (|| short.clone(), || short.clone());
         let (small, large) = (Rect { width: 1, height: 1, depth: 1 }, PITCH);
         let read = |rect, src_pitch, host_pitch| Command::BufferReadRect {
@@ -219,7 +223,7 @@ fn the_second_rectangle_is_checked_like_the_first() {
     let this = Fixture::new();
     let (device, host) = (this.memory(64), this.host_memory(64));
     let (rect, far) = (RECT, Pitch { offset: 40, ..PITCH });
-    let why = format!("the rectangle ends at byte 68 of 64: {RECT:?} with {far:?}");
+    let why = format!("the rectangle ends at byte 68 of 64, 4 too far: {RECT}, {far}");
     let (src, dst) = (device.clone(), this.memory(64));
     let copy = Command::BufferCopyRect { src, dst, rect, src_pitch: PITCH, dst_pitch: far };
     this.refuses(&copy, SIZE, &format!("rectangular buffer copy: 'dst': {why}"));

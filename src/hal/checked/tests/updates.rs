@@ -96,8 +96,12 @@ fn new_arguments_fit_their_parameters() {
     let short = this.fixture.memory(63);
     for (index, arg, why) in [
         (3, value(&[0; 4]), "argument index 3 is out of range: kernel 'saxpy' takes 3 arguments"),
-        (0, value(&[0; 8]), "argument 'a' is a value of 8 bytes, the parameter takes 4"),
-        (1, value(&[0; 4]), "argument 'x' is a value, the parameter takes a buffer"),
+        (0, value(&[0; 8]), "argument 'a' is a value of 8 bytes, the parameter takes a value of 4 bytes"),
+        (
+            1,
+            value(&[0; 4]),
+            "argument 'x' is a value of 4 bytes, the parameter takes memory of 4-byte elements to read",
+        ),
         (2, KernelArg::Memory(short), "argument 'y' has 63 bytes, not whole elements of 4 bytes"),
     ] {
         this.refuses(|update| update.args.push((index, arg)), ARGUMENT, &format!("{PREFIX}: {why}"));
@@ -199,8 +203,7 @@ fn a_new_kernel_and_its_arguments_are_judged_together() {
     this.refuses(|update| update.kernel = axpby.clone(), ARGUMENT, &message);
     this.takes(|update| (update.kernel, update.args) = (axpby.clone(), vec![(3, value(&[0; 4]))]));
 
-    let message =
-        "update of command 0 (kernel 'scale'): argument 'a' is a value of 4 bytes, the parameter takes 8";
+    let message = "update of command 0 (kernel 'scale'): argument 'a' is a value of 4 bytes, the parameter takes a value of 8 bytes";
     this.refuses(|update| update.kernel = scale.clone(), ARGUMENT, message);
     this.takes(|update| (update.kernel, update.args) = (scale, vec![(0, value(&[0; 8]))]));
 }

@@ -1,0 +1,242 @@
+//! What awaiting a graph on an OpenCL device costs, beside the driver calls that one would write by hand.
+//!
+//! | row | ours | base | limit |
+//! |---|---|---|---|
+//! | `chain_1`, `_10`, `_100` | `submit().await` of a graph of that many tiny kernels | enqueue them, wait | 1.15 |
+//! | `hop` | kernel, async host task, kernel as one graph | enqueue, wait, await a spawned task, enqueue, wait | 1.15 |
+//! | `update` | a kernel's new argument into a command-buffer, enqueue, wait | `clSetKernelArg`, enqueue, wait | none |
+//! | `deep_10`, `_1000` | so many submissions of one kernel, then awaited; per submission | so many enqueues, then a wait | none |
+//! | `linear` | a submission at depth 1,000 | one at depth 10 | 1.5 |
+//!
+//! The base is the fastest, in the same run, of six loops: plain in-order enqueues or a command-buffer, each with
+//! `clFinish`, `clWaitForEvents`, or a spin on the event's status that yields; the row tells which one it was. Each device
+//! that OpenCL offers is measured, in a tokio runtime of the current thread and in one of two workers: `opencl:0/multi/hop`.
+#![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
+
+mod support;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
+use support::{Contender, Report, Row};
+use tokio::runtime::Runtime;
+use wakegraph::hal::{
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Event, EventDesc, EventStatus, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param,
+    ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
+};
+use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, write};
+
+const ELEMENTS: usize = 16;
+const SOURCE: &str = "KERNEL(bump, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }";
+
+wakegraph::kernel! {
+    fn bump(n: u32, x: &mut [u32]) {
+        // SAFETY: a work-item uses the element with its index, and is launched for those there are.
+        c: unsafe { SOURCE },
+    }
+}
+
+fn main() -> ExitCode {
+    let mut report = Report::from_args();
+    let runtimes = [("current", support::current_thread()), ("multi", support::multi_thread())];
+    for index in 0.. {
+        let Ok(device) = Device::open(&format!("opencl:{index}")) else { break };
+        let Some(raw) = RawDevice::find(&device.info().name, SOURCE, "bump", ELEMENTS) else { continue };
+        println!("{device:?}");
+        for (flavour, runtime) in &runtimes {
+            rows(&mut report, &format!("opencl:{index}/{flavour}"), runtime, &device, &raw);
+        }
+    }
+    report.finish()
+}
+
+/// All rows of one device in one runtime.
+fn rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, raw: &Arc<RawDevice>) {
+    let name = |row: &str| format!("{prefix}/{row}");
+    for (length, rounds) in [(1, 100), (10, 50), (100, 20)] {
+        let row = name(&format!("chain_{length}"));
+        let row = Row::new(&row).limit(1.15).rounds(rounds, 20);
+        report.race_best(row, runtime, Graphs::new(chain(device, length)), by_hand(raw, length, Work::Run));
+    }
+    let row = name("hop");
+    let row = Row::new(&row).limit(1.15).rounds(50, 20);
+    report.race_best(row, runtime, Graphs::new(hop(device)), by_hand(raw, 1, Work::Hop));
+
+    let row = name("update");
+    let row = Row::new(&row).rounds(50, 20);
+    report.race_best(row, runtime, Updated::new(device), by_hand(raw, 1, Work::Update));
+
+    let deep = |depth| Graphs { depth, ..Graphs::new(chain(device, 1)) };
+    for (depth, rounds) in [(10, 50), (1000, 10)] {
+        let row = name(&format!("deep_{depth}"));
+        let row = Row::new(&row).rounds(rounds, 3).operations(depth);
+        report.race_best(row, runtime, deep(depth), by_hand(raw, 1, Work::Deep(depth)));
+    }
+    let row = name("linear");
+    let row = Row::new(&row).limit(1.5).rounds(10, 3).operations(1000);
+    report.race(row, runtime, deep(1000), Shallow(deep(10)));
+}
+
+fn chain(device: &Device, length: usize) -> ExecutableGraph {
+    let x = device.buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let mut graph = Graph::new(device);
+    for _ in 0..length {
+        graph.launch(bump(1, &x), Range::linear(ELEMENTS));
+    }
+    graph.finalize().expect("a valid graph")
+}
+
+fn hop(device: &Device) -> ExecutableGraph {
+    let x = device.host_buffer::<u32>(ELEMENTS).expect("a small buffer");
+    let mut graph = Graph::new(device);
+    graph.launch(bump(1, &x), Range::linear(ELEMENTS));
+    graph.host_task((write(&x),), async |(mut x,)| x[0] += 1);
+    graph.launch(bump(1, &x), Range::linear(ELEMENTS));
+    graph.finalize().expect("a valid graph")
+}
+
+/// `depth` submissions, then awaited.
+struct Graphs {
+    exec: ExecutableGraph,
+    depth: usize,
+}
+
+impl Graphs {
+    fn new(exec: ExecutableGraph) -> Self {
+        Self { exec, depth: 1 }
+    }
+}
+
+impl Contender for Graphs {
+    async fn once(&mut self) {
+        if self.depth == 1 {
+            return self.exec.submit().await.expect("a run");
+        }
+        let submissions: Vec<Submission> = (0..self.depth).map(|_| self.exec.submit()).collect();
+        for submission in submissions {
+            submission.await.expect("a run");
+        }
+    }
+}
+
+/// As many submissions as at depth 1,000, ten at a time.
+struct Shallow(Graphs);
+
+impl Contender for Shallow {
+    async fn once(&mut self) {
+        for _ in 0..1000 / self.0.depth {
+            self.0.once().await;
+        }
+    }
+}
+
+/// What a hand-written loop does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Run,
+    Hop,
+    Update,
+    Deep(usize),
+}
+
+struct ByHand {
+    chain: Chain,
+    work: Work,
+    runs: u32,
+}
+
+/// The loops that the device can do, by name.
+fn by_hand(raw: &Arc<RawDevice>, length: usize, work: Work) -> Vec<(String, ByHand)> {
+    let mut loops = Vec::new();
+    for lowering in [Lowering::Enqueues, Lowering::CommandBuffer] {
+        // A command-buffer has copied its arguments.
+        if (lowering, work) == (Lowering::CommandBuffer, Work::Update) {
+            continue;
+        }
+        for waiting in [Waiting::Finish, Waiting::Event, Waiting::Spin] {
+            let chain = Chain::new(raw, length, lowering, waiting);
+            loops.extend(
+                chain.map(|chain| (format!("{lowering:?}/{waiting:?}"), ByHand { chain, work, runs: 0 })),
+            );
+        }
+    }
+    loops
+}
+
+impl Contender for ByHand {
+    async fn once(&mut self) {
+        self.runs += 1;
+        match self.work {
+            Work::Run => self.chain.run(),
+            Work::Deep(depth) => self.chain.run_deep(depth),
+            Work::Update => {
+                self.chain.set_value(self.runs);
+                self.chain.run();
+            }
+            Work::Hop => {
+                self.chain.run();
+                let runs = self.runs;
+                tokio::spawn(async move { std::hint::black_box(runs) }).await.expect("a task");
+                self.chain.run();
+            }
+        }
+    }
+}
+
+/// An updatable command-buffer of one kernel, through the backend contract.
+struct Updated {
+    buffer: Box<dyn CommandBuffer>,
+    handle: CommandHandle,
+    queue: Arc<dyn Queue>,
+    event: Arc<dyn Event>,
+    runs: u32,
+}
+
+impl Updated {
+    fn new(device: &Device) -> Self {
+        let device = device.hal();
+        let buffer = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+        let params = [
+            Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },
+            Param { name: "x".into(), kind: buffer },
+        ];
+        let sources = KernelSources::new().c(SOURCE);
+        let desc = KernelDesc { name: "bump", params: &params, sources: &sources };
+        let kernel = device.create_kernel(&desc).expect("a kernel");
+        let memory = MemoryDesc { len: 4 * ELEMENTS, kind: MemoryKind::Device };
+        let memory = MemoryView::whole(device.allocate(&memory).expect("a small buffer"));
+        let args = vec![Self::value(1), KernelArg::Memory(memory)];
+        let launch = KernelLaunch { kernel, args, range: Range::linear(ELEMENTS), alternatives: Vec::new() };
+        let desc = CommandBufferDesc { updatable: true, in_order: true, profiling: false };
+        let mut buffer = device.create_command_buffer(&desc).expect("a command-buffer");
+        let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).expect("a command");
+        buffer.finalize().expect("a valid command-buffer");
+        let queue = QueueDesc { order: QueueOrder::InOrder, profiling: false };
+        Self {
+            buffer,
+            handle: appended.handle.expect("an updatable command"),
+            queue: device.create_queue(&queue).expect("a queue"),
+            event: device.create_event(&EventDesc::default()).expect("an event"),
+            runs: 0,
+        }
+    }
+
+    fn value(value: u32) -> KernelArg {
+        KernelArg::Value(ValueBytes::from_slice(&value.to_ne_bytes()))
+    }
+}
+
+impl Contender for Updated {
+    async fn once(&mut self) {
+        self.runs += 1;
+        let mut update = KernelUpdate::new(self.handle);
+        update.args.push((0, Self::value(self.runs)));
+        self.buffer.update(&[update]).expect("an update");
+        let signal = Signal { event: &self.event, notification: None };
+        // SAFETY: nothing else uses the memory, and all of it lives as long as `self`, which waits.
+        unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
+        assert!(matches!(self.event.wait(None), EventStatus::Complete));
+    }
+}

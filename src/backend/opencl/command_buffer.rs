@@ -1,0 +1,284 @@
+//! Command-buffers: a list, and beside it a recording where that is faster.
+#![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::device::Shared;
+use super::invalid_operation;
+use super::lower::{self, Lowered};
+use super::options::Lowering;
+use super::queue::{OpenclQueue, Work};
+use super::record::Recording;
+use super::replay::{After, List};
+use super::signal::Signal;
+use crate::hal::{
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
+    CommandBufferState, CommandHandle, EventStatus, KernelLaunch, KernelUpdate, Queue, QueueOrder, SyncPoint,
+    WaitList,
+};
+use crate::types::{Error, ErrorKind, Range, Result};
+
+/// A command-buffer.
+#[derive(Debug)]
+pub(super) struct OpenclCommandBuffer {
+    id: CommandBufferId,
+    desc: CommandBufferDesc,
+    shared: Arc<Shared>,
+    state: CommandBufferState,
+    /// Keeps what the operations use, and what an update builds on.
+    commands: Vec<Command>,
+    /// The commands that each follows.
+    after: Vec<After>,
+    list: List,
+    recording: Option<Recording>,
+    run: Mutex<Run>,
+}
+
+/// What is in flight.
+#[derive(Debug, Default)]
+struct Run {
+    /// The last enqueue, which the next must not overlap.
+    last: Option<Arc<Signal>>,
+    /// Recordings that updates have replaced, with the enqueue that may still use them.
+    retired: Vec<(Arc<Signal>, Recording)>,
+}
+
+impl OpenclCommandBuffer {
+    pub(super) fn new(shared: &Arc<Shared>, desc: CommandBufferDesc) -> Self {
+        Self {
+            id: CommandBufferId::unique(),
+            desc,
+            shared: Arc::clone(shared),
+            state: CommandBufferState::Recording,
+            commands: Vec::new(),
+            after: Vec::new(),
+            list: List::default(),
+            recording: None,
+            run: Mutex::default(),
+        }
+    }
+
+    /// The recording that enqueues shall use, if any.
+    fn record(&self) -> Result<Option<Recording>> {
+        // Times of commands come from replaying them; nothing at all is a marker either way.
+        if self.desc.profiling || self.commands.is_empty() {
+            return Ok(None);
+        }
+        let shared = &self.shared;
+        if !Recording::supports(shared, &self.list, QueueOrder::InOrder)
+            || shared.choice.get(shared, self.commands.len()) == Lowering::Replay
+        {
+            return Ok(None);
+        }
+        let queue = shared.service().map_err(|failure| shared.error(failure))?;
+        let recording = Recording::new(shared, &self.list, queue, self.desc.updatable);
+        recording.map(Some).map_err(|failure| shared.error(failure))
+    }
+
+    /// The launches after these updates, by their command. Several updates of one command build on each other.
+    fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
+        let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
+        for update in updates {
+            let index = update.handle.index as usize;
+            if let Some((_, launch)) = launches.iter_mut().find(|(prepared, _)| *prepared == index) {
+                apply(launch, update)?;
+                continue;
+            }
+            let Some(Command::Kernel(launch)) = self.commands.get(index) else {
+                let why = format!("command {index} is not a kernel launch");
+                return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
+            };
+            let mut launch = (**launch).clone();
+            apply(&mut launch, update)?;
+            launches.push((index, launch));
+        }
+        Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
+    }
+}
+
+impl CommandBuffer for OpenclCommandBuffer {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> CommandBufferInfo {
+        let lowering = match (self.state, &self.recording) {
+            (CommandBufferState::Recording, _) => "recording",
+            (_, Some(_)) => "cl_khr_command_buffer",
+            (_, None) => "replayed enqueues",
+        };
+        CommandBufferInfo {
+            id: self.id,
+            device: self.shared.info.id,
+            desc: self.desc,
+            state: self.state,
+            commands: self.commands.len(),
+            lowering,
+        }
+    }
+
+    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
+        if self.state == CommandBufferState::Executable {
+            return Err(invalid_operation("commands cannot be appended after finalize"));
+        }
+        let index = u32::try_from(self.commands.len())
+            .map_err(|_| invalid_operation("the command-buffer is full"))?;
+        if after.iter().any(|point| point.buffer != self.id || point.index >= index) {
+            let why = "a sync-point is not of an earlier command of this command-buffer";
+            return Err(Error::new(ErrorKind::InvalidSyncPoint, why));
+        }
+        let mut after: After = after.iter().map(|point| point.index).collect();
+        if self.desc.in_order {
+            after.clear();
+            after.extend(index.checked_sub(1));
+        }
+        self.list.push(&self.shared, command, &after).map_err(|error| self.shared.error(error))?;
+        self.commands.push(command.clone());
+        self.after.push(after);
+        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
+        Ok(Appended {
+            sync_point: SyncPoint { buffer: self.id, index },
+            handle: updatable.then_some(CommandHandle { buffer: self.id, index }),
+        })
+    }
+
+    /// The first time on a device for commands of about this number, this measures both lowerings.
+    fn finalize(&mut self) -> Result<()> {
+        if self.state == CommandBufferState::Executable {
+            return Err(invalid_operation("the command-buffer is finalized already"));
+        }
+        self.recording = self.record()?;
+        self.state = CommandBufferState::Executable;
+        Ok(())
+    }
+
+    unsafe fn enqueue(
+        &self,
+        queue: &dyn Queue,
+        wait: WaitList<'_>,
+        signal: crate::hal::Signal<'_>,
+    ) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(invalid_operation("the command-buffer is not finalized"));
+        }
+        let queue = OpenclQueue::of(queue, &self.shared)?;
+        // One at a time: enqueues of one command-buffer follow each other.
+        let mut run = self.run.lock();
+        if run.last.as_ref().is_some_and(|last| last.status().is_final()) {
+            // So that its event can use it again.
+            run.last = None;
+            run.retired.clear();
+        }
+        let work = Work {
+            list: &self.list,
+            recording: self.recording.as_ref(),
+            timed: self.desc.profiling,
+            previous: run.last.as_ref(),
+        };
+        // SAFETY: passed on to the caller.
+        let last = unsafe { queue.submit(work, wait, &signal) }?;
+        run.last = Some(last);
+        Ok(())
+    }
+
+    /// What is already enqueued has read its arguments, so an update replaces the kernel's instance, and, where there is a
+    /// recording, records anew.
+    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(invalid_operation("a command-buffer can be updated only after finalize"));
+        }
+        // All are prepared before the first is put in place: on an error nothing has changed.
+        let new = self.updated(updates)?;
+        if new.is_empty() {
+            return Ok(());
+        }
+        let lowered = new.iter().map(|(index, launch)| Ok((*index, lower::lower(&self.shared, launch)?)));
+        let lowered: Vec<_> =
+            lowered.collect::<Result<_>>().map_err(|error: Error| self.shared.error(error))?;
+        let old_commands = self.exchange_commands(new);
+        let old = match self.exchange(lowered) {
+            Ok(old) => old,
+            Err(error) => {
+                self.exchange_commands(old_commands);
+                return Err(self.shared.error(error));
+            }
+        };
+        if self.recording.is_some() {
+            match self.record() {
+                Ok(recording) => self.retire(recording),
+                Err(error) => {
+                    self.exchange_commands(old_commands);
+                    match old {
+                        Replaced::List(list) => self.list = list,
+                        // They fitted before.
+                        Replaced::Ops(ops) => _ = self.exchange(ops),
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an update has taken out of the list.
+enum Replaced {
+    Ops(Vec<(usize, Lowered)>),
+    List(List),
+}
+
+impl OpenclCommandBuffer {
+    fn exchange_commands(&mut self, new: Vec<(usize, Command)>) -> Vec<(usize, Command)> {
+        new.into_iter()
+            .map(|(index, command)| (index, std::mem::replace(&mut self.commands[index], command)))
+            .collect()
+    }
+
+    /// Puts what the commands have become into the list; where that changes how many operations they are, the list is made
+    /// anew.
+    fn exchange(&mut self, lowered: Vec<(usize, Lowered)>) -> Result<Replaced> {
+        if lowered.iter().all(|(index, lowered)| self.list.fits(*index, lowered)) {
+            let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
+            return Ok(Replaced::Ops(old.collect()));
+        }
+        let list = List::build(&self.shared, &self.commands, &self.after)?;
+        Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
+    }
+
+    /// Another recording from now on. The old one is kept while an enqueue of it is in flight.
+    fn retire(&mut self, recording: Option<Recording>) {
+        let replaced = std::mem::replace(&mut self.recording, recording);
+        let run = self.run.get_mut();
+        let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
+        run.retired.extend(pending.zip(replaced));
+    }
+}
+
+fn apply(launch: &mut KernelLaunch, update: &KernelUpdate) -> Result<()> {
+    if let Some(kernel) = &update.kernel {
+        launch.kernel = Arc::clone(kernel);
+    }
+    for (index, arg) in &update.args {
+        let Some(slot) = launch.args.get_mut(*index) else {
+            let why = format!("the kernel has no parameter {index}");
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        };
+        *slot = arg.clone();
+    }
+    let old = launch.range;
+    let global = update.global_size.unwrap_or(old.global_size());
+    let new = match old.dimensions() {
+        1 => Range::linear(global[0]),
+        2 => Range::new([global[0], global[1]]),
+        _ => Range::new(global),
+    };
+    let new = new.offset(update.global_offset.unwrap_or(old.global_offset()));
+    launch.range = match update.local_size.unwrap_or(old.local_size()) {
+        Some(local) => new.local(local),
+        None => new,
+    };
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! How to open a device.
+
+/// What a command-buffer becomes on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lowering {
+    /// Plain enqueues, one for each command.
+    Replay,
+    /// A `cl_khr_command_buffer`, where the device has it and can record every command; else as for `Replay`.
+    CommandBuffer,
+}
+
+/// How to open an OpenCL device of one's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenclOptions {
+    pub(super) lowering: Option<Lowering>,
+    pub(super) shared_memory: bool,
+}
+
+/// Forces a lowering on devices that are opened by their selector.
+const LOWERING_VARIABLE: &str = "WAKEGRAPH_OPENCL_LOWERING";
+
+impl OpenclOptions {
+    /// Measures which lowering is faster, and uses shared virtual memory where the device has it.
+    pub fn new() -> Self {
+        Self { lowering: None, shared_memory: true }
+    }
+
+    /// Takes this lowering instead of measuring.
+    #[must_use]
+    pub fn lowering(self, lowering: Lowering) -> Self {
+        Self { lowering: Some(lowering), ..self }
+    }
+
+    /// Whether memory is shared virtual memory where the device has it fine-grained. Without, the device is used as one
+    /// that has none: memory is buffer objects, and there are no raw pointers.
+    #[must_use]
+    pub fn shared_memory(self, shared_memory: bool) -> Self {
+        Self { shared_memory, ..self }
+    }
+
+    /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_OPENCL_LOWERING` names: `replay` or `command-buffer`.
+    pub(super) fn from_environment() -> Self {
+        let lowering = match std::env::var(LOWERING_VARIABLE).as_deref() {
+            Ok("replay") => Some(Lowering::Replay),
+            Ok("command-buffer") => Some(Lowering::CommandBuffer),
+            Ok(other) if !other.is_empty() => {
+                let variable = LOWERING_VARIABLE;
+                tracing::warn!(target: "wakegraph::opencl", variable, other, "neither 'replay' nor 'command-buffer'");
+                None
+            }
+            _ => None,
+        };
+        Self { lowering, ..Self::new() }
+    }
+}
+
+impl Default for OpenclOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

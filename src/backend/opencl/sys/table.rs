@@ -1,0 +1,145 @@
+//! The functions of the core library.
+#![allow(non_snake_case, reason = "the vendor's names")]
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use libloading::Library;
+use opencl_sys::cl_function_types::*;
+
+/// Declares a table of functions with the names and types that `opencl-sys` has for them, and how to fill it.
+macro_rules! table {
+    ($(#[$attribute:meta])* $table:ident: $($function:ident: $type:ident),+ $(,)?) => {
+        $(#[$attribute])*
+        pub(in crate::backend::opencl) struct $table {
+            $(pub(in crate::backend::opencl) $function: $type,)+
+        }
+
+        impl std::fmt::Debug for $table {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($table)).finish_non_exhaustive()
+            }
+        }
+
+        impl $table {
+            /// `find` gives the address of a function by its name, which ends in NUL.
+            ///
+            /// # Safety
+            /// Each address is null or that of the function with this name.
+            unsafe fn load(mut find: impl FnMut(&std::ffi::CStr) -> *const std::ffi::c_void) -> Self {
+                $(
+                    let $function = {
+                        const NAME: &[u8] = concat!(stringify!($function), "\0").as_bytes();
+                        let address = std::ffi::CStr::from_bytes_with_nul(NAME)
+                            .map_or(std::ptr::null(), |name| find(name));
+                        // SAFETY: an optional function pointer has the layout of a nullable pointer, and the caller vouched
+                        // for what it points to.
+                        unsafe { std::mem::transmute::<*const std::ffi::c_void, $type>(address) }
+                    };
+                )+
+                Self { $($function,)+ }
+            }
+        }
+    };
+}
+pub(super) use table;
+
+table! {
+    /// The core functions up to OpenCL 2.1. What a library does not have is `None`.
+    Core:
+    clGetPlatformIDs: clGetPlatformIDs_t,
+    clGetPlatformInfo: clGetPlatformInfo_t,
+    clGetDeviceIDs: clGetDeviceIDs_t,
+    clGetDeviceInfo: clGetDeviceInfo_t,
+    clCreateSubDevices: clCreateSubDevices_t,
+    clReleaseDevice: clReleaseDevice_t,
+    clCreateContext: clCreateContext_t,
+    clReleaseContext: clReleaseContext_t,
+    clCreateCommandQueue: clCreateCommandQueue_t,
+    clCreateCommandQueueWithProperties: clCreateCommandQueueWithProperties_t,
+    clReleaseCommandQueue: clReleaseCommandQueue_t,
+    clFlush: clFlush_t,
+    clFinish: clFinish_t,
+    clCreateBuffer: clCreateBuffer_t,
+    clCreateSubBuffer: clCreateSubBuffer_t,
+    clReleaseMemObject: clReleaseMemObject_t,
+    clSVMAlloc: clSVMAlloc_t,
+    clSVMFree: clSVMFree_t,
+    clCreateProgramWithSource: clCreateProgramWithSource_t,
+    clCreateProgramWithIL: clCreateProgramWithIL_t,
+    clBuildProgram: clBuildProgram_t,
+    clGetProgramBuildInfo: clGetProgramBuildInfo_t,
+    clReleaseProgram: clReleaseProgram_t,
+    clCreateKernel: clCreateKernel_t,
+    clReleaseKernel: clReleaseKernel_t,
+    clSetKernelArg: clSetKernelArg_t,
+    clSetKernelArgSVMPointer: clSetKernelArgSVMPointer_t,
+    clGetKernelInfo: clGetKernelInfo_t,
+    clGetKernelArgInfo: clGetKernelArgInfo_t,
+    clGetKernelWorkGroupInfo: clGetKernelWorkGroupInfo_t,
+    clWaitForEvents: clWaitForEvents_t,
+    clGetEventInfo: clGetEventInfo_t,
+    clGetEventProfilingInfo: clGetEventProfilingInfo_t,
+    clCreateUserEvent: clCreateUserEvent_t,
+    clSetUserEventStatus: clSetUserEventStatus_t,
+    clReleaseEvent: clReleaseEvent_t,
+    clEnqueueNDRangeKernel: clEnqueueNDRangeKernel_t,
+    clEnqueueCopyBuffer: clEnqueueCopyBuffer_t,
+    clEnqueueCopyBufferRect: clEnqueueCopyBufferRect_t,
+    clEnqueueFillBuffer: clEnqueueFillBuffer_t,
+    clEnqueueReadBuffer: clEnqueueReadBuffer_t,
+    clEnqueueReadBufferRect: clEnqueueReadBufferRect_t,
+    clEnqueueWriteBuffer: clEnqueueWriteBuffer_t,
+    clEnqueueWriteBufferRect: clEnqueueWriteBufferRect_t,
+    clEnqueueSVMMemcpy: clEnqueueSVMMemcpy_t,
+    clEnqueueSVMMemFill: clEnqueueSVMMemFill_t,
+    clEnqueueMarkerWithWaitList: clEnqueueMarkerWithWaitList_t,
+    clGetDeviceAndHostTimer: clGetDeviceAndHostTimer_t,
+    clGetExtensionFunctionAddressForPlatform: clGetExtensionFunctionAddressForPlatform_t,
+}
+
+/// Names another library than the system's `OpenCL`.
+const LIBRARY_VARIABLE: &str = "WAKEGRAPH_OPENCL_LIBRARY";
+
+#[cfg(target_os = "windows")]
+const NAMES: &[&str] = &["OpenCL.dll"];
+#[cfg(target_os = "macos")]
+const NAMES: &[&str] = &["/System/Library/Frameworks/OpenCL.framework/OpenCL"];
+#[cfg(not(any(target_os = "windows", target_os = "macos")))]
+const NAMES: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
+
+/// The core library, loaded at the first call and never unloaded: drivers leave threads behind.
+///
+/// # Errors
+/// Why it could not be loaded.
+pub(in crate::backend::opencl) fn core() -> Result<&'static Core, &'static str> {
+    static CORE: OnceLock<Result<Core, String>> = OnceLock::new();
+    CORE.get_or_init(load).as_ref().map_err(String::as_str)
+}
+
+fn load() -> Result<Core, String> {
+    let named = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+    let paths = match named {
+        Some(path) => vec![path],
+        None => NAMES.iter().map(PathBuf::from).collect(),
+    };
+    let mut why = String::new();
+    for path in paths {
+        // SAFETY: loading the system's OpenCL library runs its initialisers, as linking against it would.
+        match unsafe { Library::new(&path) } {
+            Ok(library) => {
+                let library: &'static Library = Box::leak(Box::new(library));
+                let find = |name: &std::ffi::CStr| {
+                    // SAFETY: nothing is called through this address before it has the function's type.
+                    let symbol = unsafe { library.get::<*const std::ffi::c_void>(name) };
+                    symbol.map_or(std::ptr::null(), |symbol| *symbol)
+                };
+                // SAFETY: a library under OpenCL's name exports OpenCL's functions under their names.
+                return Ok(unsafe { Core::load(find) });
+            }
+            Err(error) if why.is_empty() => why = error.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}

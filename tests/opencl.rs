@@ -1,0 +1,371 @@
+//! What is OpenCL's own: errors of drivers, the two lowerings, what fails half-way. Each test runs on each runtime that is
+//! installed; without any it is ignored by name.
+#![expect(unsafe_code, reason = "enqueues by the backend contract; every test orders what it enqueues")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::process::{Command as Process, ExitCode};
+use std::sync::Arc;
+
+use common::{assert_complete, buffer, event, failure, memory, queue, read, write};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
+use wakegraph::hal::{
+    Backend as _, Command, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc, KernelLaunch,
+    KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue, QueueOrder, Signal,
+    ValueBytes, WaitList, checked,
+};
+use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
+
+/// Set for a process that this test starts: it opens a device and tells how that went.
+const CHILD: &str = "WAKEGRAPH_TEST_OPEN";
+
+fn main() -> ExitCode {
+    if std::env::var_os(CHILD).is_some() {
+        return open_and_tell();
+    }
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, trials()).exit_code()
+}
+
+type Test = fn(&Arc<dyn Device>);
+
+fn trials() -> Vec<Trial> {
+    let tests: &[(&str, Test)] = &[
+        ("build_errors_show_the_log", build_errors_show_the_log),
+        ("declarations_must_match_the_source", declarations_must_match_the_source),
+        ("arguments_must_have_the_size_in_the_source", arguments_must_have_the_size_in_the_source),
+        ("work_groups_must_fit", work_groups_must_fit),
+        ("too_much_memory_is_refused", too_much_memory_is_refused),
+        ("a_first_command_that_fails_enqueues_nothing", a_first_command_that_fails_enqueues_nothing),
+        ("a_later_command_that_fails_is_named", a_later_command_that_fails_is_named),
+        ("failures_reach_dependents_only", failures_reach_dependents_only),
+        ("lowerings_are_told", lowerings_are_told),
+        ("programs_are_built_once", programs_are_built_once),
+        ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
+    ];
+    let mut trials = vec![
+        Trial::test("a_missing_library_is_unavailable", a_missing_library_is_unavailable),
+        Trial::test("a_vanished_runtime_is_unavailable", a_vanished_runtime_is_unavailable),
+    ];
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
+    let required = required.split(',').any(|name| name.trim() == "opencl");
+    match OpenclBackend.device_count() {
+        Ok(count) => {
+            for (index, &(name, test)) in
+                (0..count).flat_map(|index| tests.iter().map(move |test| (index, test)))
+            {
+                trials.push(Trial::test(format!("{index}/{name}"), move || {
+                    let device = opencl::open(index, OpenclOptions::new())?;
+                    test(&device);
+                    // The process, and the device, go on.
+                    works(&device);
+                    Ok(())
+                }));
+            }
+        }
+        Err(error) => trials.extend(tests.iter().map(|&(name, _)| {
+            let error = error.clone();
+            Trial::ignorable_test(name, move || match required {
+                true => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this backend: {error}"))),
+                false => Ok(Completion::ignored_with(error)),
+            })
+        })),
+    }
+    trials
+}
+
+fn value(name: &'static str, size: usize) -> Param {
+    Param { name: name.into(), kind: ParamKind::Value { size } }
+}
+
+fn numbers(name: &'static str) -> Param {
+    let kind = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+    Param { name: name.into(), kind }
+}
+
+fn number(n: u32) -> KernelArg {
+    KernelArg::Value(ValueBytes::from_slice(&n.to_ne_bytes()))
+}
+
+fn load(device: &dyn Device, name: &str, params: &[Param], source: &'static str) -> Result<Arc<dyn Kernel>> {
+    let sources = KernelSources::new().c(source);
+    device.create_kernel(&KernelDesc { name, params, sources: &sources })
+}
+
+/// x += n
+const ADD: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }";
+
+fn add(device: &dyn Device) -> Arc<dyn Kernel> {
+    load(device, "add", &[value("n", 4), numbers("x")], ADD).unwrap()
+}
+
+fn launch(kernel: &Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Command {
+    Command::Kernel(Box::new(KernelLaunch { kernel: kernel.clone(), args, range, alternatives: Vec::new() }))
+}
+
+fn add_to(device: &dyn Device, n: u32, x: &MemoryView) -> Command {
+    launch(&add(device), vec![number(n), KernelArg::Memory(x.clone())], Range::linear(x.len() / 4))
+}
+
+/// A launch that no driver takes: work-groups larger than the device has.
+fn too_large(device: &dyn Device, x: &MemoryView) -> Command {
+    let items = 4 * device.capabilities().max_work_group_size;
+    let range = Range::linear(items).local([items]);
+    launch(&add(device), vec![number(100), KernelArg::Memory(x.clone())], range)
+}
+
+fn words(memory: &MemoryView) -> Vec<u32> {
+    read(&**memory.memory())
+        .chunks_exact(4)
+        .map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
+
+fn zeros(device: &dyn Device, words: usize) -> MemoryView {
+    MemoryView::whole(memory(device, 4 * words))
+}
+
+const IN_ORDER: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: true, profiling: false };
+
+fn works(device: &Arc<dyn Device>) {
+    let (x, queue, done) = (zeros(&**device, 8), queue(&**device, QueueOrder::InOrder), event(&**device));
+    let recorded = buffer(&**device, IN_ORDER, &[add_to(&**device, 3, &x)], &[]);
+    common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+    assert_complete(&*done);
+    assert_eq!(words(&x), [3; 8]);
+    device.status().unwrap();
+}
+
+fn build_errors_show_the_log(device: &Arc<dyn Device>) {
+    let source = "KERNEL(broken, (u32 n)) { undeclared_thing = n; }";
+    let error = load(&**device, "broken", &[value("n", 4)], source).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Driver);
+    assert!(error.message().contains("kernel 'broken' does not compile"), "{error}");
+    assert!(error.message().contains("undeclared_thing"), "{error}");
+    let error = load(&**device, "missing", &[value("n", 4), numbers("x")], ADD).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("no kernel 'missing'"), "{error}");
+}
+
+fn declarations_must_match_the_source(device: &Arc<dyn Device>) {
+    let refused = |params: &[Param], says: &str| {
+        let error = load(&**device, "add", params, ADD).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains(says), "{error}");
+    };
+    refused(&[value("n", 4)], "declared with 1 parameters, its source has 2");
+    refused(
+        &[numbers("n"), numbers("x")],
+        "parameter 0 'n' is declared as a buffer, in the source it is a value",
+    );
+    refused(
+        &[value("n", 4), value("x", 8)],
+        "parameter 1 'x' is declared as a value, in the source it is a buffer",
+    );
+    let local = Param { name: "x".into(), kind: ParamKind::Local { element_size: 4 } };
+    refused(&[value("n", 4), local], "parameter 1 'x' is declared as local memory");
+}
+
+fn arguments_must_have_the_size_in_the_source(device: &Arc<dyn Device>) {
+    let error = load(&**device, "add", &[value("n", 8), numbers("x")], ADD).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("parameter 0 'n' is declared as a value of 8 bytes"), "{error}");
+}
+
+fn work_groups_must_fit(device: &Arc<dyn Device>) {
+    let device = checked(device.clone());
+    let x = zeros(&*device, 8);
+    let mut buffer = device.create_command_buffer(&IN_ORDER).unwrap();
+    let error = buffer.append(&too_large(&*device, &x), &[]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+    let fixed = "__kernel __attribute__((reqd_work_group_size(4, 1, 1))) void fixed(__global uint *x) { x[get_global_id(0)] = 1; }";
+    let sources = KernelSources::new().opencl_c(fixed);
+    let desc = KernelDesc { name: "fixed", params: &[numbers("x")], sources: &sources };
+    let kernel = device.create_kernel(&desc).unwrap();
+    for range in [Range::linear(8).local([2]), Range::linear(6)] {
+        let error =
+            buffer.append(&launch(&kernel, vec![KernelArg::Memory(x.clone())], range), &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+        assert!(error.message().contains("[4, 1, 1]"), "{error}");
+    }
+    // Left to the device, it is what the source demands.
+    buffer.append(&launch(&kernel, vec![KernelArg::Memory(x.clone())], Range::linear(8)), &[]).unwrap();
+    buffer.finalize().unwrap();
+    let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+    assert_complete(&*done);
+    assert_eq!(words(&x), [1; 8]);
+}
+
+fn too_much_memory_is_refused(device: &Arc<dyn Device>) {
+    let most = device.capabilities().max_allocation;
+    for len in [most.saturating_add(1), 1 << 50, usize::MAX] {
+        for kind in [MemoryKind::Device, MemoryKind::Host] {
+            let error = device.allocate(&MemoryDesc { len, kind }).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+        }
+    }
+}
+
+fn a_first_command_that_fails_enqueues_nothing(device: &Arc<dyn Device>) {
+    let device = replaying(device);
+    let x = zeros(&*device, 8);
+    let recorded = buffer(&*device, IN_ORDER, &[too_large(&*device, &x), add_to(&*device, 1, &x)], &[]);
+    for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+        let (queue, done) = (queue(&*device, order), event(&*device));
+        let error = common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+        queue.finish().unwrap();
+        assert!(!done.status().is_final(), "it was never enqueued");
+        assert_eq!(words(&x), [0; 8]);
+    }
+}
+
+fn a_later_command_that_fails_is_named(device: &Arc<dyn Device>) {
+    let device = replaying(device);
+    for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+        let x = zeros(&*device, 8);
+        let commands = [add_to(&*device, 1, &x), too_large(&*device, &x), add_to(&*device, 10, &x)];
+        let recorded = buffer(&*device, IN_ORDER, &commands, &[]);
+        let (queue, done) = (queue(&*device, order), event(&*device));
+        // Again and again: a failure is no state.
+        for runs in 1..4 {
+            common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+            let error = failure(&*done);
+            assert_eq!((error.kind(), error.command()), (ErrorKind::InvalidSize, Some(1)), "{error}");
+            assert_eq!(words(&x), [runs; 8], "what came before it is done, what came after is not");
+        }
+    }
+}
+
+// broken -> b -> c by need; broken -> d by order only
+fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
+    let device = replaying(device);
+    for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+        let (x, y) = (zeros(&*device, 8), zeros(&*device, 8));
+        let broken = buffer(&*device, IN_ORDER, &[add_to(&*device, 1, &x), too_large(&*device, &x)], &[]);
+        let needs = buffer(&*device, IN_ORDER, &[add_to(&*device, 5, &x)], &[]);
+        let follows = buffer(&*device, IN_ORDER, &[add_to(&*device, 7, &y)], &[]);
+        let events: [Arc<dyn Event>; 4] = std::array::from_fn(|_| event(&*device));
+        let (one, other) = (queue(&*device, order), queue(&*device, order));
+        common::enqueue(&*broken, &*one, &[], &events[0], None).unwrap();
+        common::enqueue(&*needs, &*other, &[&*events[0]], &events[1], None).unwrap();
+        enqueue_command(&*one, &Command::Empty, WaitList::dependencies(&[&*events[1]]), &events[2]);
+        let wait = WaitList { dependencies: &[], order: &[&*events[0], &*events[2]] };
+        // SAFETY: nothing else uses `y`.
+        unsafe { follows.enqueue(&*other, wait, Signal { event: &events[3], notification: None }) }.unwrap();
+        assert_complete(&*events[3]);
+        for event in &events[..3] {
+            assert_eq!(failure(&**event).command(), Some(1));
+        }
+        assert_eq!((words(&x), words(&y)), (vec![1; 8], vec![7; 8]));
+    }
+}
+
+/// The same device, without checks and with plain enqueues: what a driver refuses, it refuses at the enqueue.
+fn replaying(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+    let (_, index) = device.info().selector.split_once(':').unwrap();
+    opencl::open(index.parse().unwrap(), OpenclOptions::new().lowering(Lowering::Replay)).unwrap()
+}
+
+fn enqueue_command(queue: &dyn Queue, command: &Command, wait: WaitList<'_>, event: &Arc<dyn Event>) {
+    // SAFETY: the command touches no memory.
+    unsafe { queue.enqueue(command, wait, Signal { event, notification: None }) }.unwrap();
+}
+
+fn lowerings_are_told(device: &Arc<dyn Device>) {
+    let index = device.info().selector.trim_start_matches("opencl:").parse().unwrap();
+    let of = |options| {
+        let device = opencl::open(index, options).unwrap();
+        let x = zeros(&*device, 8);
+        buffer(&*device, IN_ORDER, &[add_to(&*device, 1, &x)], &[]).info().lowering
+    };
+    let (replayed, recorded) = ("replayed enqueues", "cl_khr_command_buffer");
+    assert_eq!(of(OpenclOptions::new().lowering(Lowering::Replay)), replayed);
+    // Measured: one of the two, and the same for the same size.
+    let measured = of(OpenclOptions::new());
+    assert!([replayed, recorded].contains(&measured));
+    // A buffer with a command that cannot be recorded is replayed: the host side is memory of another device.
+    let device = opencl::open(index, OpenclOptions::new().lowering(Lowering::CommandBuffer)).unwrap();
+    let host = wakegraph::backend::open("host:0").unwrap();
+    let host = MemoryView::whole(host.allocate(&MemoryDesc { len: 32, kind: MemoryKind::Host }).unwrap());
+    let x = zeros(&*device, 8);
+    let commands = [add_to(&*device, 1, &x), Command::BufferRead { src: x.clone(), host: host.clone() }];
+    let both = buffer(&*device, IN_ORDER, &commands, &[]);
+    assert_eq!(both.info().lowering, replayed);
+    let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+    common::enqueue(&*both, &*queue, &[], &done, None).unwrap();
+    assert_complete(&*done);
+    assert_eq!(words(&host), [1; 8]);
+}
+
+/// A program with several kernels, asked for several times, is one program: the text is in none of the build errors twice.
+fn programs_are_built_once(device: &Arc<dyn Device>) {
+    const TWO: &str = "KERNEL(one, (GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = 1; }\n\
+                       KERNEL(two, (GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = 2; }";
+    let x = zeros(&**device, 8);
+    let commands: Vec<Command> = ["one", "two", "one", "two"]
+        .map(|name| {
+            let kernel = load(&**device, name, &[numbers("x")], TWO).unwrap();
+            launch(&kernel, vec![KernelArg::Memory(x.clone())], Range::linear(8))
+        })
+        .into();
+    let (queue, done) = (queue(&**device, QueueOrder::InOrder), event(&**device));
+    common::enqueue(&*buffer(&**device, IN_ORDER, &commands, &[]), &*queue, &[], &done, None).unwrap();
+    assert_complete(&*done);
+    assert_eq!(words(&x), [2; 8]);
+}
+
+/// A fill outside a command-buffer whose pattern is of ours: the memory that it is copied from lives until it is done.
+fn single_fills_keep_their_pattern(device: &Arc<dyn Device>) {
+    let memory = memory(&**device, 3 * 7000);
+    write(&*memory, &vec![9; 3 * 7000]);
+    let (queue, done) = (queue(&**device, QueueOrder::InOrder), event(&**device));
+    let fill =
+        Command::BufferFill { dst: MemoryView::whole(memory.clone()), pattern: [1, 2, 3].as_slice().into() };
+    enqueue_command(&*queue, &fill, WaitList::NONE, &done);
+    assert_complete(&*done);
+    assert!(read(&*memory).chunks(3).all(|chunk| chunk == [1, 2, 3]));
+}
+
+fn a_missing_library_is_unavailable() -> Result<(), Failed> {
+    let told = child("WAKEGRAPH_OPENCL_LIBRARY", "/nowhere/libOpenCL.so")?;
+    assert!(told.contains("unavailable: the OpenCL library cannot be loaded"), "{told}");
+    assert!(told.contains("install an OpenCL loader"), "{told}");
+    Ok(())
+}
+
+/// The loader is told of a runtime whose library is gone. (Without a loader, that is what is told.)
+fn a_vanished_runtime_is_unavailable() -> Result<(), Failed> {
+    let folder = std::env::temp_dir().join(format!("wakegraph-icd-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("gone.icd"), "/nowhere/libgone.so\n")?;
+    let told = child("OCL_ICD_VENDORS", &folder.display().to_string());
+    std::fs::remove_dir_all(&folder)?;
+    let told = told?;
+    assert!(told.contains("unavailable: "), "{told}");
+    assert!(told.contains("; install"), "{told}");
+    Ok(())
+}
+
+/// What a process with this variable tells of opening the first device.
+fn child(variable: &str, value: &str) -> Result<String, Failed> {
+    let output = Process::new(std::env::current_exe()?).env(CHILD, "1").env(variable, value).output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(told),
+        false => Err(Failed::from(format!("the process did not go on: {output:?}"))),
+    }
+}
+
+fn open_and_tell() -> ExitCode {
+    let told: Result<(), Error> = wakegraph::backend::open("opencl:0").map(drop);
+    println!("{}", told.map_or_else(|error| error.to_string(), |()| "opened".into()));
+    // The process goes on.
+    match wakegraph::backend::open("host:0") {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
