@@ -8,6 +8,8 @@
 mod driver;
 mod nvrtc;
 
+use std::error::Error as _;
+
 pub(super) use cudarc::driver::sys::*;
 pub(super) use driver::{Driver, Missing, driver};
 pub(super) use nvrtc::{Nvrtc, NvrtcProgram, nvrtc};
@@ -63,7 +65,7 @@ macro_rules! table {
 
         impl $table {
             /// The library stays loaded for good. The error is the name of a function that it does not have.
-            fn fill(library: libloading::Library) -> Result<Self, &'static str> {
+            pub(super) fn fill(library: libloading::Library) -> Result<Self, &'static str> {
                 let table = Self {
                     $($function: {
                         // SAFETY: this is how the vendor's headers declare the function.
@@ -96,7 +98,8 @@ fn open(names: &[&str]) -> Result<libloading::Library, String> {
         // SAFETY: a vendor's library, whose initialisers may run on any thread.
         match unsafe { libloading::Library::new(*name) } {
             Ok(library) => return Ok(library),
-            Err(error) => reasons.push(error.to_string()),
+            // The source is the loader's own words, which name the library.
+            Err(error) => reasons.push(error.source().map_or_else(|| format!("{name}: {error}"), ToString::to_string)),
         }
     }
     Err(reasons.join("; "))
