@@ -3,6 +3,8 @@
 //! Every backend is a folder with the same file names, so that two can be read side by side; [`null`] is the one to
 //! clone for a new one. A backend imports `types` and `hal`, never the graph, the plan, the runtime or another backend.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod host;
 pub mod null;
 #[cfg(feature = "opencl")]
@@ -15,6 +17,7 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// Backends whose names are known and which this version does not contain.
 const NOT_BUILT: &[&str] = &[
+    #[cfg(not(feature = "cuda"))]
     "cuda",
     #[cfg(not(feature = "opencl"))]
     "opencl",
@@ -26,6 +29,8 @@ const NOT_BUILT: &[&str] = &[
 /// All backends, the preferred first.
 pub fn backends() -> &'static [&'static dyn Backend] {
     &[
+        #[cfg(feature = "cuda")]
+        &cuda::CudaBackend,
         &host::HostBackend,
         #[cfg(feature = "opencl")]
         &opencl::OpenclBackend,

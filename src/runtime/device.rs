@@ -15,6 +15,7 @@ use super::reactor::Reactor;
 use super::wake_policy::WakePolicy;
 use crate::backend;
 use crate::hal::{self, Capabilities, DeviceInfo};
+use crate::sync::AtomicU32;
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
@@ -26,6 +27,8 @@ pub struct Device {
 struct Inner {
     hal: Arc<dyn hal::Device>,
     wake_policy: AtomicU8,
+    /// Runs in flight, where they have to be polled.
+    in_flight: Arc<AtomicU32>,
     reactor: OnceLock<Reactor>,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
     kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
@@ -93,6 +96,7 @@ impl Device {
             inner: Arc::new(Inner {
                 hal: hal::checked(device),
                 wake_policy: AtomicU8::new(WakePolicy::default() as u8),
+                in_flight: Arc::default(),
                 reactor: OnceLock::new(),
                 kernels: DashMap::new(),
             }),
@@ -183,6 +187,11 @@ impl Device {
 
     pub(crate) fn id(&self) -> DeviceId {
         self.info().id
+    }
+
+    /// Where the runs in flight are counted, if they have to be polled.
+    pub(crate) fn in_flight(&self) -> &Arc<AtomicU32> {
+        &self.inner.in_flight
     }
 
     /// The reactor, for a device that does not notify.

@@ -19,7 +19,7 @@ use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
-use crate::sync::Patience;
+use crate::sync::{AtomicU32, Patience};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -229,9 +229,10 @@ impl Shared {
         seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
     }
 
-    /// Whether whoever awaits a partition that is expected to take so long does its work.
-    pub(crate) fn is_left_to_waiters(&self, expected: Option<Duration>) -> bool {
-        self.progress == Progress::Waiter && expected.is_some_and(|expected| expected <= self.spin_limit())
+    /// Where the runs in flight are counted on the first device that has to be polled.
+    pub(crate) fn in_flight(&self) -> Option<Arc<AtomicU32>> {
+        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
+        devices.find(|device| !device.capabilities().notifies).map(|device| device.in_flight().clone())
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.

@@ -46,6 +46,10 @@ pub(crate) struct Run {
     timed: bool,
     /// Whether a device does not notify, so that whoever wants to know has to look.
     polled: bool,
+    /// Whether a submission is going to look for the end by itself, at first.
+    looked_after: AtomicBool,
+    /// Runs in flight on the device, this one included, where that has to be polled.
+    in_flight: Option<Arc<AtomicU32>>,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
@@ -126,6 +130,8 @@ impl Run {
             spin: AtomicU8::new(SPIN_NONE),
             timed: false,
             polled: shared.polled,
+            looked_after: AtomicBool::new(false),
+            in_flight: shared.in_flight(),
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -145,6 +151,8 @@ impl Run {
             spin: AtomicU8::new(SPIN_NONE),
             timed: false,
             polled: false,
+            looked_after: AtomicBool::new(false),
+            in_flight: None,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -179,6 +187,29 @@ impl Run {
         inner.depends_on.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
+        self.looked_after = AtomicBool::new(false);
+        if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
+            in_flight.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A submission spins for this run, so that nobody else has to look soon.
+    pub(crate) fn set_looked_after(&self) {
+        self.looked_after.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_looked_after(&self) -> bool {
+        self.looked_after.load(Ordering::Relaxed)
+    }
+
+    /// Whether a device does not notify.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Whether no other run is in flight on the device: a spin keeps nobody waiting who would look as well.
+    pub(crate) fn is_alone_in_flight(&self) -> bool {
+        self.in_flight.as_ref().is_none_or(|in_flight| in_flight.load(Ordering::Relaxed) <= 1)
     }
 
     /// Whether a spin on this run saw it end, if there was one.
@@ -329,7 +360,7 @@ impl Run {
         let succeeded =
             self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
         if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
-            shared.partitions[partition].queue_time.record(if overslept { took / 2 } else { took });
+            shared.partitions[partition].queue_time.record(if overslept { took / 4 * 3 } else { took });
         }
     }
 
@@ -543,6 +574,9 @@ impl Run {
             let Some(shared) = inner.owner.take() else { return };
             (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
         };
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
         if self.timed {
             self.learn(&shared);
         }

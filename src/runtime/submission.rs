@@ -51,6 +51,22 @@ pub(crate) enum Spin {
         limit: Duration,
         progress: Progress,
     },
+    /// It goes on until then, from poll to poll; and anew between host tasks, if `between` says so.
+    Until {
+        end: Instant,
+        between: Option<Duration>,
+    },
+}
+
+/// What a poll is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// The run is done.
+    Resolve,
+    /// Spin on after other tasks had their turn.
+    Yield,
+    /// Wait to be woken.
+    Wait,
 }
 
 /// How long to spin for something expected to take so long: twice that, so that the usual jitter does not cost a task
@@ -111,20 +127,52 @@ impl Submission {
         self.is_finished().then(|| self.run.profile(outline))
     }
 
-    /// Spins if that should pay; whether the run is done.
-    fn spin(&mut self) -> bool {
-        match self.spin {
-            Spin::Never => false,
-            Spin::Once { time, progress } => {
-                self.spin = Spin::Never;
-                self.spin_for(time, progress)
-            }
+    /// Spins if that should pay.
+    fn spin(&mut self) -> Next {
+        let (time, progress, between) = match self.spin {
+            Spin::Never => return Next::Wait,
+            Spin::Until { end, between } => return self.spin_until(end, between),
+            Spin::Once { time, progress } => (time, progress, None),
             Spin::BetweenHostTasks { limit, progress } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    self.spin_for(spin_time(expected, limit), progress)
+                    (spin_time(expected, limit), progress, Some(limit))
                 }
-                _ => false,
+                _ => return Next::Wait,
             },
+        };
+        if progress == Progress::Device && self.run.is_polled() {
+            return self.spin_until(Instant::now() + time, between);
+        }
+        if between.is_none() {
+            self.spin = Spin::Never;
+        }
+        if self.spin_for(time, progress) { Next::Resolve } else { Next::Wait }
+    }
+
+    /// Looks at the devices for a short while. Others have their turn between two looks, where this is not the only run in
+    /// flight, and else now and then: nobody has to choose between seeing an end at once and a busy worker.
+    fn spin_until(&mut self, end: Instant, between: Option<Duration>) -> Next {
+        let start = Instant::now();
+        loop {
+            if self.run.is_finished() {
+                self.run.record_spin(true);
+                return Next::Resolve;
+            }
+            let now = Instant::now();
+            let on_host = self.run.is_on_host();
+            if on_host || now > end {
+                self.run.record_spin(on_host);
+                self.spin = match between {
+                    Some(limit) => Spin::BetweenHostTasks { limit, progress: Progress::Device },
+                    None => Spin::Never,
+                };
+                return Next::Wait;
+            }
+            if now - start > SLICE || !self.run.is_alone_in_flight() {
+                self.spin = Spin::Until { end, between };
+                return Next::Yield;
+            }
+            std::hint::spin_loop();
         }
     }
 
@@ -160,13 +208,22 @@ impl Submission {
 /// How often a spin looks for the end between two looks at the clock.
 const LOOKS: u32 = 16;
 
+/// How long one poll keeps its thread while it looks at a device.
+const SLICE: Duration = Duration::from_micros(10);
+
 impl Future for Submission {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        if !this.run.is_done() && !this.spin() && this.run.done.poll(cx, &mut this.key).is_pending() {
-            return Poll::Pending;
+        let next = if this.run.is_done() { Next::Resolve } else { this.spin() };
+        match next {
+            Next::Yield => {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Next::Wait if this.run.done.poll(cx, &mut this.key).is_pending() => return Poll::Pending,
+            Next::Wait | Next::Resolve => {}
         }
         Poll::Ready(this.run.result())
     }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
@@ -96,9 +95,10 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
                 Ok(run) => run,
                 Err(error) => return failed(error),
             };
+            let spin = plan_spin(shared, &mut state, &run, alone);
             start(shared, &run, &[], &[]);
             state.submitted(&run);
-            return submission(shared, &mut state, run, alone);
+            return submission(shared, run, spin);
         }
     }
     submit_ordered(shared, Waits::default())
@@ -146,6 +146,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         })
         && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.run().is_done());
 
+    let spin = plan_spin(shared, &mut state, &run, alone);
     if let Some(error) = failure {
         run.abandon(&error);
     } else if on_device && (shared.all_eager || Handle::try_current().is_ok()) {
@@ -169,7 +170,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         }
     }
     state.submitted(&run);
-    let submission = submission(shared, &mut state, run, alone);
+    let submission = submission(shared, run, spin);
     drop(state);
     drop(order);
     if let Some((handle, starter)) = starter {
@@ -234,13 +235,22 @@ fn failed(error: Error) -> Submission {
     Submission::new(Arc::new(Run::failed(error)), Spin::Never, None)
 }
 
-fn submission(shared: &Arc<Shared>, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
-    // One that queues behind others is not worth a spin.
-    let spin = if alone && !run.is_done() { spin(shared, state) } else { Spin::Never };
+fn submission(shared: &Arc<Shared>, run: Arc<Run>, spin: Spin) -> Submission {
+    let spin = if run.is_done() { Spin::Never } else { spin };
     Submission::new(run, spin, shared.profiling.then(|| shared.outline.clone()))
 }
 
-/// Whether it is worth to spin for a run that has just started.
+/// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of one that looks itself.
+fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin {
+    // One that queues behind others is not worth a spin.
+    let spin = if alone { spin(shared, state) } else { Spin::Never };
+    if shared.polled && !matches!(spin, Spin::Never) {
+        run.set_looked_after();
+    }
+    spin
+}
+
+/// Whether it is worth to spin for a run that starts now.
 fn spin(shared: &Shared, state: &mut State) -> Spin {
     let limit = shared.spin_limit();
     if shared.all_eager {
@@ -350,11 +360,7 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                let watched = match shared.is_left_to_waiters(expected) {
-                    true => expected.map(|expected| expected + LEFT_ALONE),
-                    false => shared.expected_of(index),
-                };
-                reactor.watch(*lane, run.clone(), index, watched);
+                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
             }
             true
         }
@@ -364,9 +370,6 @@ pub(crate) fn enqueue(
         }
     }
 }
-
-/// How much later the reactor looks at what whoever awaits it runs itself: it would only get in the way.
-const LEFT_ALONE: Duration = Duration::from_micros(500);
 
 type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 

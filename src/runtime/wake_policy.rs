@@ -24,7 +24,10 @@ impl WakePolicy {
         match (progress, self) {
             (Progress::Device, policy) => policy.spin_limit(),
             // Who spins lets others have the core between two looks.
-            (Progress::HostCores, policy) => 4 * policy.spin_limit(),
+            (Progress::HostCores, _) if single_core() => Duration::ZERO,
+            (Progress::HostCores, Self::Latency) => Duration::from_micros(400),
+            (Progress::HostCores, Self::Balanced) => Duration::from_micros(100),
+            (Progress::HostCores, Self::Efficient) => Duration::ZERO,
             // It does the work, instead of a thread that has to wake up first and then to wake this one.
             (Progress::Waiter, Self::Latency) => Duration::from_millis(1),
             (Progress::Waiter, Self::Balanced) => Duration::from_micros(500),
@@ -32,13 +35,13 @@ impl WakePolicy {
         }
     }
 
-    /// Longest time that one poll of a submission may spin.
+    /// Longest time that the polls of a submission may spin, giving way to other tasks.
     fn spin_limit(self) -> Duration {
         match self {
             // More than one core is needed for a spin to see anything happen.
             _ if single_core() => Duration::ZERO,
-            Self::Latency => Duration::from_micros(100),
-            Self::Balanced => Duration::from_micros(25),
+            Self::Latency => Duration::from_micros(1000),
+            Self::Balanced => Duration::from_micros(150),
             Self::Efficient => Duration::ZERO,
         }
     }
@@ -52,7 +55,21 @@ impl WakePolicy {
         }
     }
 
-    /// First pause between two looks of the reactor; it doubles while nothing completes.
+    /// Whether the reactor looks without a pause around the predicted completion.
+    pub(crate) fn spins(self) -> bool {
+        !single_core() && self != Self::Efficient
+    }
+
+    /// What part of itself a pause grows by while nothing completes, as a divisor.
+    pub(crate) fn pause_growth(self) -> u64 {
+        match self {
+            Self::Latency => 8,
+            Self::Balanced => 4,
+            Self::Efficient => 2,
+        }
+    }
+
+    /// First pause between two looks of the reactor; it grows while nothing completes.
     pub(crate) fn first_pause(self) -> Duration {
         match self {
             Self::Latency => Duration::ZERO,

@@ -61,6 +61,9 @@ pub(crate) struct Variant {
 const HOST: &[Need] = &[Need::Results, Need::Closures];
 const HOST_TWICE: &[Need] = &[Need::Results, Need::Closures, Need::TwoDevices];
 
+const GPU: &[Need] = &[Need::Results];
+const GPU_TWICE: &[Need] = &[Need::Results, Need::TwoDevices];
+
 const BACKENDS: &[Variant] = &[
     Variant { backend: "host", device: "0", can: HOST, open: || Ok(vec![backend::open("host:0")?]) },
     Variant {
@@ -93,7 +96,19 @@ const BACKENDS: &[Variant] = &[
         can: &[],
         open: || Ok(vec![null::open(null::NullOptions::new()).0]),
     },
-    Variant { backend: "cuda", device: "0", can: &[], open: || Ok(vec![backend::open("cuda:0")?]) },
+    Variant { backend: "cuda", device: "0", can: GPU, open: || Ok(vec![backend::open("cuda:0")?]) },
+    Variant {
+        backend: "cuda",
+        device: "two-devices",
+        can: GPU_TWICE,
+        open: || Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?]),
+    },
+    Variant {
+        backend: "cuda",
+        device: "0-and-host",
+        can: GPU_TWICE,
+        open: || Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?]),
+    },
     #[cfg(not(feature = "opencl"))]
     Variant { backend: "opencl", device: "0", can: &[], open: || Ok(vec![backend::open("opencl:0")?]) },
     Variant {

@@ -17,7 +17,7 @@ use super::clock::{nanoseconds, now};
 use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
-use schedule::{Finished, Next, Pace, Schedule};
+use schedule::{Finished, Next, Pace, Schedule, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -50,6 +50,10 @@ struct Watch {
     run: Arc<Run>,
     partition: usize,
 }
+
+/// How long the reactor leaves alone, beyond twice its expected time, what a submission looks at itself: to be woken for
+/// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled.
+const GRACE: Duration = Duration::from_micros(100);
 
 impl Reactor {
     pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
@@ -97,10 +101,12 @@ impl Reactor {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
+        let grace = if run.is_looked_after() { GRACE + 2 * expected.unwrap_or_default() } else { Duration::ZERO };
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
-        let next_look = state.schedule.watch(now(), lane, watch, expected, is_over, &mut forgotten);
+        let times = Times { expected, grace };
+        let next_look = state.schedule.watch(now(), lane, watch, times, is_over, &mut forgotten);
         if next_look < state.asleep_until {
             self.shared.changed.notify_one();
         }
@@ -174,6 +180,8 @@ fn pace(policy: WakePolicy) -> Pace {
         margin: nanoseconds(policy.reactor_margin()),
         first_pause: nanoseconds(policy.first_pause()),
         longest_pause: nanoseconds(policy.longest_pause()),
+        growth: policy.pause_growth(),
+        spins: policy.spins(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! When to look at which event: pure data, the time is an argument.
 //!
 //! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look costs one query a lane,
-//! however much is in flight. An entry is looked at shortly before its predicted completion and from then on with
-//! growing pauses; without a prediction, from the start.
+//! however much is in flight. An entry is looked at shortly before its predicted completion, then again and again around
+//! it, and from then on with growing pauses; without a prediction, with these from the start.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -12,10 +12,23 @@ use std::time::Duration;
 pub(super) struct Pace {
     /// How long before the predicted completion the first look is.
     pub(super) margin: u64,
-    /// The pause after the first look that finds nothing; each further one doubles it.
+    /// The pause after the first look that finds nothing.
     pub(super) first_pause: u64,
     /// The longest pause.
     pub(super) longest_pause: u64,
+    /// Each pause is longer than the one before by this part of it, a divisor.
+    pub(super) growth: u64,
+    /// Whether there is no pause from the first look until half a margin after the predicted completion.
+    pub(super) spins: bool,
+}
+
+/// What is known of an entry's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Times {
+    /// How long it should take.
+    pub(super) expected: Option<Duration>,
+    /// How long nobody needs to look, as somebody else does.
+    pub(super) grace: Duration,
 }
 
 /// What to do after a look.
@@ -54,12 +67,17 @@ struct Lane<W> {
     since: Option<u64>,
     /// The next look at the oldest entry is the first, and a prediction has put it off.
     put_off: bool,
+    /// Until when looks follow each other without a pause.
+    eager_until: u64,
+    /// When the oldest entry was last seen not to be over.
+    seen_pending: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Entry<W> {
     watch: W,
     expected: Option<u64>,
+    grace: u64,
 }
 
 /// Emptied lanes are kept, with their memory, up to this many: executables come and go, steady ones repeat.
@@ -81,24 +99,26 @@ impl<W> Schedule<W> {
         now: u64,
         lane: u64,
         watch: W,
-        expected: Option<Duration>,
+        Times { expected, grace }: Times,
         is_over: impl Fn(&W) -> bool,
         forgotten: &mut impl Extend<W>,
     ) -> u64 {
-        let expected = expected.map(|expected| u64::try_from(expected.as_nanos()).unwrap_or(u64::MAX));
+        let (expected, grace) = (expected.map(nanoseconds), nanoseconds(grace));
         let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
             entries: VecDeque::new(),
             next_look: 0,
             pause: 0,
             since: None,
             put_off: false,
+            eager_until: 0,
+            seen_pending: None,
         });
         let before = lane.entries.len();
         while lane.entries.front().is_some_and(|oldest| is_over(&oldest.watch)) {
             forgotten.extend(lane.entries.pop_front().map(|entry| entry.watch));
         }
         let forgotten = before - lane.entries.len();
-        lane.entries.push_back(Entry { watch, expected });
+        lane.entries.push_back(Entry { watch, expected, grace });
         if forgotten > 0 || before == 0 {
             lane.aim(now, &self.pace);
         }
@@ -139,9 +159,16 @@ impl<W> Schedule<W> {
 impl<W> Lane<W> {
     /// Plans the first look at the entry that has just become the oldest, and so, in an in-order queue, started now.
     fn aim(&mut self, now: u64, pace: &Pace) {
-        let expected = self.entries.front().and_then(|entry| entry.expected).unwrap_or(0);
-        self.next_look = now.saturating_add(expected.saturating_sub(pace.margin));
+        let oldest = self.entries.front().map(|entry| (entry.expected, entry.grace));
+        let (expected, grace) = oldest.unwrap_or_default();
+        let before = expected.unwrap_or(0).saturating_sub(pace.margin).max(grace);
+        self.next_look = now.saturating_add(before);
         self.put_off = self.next_look > now;
+        self.eager_until = match expected {
+            Some(expected) if pace.spins => now.saturating_add(expected).saturating_add(pace.margin / 2),
+            _ => 0,
+        };
+        self.seen_pending = None;
         self.since = Some(now);
         self.pause = pace.first_pause;
     }
@@ -158,7 +185,9 @@ impl<W> Lane<W> {
                 None => return,
                 Some(oldest) if is_final(&oldest.watch) => {
                     let overslept = self.put_off;
-                    let took = self.since.map(|since| now.saturating_sub(since));
+                    // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
+                    let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);
+                    let took = self.since.map(|since| ended.saturating_sub(since));
                     let oldest = self.entries.pop_front().map(|entry| entry.watch);
                     finished.extend(oldest.map(|watch| Finished { watch, overslept, took }));
                     self.aim(now, pace);
@@ -175,8 +204,15 @@ impl<W> Lane<W> {
                 }
                 Some(_) => {
                     self.put_off = false;
+                    self.seen_pending = Some(now);
+                    if now < self.eager_until {
+                        self.next_look = now;
+                        return;
+                    }
                     self.next_look = now.saturating_add(self.pause);
-                    self.pause = self.pause.saturating_mul(2).clamp(1, pace.longest_pause.max(1));
+                    let longer = (self.pause / pace.growth.max(1)).max(1);
+                    let longest = pace.longest_pause.max(1);
+                    self.pause = self.pause.saturating_add(longer).min(longest);
                     return;
                 }
             }
@@ -184,11 +220,19 @@ impl<W> Lane<W> {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace { margin: 10, first_pause: 4, longest_pause: 16 };
+    const PACE: Pace = Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false };
+
+    fn expecting(nanos: u64) -> Times {
+        Times { expected: Some(Duration::from_nanos(nanos)), grace: Duration::ZERO }
+    }
 
     /// Looks at time `now`; what is in `done` is final. Returns what was found, how many queries it took, and what next.
     fn look(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, usize, Next) {
@@ -217,7 +261,7 @@ mod tests {
     fn sleeps_until_shortly_before_the_prediction_then_backs_off() {
         let mut schedule = Schedule::new(PACE);
         assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, Next::Idle));
-        schedule.watch(100, 0, 7, Some(Duration::from_nanos(50)), in_flight, &mut Vec::new());
+        schedule.watch(100, 0, 7, expecting(50), in_flight, &mut Vec::new());
         assert_eq!(look(&mut schedule, 100, &[]), (vec![], 0, after(40)));
         assert_eq!(look(&mut schedule, 140, &[]), (vec![], 1, after(4)));
         assert_eq!(look(&mut schedule, 144, &[]), (vec![], 1, after(8)));
@@ -227,10 +271,34 @@ mod tests {
     }
 
     #[test]
+    fn looks_without_a_pause_around_the_prediction() {
+        let mut schedule = Schedule::new(Pace { spins: true, growth: 2, ..PACE });
+        schedule.watch(0, 0, 7, expecting(100), in_flight, &mut Vec::new());
+        assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, after(90)));
+        for now in [90, 95, 100, 104] {
+            assert_eq!(look(&mut schedule, now, &[]), (vec![], 1, after(0)));
+        }
+        assert_eq!(look(&mut schedule, 105, &[]), (vec![], 1, after(4)));
+        assert_eq!(look(&mut schedule, 109, &[]), (vec![], 1, after(6)));
+        assert_eq!(look(&mut schedule, 115, &[7]), (vec![7], 1, Next::Idle));
+    }
+
+    #[test]
+    fn leaves_alone_for_a_while_what_somebody_else_looks_at() {
+        let mut schedule = Schedule::new(PACE);
+        let times = Times { grace: Duration::from_nanos(500), ..expecting(100) };
+        assert_eq!(schedule.watch(0, 0, 7, times, in_flight, &mut Vec::new()), 500);
+        assert_eq!(look(&mut schedule, 499, &[7]), (vec![], 0, after(1)));
+        // Seen over by the other one: the next has a time of its own.
+        assert_eq!(schedule.watch(200, 0, 8, times, |&watch| watch == 7, &mut Vec::new()), 700);
+        assert_eq!(look(&mut schedule, 700, &[8]), (vec![8], 1, Next::Idle));
+    }
+
+    #[test]
     fn looks_only_at_the_oldest_of_each_lane() {
         let mut schedule = Schedule::new(PACE);
         (0..1000).for_each(|watch| {
-            _ = schedule.watch(0, u64::from(watch % 4), watch, None, in_flight, &mut Vec::new())
+            _ = schedule.watch(0, u64::from(watch % 4), watch, Times::default(), in_flight, &mut Vec::new())
         });
         let (found, queries, next) = look(&mut schedule, 0, &[]);
         assert_eq!((found.len(), queries, next), (0, 4, after(4)));
@@ -240,7 +308,7 @@ mod tests {
     fn finds_everything_that_completed_while_it_slept() {
         let mut schedule = Schedule::new(PACE);
         (0..5).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight, &mut Vec::new())
+            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
         });
         let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
         assert_eq!((found, next), (vec![0, 1, 2], after(90)));
@@ -250,7 +318,7 @@ mod tests {
     fn a_prediction_that_was_too_long_shows() {
         let mut schedule = Schedule::new(PACE);
         let mut found = Vec::new();
-        let long = Some(Duration::from_nanos(1000));
+        let long = expecting(1000);
         assert_eq!(schedule.watch(0, 0, 1, long, in_flight, &mut Vec::new()), 990);
         schedule.look(990, |_| true, &mut found);
         assert_eq!(found, [Finished { watch: 1, overslept: true, took: Some(990) }]);
@@ -258,9 +326,9 @@ mod tests {
         assert_eq!(schedule.watch(990, 0, 2, long, in_flight, &mut Vec::new()), 1980);
         schedule.look(1980, |_| false, &mut found);
         schedule.look(2000, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(1010) }]);
+        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(992) }]);
         found.clear();
-        schedule.watch(2000, 0, 3, None, in_flight, &mut Vec::new());
+        schedule.watch(2000, 0, 3, Times::default(), in_flight, &mut Vec::new());
         schedule.look(2000, |_| true, &mut found);
         assert_eq!(found, [Finished { watch: 3, overslept: false, took: Some(0) }]);
     }
@@ -271,16 +339,16 @@ mod tests {
     #[test]
     fn each_entry_is_looked_at_by_its_own_prediction_and_timed_by_itself() {
         let mut schedule = Schedule::new(PACE);
-        schedule.watch(0, 0, 1, Some(Duration::from_nanos(1000)), in_flight, &mut Vec::new());
-        schedule.watch(0, 0, 2, Some(Duration::from_nanos(50)), in_flight, &mut Vec::new());
+        schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new());
+        schedule.watch(0, 0, 2, expecting(50), in_flight, &mut Vec::new());
         let mut found = Vec::new();
         assert_eq!(schedule.look(990, |_| false, &mut found), after(4));
         assert_eq!(schedule.look(1000, |&watch| watch == 1, &mut found), after(40));
-        assert_eq!(found, [Finished { watch: 1, overslept: false, took: Some(1000) }]);
+        assert_eq!(found, [Finished { watch: 1, overslept: false, took: Some(991) }]);
         found.clear();
         assert_eq!(schedule.look(1040, |_| false, &mut found), after(4));
         assert_eq!(schedule.look(1050, |_| true, &mut found), Next::Idle);
-        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(50) }]);
+        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(41) }]);
     }
 
     #[test]
@@ -288,7 +356,7 @@ mod tests {
         let mut schedule = Schedule::new(PACE);
         let mut found = Vec::new();
         (0..3).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight, &mut Vec::new())
+            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
         });
         schedule.look(90, |&watch| watch < 2, &mut found);
         schedule.look(200, |_| true, &mut found);
@@ -296,8 +364,8 @@ mod tests {
         assert_eq!(took, [Some(90), None, Some(110)]);
         // Somebody else saw the first of two over, some time ago.
         found.clear();
-        (0..2).for_each(|watch| _ = schedule.watch(200, 0, watch, None, in_flight, &mut Vec::new()));
-        schedule.watch(300, 0, 2, None, |&watch| watch == 0, &mut Vec::new());
+        (0..2).for_each(|watch| _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new()));
+        schedule.watch(300, 0, 2, Times::default(), |&watch| watch == 0, &mut Vec::new());
         schedule.look(310, |&watch| watch == 1, &mut found);
         assert_eq!(found, [Finished { watch: 1, overslept: false, took: None }]);
     }
@@ -306,12 +374,12 @@ mod tests {
     fn tells_when_a_new_entry_needs_the_next_look() {
         let mut schedule = Schedule::new(PACE);
         assert_eq!(
-            schedule.watch(0, 0, 1, Some(Duration::from_nanos(1000)), in_flight, &mut Vec::new()),
+            schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new()),
             990
         );
-        assert_eq!(schedule.watch(5, 1, 2, None, in_flight, &mut Vec::new()), 5);
+        assert_eq!(schedule.watch(5, 1, 2, Times::default(), in_flight, &mut Vec::new()), 5);
         assert_eq!(
-            schedule.watch(6, 0, 3, None, in_flight, &mut Vec::new()),
+            schedule.watch(6, 0, 3, Times::default(), in_flight, &mut Vec::new()),
             990,
             "its lane's oldest comes first"
         );
@@ -321,10 +389,10 @@ mod tests {
     fn forgets_what_others_have_found_over() {
         let mut schedule = Schedule::new(PACE);
         (0..5).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, Some(Duration::from_nanos(100)), in_flight, &mut Vec::new())
+            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
         });
         assert_eq!(
-            schedule.watch(50, 0, 5, Some(Duration::from_nanos(100)), |&watch| watch < 4, &mut Vec::new()),
+            schedule.watch(50, 0, 5, expecting(100), |&watch| watch < 4, &mut Vec::new()),
             140
         );
         assert_eq!(look(&mut schedule, 140, &[4, 5]), (vec![4, 5], 3, Next::Idle));
@@ -333,7 +401,7 @@ mod tests {
     #[test]
     fn without_a_prediction_it_looks_at_once() {
         let mut schedule = Schedule::new(PACE);
-        schedule.watch(5, 0, 1, None, in_flight, &mut Vec::new());
+        schedule.watch(5, 0, 1, Times::default(), in_flight, &mut Vec::new());
         assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
     }
 }

@@ -14,6 +14,7 @@ mod operands;
 mod order;
 mod profiling;
 mod rectangles;
+mod results_of_updates;
 mod updates;
 mod waiting;
 
@@ -34,6 +35,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         order::TESTS,
         profiling::TESTS,
         rectangles::TESTS,
+        results_of_updates::TESTS,
         updates::TESTS,
         waiting::TESTS,
     ]

@@ -1,0 +1,60 @@
+//! One submission at a time.
+
+use wakegraph::{Device, ExecutableGraph, Graph, Range};
+
+use crate::raw::{Raw, RawGraph};
+use crate::support::{Contender, Report, Row};
+use crate::{One, POLICIES, bump, chain, memory_of, runtimes};
+
+pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
+    for (flavour, runtime) in runtimes() {
+        for (policy_name, policy) in POLICIES {
+            device.set_wake_policy(policy);
+            let limit = if policy_name == "latency" { 1.0 } else { 1.3 };
+            for (len, rounds) in [(1, 200), (10, 200), (100, 60)] {
+                let name = format!("chain_{len}_{policy_name}_{flavour}");
+                let row = Row::new(&name).limit(limit).rounds(rounds, 50);
+                report.race(row, &runtime, One(chain(device, len)), Synchronized(raw.chain(len)));
+            }
+            let name = format!("host_hop_{policy_name}_{flavour}");
+            let row = Row::new(&name).limit(1.0);
+            let base = Twice(raw.chain(1), raw.chain(1));
+            report.race(row, &runtime, One(hop(device)), base);
+        }
+        device.set_wake_policy(wakegraph::WakePolicy::default());
+    }
+}
+
+/// Kernel, async host task, kernel.
+fn hop(device: &Device) -> ExecutableGraph {
+    let x = memory_of(device);
+    let mut graph = Graph::new(device);
+    let first = graph.launch(bump(1, &x), Range::linear(1)).id();
+    let task = graph.host_task((), async |()| ()).after([first]).id();
+    graph.launch(bump(1, &x), Range::linear(1)).after([task]);
+    graph.finalize().expect("a valid graph")
+}
+
+/// Launch and synchronize.
+struct Synchronized(RawGraph);
+
+impl Contender for Synchronized {
+    async fn once(&mut self) {
+        self.0.bind();
+        self.0.launch();
+        self.0.synchronize();
+    }
+}
+
+/// Two launches with the host in between.
+struct Twice(RawGraph, RawGraph);
+
+impl Contender for Twice {
+    async fn once(&mut self) {
+        self.0.bind();
+        self.0.launch();
+        self.0.synchronize();
+        self.1.launch();
+        self.1.synchronize();
+    }
+}

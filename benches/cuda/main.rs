@@ -1,0 +1,99 @@
+//! What awaiting a graph on a GPU costs, beside the loop of driver calls that one would write by hand.
+//!
+//! | row | ours | base | limit |
+//! |---|---|---|---|
+//! | `chain_N_policy_runtime` | `submit().await` of N kernels in a chain | `cuGraphLaunch` + `cuStreamSynchronize` | 1.0 with `Latency`, 1.3 with `Balanced` |
+//! | `throughput_N_runtime` | N tasks, each awaiting a graph of one kernel; a second | launches of one thread in a row, an event behind each | at least 0.8 |
+//! | `throughput_N_runtime_cores` | cores busy meanwhile | of the base | 2 |
+//! | `host_hop_runtime` | kernel, async host task, kernel | two launches, two synchronizes | 1.0 |
+//! | `wait_10ms_policy` | one kernel of 10 ms, awaited | launch, spin on an event | 30 us more |
+//! | `wait_10ms_policy_core` | percent of a core meanwhile | of the base | 3, `Efficient` 1 |
+//! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning | 10.6 ms, 5 % |
+//! | `update` | change an argument, enqueue, see it complete (contract) | set parameters, launch, synchronize | 1.1 |
+//! | `allocations` | heap allocations of a submission in the steady state | | 0 |
+//! | `million_host`, `million_device` | bytes more after 1,000,000 submissions | before | 64 KiB |
+#![expect(unsafe_code, reason = "declares device code")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its results")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod latency;
+mod memory;
+mod raw;
+mod throughput;
+mod update;
+mod waiting;
+
+use std::process::ExitCode;
+
+use support::counting::Counting;
+use support::{Contender, Report};
+use tokio::runtime::{Builder, Runtime};
+use wakegraph::{Buffer, Device, ExecutableGraph, Graph, Range, WakePolicy};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+wakegraph::kernel! {
+    fn bump(n: u32, x: &mut [u32]) {
+        // SAFETY: changes the first element, which there is.
+        ptx: unsafe { include_str!("kernels.ptx") },
+    }
+    fn busy(nanoseconds: u64, x: &mut [u32]) {
+        // SAFETY: writes the first element, which there is.
+        ptx: unsafe { include_str!("kernels.ptx") },
+    }
+}
+
+fn main() -> ExitCode {
+    let mut report = Report::from_args();
+    let device = match Device::open("cuda:0") {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("nothing to measure: {error}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    println!("{device:?}");
+    let raw = raw::Raw::open();
+    latency::rows(&mut report, &device, &raw);
+    update::rows(&mut report, &device, &raw);
+    waiting::rows(&mut report, &device, &raw);
+    throughput::rows(&mut report, &device, &raw);
+    memory::rows(&mut report, &device, &raw);
+    report.finish()
+}
+
+const POLICIES: [(&str, WakePolicy); 2] = [("latency", WakePolicy::Latency), ("balanced", WakePolicy::Balanced)];
+
+fn four_workers() -> Runtime {
+    Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a tokio runtime")
+}
+
+fn runtimes() -> [(&'static str, Runtime); 2] {
+    [("current", support::current_thread()), ("multi", four_workers())]
+}
+
+fn memory_of(device: &Device) -> Buffer<u32> {
+    device.buffer(16).expect("a small buffer")
+}
+
+/// An executable of kernels in a chain, on memory of its own.
+fn chain(device: &Device, len: usize) -> ExecutableGraph {
+    let x = memory_of(device);
+    let mut graph = Graph::new(device);
+    for _ in 0..len {
+        graph.launch(bump(1, &x), Range::linear(1));
+    }
+    graph.finalize().expect("a valid graph")
+}
+
+/// One submission, awaited.
+struct One(ExecutableGraph);
+
+impl Contender for One {
+    async fn once(&mut self) {
+        self.0.submit().await.expect("a run");
+    }
+}

@@ -1,0 +1,50 @@
+//! Memory that submissions cost.
+
+use wakegraph::Device;
+
+use crate::chain;
+use crate::raw::Raw;
+use crate::support::{self, Report, counting};
+
+const WINDOWS: usize = 20;
+const SUBMISSIONS: usize = 1_000_000;
+/// What tables may still grow by.
+const FLAT: f64 = 65_536.0;
+
+pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
+    let runtime = support::current_thread();
+    let exec = chain(device, 1);
+    let submit = async |count: usize| {
+        for _ in 0..count {
+            exec.submit().await.expect("a run");
+        }
+    };
+    if report.wants("allocations") {
+        let window = report.reduced(20_000) / WINDOWS + 1;
+        let windows: Vec<f64> = runtime.block_on(async {
+            submit(WINDOWS * window).await;
+            let mut windows = Vec::with_capacity(WINDOWS);
+            for _ in 0..WINDOWS {
+                counting::start();
+                submit(window).await;
+                windows.push(counting::stop().allocations as f64 / window as f64);
+            }
+            windows
+        });
+        let median = support::median(&windows);
+        report.figure("allocations", median, 0.0, "allocations", median > 0.0);
+    }
+    if report.wants("million") {
+        let count = report.reduced(SUBMISSIONS);
+        runtime.block_on(async {
+            submit(count / 100).await;
+            let device_before = raw.memory_in_use();
+            counting::start();
+            submit(count).await;
+            let host = counting::stop().bytes as f64;
+            let device_after = raw.memory_in_use() - device_before;
+            report.figure("million_host", host, 0.0, "bytes", host > FLAT);
+            report.figure("million_device", device_after, 0.0, "bytes", device_after > FLAT);
+        });
+    }
+}

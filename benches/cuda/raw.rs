@@ -1,0 +1,189 @@
+//! The base: the loops of driver calls that one would write by hand, on the primary context that ours uses, too.
+#![expect(unsafe_code, reason = "calls the driver")]
+#![allow(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, reason = "the base is a C program")]
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+
+use cudarc::driver::sys::{self, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream};
+
+fn check(code: CUresult) {
+    assert_eq!(code, CUresult::CUDA_SUCCESS, "a raw driver call failed");
+}
+
+/// The primary context and the kernels.
+#[derive(Clone, Copy)]
+pub(crate) struct Raw {
+    context: CUcontext,
+    bump: CUfunction,
+    busy: CUfunction,
+}
+
+/// A graph with a stream of its own, an event, and the memory that its kernels use.
+pub(crate) struct RawGraph {
+    raw: Raw,
+    graph: CUgraph,
+    exec: CUgraphExec,
+    stream: CUstream,
+    event: CUevent,
+    nodes: Vec<CUgraphNode>,
+    memory: u64,
+}
+
+unsafe impl Send for Raw {}
+unsafe impl Sync for Raw {}
+unsafe impl Send for RawGraph {}
+unsafe impl Sync for RawGraph {}
+
+impl Raw {
+    pub(crate) fn open() -> Self {
+        unsafe {
+            check(sys::cuInit(0));
+            let (mut device, mut context) = (0, ptr::null_mut());
+            check(sys::cuDeviceGet(&mut device, 0));
+            check(sys::cuDevicePrimaryCtxRetain(&mut context, device));
+            check(sys::cuCtxSetCurrent(context));
+            let text = CString::new(include_str!("kernels.ptx")).expect("no NUL");
+            let mut module = ptr::null_mut();
+            check(sys::cuModuleLoadData(&mut module, text.as_ptr().cast()));
+            let function = |name: &std::ffi::CStr| {
+                let mut function = ptr::null_mut();
+                check(sys::cuModuleGetFunction(&mut function, module, name.as_ptr()));
+                function
+            };
+            Self { context, bump: function(c"bump"), busy: function(c"busy") }
+        }
+    }
+
+    /// Any worker may be the first to call.
+    pub(crate) fn bind(&self) {
+        unsafe { check(sys::cuCtxSetCurrent(self.context)) };
+    }
+
+    /// Bytes of device memory that are in use.
+    pub(crate) fn memory_in_use(&self) -> f64 {
+        self.bind();
+        let (mut free, mut total) = (0, 0);
+        unsafe { check(sys::cuMemGetInfo_v2(&mut free, &mut total)) };
+        (total - free) as f64
+    }
+
+    pub(crate) fn chain(&self, len: usize) -> RawGraph {
+        self.graph(len, self.bump, 1)
+    }
+
+    pub(crate) fn busy(&self, nanoseconds: u64) -> RawGraph {
+        self.graph(1, self.busy, nanoseconds)
+    }
+
+    fn graph(&self, len: usize, function: CUfunction, value: u64) -> RawGraph {
+        self.bind();
+        unsafe {
+            let (mut graph, mut stream, mut event, mut memory) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
+            check(sys::cuGraphCreate(&mut graph, 0));
+            check(sys::cuStreamCreate(&mut stream, 1));
+            check(sys::cuEventCreate(&mut event, 2));
+            check(sys::cuMemAlloc_v2(&mut memory, 64));
+            let mut nodes: Vec<CUgraphNode> = Vec::new();
+            for _ in 0..len {
+                let before = nodes.last().copied();
+                let mut node = ptr::null_mut();
+                with_params(function, value, memory, |params| {
+                    let (list, count) = (before.as_ref().map_or(ptr::null(), ptr::from_ref), usize::from(before.is_some()));
+                    check(sys::cuGraphAddKernelNode_v2(&mut node, graph, list, count, params));
+                });
+                nodes.push(node);
+            }
+            let mut exec = ptr::null_mut();
+            check(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+            check(sys::cuGraphUpload(exec, stream));
+            check(sys::cuStreamSynchronize(stream));
+            RawGraph { raw: *self, graph, exec, stream, event, nodes, memory }
+        }
+    }
+}
+
+fn with_params(
+    function: CUfunction,
+    mut value: u64,
+    mut memory: u64,
+    use_them: impl FnOnce(&sys::CUDA_KERNEL_NODE_PARAMS_v2_st),
+) {
+    let mut params: [*mut c_void; 2] = [(&raw mut value).cast(), (&raw mut memory).cast()];
+    use_them(&sys::CUDA_KERNEL_NODE_PARAMS_v2_st {
+        func: function,
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        kernelParams: params.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kern: ptr::null_mut(),
+        ctx: ptr::null_mut(),
+    });
+}
+
+impl RawGraph {
+    pub(crate) fn bind(&self) {
+        self.raw.bind();
+    }
+
+    pub(crate) fn launch(&self) {
+        unsafe { check(sys::cuGraphLaunch(self.exec, self.stream)) };
+    }
+
+    pub(crate) fn record(&self) {
+        unsafe { check(sys::cuEventRecord(self.event, self.stream)) };
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        unsafe { sys::cuEventQuery(self.event) == CUresult::CUDA_SUCCESS }
+    }
+
+    pub(crate) fn synchronize(&self) {
+        unsafe { check(sys::cuStreamSynchronize(self.stream)) };
+    }
+
+    /// Lets the first node add another number from the next launch on.
+    pub(crate) fn update(&self, value: u32) {
+        with_params(self.raw.bump, u64::from(value), self.memory, |params| unsafe {
+            check(sys::cuGraphExecKernelNodeSetParams_v2(self.exec, self.nodes[0], params));
+        });
+    }
+}
+
+impl Drop for RawGraph {
+    fn drop(&mut self) {
+        self.bind();
+        unsafe {
+            check(sys::cuStreamSynchronize(self.stream));
+            check(sys::cuGraphExecDestroy(self.exec));
+            check(sys::cuGraphDestroy(self.graph));
+            check(sys::cuEventDestroy_v2(self.event));
+            check(sys::cuStreamDestroy_v2(self.stream));
+            check(sys::cuMemFree_v2(self.memory));
+        }
+    }
+}
+
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+unsafe extern "C" {
+    fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
+}
+
+/// Seconds of CPU time that the process has used, on all threads.
+pub(crate) fn cpu_seconds() -> f64 {
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    // 2 is CLOCK_PROCESS_CPUTIME_ID on Linux.
+    let outcome = unsafe { clock_gettime(2, &raw mut time) };
+    assert_eq!(outcome, 0, "no CPU clock");
+    time.seconds as f64 + time.nanoseconds as f64 * 1e-9
+}

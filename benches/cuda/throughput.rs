@@ -1,0 +1,88 @@
+//! Many tasks, each awaiting its own small graph again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use wakegraph::{Device, ExecutableGraph};
+
+use crate::raw::{Raw, RawGraph, cpu_seconds};
+use crate::support::{self, Report};
+use crate::{chain, runtimes};
+
+const WINDOW: Duration = Duration::from_millis(200);
+
+pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
+    for (flavour, runtime) in runtimes() {
+        for tasks in [64, 256] {
+            let name = format!("throughput_{tasks}_{flavour}");
+            if !report.wants(&name) {
+                continue;
+            }
+            let execs: Vec<_> = (0..tasks).map(|_| chain(device, 1)).collect();
+            let graph = raw.chain(1);
+            let (mut ours, mut base) = (Vec::new(), Vec::new());
+            for _ in 0..report.reduced(9) {
+                ours.push(awaited(&runtime, &execs));
+                base.push(pipelined(&graph));
+            }
+            let [rate, cores] = medians(&ours[1..]);
+            let [base_rate, base_cores] = medians(&base[1..]);
+            report.figure(&name, rate, base_rate, "per_second", rate < 0.8 * base_rate);
+            report.figure(&format!("{name}_cores"), cores, base_cores, "cores", cores > 2.0);
+        }
+    }
+}
+
+/// Submissions a second, and cores busy.
+type Rate = [f64; 2];
+
+fn medians(rates: &[Rate]) -> Rate {
+    [0, 1].map(|part| support::median(&rates.iter().map(|rate| rate[part]).collect::<Vec<_>>()))
+}
+
+fn awaited(runtime: &Runtime, execs: &[ExecutableGraph]) -> Rate {
+    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    runtime.block_on(async {
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let tasks: Vec<_> = execs
+            .iter()
+            .map(|exec| {
+                let (exec, stop, count) = (exec.clone(), stop.clone(), count.clone());
+                tokio::spawn(async move {
+                    let mut own = 0;
+                    while !stop.load(Relaxed) {
+                        exec.submit().await.expect("a run");
+                        own += 1;
+                        if own % 64 == 0 && start.elapsed() > WINDOW {
+                            stop.store(true, Relaxed);
+                        }
+                    }
+                    count.fetch_add(own, Relaxed);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        let wall = start.elapsed().as_secs_f64();
+        [count.load(Relaxed) as f64 / wall, (cpu_seconds() - cpu) / wall]
+    })
+}
+
+fn pipelined(graph: &RawGraph) -> Rate {
+    graph.bind();
+    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let mut count = 0;
+    while start.elapsed() < WINDOW {
+        for _ in 0..256 {
+            graph.launch();
+            graph.record();
+        }
+        count += 256;
+    }
+    graph.synchronize();
+    let wall = start.elapsed().as_secs_f64();
+    [f64::from(count) / wall, (cpu_seconds() - cpu) / wall]
+}

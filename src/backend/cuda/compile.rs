@@ -1,0 +1,178 @@
+//! NVRTC: from CUDA C++ to a binary, or to PTX where the compiler does not know the device yet.
+#![expect(unsafe_code, reason = "calls the compiler")]
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr;
+
+use super::sys::{self, Failure, Nvrtc, NvrtcProgram, call};
+use crate::types::{Error, ErrorKind, Result};
+
+/// Compiles `source` for devices of this compute capability (90 for 9.0). The result is what `cuModuleLoadDataEx` takes.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the compiler's log.
+pub(super) fn compile(name: &str, source: &str, options: &[&str], capability: u32) -> Result<Vec<u8>> {
+    let nvrtc = sys::nvrtc().map_err(|reason| {
+        let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
+        Error::new(ErrorKind::Unavailable, why)
+            .help("put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library path, or give PTX")
+            .caused_by(reason.to_owned())
+    })?;
+    let target = Target::choose(capability, &supported(nvrtc).map_err(broken)?);
+    let architecture = target.option();
+    let options: Vec<&str> = options.iter().copied().chain([architecture.as_str()]).collect();
+    let text = |text: &str| {
+        CString::new(text)
+            .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL")))
+    };
+    let program = Program::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
+    let options = options.into_iter().map(text).collect::<Result<Vec<_>>>()?;
+    if let Err(failure) = program.compile(&options) {
+        let log = program.log().unwrap_or_else(|_| "the compiler gave no log".into());
+        let why = format!("kernel '{name}' does not compile ({}, code {})", target.option(), failure.code);
+        return Err(Error::new(ErrorKind::Driver, why).caused_by(log));
+    }
+    program.code(target).map_err(broken)
+}
+
+/// What is compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    /// The device itself.
+    Binary(u32),
+    /// An older one, in the language that the driver translates.
+    Ptx(u32),
+}
+
+impl Target {
+    /// `supported` are the capabilities that the compiler knows.
+    fn choose(capability: u32, supported: &[u32]) -> Self {
+        if supported.contains(&capability) {
+            return Self::Binary(capability);
+        }
+        let older = supported.iter().copied().filter(|&known| known < capability).max();
+        // For a device that is older than all it knows, the compiler's own error says most.
+        Self::Ptx(older.unwrap_or(capability))
+    }
+
+    fn option(self) -> String {
+        match self {
+            Self::Binary(capability) => format!("--gpu-architecture=sm_{capability}"),
+            Self::Ptx(capability) => format!("--gpu-architecture=compute_{capability}"),
+        }
+    }
+}
+
+fn broken(failure: Failure) -> Error {
+    let Failure { call, code } = failure;
+    Error::new(ErrorKind::Driver, format!("{call} of the CUDA run-time compiler failed with code {code}"))
+}
+
+fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, Failure> {
+    let mut count: c_int = 0;
+    // SAFETY: the place is a number's.
+    unsafe { call!(nvrtc, nvrtcGetNumSupportedArchs(&raw mut count)) }?;
+    let mut all: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: there is room for as many.
+    unsafe { call!(nvrtc, nvrtcGetSupportedArchs(all.as_mut_ptr())) }?;
+    Ok(all.into_iter().filter_map(|known| u32::try_from(known).ok()).collect())
+}
+
+struct Program {
+    nvrtc: &'static Nvrtc,
+    raw: NvrtcProgram,
+}
+
+impl Program {
+    fn create(nvrtc: &'static Nvrtc, source: &CString, name: &CString) -> Result<Self, Failure> {
+        let mut raw = ptr::null_mut();
+        let (source, name, none) = (source.as_ptr(), name.as_ptr(), ptr::null());
+        // SAFETY: both texts end in NUL; there are no headers.
+        unsafe { call!(nvrtc, nvrtcCreateProgram(&raw mut raw, source, name, 0, none, none)) }?;
+        Ok(Self { nvrtc, raw })
+    }
+
+    fn compile(&self, options: &[CString]) -> Result<(), Failure> {
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let count = options.len() as c_int;
+        // SAFETY: the options are as many texts, which end in NUL.
+        unsafe { call!(self.nvrtc, nvrtcCompileProgram(self.raw, count, options.as_ptr())) }
+    }
+
+    fn log(&self) -> Result<String, Failure> {
+        let mut len = 0;
+        // SAFETY: the place is a number's.
+        unsafe { call!(self.nvrtc, nvrtcGetProgramLogSize(self.raw, &raw mut len)) }?;
+        let mut log = vec![0u8; len];
+        // SAFETY: there is room for as many bytes.
+        unsafe { call!(self.nvrtc, nvrtcGetProgramLog(self.raw, log.as_mut_ptr().cast())) }?;
+        Ok(String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).into())
+    }
+
+    fn code(&self, target: Target) -> Result<Vec<u8>, Failure> {
+        let mut len = 0;
+        let binary = matches!(target, Target::Binary(_));
+        if binary {
+            // SAFETY: the place is a number's.
+            unsafe { call!(self.nvrtc, nvrtcGetCUBINSize(self.raw, &raw mut len)) }?;
+        } else {
+            // SAFETY: the place is a number's.
+            unsafe { call!(self.nvrtc, nvrtcGetPTXSize(self.raw, &raw mut len)) }?;
+        }
+        let mut code = vec![0u8; len];
+        let place = code.as_mut_ptr().cast();
+        if binary {
+            // SAFETY: there is room for as many bytes.
+            unsafe { call!(self.nvrtc, nvrtcGetCUBIN(self.raw, place)) }?;
+        } else {
+            // SAFETY: there is room for as many bytes, the NUL at the end included.
+            unsafe { call!(self.nvrtc, nvrtcGetPTX(self.raw, place)) }?;
+        }
+        Ok(code)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created by `create`, destroyed once.
+        let outcome = unsafe { call!(self.nvrtc, nvrtcDestroyProgram(&raw mut self.raw)) };
+        if let Err(failure) = outcome {
+            tracing::warn!(target: "wakegraph", code = failure.code, "{} failed", failure.call);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hal::dialect;
+
+    #[test]
+    fn takes_the_device_itself_or_the_newest_before_it() {
+        assert_eq!(Target::choose(90, &[75, 80, 90]), Target::Binary(90));
+        assert_eq!(Target::choose(103, &[75, 90, 100]), Target::Ptx(100));
+        assert_eq!(Target::choose(50, &[75, 90]), Target::Ptx(50));
+    }
+
+    /// Where the compiler is installed; it needs no device.
+    #[test]
+    fn compiles_the_dialect_and_shows_the_compilers_errors() {
+        if sys::nvrtc().is_err() {
+            let error = compile("k", "", &[], 90).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains("libnvrtc"), "{error}");
+            return;
+        }
+        let source = |body: &str| {
+            let entry = dialect::entry_point("k", &[]);
+            format!("{}KERNEL(k, ()) {{ {body} }}{entry}", dialect::CUDA)
+        };
+        for capability in [90, 9999] {
+            assert!(!compile("k", &source(""), dialect::CUDA_OPTIONS, capability).unwrap().is_empty());
+        }
+        let error = compile("k", &source("nonsense;"), dialect::CUDA_OPTIONS, 90).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Driver);
+        assert!(error.to_string().contains("nonsense"), "{error}");
+        assert_eq!(compile("k", "\0", &[], 90).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}

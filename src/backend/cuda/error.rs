@@ -1,0 +1,105 @@
+//! From the driver's codes to errors.
+#![expect(unsafe_code, reason = "asks the driver for the names of its codes")]
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use super::sys::{self, Code, Driver, Failure, Missing};
+use crate::types::{Error, ErrorKind, Result};
+
+/// The driver.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
+pub(super) fn driver() -> Result<&'static Driver> {
+    sys::driver().map_err(|missing| match missing {
+        Missing::Library(reasons) => unavailable("the NVIDIA driver's library libcuda cannot be loaded")
+            .help("install the NVIDIA driver (version 525 or newer), or put its folder on the library path")
+            .caused_by(reasons.clone()),
+        Missing::Function(name) => unavailable(&format!("the NVIDIA driver is too old: libcuda has no {name}"))
+            .help("install a driver for CUDA 12.0 or newer (version 525 or newer)"),
+        Missing::Init(Failure { call, code }) => {
+            unavailable(&format!("libcuda is there, and {call} failed with code {code}: {}", init_reason(*code)))
+                .help("see whether nvidia-smi lists a GPU that this process may use")
+        }
+    })
+}
+
+fn init_reason(code: Code) -> &'static str {
+    match code {
+        34 => "it is the toolkit's stub, not a driver",
+        100 => "there is no device",
+        803 => "the library and the kernel's module are of different versions",
+        _ => "the driver could not be started",
+    }
+}
+
+fn unavailable(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, why)
+}
+
+/// What a code means for the caller.
+pub(super) fn kind(code: Code) -> ErrorKind {
+    match code {
+        2 => ErrorKind::OutOfMemory,
+        // Shutting down; illegal address, timeout, assert, hardware stack, illegal instruction, misaligned address, invalid
+        // address space, invalid program counter, launch failure, tensor leak: the context is of no more use.
+        4 | 214 | 700 | 702 | 709 | 710 | 714..=719 | 721 => ErrorKind::DeviceLost,
+        46 | 100 | 101 => ErrorKind::Unavailable,
+        801 => ErrorKind::FeatureNotSupported,
+        _ => ErrorKind::Driver,
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(Failure { call, code }: Failure) -> Self {
+        let (name, text) = describe(code);
+        let error = Self::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
+        match error.kind() {
+            ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
+            ErrorKind::DeviceLost => error.help(
+                "look for a kernel that goes beyond its arguments (compute-sanitizer finds it); the device can be opened \
+                 again once everything of it has been dropped",
+            ),
+            _ => error,
+        }
+    }
+}
+
+/// The driver's own name and text.
+fn describe(code: Code) -> (String, String) {
+    let Ok(driver) = sys::driver() else { return ("an error".into(), "the driver is gone".into()) };
+    let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
+        let mut text: *const c_char = ptr::null();
+        // SAFETY: the place is a pointer's; the function needs no context.
+        let outcome = unsafe { function(code, &raw mut text) };
+        if outcome != sys::SUCCESS || text.is_null() {
+            return "an unknown error".to_owned();
+        }
+        // SAFETY: the driver gave a text of its own, which ends in NUL and lives as long as the library.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    };
+    (ask(driver.cuGetErrorName), ask(driver.cuGetErrorString))
+}
+
+/// The error for an object that another device made.
+pub(super) fn foreign(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
+        .help(format!("create the {what} on the device that is to use it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_end_a_context_are_lost_devices() {
+        for code in [700, 702, 710, 714, 715, 716, 717, 718, 719] {
+            assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
+        }
+        assert_eq!(kind(2), ErrorKind::OutOfMemory);
+        assert_eq!(kind(1), ErrorKind::Driver);
+        let error = Error::from(Failure { call: "cuGraphLaunch", code: 700 });
+        assert!(error.message().contains("cuGraphLaunch") && error.message().contains("(700)"), "{error}");
+    }
+}

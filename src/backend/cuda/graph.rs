@@ -1,0 +1,216 @@
+//! The driver's graphs as objects that destroy themselves.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::launch::Launch;
+use super::shape::{CopyShape, SetShape, Side};
+use super::stream::{RawEvent, Stream};
+use super::sys::{
+    CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraph, CUgraphExec, CUgraphNode, CUmemorytype, Failure, call,
+};
+
+/// A node of a graph; the graph keeps it alive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(transparent)]
+pub(super) struct Node(CUgraphNode);
+
+// SAFETY: a node is a name; the calls that use it lock the graph.
+unsafe impl Send for Node {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Node {}
+
+/// What a node does.
+#[derive(Debug)]
+pub(super) enum Op {
+    Kernel(Launch),
+    Copy(CopyShape),
+    Set(SetShape),
+    Empty,
+}
+
+/// A graph under construction. The caller has bound the context, and is the only one that uses it.
+#[derive(Debug)]
+pub(super) struct Graph {
+    context: Arc<Context>,
+    raw: CUgraph,
+}
+
+// SAFETY: the driver's graphs may be used from any thread, by one at a time, which the exclusive references see to.
+unsafe impl Send for Graph {}
+// SAFETY: nothing can be done with a shared reference but instantiate.
+unsafe impl Sync for Graph {}
+
+impl Graph {
+    pub(super) fn create(context: &Arc<Context>) -> Result<Self, Failure> {
+        let _bound = context.bind()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the context is bound; the place is a pointer's.
+        unsafe { call!(context.driver, cuGraphCreate(&raw mut raw, 0)) }?;
+        Ok(Self { context: Arc::clone(context), raw })
+    }
+
+    /// Adds a node behind others, which are named once each.
+    pub(super) fn add(&mut self, op: &Op, after: &[Node]) -> Result<Node, Failure> {
+        let (driver, graph, context) = (self.context.driver, self.raw, self.context.raw());
+        let (before, count) = (after.as_ptr().cast::<CUgraphNode>(), after.len());
+        let mut node = ptr::null_mut();
+        match op {
+            Op::Kernel(launch) => launch.with_params(|params| {
+                // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
+                unsafe { call!(driver, cuGraphAddKernelNode(&raw mut node, graph, before, count, params)) }
+            }),
+            Op::Copy(shape) => {
+                let copy = copy_params(shape);
+                let copy = &raw const copy;
+                // SAFETY: as above.
+                unsafe {
+                    call!(driver, cuGraphAddMemcpyNode(&raw mut node, graph, before, count, copy, context))
+                }
+            }
+            Op::Set(shape) => {
+                let set = set_params(shape);
+                let set = &raw const set;
+                // SAFETY: as above.
+                unsafe { call!(driver, cuGraphAddMemsetNode(&raw mut node, graph, before, count, set, context)) }
+            }
+            Op::Empty => {
+                // SAFETY: as above.
+                unsafe { call!(driver, cuGraphAddEmptyNode(&raw mut node, graph, before, count)) }
+            }
+        }?;
+        Ok(Node(node))
+    }
+
+    /// Adds a node that records an event.
+    pub(super) fn add_record(&mut self, event: &RawEvent, after: &[Node]) -> Result<Node, Failure> {
+        let (before, count) = (after.as_ptr().cast::<CUgraphNode>(), after.len());
+        let mut node = ptr::null_mut();
+        let (driver, graph, event) = (self.context.driver, self.raw, event.raw());
+        // SAFETY: nodes, graph and event are alive.
+        unsafe { call!(driver, cuGraphAddEventRecordNode(&raw mut node, graph, before, count, event)) }?;
+        Ok(Node(node))
+    }
+
+    /// Takes away a node that nothing is behind.
+    pub(super) fn remove(&mut self, node: Node) -> Result<(), Failure> {
+        // SAFETY: the node is of this graph, and not used any more.
+        unsafe { call!(self.context.driver, cuGraphDestroyNode(node.0)) }
+    }
+
+    pub(super) fn instantiate(&self) -> Result<Exec, Failure> {
+        let _bound = self.context.bind()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the graph is alive; the place is a pointer's.
+        unsafe { call!(self.context.driver, cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
+        Ok(Exec { context: Arc::clone(&self.context), raw })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let destroy = || {
+            let _bound = self.context.bind()?;
+            // SAFETY: created by `create`, destroyed once.
+            unsafe { call!(self.context.driver, cuGraphDestroy(self.raw)) }
+        };
+        self.context.dropped(destroy());
+    }
+}
+
+/// An instantiated graph. The driver takes one call at a time: callers see to it, and have bound the context.
+#[derive(Debug)]
+pub(super) struct Exec {
+    context: Arc<Context>,
+    raw: CUgraphExec,
+}
+
+// SAFETY: may be used from any thread, by one at a time, which its owner's lock sees to.
+unsafe impl Send for Exec {}
+
+impl Exec {
+    /// Prepares the first launch.
+    pub(super) fn upload(&mut self, stream: &Stream) -> Result<(), Failure> {
+        // SAFETY: both are alive and of one context.
+        unsafe { call!(self.context.driver, cuGraphUpload(self.raw, stream.raw())) }
+    }
+
+    pub(super) fn launch(&mut self, stream: &Stream) -> Result<(), Failure> {
+        // SAFETY: both are alive and of one context.
+        unsafe { call!(self.context.driver, cuGraphLaunch(self.raw, stream.raw())) }
+    }
+
+    /// Changes a kernel node for later launches.
+    pub(super) fn set_kernel(&mut self, node: Node, launch: &Launch) -> Result<(), Failure> {
+        launch.with_params(|params| {
+            // SAFETY: the node is of the graph that this was made of; the parameters are complete, and copied.
+            unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, node.0, params)) }
+        })
+    }
+
+    /// Lets a record node record another event in later launches.
+    pub(super) fn set_event(&mut self, node: Node, event: &RawEvent) -> Result<(), Failure> {
+        let event = event.raw();
+        // SAFETY: the node is of the graph that this was made of; the event is alive.
+        unsafe { call!(self.context.driver, cuGraphExecEventRecordNodeSetEvent(self.raw, node.0, event)) }
+    }
+}
+
+impl Drop for Exec {
+    /// What is in flight goes on; the driver frees it then.
+    fn drop(&mut self) {
+        let destroy = || {
+            let _bound = self.context.bind()?;
+            // SAFETY: made once, destroyed once.
+            unsafe { call!(self.context.driver, cuGraphExecDestroy(self.raw)) }
+        };
+        self.context.dropped(destroy());
+    }
+}
+
+fn copy_params(shape: &CopyShape) -> CUDA_MEMCPY3D_st {
+    let CopyShape { from, to, width, height, depth } = *shape;
+    let unified = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+    let rows = |side: Side| if depth == 1 { height } else { side.rows };
+    CUDA_MEMCPY3D_st {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: unified,
+        srcHost: ptr::null(),
+        srcDevice: from.address,
+        srcArray: ptr::null_mut(),
+        reserved0: ptr::null_mut(),
+        srcPitch: from.pitch,
+        srcHeight: rows(from),
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: unified,
+        dstHost: ptr::null_mut(),
+        dstDevice: to.address,
+        dstArray: ptr::null_mut(),
+        reserved1: ptr::null_mut(),
+        dstPitch: to.pitch,
+        dstHeight: rows(to),
+        WidthInBytes: width,
+        Height: height,
+        Depth: depth,
+    }
+}
+
+fn set_params(shape: &SetShape) -> CUDA_MEMSET_NODE_PARAMS_st {
+    let SetShape { address, value, element, count } = *shape;
+    CUDA_MEMSET_NODE_PARAMS_st {
+        dst: address,
+        pitch: 0,
+        value,
+        elementSize: element,
+        width: count,
+        height: 1,
+    }
+}

@@ -1,0 +1,251 @@
+//! A kernel launch in the driver's form: whole work-groups, and the parameters' bytes.
+#![expect(unsafe_code, reason = "holds the driver's function")]
+
+use std::ffi::c_void;
+
+use smallvec::SmallVec;
+
+use super::error::foreign;
+use super::kernel::CudaKernel;
+use super::memory::CudaMemory;
+use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2_st, CUfunction};
+use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView};
+use crate::types::{Error, ErrorKind, Range, Result};
+
+/// What bounds a launch on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limits {
+    /// Work-items of a work-group in each dimension.
+    pub(super) block: [usize; 3],
+    /// Work-groups in each dimension.
+    pub(super) grid: [usize; 3],
+}
+
+/// Work-items of a work-group where nobody asks for a size.
+const USUAL_BLOCK: usize = 256;
+
+/// Threads that the hardware issues together.
+const WARP: usize = 32;
+
+/// A launch with all its parameters, as a graph's node takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    function: CUfunction,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    arguments: Arguments,
+}
+
+// SAFETY: a function may be launched from any thread, by several at a time.
+unsafe impl Send for Launch {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Launch {}
+
+impl Launch {
+    pub(super) fn new(launch: &KernelLaunch, limits: &Limits) -> Result<Self> {
+        let kernel = kernel(launch)?;
+        let range = &launch.range;
+        if range.global_offset() != [0; 3] && !kernel.is_portable() {
+            let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why)
+                .help("CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect"));
+        }
+        let most = kernel.max_work_group_size();
+        let (grid, block) = geometry(range, most, limits)?;
+        let mut arguments = Arguments::default();
+        for arg in &launch.args {
+            arguments.push(arg)?;
+        }
+        if kernel.is_portable() {
+            let (size, offset) = (range.global_size(), range.global_offset());
+            let words: SmallVec<[u64; 6]> = size.into_iter().chain(offset).map(|n| n as u64).collect();
+            arguments.push_bytes(bytemuck::cast_slice(&words));
+        }
+        let shared = u32::try_from(arguments.shared).unwrap_or(u32::MAX);
+        Ok(Self { function: kernel.function(), grid, block, shared, arguments })
+    }
+
+    /// Dynamic shared memory.
+    pub(super) fn shared(&self) -> usize {
+        self.arguments.shared
+    }
+
+    /// Calls `use_it` with what the driver takes; it copies what the pointers lead to.
+    pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2_st) -> R) -> R {
+        let mut pointers = self.arguments.pointers();
+        let [x, y, z] = self.grid;
+        let [block_x, block_y, block_z] = self.block;
+        use_it(&CUDA_KERNEL_NODE_PARAMS_v2_st {
+            func: self.function,
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: self.shared,
+            kernelParams: pointers.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        })
+    }
+}
+
+/// The launch's kernel.
+pub(super) fn kernel(launch: &KernelLaunch) -> Result<&CudaKernel> {
+    launch.kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
+}
+
+/// Where a view begins.
+pub(super) fn address(view: &MemoryView) -> Result<u64> {
+    let memory = view.memory().as_any().downcast_ref::<CudaMemory>().ok_or_else(|| foreign("memory"))?;
+    Ok(memory.address() + view.offset() as u64)
+}
+
+/// The bytes of all parameters, each at an address that suits any type.
+#[derive(Clone, Default, Debug)]
+struct Arguments {
+    words: Vec<u64>,
+    /// Where each begins in `words`.
+    starts: SmallVec<[u32; 8]>,
+    /// Dynamic shared memory so far.
+    shared: usize,
+}
+
+impl Arguments {
+    fn push(&mut self, arg: &KernelArg) -> Result<()> {
+        match arg {
+            KernelArg::Value(bytes) => self.push_bytes(bytes),
+            KernelArg::Memory(view) => self.push_bytes(&address(view)?.to_ne_bytes()),
+            KernelArg::Usm(pointer) => self.push_bytes(&(pointer.address() as u64).to_ne_bytes()),
+            KernelArg::Local(bytes) => {
+                // The kernel gets the place, a multiple of what the widest type needs.
+                let start = self.shared.next_multiple_of(16);
+                self.shared = start + bytes;
+                self.push_bytes(&(start as u32).to_ne_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        // Vector types are aligned to 16 bytes; the buffer itself only to 8, which the driver, as it copies, does not mind.
+        let start = self.words.len();
+        self.starts.push(start as u32);
+        self.words.resize(start + bytes.len().div_ceil(8), 0);
+        bytemuck::cast_slice_mut(&mut self.words[start..])[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn pointers(&self) -> SmallVec<[*mut c_void; 16]> {
+        let words = self.words.as_ptr();
+        self.starts.iter().map(|&start| words.wrapping_add(start as usize).cast_mut().cast()).collect()
+    }
+}
+
+/// The work-groups and their size: what the range asks for, or what suits it.
+fn geometry(range: &Range, most: usize, limits: &Limits) -> Result<([u32; 3], [u32; 3])> {
+    let global = range.global_size();
+    let block = range.local_size().unwrap_or_else(|| usual_block(range, most, limits));
+    let mut grid = [0; 3];
+    for (dimension, groups) in grid.iter_mut().enumerate() {
+        *groups = global[dimension].div_ceil(block[dimension].max(1));
+        let allowed = limits.grid[dimension];
+        if *groups > allowed {
+            let why = format!("{range}: {groups} work-groups in dimension {dimension}, the device allows {allowed}");
+            return Err(Error::new(ErrorKind::InvalidSize, why)
+                .help("put the largest dimension first, or launch the kernel over parts"));
+        }
+    }
+    let narrow = |sizes: [usize; 3]| sizes.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    Ok((narrow(grid), narrow(block)))
+}
+
+/// A work-group of whole warps along the first dimension, and rows of them up to the usual size.
+fn usual_block(range: &Range, most: usize, limits: &Limits) -> [usize; 3] {
+    let global = range.global_size();
+    let mut left = USUAL_BLOCK.min(most).max(1);
+    let mut block = [1; 3];
+    let first = if range.dimensions() == 1 { left } else { WARP.min(left) };
+    block[0] = first.min(global[0].next_multiple_of(WARP)).min(limits.block[0]);
+    left /= block[0].max(1);
+    for dimension in 1..3 {
+        // A power of two, so that what is left is used up.
+        let fits = global[dimension].next_power_of_two().min(limits.block[dimension]).min(left.max(1));
+        block[dimension] = if fits.is_power_of_two() { fits } else { fits.next_power_of_two() / 2 };
+        left /= block[dimension].max(1);
+    }
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { block: [1024, 1024, 64], grid: [(1 << 31) - 1, 65_535, 65_535] };
+
+    #[test]
+    fn the_usual_work_group_covers_the_range_and_stays_within_limits() {
+        for range in [
+            Range::linear(1),
+            Range::linear(31),
+            Range::linear(1 << 33),
+            Range::new([3, 5]),
+            Range::new([5000, 3000]),
+            Range::new([1, 100_000]),
+            Range::new([2, 3, 4]),
+            Range::new([1, 1, 100_000]),
+            Range::new([640, 480, 20]),
+        ] {
+            for most in [1, 32, 96, 256, 1024] {
+                let (grid, block) = geometry(&range, most, &LIMITS).unwrap_or_default();
+                if most < 256 && grid == [0; 3] {
+                    continue;
+                }
+                assert!(block.iter().product::<u32>() as usize <= most.min(256), "{range} {block:?}");
+                for dimension in 0..3 {
+                    let covered = grid[dimension] as usize * block[dimension] as usize;
+                    assert!(covered >= range.global_size()[dimension], "{range} {grid:?} {block:?}");
+                    assert!(block[dimension] as usize <= LIMITS.block[dimension]);
+                }
+            }
+        }
+        let (_, block) = geometry(&Range::linear(1 << 20), 1024, &LIMITS).unwrap();
+        assert_eq!(block, [256, 1, 1]);
+        let (_, block) = geometry(&Range::new([640, 480]), 1024, &LIMITS).unwrap();
+        assert_eq!(block, [32, 8, 1]);
+    }
+
+    #[test]
+    fn a_given_work_group_is_kept_and_too_many_are_refused() {
+        let (grid, block) = geometry(&Range::new([8, 6]).local([4, 2]), 1024, &LIMITS).unwrap();
+        assert_eq!((grid, block), ([2, 3, 1], [4, 2, 1]));
+        let error = geometry(&Range::new([1, 70_000]).local([1, 1]), 1024, &LIMITS).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize);
+    }
+
+    #[test]
+    fn arguments_lie_apart_and_keep_their_bytes() {
+        let mut arguments = Arguments::default();
+        let values: [&[u8]; 4] = [&[1, 2, 3], &[4; 8], &[5; 17], &[6]];
+        for value in values {
+            arguments.push(&KernelArg::Value(value.into())).unwrap();
+        }
+        let bytes: &[u8] = bytemuck::cast_slice(&arguments.words);
+        for (value, &start) in values.iter().zip(&arguments.starts) {
+            assert_eq!(&bytes[8 * start as usize..][..value.len()], *value);
+        }
+        assert_eq!(arguments.pointers().len(), 4);
+    }
+
+    #[test]
+    fn local_memory_begins_at_multiples_of_16() {
+        let mut arguments = Arguments::default();
+        for bytes in [4, 20, 8] {
+            arguments.push(&KernelArg::Local(bytes)).unwrap();
+        }
+        let starts: Vec<u64> = arguments.words.iter().map(|word| word & u64::from(u32::MAX)).collect();
+        assert_eq!((starts, arguments.shared), (vec![0, 16, 48], 56));
+    }
+}

@@ -1,0 +1,130 @@
+//! From commands to the operations of graph nodes.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::device::Shared;
+use super::graph::Op;
+use super::kernel::CudaKernel;
+use super::launch::{Launch, address};
+use super::memory::CudaMemory;
+use super::shape::{self, CopyShape, period};
+use crate::hal::{
+    Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
+    ParamKind, UsmPointer, ValueBytes,
+};
+use crate::types::{AccessMode, Range, Result};
+
+/// A command as operations that need no order among themselves.
+pub(super) struct Lowered {
+    pub(super) ops: SmallVec<[Op; 1]>,
+    /// A fill's pattern, which a kernel reads.
+    pub(super) pattern: Option<Arc<CudaMemory>>,
+}
+
+impl From<Op> for Lowered {
+    fn from(op: Op) -> Self {
+        Self { ops: smallvec![op], pattern: None }
+    }
+}
+
+impl From<Vec<CopyShape>> for Lowered {
+    fn from(boxes: Vec<CopyShape>) -> Self {
+        Self { ops: boxes.into_iter().map(Op::Copy).collect(), pattern: None }
+    }
+}
+
+pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> {
+    Ok(match command {
+        Command::Kernel(launch) => Op::Kernel(lower_kernel(shared, launch)?).into(),
+        Command::UsmCopy { src, dst, len } => {
+            Op::Copy(shape::linear(src.address() as u64, dst.address() as u64, *len)).into()
+        }
+        Command::UsmFill { dst, pattern } => fill(shared, dst.address() as u64, dst.len(), pattern)?,
+        Command::BufferCopy { src, dst }
+        | Command::BufferRead { src, host: dst }
+        | Command::BufferWrite { host: src, dst } => {
+            Op::Copy(shape::linear(address(src)?, address(dst)?, src.len())).into()
+        }
+        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
+        | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
+        | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
+            shape::boxes(*rect, (address(src)?, *src_pitch), (address(dst)?, *dst_pitch)).into()
+        }
+        Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern)?,
+        // There are no nodes for hints: their order is kept.
+        Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Op::Empty.into(),
+    })
+}
+
+/// The launch; its kernel may have the shared memory that it needs from then on.
+pub(super) fn lower_kernel(shared: &Shared, launch: &KernelLaunch) -> Result<Launch> {
+    let lowered = Launch::new(launch, &shared.limits)?;
+    let kernel = super::launch::kernel(launch)?;
+    if !Arc::ptr_eq(kernel.context(), &shared.context) {
+        return Err(super::error::foreign("kernel"));
+    }
+    let _bound = shared.context.bind()?;
+    kernel.allow_shared(lowered.shared())?;
+    Ok(lowered)
+}
+
+/// A fill by the driver where it can, else by a kernel that reads the pattern from memory.
+fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8]) -> Result<Lowered> {
+    if let Some(set) = shape::set(start, len, pattern) {
+        return Ok(Op::Set(set).into());
+    }
+    let pattern = &pattern[..period(pattern)];
+    let memory = CudaMemory::allocate(shared, &MemoryDesc { len: pattern.len(), kind: MemoryKind::Device })?;
+    write(&memory, pattern)?;
+    let memory = Arc::new(memory);
+    let launch = KernelLaunch {
+        kernel: shared.fill_kernel()?,
+        args: vec![
+            KernelArg::Usm(target(start, len)),
+            value(len),
+            KernelArg::Memory(MemoryView::whole(Arc::clone(&memory) as _)),
+            value(pattern.len()),
+        ],
+        range: Range::linear(len.min(MOST_FILLERS)),
+        alternatives: Vec::new(),
+    };
+    Ok(Lowered { pattern: Some(memory), ..Op::Kernel(lower_kernel(shared, &launch)?).into() })
+}
+
+/// Work-items of a fill: enough for every multiprocessor there is.
+const MOST_FILLERS: usize = 1 << 19;
+
+fn value(number: usize) -> KernelArg {
+    KernelArg::Value(ValueBytes::from_slice(&(number as u64).to_ne_bytes()))
+}
+
+#[expect(unsafe_code, reason = "nobody else knows the memory")]
+fn write(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
+    // SAFETY: it has just been allocated.
+    unsafe { crate::hal::Memory::write(memory, 0, bytes) }
+}
+
+#[expect(unsafe_code, reason = "the address is the command's")]
+fn target(address: u64, len: usize) -> UsmPointer {
+    // SAFETY: the memory that the command fills, valid as long as its operands are.
+    unsafe { UsmPointer::new(address as usize, len) }
+}
+
+/// The kernel of `fill`.
+pub(super) fn load_fill_kernel(shared: &Shared) -> Result<CudaKernel> {
+    let buffer = |name: &'static str, access| Param {
+        name: name.into(),
+        kind: ParamKind::Buffer { access, element_size: 1, element_align: 1 },
+    };
+    let number = |name: &'static str| Param { name: name.into(), kind: ParamKind::Value { size: 8 } };
+    let params = [
+        buffer("memory", AccessMode::Write),
+        number("len"),
+        buffer("pattern", AccessMode::Read),
+        number("pattern_len"),
+    ];
+    let sources = KernelSources::new().ptx(include_str!("fill.ptx"));
+    CudaKernel::load(shared, &KernelDesc { name: "wakegraph_fill", params: &params, sources: &sources })
+}

@@ -1,0 +1,311 @@
+//! What an event shares with those that wait for it: where it stands, and how each of its uses ended.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::clock::Base;
+use super::device::Shared;
+use super::stream::{RawEvent, Stream};
+use super::sys::Failure;
+use super::times::Times;
+use crate::hal::EventStatus;
+use crate::types::{Error, ErrorKind, Result};
+
+/// How one use of an event ended, once that is known.
+pub(super) type Outcome = OnceLock<Option<Error>>;
+
+/// The driver's events behind one event of ours, and its state.
+///
+/// Faults are the driver's business: they end the whole context. What it does not spread is kept here: an enqueue of which
+/// a part failed, and the failure of another device.
+#[derive(Debug)]
+pub(super) struct Signal {
+    pub(super) shared: Arc<Shared>,
+    end: RawEvent,
+    /// Where times are kept: recorded before the work.
+    pub(super) start: Option<RawEvent>,
+    /// How often it was signalled, and its phase in the lowest bits.
+    state: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Of the current use. Whoever depends on it holds another reference.
+    outcome: Arc<Outcome>,
+    /// What this use depends on, until it is final.
+    waited: Waited,
+    /// Where this use was enqueued.
+    queue: Option<(u64, Arc<Stream>)>,
+    /// Why this use fails when what did start is done.
+    broken: Option<Error>,
+    /// What the device uses until this use is final.
+    kept: Option<Kept>,
+    times: Times,
+}
+
+/// Uses of other events that one depends on.
+pub(super) type Waited = SmallVec<[(Arc<Signal>, Arc<Outcome>); 2]>;
+
+/// What the device uses until an event is final.
+pub(super) type Kept = Arc<dyn std::any::Any + Send + Sync>;
+
+const PHASES: u64 = 8;
+/// Nothing that signals it has been enqueued.
+const IDLE: u64 = 0;
+/// Being enqueued: the driver's event still tells of the last use.
+const STARTING: u64 = 1;
+const PENDING: u64 = 2;
+/// Pending, without a record of the driver's event: its stream tells.
+const BROKEN: u64 = 3;
+const COMPLETE: u64 = 4;
+const FAILED: u64 = 5;
+
+/// A use of an event that is being enqueued.
+#[derive(Debug)]
+pub(super) struct Starting<'a> {
+    signal: &'a Arc<Signal>,
+    /// The state to go back to.
+    before: u64,
+    state: u64,
+    waited: Waited,
+}
+
+impl Signal {
+    pub(super) fn create(shared: &Arc<Shared>, profiling: bool) -> Result<Self, Failure> {
+        let event = || RawEvent::create(&shared.context, profiling);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            end: event()?,
+            start: profiling.then(event).transpose()?,
+            state: AtomicU64::new(IDLE),
+            inner: Mutex::default(),
+        })
+    }
+
+    pub(super) fn status(&self) -> EventStatus {
+        let state = self.state.load(Ordering::Acquire);
+        match state % PHASES {
+            IDLE => EventStatus::Idle,
+            STARTING => EventStatus::Pending,
+            COMPLETE => EventStatus::Complete,
+            FAILED => self.failed(state),
+            _ => self.look(state),
+        }
+    }
+
+    /// The outcome of the current use, for whoever waits for it, and whether there is one.
+    pub(super) fn outcome(&self) -> Option<Arc<Outcome>> {
+        let inner = self.inner.lock();
+        (self.state.load(Ordering::Acquire) % PHASES != IDLE).then(|| Arc::clone(&inner.outcome))
+    }
+
+    fn failed(&self, state: u64) -> EventStatus {
+        let inner = self.inner.lock();
+        match inner.outcome.get() {
+            Some(Some(error)) if self.state.load(Ordering::Acquire) == state => EventStatus::Failed(error.clone()),
+            // Signalled anew between the two looks.
+            _ => EventStatus::Pending,
+        }
+    }
+
+    /// Asks the driver.
+    fn look(&self, state: u64) -> EventStatus {
+        let context = &self.shared.context;
+        let done = match context.lost() {
+            Some(lost) => Err(lost.clone()),
+            None => self.is_over(state).map_err(|failure| context.error(failure)),
+        };
+        match done {
+            // Of a later use, if there is one by now: `settle` looks at the state again.
+            Ok(true) => self.settle(state, None),
+            Ok(false) => EventStatus::Pending,
+            Err(error) => self.settle(state, Some(error)),
+        }
+    }
+
+    fn is_over(&self, state: u64) -> Result<bool, Failure> {
+        if state % PHASES == PENDING {
+            return self.end.is_complete();
+        }
+        let stream = self.inner.lock().queue.as_ref().map(|(_, stream)| Arc::clone(stream));
+        stream.map_or(Ok(true), |stream| stream.is_idle())
+    }
+
+    /// The use of this state is over; the first to say so counts.
+    fn settle(&self, state: u64, failure: Option<Error>) -> EventStatus {
+        let waited = {
+            let inner = self.inner.lock();
+            if inner.waited.is_empty() { Waited::new() } else { inner.waited.clone() }
+        };
+        // Without the lock: this may settle others.
+        let inherited = waited.iter().find_map(|(signal, outcome)| failure_of(signal, outcome));
+        let mut inner = self.inner.lock();
+        if self.state.load(Ordering::Acquire) != state {
+            drop(inner);
+            // Somebody else was faster.
+            return match self.state.load(Ordering::Acquire) % PHASES {
+                COMPLETE => EventStatus::Complete,
+                FAILED => self.failed(self.state.load(Ordering::Acquire)),
+                _ => EventStatus::Pending,
+            };
+        }
+        let failure = failure.or(inherited).or_else(|| inner.broken.take());
+        inner.times.set_seen();
+        let phase = if failure.is_some() { FAILED } else { COMPLETE };
+        let status = failure.clone().map_or(EventStatus::Complete, EventStatus::Failed);
+        // Nobody else sets it: this is done once a use, with the lock held.
+        let _ = inner.outcome.set(failure);
+        let released = (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take());
+        self.state.store(state - state % PHASES + phase, Ordering::Release);
+        drop(inner);
+        drop((waited, released));
+        status
+    }
+
+    /// Begins a use.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) while the last one is pending.
+    pub(super) fn begin(signal: &Arc<Self>) -> Result<Starting<'_>> {
+        let pending = || {
+            Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
+                .help("wait for the event, or signal another one"))
+        };
+        let before = signal.state.load(Ordering::Acquire);
+        let final_or_idle = |state| matches!(state % PHASES, IDLE | COMPLETE | FAILED);
+        let before = if final_or_idle(before) {
+            before
+        } else {
+            signal.status();
+            signal.state.load(Ordering::Acquire)
+        };
+        if !final_or_idle(before) {
+            return pending();
+        }
+        let state = before - before % PHASES + PHASES + STARTING;
+        match signal.state.compare_exchange(before, state, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(Starting { signal, before, state, waited: Waited::new() }),
+            Err(_) => pending(),
+        }
+    }
+
+    /// Makes `stream`, of the queue with this id, come after the current use. Gives the failure of a use that has failed.
+    /// The caller has bound the stream's context.
+    ///
+    /// # Errors
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) when there has been none; the driver's.
+    pub(super) fn order_before(&self, queue: u64, stream: &Stream) -> Result<Option<Error>> {
+        match self.status() {
+            EventStatus::Idle => {
+                return Err(Error::new(ErrorKind::InvalidWaitList, "an event in the wait list was never enqueued"));
+            }
+            EventStatus::Complete => return Ok(None),
+            EventStatus::Failed(error) => return Ok(Some(error)),
+            EventStatus::Pending => {}
+        }
+        let (on, broken) = {
+            let inner = self.inner.lock();
+            let on = inner.queue.as_ref().map(|(id, stream)| (*id, Arc::clone(stream)));
+            (on, self.state.load(Ordering::Acquire) % PHASES == BROKEN)
+        };
+        match on {
+            // The queue's own order says as much.
+            Some((id, _)) if id == queue => {}
+            Some((_, stream)) if broken => stream.synchronize().map_err(|failure| self.shared.context.error(failure))?,
+            _ => stream.wait(&self.end)?,
+        }
+        Ok(None)
+    }
+
+    /// Reads what is recorded of the times.
+    pub(super) fn with_times<R>(&self, read: impl FnOnce(&Self, &Times) -> R) -> Option<R> {
+        let inner = self.inner.lock();
+        (self.state.load(Ordering::Acquire) % PHASES == COMPLETE).then(|| read(self, &inner.times))
+    }
+
+    pub(super) fn end(&self) -> &RawEvent {
+        &self.end
+    }
+}
+
+/// How the use of an event that somebody depended on ended, if it failed.
+fn failure_of(signal: &Signal, outcome: &Outcome) -> Option<Error> {
+    if outcome.get().is_none() {
+        // It is over, as what waited for it is; nobody has looked yet.
+        signal.status();
+    }
+    outcome.get().cloned().flatten()
+}
+
+impl<'a> Starting<'a> {
+    /// This use fails if the current one of `other` does.
+    pub(super) fn depend_on(&mut self, other: &Arc<Signal>) {
+        if let Some(outcome) = other.outcome() {
+            self.waited.push((Arc::clone(other), outcome));
+        }
+    }
+
+    /// This use will have times, those of so many commands among them.
+    pub(super) fn prepare_times(&self, commands: usize, base: Arc<Base>) -> Result<(), Failure> {
+        self.signal.inner.lock().times.prepare(&self.signal.shared.context, commands, base)
+    }
+
+    /// Lends the places for the commands' times.
+    pub(super) fn with_places<R>(&self, use_them: impl FnOnce(&[[RawEvent; 2]]) -> R) -> R {
+        use_them(self.signal.inner.lock().times.places())
+    }
+
+    /// Nothing was enqueued: the event is as it was.
+    pub(super) fn abandon(self) {
+        self.signal.state.store(self.before, Ordering::Release);
+    }
+
+    /// Nothing was enqueued, as something it depends on has failed.
+    pub(super) fn fail(self, error: Error) {
+        let Self { signal, state, .. } = self;
+        let mut inner = signal.inner.lock();
+        inner.renew();
+        let _ = inner.outcome.set(Some(error));
+        signal.state.store(state - STARTING + FAILED, Ordering::Release);
+    }
+
+    /// Everything is on the stream, and the driver's event recorded behind it. If `broken`, the event is not.
+    pub(super) fn enqueued(
+        self,
+        queue: (u64, &Arc<Stream>),
+        timed: bool,
+        kept: Option<Kept>,
+        broken: Option<Error>,
+    ) {
+        let Self { signal, state, waited, .. } = self;
+        let mut inner = signal.inner.lock();
+        let phase = if broken.is_some() { BROKEN } else { PENDING };
+        inner.renew();
+        inner.waited = waited;
+        inner.broken = broken;
+        inner.kept = kept;
+        if !timed {
+            inner.times.clear();
+        }
+        match &mut inner.queue {
+            Some((id, _)) if *id == queue.0 => {}
+            place => *place = Some((queue.0, Arc::clone(queue.1))),
+        }
+        signal.state.store(state - STARTING + phase, Ordering::Release);
+    }
+}
+
+impl Inner {
+    /// A fresh outcome, in the old place if nobody else knows that.
+    fn renew(&mut self) {
+        match Arc::get_mut(&mut self.outcome) {
+            Some(outcome) => *outcome = Outcome::new(),
+            None => self.outcome = Arc::default(),
+        }
+    }
+}
+

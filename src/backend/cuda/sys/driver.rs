@@ -1,0 +1,111 @@
+//! The driver's functions, of version 12.0; newer ones are optional.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use super::*;
+
+table! {
+    /// The driver.
+    Driver;
+    required: {
+    cuInit = "cuInit"(c_uint);
+    cuDriverGetVersion = "cuDriverGetVersion"(*mut c_int);
+    cuGetErrorName = "cuGetErrorName"(Code, *mut *const c_char);
+    cuGetErrorString = "cuGetErrorString"(Code, *mut *const c_char);
+    cuDeviceGetCount = "cuDeviceGetCount"(*mut c_int);
+    cuDeviceGet = "cuDeviceGet"(*mut CUdevice, c_int);
+    cuDeviceGetName = "cuDeviceGetName"(*mut c_char, c_int, CUdevice);
+    cuDeviceTotalMem = "cuDeviceTotalMem_v2"(*mut usize, CUdevice);
+    cuDeviceGetAttribute = "cuDeviceGetAttribute"(*mut c_int, CUdevice_attribute, CUdevice);
+    cuDeviceCanAccessPeer = "cuDeviceCanAccessPeer"(*mut c_int, CUdevice, CUdevice);
+    cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
+    cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
+    cuCtxGetCurrent = "cuCtxGetCurrent"(*mut CUcontext);
+    cuCtxSetCurrent = "cuCtxSetCurrent"(CUcontext);
+    cuCtxPushCurrent = "cuCtxPushCurrent_v2"(CUcontext);
+    cuCtxPopCurrent = "cuCtxPopCurrent_v2"(*mut CUcontext);
+    cuMemPoolCreate = "cuMemPoolCreate"(*mut CUmemoryPool, *const CUmemPoolProps);
+    cuMemPoolDestroy = "cuMemPoolDestroy"(CUmemoryPool);
+    cuMemPoolTrimTo = "cuMemPoolTrimTo"(CUmemoryPool, usize);
+    cuMemPoolSetAttribute = "cuMemPoolSetAttribute"(CUmemoryPool, CUmemPool_attribute, *mut c_void);
+    cuMemPoolSetAccess = "cuMemPoolSetAccess"(CUmemoryPool, *const CUmemAccessDesc, usize);
+    cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync"(*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
+    cuMemFreeAsync = "cuMemFreeAsync"(CUdeviceptr, CUstream);
+    cuMemHostAlloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
+    cuMemFreeHost = "cuMemFreeHost"(*mut c_void);
+    cuMemcpyHtoDAsync = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
+    cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
+    cuMemsetD8Async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
+    cuModuleLoadDataEx = "cuModuleLoadDataEx"(
+        *mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void
+    );
+    cuModuleUnload = "cuModuleUnload"(CUmodule);
+    cuModuleGetFunction = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
+    cuFuncGetAttribute = "cuFuncGetAttribute"(*mut c_int, CUfunction_attribute, CUfunction);
+    cuFuncSetAttribute = "cuFuncSetAttribute"(CUfunction, CUfunction_attribute, c_int);
+    cuStreamCreate = "cuStreamCreate"(*mut CUstream, c_uint);
+    cuStreamDestroy = "cuStreamDestroy_v2"(CUstream);
+    cuStreamQuery = "cuStreamQuery"(CUstream);
+    cuStreamSynchronize = "cuStreamSynchronize"(CUstream);
+    cuStreamWaitEvent = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    cuEventCreate = "cuEventCreate"(*mut CUevent, c_uint);
+    cuEventDestroy = "cuEventDestroy_v2"(CUevent);
+    cuEventRecord = "cuEventRecord"(CUevent, CUstream);
+    cuEventQuery = "cuEventQuery"(CUevent);
+    cuEventElapsedTime = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
+    cuGraphCreate = "cuGraphCreate"(*mut CUgraph, c_uint);
+    cuGraphDestroy = "cuGraphDestroy"(CUgraph);
+    cuGraphAddKernelNode = "cuGraphAddKernelNode_v2"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+    );
+    cuGraphAddMemcpyNode = "cuGraphAddMemcpyNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D_st, CUcontext
+    );
+    cuGraphAddMemsetNode = "cuGraphAddMemsetNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS_st, CUcontext
+    );
+    cuGraphAddEmptyNode = "cuGraphAddEmptyNode"(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize);
+    cuGraphAddEventRecordNode = "cuGraphAddEventRecordNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUevent
+    );
+    cuGraphDestroyNode = "cuGraphDestroyNode"(CUgraphNode);
+    cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags"(*mut CUgraphExec, CUgraph, u64);
+    cuGraphUpload = "cuGraphUpload"(CUgraphExec, CUstream);
+    cuGraphLaunch = "cuGraphLaunch"(CUgraphExec, CUstream);
+    cuGraphExecDestroy = "cuGraphExecDestroy"(CUgraphExec);
+    cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams_v2"(
+        CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+    );
+    cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent"(CUgraphExec, CUgraphNode, CUevent);
+    }
+    optional: {
+    cuFuncGetParamInfo = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
+    }
+}
+
+/// Why there is no driver.
+#[derive(Clone, Debug)]
+pub(in crate::backend::cuda) enum Missing {
+    /// No library could be loaded.
+    Library(String),
+    /// The library is too old for this function.
+    Function(&'static str),
+    /// The library is there, and `cuInit` fails.
+    Init(Failure),
+}
+
+/// The driver, loaded and initialised by the first call.
+pub(in crate::backend::cuda) fn driver() -> Result<&'static Driver, &'static Missing> {
+    static DRIVER: OnceLock<Result<Driver, Missing>> = OnceLock::new();
+    DRIVER.get_or_init(load).as_ref()
+}
+
+fn load() -> Result<Driver, Missing> {
+    let names: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+    let driver = Driver::fill(open(names).map_err(Missing::Library)?).map_err(Missing::Function)?;
+    // SAFETY: the only flag there is is 0.
+    unsafe { call!(driver, cuInit(0)) }.map_err(Missing::Init)?;
+    Ok(driver)
+}

@@ -1,0 +1,124 @@
+//! The vendor's types, and the functions of its libraries: the only place that names them.
+//!
+//! `cudarc` has the declarations. The functions are looked up here rather than through `cudarc`, whose every first call
+//! panics where the library, or the function, is missing, and whose result is a Rust enum, which a newer driver's code is
+//! not a value of.
+#![expect(unsafe_code, reason = "loads the libraries and calls them")]
+
+mod driver;
+mod nvrtc;
+
+use std::error::Error as _;
+
+pub(super) use cudarc::driver::sys::*;
+pub(super) use driver::{Driver, Missing, driver};
+pub(super) use nvrtc::{Nvrtc, NvrtcProgram, nvrtc};
+
+/// What a function returns.
+pub(super) type Code = u32;
+
+pub(super) const SUCCESS: Code = 0;
+pub(super) const NOT_READY: Code = 600;
+
+/// Calls a function of a table: `Ok` where it returned success.
+///
+/// Expands to one unsafe operation.
+macro_rules! call {
+    ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        $crate::backend::cuda::sys::outcome(stringify!($function), ($table.$function)($($argument),*))
+    };
+}
+pub(super) use call;
+
+/// A call that did not succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Failure {
+    /// The function.
+    pub(super) call: &'static str,
+    /// What it returned.
+    pub(super) code: Code,
+}
+
+pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), Failure> {
+    if code == SUCCESS { Ok(()) } else { Err(Failure { call, code }) }
+}
+
+/// Declares a table of functions, and how to fill it from a library.
+macro_rules! table {
+    (
+        $(#[$attribute:meta])* $table:ident;
+        required: { $($function:ident = $symbol:literal ($($argument:ty),* $(,)?);)+ }
+        optional: { $($newer:ident = $newer_symbol:literal ($($newer_argument:ty),* $(,)?);)* }
+    ) => {
+        $(#[$attribute])*
+        #[allow(non_snake_case, reason = "the vendor's names")]
+        pub(in crate::backend::cuda) struct $table {
+            $(pub(in crate::backend::cuda) $function: unsafe extern "C" fn($($argument),*) -> Code,)+
+            $(pub(in crate::backend::cuda) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
+        }
+
+        impl std::fmt::Debug for $table {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($table)).finish_non_exhaustive()
+            }
+        }
+
+        impl $table {
+            /// The library stays loaded for good. The error is the name of a function that it does not have.
+            pub(super) fn fill(library: libloading::Library) -> Result<Self, &'static str> {
+                let table = Self {
+                    $($function: {
+                        // SAFETY: this is how the vendor's headers declare the function.
+                        let found = unsafe {
+                            library.get::<unsafe extern "C" fn($($argument),*) -> Code>($symbol)
+                        };
+                        *found.map_err(|_| stringify!($function))?
+                    },)+
+                    $($newer: {
+                        // SAFETY: this is how the vendor's headers declare the function.
+                        let found = unsafe {
+                            library.get::<unsafe extern "C" fn($($newer_argument),*) -> Code>($newer_symbol)
+                        };
+                        found.ok().map(|function| *function)
+                    },)*
+                };
+                // The functions are used for as long as the process lives.
+                std::mem::forget(library);
+                Ok(table)
+            }
+        }
+    };
+}
+use table;
+
+/// The first of the libraries that can be loaded.
+fn open(names: &[&str]) -> Result<libloading::Library, String> {
+    let mut reasons = Vec::new();
+    for name in names {
+        // SAFETY: a vendor's library, whose initialisers may run on any thread.
+        match unsafe { libloading::Library::new(*name) } {
+            Ok(library) => return Ok(library),
+            // The source is the loader's own words, which name the library.
+            Err(error) => reasons.push(error.source().map_or_else(|| format!("{name}: {error}"), ToString::to_string)),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_is_an_error_that_names_it() {
+        let error = open(&["libwakegraph-none.so.1", "libwakegraph-none.so"]).err().unwrap();
+        assert!(error.contains("libwakegraph-none.so.1") && error.contains("; "), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_without_the_functions_is_an_error_that_names_one() {
+        let library = open(&["libc.so.6"]).unwrap();
+        assert_eq!(Driver::fill(library).err(), Some("cuInit"));
+    }
+}

@@ -1,0 +1,53 @@
+//! The run-time compiler, which need not be there.
+
+use std::ffi::{c_char, c_int};
+use std::sync::OnceLock;
+
+use super::*;
+
+/// A program of the compiler's.
+pub(in crate::backend::cuda) type NvrtcProgram = cudarc::nvrtc::sys::nvrtcProgram;
+
+table! {
+    /// The run-time compiler.
+    Nvrtc;
+    required: {
+    nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs"(*mut c_int);
+    nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs"(*mut c_int);
+    nvrtcCreateProgram = "nvrtcCreateProgram"(
+        *mut NvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+    );
+    nvrtcDestroyProgram = "nvrtcDestroyProgram"(*mut NvrtcProgram);
+    nvrtcCompileProgram = "nvrtcCompileProgram"(NvrtcProgram, c_int, *const *const c_char);
+    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize"(NvrtcProgram, *mut usize);
+    nvrtcGetProgramLog = "nvrtcGetProgramLog"(NvrtcProgram, *mut c_char);
+    nvrtcGetCUBINSize = "nvrtcGetCUBINSize"(NvrtcProgram, *mut usize);
+    nvrtcGetCUBIN = "nvrtcGetCUBIN"(NvrtcProgram, *mut c_char);
+    nvrtcGetPTXSize = "nvrtcGetPTXSize"(NvrtcProgram, *mut usize);
+    nvrtcGetPTX = "nvrtcGetPTX"(NvrtcProgram, *mut c_char);
+    }
+    optional: {
+    }
+}
+
+/// The compiler, loaded by the first call; the error says what could not be.
+pub(in crate::backend::cuda) fn nvrtc() -> Result<&'static Nvrtc, &'static str> {
+    static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
+    let nvrtc = NVRTC.get_or_init(|| {
+        Nvrtc::fill(open(NAMES)?).map_err(|function| format!("it is too old: it has no {function}"))
+    });
+    nvrtc.as_ref().map_err(String::as_str)
+}
+
+/// The newest first; then where the toolkit's installer puts it.
+const NAMES: &[&str] = if cfg!(windows) {
+    &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
+} else {
+    &[
+        "libnvrtc.so.13",
+        "libnvrtc.so.12",
+        "libnvrtc.so.11.2",
+        "libnvrtc.so",
+        "/usr/local/cuda/lib64/libnvrtc.so",
+    ]
+};

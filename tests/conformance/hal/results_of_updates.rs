@@ -1,0 +1,131 @@
+//! Updates as they show in memory, on every device that can be updated.
+
+use std::sync::Arc;
+
+use wakegraph::hal::{
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, HostArgs, Kernel, KernelArg, KernelDesc, KernelLaunch,
+    KernelSources, KernelUpdate, MemoryView, Param, ParamKind, UpdateCapabilities as Can, ValueBytes,
+};
+use wakegraph::{AccessMode, Range, Result};
+
+use super::bench::{Bench, complete, enqueue, read, value};
+use crate::kernels::SOURCE;
+use crate::registry::{Need, Setup, tests};
+
+tests!("updates/results": &[Need::Results] => [arguments, memory, sizes_and_offsets, kernels,
+    what_was_enqueued_keeps_its_values]);
+
+/// A command-buffer of one launch of `add` or `mix` over the first elements of a buffer of 8.
+struct Updatable {
+    bench: Bench,
+    buffer: Box<dyn CommandBuffer>,
+    handle: CommandHandle,
+    mix: Arc<dyn Kernel>,
+    x: MemoryView,
+}
+
+fn number(number: u32) -> KernelArg {
+    KernelArg::Value(ValueBytes::from_slice(&number.to_ne_bytes()))
+}
+
+fn kernel(bench: &Bench, name: &str, step: fn(u32, u32) -> u32) -> Arc<dyn Kernel> {
+    let (element_size, element_align) = (4, 4);
+    let x = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size, element_align };
+    let params = [value("n", 4), Param { name: "x".into(), kind: x }];
+    let host = move |range: &Range, args: &mut HostArgs<'_>| {
+        let n = args.value()?;
+        let first = range.global_offset()[0];
+        let x = args.write::<u32>()?;
+        x[first..first + range.global_size()[0]].iter_mut().for_each(|x| *x = step(*x, n));
+        Ok(())
+    };
+    let sources = KernelSources::new().host(host).c(SOURCE);
+    bench.device.create_kernel(&KernelDesc { name, params: &params, sources: &sources }).unwrap()
+}
+
+impl Updatable {
+    fn new(setup: &Setup, needed: Can) -> Option<Self> {
+        if !setup.hal().capabilities().update.contains(needed) {
+            return None;
+        }
+        let bench = Bench::new(setup);
+        let add = kernel(&bench, "add", |x, n| x.wrapping_add(n));
+        let mix = kernel(&bench, "mix", |x, n| x.wrapping_mul(31).wrapping_add(n));
+        let x = bench.memory(&[0; 32]);
+        let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+        let args = vec![number(1), KernelArg::Memory(x.clone())];
+        let launch = KernelLaunch { kernel: add, args, range: Range::linear(4), alternatives: vec![mix.clone()] };
+        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        Some(Self { bench, buffer, handle, mix, x })
+    }
+
+    fn update(&mut self, change: impl FnOnce(&mut KernelUpdate)) -> Result<()> {
+        let mut update = KernelUpdate::new(self.handle);
+        change(&mut update);
+        self.buffer.update(&[update])
+    }
+
+    fn run(&self) -> Vec<u32> {
+        self.bench.run_buffer(&*self.buffer);
+        numbers(&self.x)
+    }
+}
+
+fn numbers(view: &MemoryView) -> Vec<u32> {
+    read(view).chunks_exact(4).map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap())).collect()
+}
+
+fn arguments(setup: &Setup) {
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_ARGUMENTS) else { return };
+    assert_eq!(this.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
+    this.update(|update| update.args.push((0, number(10)))).unwrap();
+    assert_eq!(this.run(), [11, 11, 11, 11, 0, 0, 0, 0]);
+    assert_eq!(this.run(), [21, 21, 21, 21, 0, 0, 0, 0]);
+}
+
+fn memory(setup: &Setup) {
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let other = this.bench.memory(&[0; 16]);
+    this.update(|update| update.args.push((1, KernelArg::Memory(other.clone())))).unwrap();
+    assert_eq!(this.run(), [0; 8]);
+    assert_eq!(numbers(&other), [1; 4]);
+}
+
+fn sizes_and_offsets(setup: &Setup) {
+    let needed = Can::GLOBAL_WORK_SIZE | Can::GLOBAL_WORK_OFFSET | Can::LOCAL_WORK_SIZE;
+    let Some(mut this) = Updatable::new(setup, needed) else { return };
+    this.update(|update| update.global_size = Some([6, 1, 1])).unwrap();
+    assert_eq!(this.run(), [1, 1, 1, 1, 1, 1, 0, 0]);
+    this.update(|update| update.global_offset = Some([2, 0, 0])).unwrap();
+    assert_eq!(this.run(), [1, 1, 2, 2, 2, 2, 1, 1]);
+    this.update(|update| update.local_size = Some(Some([3, 1, 1]))).unwrap();
+    assert_eq!(this.run(), [1, 1, 3, 3, 3, 3, 2, 2]);
+}
+
+fn kernels(setup: &Setup) {
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) else { return };
+    assert_eq!(this.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
+    let mix = this.mix.clone();
+    this.update(|update| {
+        update.kernel = Some(mix);
+        update.args.push((0, number(5)));
+    })
+    .unwrap();
+    assert_eq!(this.run(), [36, 36, 36, 36, 0, 0, 0, 0]);
+}
+
+fn what_was_enqueued_keeps_its_values(setup: &Setup) {
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) else { return };
+    let mix = this.mix.clone();
+    this.update(|update| update.kernel = Some(mix)).unwrap();
+    let events: Vec<_> = (0..40).map(|_| this.bench.event()).collect();
+    let mut expected = 0u32;
+    for (event, n) in events.iter().zip(1..) {
+        this.update(|update| update.args.push((0, number(n)))).unwrap();
+        enqueue(&*this.buffer, &*this.bench.queue, event).unwrap();
+        expected = expected.wrapping_mul(31).wrapping_add(n);
+    }
+    events.iter().for_each(complete);
+    assert_eq!(numbers(&this.x)[..5], [expected, expected, expected, expected, 0]);
+}
