@@ -320,7 +320,9 @@ fn lowerings_are_told(device: &Arc<dyn Device>) {
 fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
     const SET: &str = "KERNEL(set, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }\n\
                        KERNEL(other, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 1000 * n; }";
-    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+    let lowerings = [Lowering::Replay, Lowering::CommandBuffer];
+    for (lowering, waits) in lowerings.into_iter().flat_map(|lowering| [(lowering, false), (lowering, true)])
+    {
         let device = with_options(device, OpenclOptions::new().lowering(lowering));
         let params = [value("n", 4), numbers("x")];
         let set = load(&*device, "set", &params, SET).unwrap();
@@ -337,18 +339,24 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         let queue = queue(&*device, QueueOrder::InOrder);
         let events: [Arc<dyn Event>; 3] = std::array::from_fn(|_| event(&*device));
         let mut update = KernelUpdate::new(handle);
-        common::enqueue(&*buffer, &*queue, &[], &events[0], None).unwrap();
+        let enqueue = |buffer: &dyn CommandBuffer, event: &Arc<dyn Event>| {
+            common::enqueue(buffer, &*queue, &[], event, None).unwrap();
+            if waits {
+                assert_complete(&**event);
+            }
+        };
+        enqueue(&*buffer, &events[0]);
         update.args = vec![(0, number(20))];
         update.global_offset = Some([2, 0, 0]);
         buffer.update(&[update.clone()]).unwrap();
-        common::enqueue(&*buffer, &*queue, &[], &events[1], None).unwrap();
+        enqueue(&*buffer, &events[1]);
         update.kernel = Some(other);
         update.args = vec![(1, KernelArg::Memory(y.clone()))];
         update.global_size = Some([2, 1, 1]);
         update.local_size = Some(Some([1, 1, 1]));
         update.global_offset = Some([0; 3]);
         buffer.update(&[update]).unwrap();
-        common::enqueue(&*buffer, &*queue, &[], &events[2], None).unwrap();
+        enqueue(&*buffer, &events[2]);
         assert_complete(&*events[2]);
         assert_eq!(words(&x), [1, 1, 21, 21, 20, 20, 0, 0], "{lowering:?}");
         assert_eq!(words(&y), [20_000, 20_000, 0, 0, 0, 0, 0, 0], "{lowering:?}");
