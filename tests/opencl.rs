@@ -14,7 +14,7 @@ use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
     Backend as _, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc,
     KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueOrder, Signal, ValueBytes, WaitList, checked,
+    QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
@@ -44,6 +44,7 @@ fn trials() -> Vec<Trial> {
         ("lowerings_are_told", lowerings_are_told),
         ("updates_reach_later_enqueues", updates_reach_later_enqueues),
         ("updates_of_copied_arguments", updates_of_copied_arguments),
+        ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
         ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
     ];
@@ -389,6 +390,39 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
             run(&*buffer);
         }
         assert_eq!(words(&x), [2, 2, 2, 304 - 1, 304 - 1, 2, 2, 2]);
+    }
+}
+
+/// A pointer into shared memory as an argument, in copies and in fills, between commands that use the buffer object.
+fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        let (x, y) = (zeros(&*device, 8), zeros(&*device, 8));
+        let (Some(start), Some(target)) = (x.memory().usm(), y.memory().usm()) else { return };
+        // SAFETY: inside the allocations, which live until the end of this test.
+        let pointer = |whole: UsmPointer, word: usize, words: usize| unsafe {
+            UsmPointer::new(whole.address() + 4 * word, 4 * words)
+        };
+        let fill = |pattern: &[u8]| Command::BufferFill { dst: x.clone(), pattern: pattern.into() };
+        let args = vec![number(5), KernelArg::Usm(pointer(start, 2, 4))];
+        let commands = [
+            fill(&[1, 0, 0, 0]),
+            launch(&add(&*device), args, Range::linear(4)),
+            Command::UsmFill { dst: pointer(start, 7, 1), pattern: [9, 0, 0, 0].as_slice().into() },
+            Command::UsmPrefetch { memory: start },
+            add_to(&*device, 10, &x),
+            Command::UsmCopy { src: pointer(start, 1, 7), dst: pointer(target, 0, 7), len: 28 },
+            add_to(&*device, 100, &y),
+        ];
+        let recorded = buffer(&*device, IN_ORDER, &commands, &[]);
+        let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+        for _ in 0..50 {
+            write(&**y.memory(), &[0; 32]);
+            common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+            assert_complete(&*done);
+            assert_eq!(words(&x), [11, 11, 16, 16, 16, 16, 11, 19]);
+            assert_eq!(words(&y), [111, 116, 116, 116, 116, 111, 119, 100]);
+        }
     }
 }
 
