@@ -263,6 +263,11 @@ const MOST_SPARE: usize = 16_384;
 const FEW_SPARE: usize = 64;
 
 impl State {
+    /// How many runs may be in flight, at most.
+    pub(crate) fn depth(&self) -> u32 {
+        u32::try_from(self.spare.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
     pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
         self.last.as_ref().filter(|run| !run.is_done()).cloned()
     }

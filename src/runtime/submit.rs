@@ -232,8 +232,11 @@ fn failed(error: Error) -> Submission {
 }
 
 fn submission(shared: &Arc<Shared>, state: &mut State, run: Arc<Run>, alone: bool) -> Submission {
-    // One that queues behind others is not worth a spin.
-    let spin = if alone && !run.is_done() { spin(shared, state) } else { Spin::Never };
+    let spin = match (run.is_done(), alone) {
+        (true, _) => Spin::Never,
+        (false, true) => spin(shared, state),
+        (false, false) => spin_behind(shared, state),
+    };
     Submission::new(run, spin, shared.profiling.then(|| shared.outline.clone()))
 }
 
@@ -250,6 +253,16 @@ fn spin(shared: &Shared, state: &mut State) -> Spin {
     match !limit.is_zero() && state.patience.take_chance() {
         true => Spin::BetweenHostTasks { limit, progress: shared.progress },
         false => Spin::Never,
+    }
+}
+
+/// As [`spin`], for a run behind others. Only where the wait does the work of those as well, and they are few and short.
+fn spin_behind(shared: &Shared, state: &State) -> Spin {
+    let own = shared.all_eager && state.gates.is_empty() && state.rivals.is_empty();
+    let time = shared.expected().filter(|_| own).map(|expected| expected.saturating_mul(state.depth()));
+    match time.filter(|_| shared.is_left_to_waiters(time)) {
+        Some(time) => Spin::Once { time, progress: shared.progress },
+        None => Spin::Never,
     }
 }
 
@@ -363,7 +376,7 @@ pub(crate) fn enqueue(
 }
 
 /// How much later the reactor looks at what whoever awaits it runs itself: it would only get in the way.
-const LEFT_ALONE: Duration = Duration::from_micros(500);
+const LEFT_ALONE: Duration = Duration::from_micros(300);
 
 type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
