@@ -14,7 +14,7 @@ use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
     Backend as _, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc,
     KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueOrder, Signal, ValueBytes, WaitList, checked,
+    QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
@@ -44,6 +44,7 @@ fn trials() -> Vec<Trial> {
         ("lowerings_are_told", lowerings_are_told),
         ("updates_reach_later_enqueues", updates_reach_later_enqueues),
         ("updates_of_copied_arguments", updates_of_copied_arguments),
+        ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
         ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
     ];
@@ -320,7 +321,9 @@ fn lowerings_are_told(device: &Arc<dyn Device>) {
 fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
     const SET: &str = "KERNEL(set, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }\n\
                        KERNEL(other, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 1000 * n; }";
-    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+    let lowerings = [Lowering::Replay, Lowering::CommandBuffer];
+    for (lowering, waits) in lowerings.into_iter().flat_map(|lowering| [(lowering, false), (lowering, true)])
+    {
         let device = with_options(device, OpenclOptions::new().lowering(lowering));
         let params = [value("n", 4), numbers("x")];
         let set = load(&*device, "set", &params, SET).unwrap();
@@ -337,18 +340,24 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         let queue = queue(&*device, QueueOrder::InOrder);
         let events: [Arc<dyn Event>; 3] = std::array::from_fn(|_| event(&*device));
         let mut update = KernelUpdate::new(handle);
-        common::enqueue(&*buffer, &*queue, &[], &events[0], None).unwrap();
+        let enqueue = |buffer: &dyn CommandBuffer, event: &Arc<dyn Event>| {
+            common::enqueue(buffer, &*queue, &[], event, None).unwrap();
+            if waits {
+                assert_complete(&**event);
+            }
+        };
+        enqueue(&*buffer, &events[0]);
         update.args = vec![(0, number(20))];
         update.global_offset = Some([2, 0, 0]);
         buffer.update(&[update.clone()]).unwrap();
-        common::enqueue(&*buffer, &*queue, &[], &events[1], None).unwrap();
+        enqueue(&*buffer, &events[1]);
         update.kernel = Some(other);
         update.args = vec![(1, KernelArg::Memory(y.clone()))];
         update.global_size = Some([2, 1, 1]);
         update.local_size = Some(Some([1, 1, 1]));
         update.global_offset = Some([0; 3]);
         buffer.update(&[update]).unwrap();
-        common::enqueue(&*buffer, &*queue, &[], &events[2], None).unwrap();
+        enqueue(&*buffer, &events[2]);
         assert_complete(&*events[2]);
         assert_eq!(words(&x), [1, 1, 21, 21, 20, 20, 0, 0], "{lowering:?}");
         assert_eq!(words(&y), [20_000, 20_000, 0, 0, 0, 0, 0, 0], "{lowering:?}");
@@ -381,6 +390,39 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
             run(&*buffer);
         }
         assert_eq!(words(&x), [2, 2, 2, 304 - 1, 304 - 1, 2, 2, 2]);
+    }
+}
+
+/// A pointer into shared memory as an argument, in copies and in fills, between commands that use the buffer object.
+fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        let (x, y) = (zeros(&*device, 8), zeros(&*device, 8));
+        let (Some(start), Some(target)) = (x.memory().usm(), y.memory().usm()) else { return };
+        // SAFETY: inside the allocations, which live until the end of this test.
+        let pointer = |whole: UsmPointer, word: usize, words: usize| unsafe {
+            UsmPointer::new(whole.address() + 4 * word, 4 * words)
+        };
+        let fill = |pattern: &[u8]| Command::BufferFill { dst: x.clone(), pattern: pattern.into() };
+        let args = vec![number(5), KernelArg::Usm(pointer(start, 2, 4))];
+        let commands = [
+            fill(&[1, 0, 0, 0]),
+            launch(&add(&*device), args, Range::linear(4)),
+            Command::UsmFill { dst: pointer(start, 7, 1), pattern: [9, 0, 0, 0].as_slice().into() },
+            Command::UsmPrefetch { memory: start },
+            add_to(&*device, 10, &x),
+            Command::UsmCopy { src: pointer(start, 1, 7), dst: pointer(target, 0, 7), len: 28 },
+            add_to(&*device, 100, &y),
+        ];
+        let recorded = buffer(&*device, IN_ORDER, &commands, &[]);
+        let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+        for _ in 0..50 {
+            write(&**y.memory(), &[0; 32]);
+            common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+            assert_complete(&*done);
+            assert_eq!(words(&x), [11, 11, 16, 16, 16, 16, 11, 19]);
+            assert_eq!(words(&y), [111, 116, 116, 116, 116, 111, 119, 100]);
+        }
     }
 }
 

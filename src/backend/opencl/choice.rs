@@ -80,7 +80,7 @@ fn measure(shared: &Arc<Shared>, kernels: usize) -> Result<Lowering> {
         list.push(shared, &launch, number.checked_sub(1).as_slice())?;
     }
     let queue = DriverQueue::create(shared, QueueOrder::InOrder, false)?;
-    let recording = Recording::new(shared, &list, &queue)?;
+    let recording = Recording::new(shared, &list, &queue, false)?;
     let mut times = [[Duration::ZERO; ROUNDS]; 2];
     let [replayed, recorded] = &mut times;
     for (replayed, recorded) in replayed.iter_mut().zip(recorded) {

@@ -32,6 +32,8 @@ pub(super) struct Recording {
     pub(super) pointers: bool,
     /// A recording can be enqueued again while it is pending.
     pub(super) simultaneous: bool,
+    /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
+    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
     /// A recording can be made for, and enqueued on, an out-of-order queue.
     pub(super) out_of_order: bool,
 }
@@ -79,7 +81,14 @@ impl Recording {
         } else {
             capabilities & CAPABILITY_OUT_OF_ORDER
         };
+        let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
+        // Before 0.9.2 updates were passed as a linked list: such a device records anew.
+        let mutable = match updates >= version(0, 9, 2) {
+            true => device.value(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR).unwrap_or(0),
+            false => 0,
+        };
         Some(Self {
+            mutable,
             properties: reported >= version(0, 9, 5),
             pointers: reported >= version(0, 9, 4),
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,

@@ -34,6 +34,7 @@ mod features;
 mod kernel;
 mod lower;
 mod memory;
+mod mutate;
 mod op;
 mod options;
 mod platform;

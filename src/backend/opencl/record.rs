@@ -22,7 +22,14 @@ pub(super) struct Recording {
     shared: Arc<Shared>,
     order: QueueOrder,
     simultaneous: bool,
+    /// Of each step, the handle to change it by; null where it cannot be changed.
+    pub(super) handles: Vec<Handle>,
+    /// What can be changed; 0 in a recording that is not for updates.
+    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
 }
+
+/// What a recorded command is changed by.
+pub(super) type Handle = sys::cl_mutable_command_khr;
 
 // SAFETY: the driver's command-buffers may be used on any thread; enqueues and updates of one are behind its owner's lock
 // or exclusive reference (`command_buffer.rs`).
@@ -44,11 +51,20 @@ impl Recording {
     }
 
     /// Records the list for queues like `queue`.
-    pub(super) fn new(shared: &Arc<Shared>, list: &List, queue: &DriverQueue) -> Result<Self, Failure> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        list: &List,
+        queue: &DriverQueue,
+        updatable: bool,
+    ) -> Result<Self, Failure> {
         let Some(features) = shared.features.recording else {
             return Err(sys::missing("clCreateCommandBufferKHR"));
         };
+        let mutable = if updatable { features.mutable } else { 0 };
         let mut flags = 0;
+        if mutable != 0 {
+            flags |= sys::CL_COMMAND_BUFFER_MUTABLE_KHR;
+        }
         if features.simultaneous {
             flags |= sys::CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR;
         }
@@ -58,11 +74,13 @@ impl Recording {
         // SAFETY: one queue, which is alive; the list of properties ends in 0.
         let raw =
             unsafe { create!(extensions, clCreateCommandBufferKHR(1, &raw const raw_queue, properties)) }?;
-        let recording = Self {
+        let mut recording = Self {
             raw,
             shared: Arc::clone(shared),
             order: queue.order(),
             simultaneous: features.simultaneous,
+            handles: Vec::with_capacity(list.steps().len()),
+            mutable,
         };
         let mut points: Vec<sys::cl_sync_point_khr> = Vec::with_capacity(list.steps().len());
         for step in list.steps() {
@@ -73,7 +91,9 @@ impl Recording {
                     step.after.iter().map(|&earlier| points[earlier as usize]).collect()
                 }
             };
-            points.push(recording.record(step, features.properties, &after)?);
+            let (point, handle) = recording.record(step, features.properties, &after)?;
+            points.push(point);
+            recording.handles.push(handle);
         }
         // SAFETY: the command-buffer is alive and recording.
         unsafe { call!(extensions, clFinalizeCommandBufferKHR(recording.raw.as_ptr())) }?;
@@ -82,6 +102,14 @@ impl Recording {
 
     pub(super) fn simultaneous(&self) -> bool {
         self.simultaneous
+    }
+
+    pub(super) fn raw(&self) -> sys::cl_command_buffer_khr {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Whether it can be enqueued on `queue`: one like that for which it was recorded.
@@ -113,21 +141,25 @@ impl Recording {
         step: &Step,
         new: bool,
         after: &[sys::cl_sync_point_khr],
-    ) -> Result<sys::cl_sync_point_khr, Failure> {
-        let mut point = 0;
+    ) -> Result<(sys::cl_sync_point_khr, Handle), Failure> {
+        let (mut point, mut handle) = (0, ptr::null_mut());
         let place = Place { buffer: self.raw.as_ptr(), after: op::list(after), point: &raw mut point };
         match &step.op {
-            Op::Kernel(op) => self.record_kernel(op, &place)?,
+            Op::Kernel(op) => self.record_kernel(op, &place, &mut handle)?,
             // SAFETY: objects of this context, alive; the version says which signature it is.
             other => unsafe { self.record_transfer(other, new, &place) }?,
         }
-        Ok(point)
+        Ok((point, handle))
     }
 
-    fn record_kernel(&self, op: &KernelOp, place: &Place) -> Result<(), Failure> {
-        let (queue, properties, handle) = (ptr::null_mut(), ptr::null(), ptr::null_mut());
+    fn record_kernel(&self, op: &KernelOp, place: &Place, handle: &mut Handle) -> Result<(), Failure> {
+        let updatable = self.mutable != 0;
+        let properties = [sys::CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR, self.mutable, 0];
+        let properties = if updatable { properties.as_ptr() } else { ptr::null() };
+        let handle = if updatable { ptr::from_mut(handle) } else { ptr::null_mut() };
+        let queue = ptr::null_mut();
         let (kernel, dimensions) = (op.instance.kernel.raw(), op.dimensions);
-        let (offset, global, local) = (op.offset(), op.global.as_ptr(), op.local());
+        let (offset, global, local) = (op.offset.as_ptr(), op.global.as_ptr(), op.local());
         let ((waits, wait), point, buffer) = (place.after, place.point, place.buffer);
         // SAFETY: the command-buffer is recording, the kernel has its arguments, the sizes have three elements.
         unsafe {

@@ -40,12 +40,22 @@ pub(super) enum Next {
     After(Duration),
 }
 
+/// What the moment at which something was found to be over says about when it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// It had been seen in flight shortly before, or nothing had put off the look.
+    InTime,
+    /// It was over at the first look, which a prediction had put off: it took less than predicted.
+    Overslept,
+    /// It was over at the first look, and until then it had been left to somebody else: it took any time.
+    Late,
+}
+
 /// Something in flight that was found to be over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Finished<W> {
     pub(super) watch: W,
-    /// It was over at the first look, which a prediction had put off: it took less than predicted.
-    pub(super) overslept: bool,
+    pub(super) seen: Seen,
     /// Nanoseconds from when it had become the oldest of its lane until it was found over, where both were seen.
     pub(super) took: Option<u64>,
 }
@@ -67,6 +77,8 @@ struct Lane<W> {
     since: Option<u64>,
     /// The next look at the oldest entry is the first, and a prediction has put it off.
     put_off: bool,
+    /// And it was not the prediction that put it off: somebody else was to look.
+    left: bool,
     /// Until when looks follow each other without a pause.
     eager_until: u64,
     /// When the oldest entry was last seen not to be over.
@@ -110,6 +122,7 @@ impl<W> Schedule<W> {
             pause: 0,
             since: None,
             put_off: false,
+            left: false,
             eager_until: 0,
             seen_pending: None,
         });
@@ -161,8 +174,9 @@ impl<W> Lane<W> {
     fn aim(&mut self, now: u64, pace: &Pace) {
         let oldest = self.entries.front().map(|entry| (entry.expected, entry.grace));
         let (expected, grace) = oldest.unwrap_or_default();
-        let before = expected.unwrap_or(0).saturating_sub(pace.margin).max(grace);
-        self.next_look = now.saturating_add(before);
+        let before = expected.unwrap_or(0).saturating_sub(pace.margin);
+        self.next_look = now.saturating_add(before.max(grace));
+        self.left = grace > before;
         self.put_off = self.next_look > now;
         self.eager_until = match expected {
             Some(expected) if pace.spins => now.saturating_add(expected).saturating_add(pace.margin / 2),
@@ -184,14 +198,19 @@ impl<W> Lane<W> {
             match self.entries.front() {
                 None => return,
                 Some(oldest) if is_final(&oldest.watch) => {
-                    let overslept = self.put_off;
+                    let seen = match (self.put_off, self.left) {
+                        (false, _) => Seen::InTime,
+                        (true, false) => Seen::Overslept,
+                        (true, true) => Seen::Late,
+                    };
                     // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
                     let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);
-                    let took = self.since.map(|since| ended.saturating_sub(since));
+                    let took =
+                        self.since.filter(|_| seen != Seen::Late).map(|since| ended.saturating_sub(since));
                     let oldest = self.entries.pop_front().map(|entry| entry.watch);
-                    finished.extend(oldest.map(|watch| Finished { watch, overslept, took }));
+                    finished.extend(oldest.map(|watch| Finished { watch, seen, took }));
                     self.aim(now, pace);
-                    if overslept {
+                    if seen != Seen::InTime {
                         // The next has been the oldest for nobody knows how long.
                         self.since = None;
                     }
@@ -291,7 +310,10 @@ mod tests {
         assert_eq!(look(&mut schedule, 499, &[7]), (vec![], 0, after(1)));
         // Seen over by the other one: the next has a time of its own.
         assert_eq!(schedule.watch(200, 0, 8, times, |&watch| watch == 7, &mut Vec::new()), 700);
-        assert_eq!(look(&mut schedule, 700, &[8]), (vec![8], 1, Next::Idle));
+        let mut found = Vec::new();
+        assert_eq!(schedule.look(700, |_| true, &mut found), Next::Idle);
+        // Else each late look would make the next one later.
+        assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: None }]);
     }
 
     #[test]
@@ -307,9 +329,7 @@ mod tests {
     #[test]
     fn finds_everything_that_completed_while_it_slept() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
-        });
+        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
         let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
         assert_eq!((found, next), (vec![0, 1, 2], after(90)));
     }
@@ -321,16 +341,16 @@ mod tests {
         let long = expecting(1000);
         assert_eq!(schedule.watch(0, 0, 1, long, in_flight, &mut Vec::new()), 990);
         schedule.look(990, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 1, overslept: true, took: Some(990) }]);
+        assert_eq!(found, [Finished { watch: 1, seen: Seen::Overslept, took: Some(990) }]);
         found.clear();
         assert_eq!(schedule.watch(990, 0, 2, long, in_flight, &mut Vec::new()), 1980);
         schedule.look(1980, |_| false, &mut found);
         schedule.look(2000, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(992) }]);
+        assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(992) }]);
         found.clear();
         schedule.watch(2000, 0, 3, Times::default(), in_flight, &mut Vec::new());
         schedule.look(2000, |_| true, &mut found);
-        assert_eq!(found, [Finished { watch: 3, overslept: false, took: Some(0) }]);
+        assert_eq!(found, [Finished { watch: 3, seen: Seen::InTime, took: Some(0) }]);
     }
 
     // One lane, in which a long one comes before a short one:
@@ -344,39 +364,36 @@ mod tests {
         let mut found = Vec::new();
         assert_eq!(schedule.look(990, |_| false, &mut found), after(4));
         assert_eq!(schedule.look(1000, |&watch| watch == 1, &mut found), after(40));
-        assert_eq!(found, [Finished { watch: 1, overslept: false, took: Some(991) }]);
+        assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: Some(991) }]);
         found.clear();
         assert_eq!(schedule.look(1040, |_| false, &mut found), after(4));
         assert_eq!(schedule.look(1050, |_| true, &mut found), Next::Idle);
-        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(41) }]);
+        assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(41) }]);
     }
 
     #[test]
     fn what_was_found_late_does_not_tell_how_long_the_next_took() {
         let mut schedule = Schedule::new(PACE);
         let mut found = Vec::new();
-        (0..3).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
-        });
+        (0..3).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
         schedule.look(90, |&watch| watch < 2, &mut found);
         schedule.look(200, |_| true, &mut found);
         let took: Vec<_> = found.iter().map(|finished| finished.took).collect();
         assert_eq!(took, [Some(90), None, Some(110)]);
         // Somebody else saw the first of two over, some time ago.
         found.clear();
-        (0..2).for_each(|watch| _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new()));
+        (0..2).for_each(|watch| {
+            _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new())
+        });
         schedule.watch(300, 0, 2, Times::default(), |&watch| watch == 0, &mut Vec::new());
         schedule.look(310, |&watch| watch == 1, &mut found);
-        assert_eq!(found, [Finished { watch: 1, overslept: false, took: None }]);
+        assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: None }]);
     }
 
     #[test]
     fn tells_when_a_new_entry_needs_the_next_look() {
         let mut schedule = Schedule::new(PACE);
-        assert_eq!(
-            schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new()),
-            990
-        );
+        assert_eq!(schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new()), 990);
         assert_eq!(schedule.watch(5, 1, 2, Times::default(), in_flight, &mut Vec::new()), 5);
         assert_eq!(
             schedule.watch(6, 0, 3, Times::default(), in_flight, &mut Vec::new()),
@@ -388,13 +405,8 @@ mod tests {
     #[test]
     fn forgets_what_others_have_found_over() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
-        });
-        assert_eq!(
-            schedule.watch(50, 0, 5, expecting(100), |&watch| watch < 4, &mut Vec::new()),
-            140
-        );
+        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
+        assert_eq!(schedule.watch(50, 0, 5, expecting(100), |&watch| watch < 4, &mut Vec::new()), 140);
         assert_eq!(look(&mut schedule, 140, &[4, 5]), (vec![4, 5], 3, Next::Idle));
     }
 

@@ -23,6 +23,7 @@ table! {
     clCommandNDRangeKernelKHR: clCommandNDRangeKernelKHR_t,
     clCommandSVMMemcpyKHR: clCommandSVMMemcpyKHR_t,
     clCommandSVMMemFillKHR: clCommandSVMMemFillKHR_t,
+    clUpdateMutableCommandsKHR: clUpdateMutableCommandsKHR_t,
 }
 
 type OldBarrier = Option<
