@@ -29,6 +29,12 @@ pub(super) struct DriverQueue {
 impl DriverQueue {
     pub(super) fn create(shared: &Shared, order: QueueOrder, profiling: bool) -> Result<Self, Failure> {
         let core = shared.core;
+        // Intel's runtime for CPUs deadlocks now and then when an out-of-order queue is released: its last task waits for
+        // itself. An in-order queue keeps every promise of one out of order, as what is waited for was enqueued before.
+        let order = match shared.capabilities.progress {
+            Progress::Waiter => QueueOrder::InOrder,
+            _ => order,
+        };
         let mut bits = 0;
         if order == QueueOrder::OutOfOrder {
             bits |= sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
