@@ -48,6 +48,8 @@ pub(crate) struct Run {
     polled: bool,
     /// Whether a submission is going to look for the end by itself, at first.
     looked_after: AtomicBool,
+    /// Until when the end is near enough to be looked for without a pause, 0 if it is not.
+    near_until: AtomicU64,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
     slots: Box<[Slot]>,
@@ -131,6 +133,7 @@ impl Run {
             timed: false,
             polled: shared.polled,
             looked_after: AtomicBool::new(false),
+            near_until: AtomicU64::new(0),
             in_flight: shared.in_flight(),
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
@@ -152,6 +155,7 @@ impl Run {
             timed: false,
             polled: false,
             looked_after: AtomicBool::new(false),
+            near_until: AtomicU64::new(0),
             in_flight: None,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
@@ -188,6 +192,7 @@ impl Run {
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
         self.looked_after = AtomicBool::new(false);
+        self.near_until = AtomicU64::new(0);
         if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
             in_flight.fetch_add(1, Ordering::Relaxed);
         }
@@ -200,6 +205,25 @@ impl Run {
 
     pub(crate) fn is_looked_after(&self) -> bool {
         self.looked_after.load(Ordering::Relaxed)
+    }
+
+    /// The end is near: has the submissions look for it themselves until then, on threads that are awake by it.
+    pub(crate) fn set_near(&self, until: u64) {
+        self.near_until.store(until, Ordering::Release);
+        self.done.nudge();
+    }
+
+    /// Whether all other partitions are over.
+    pub(crate) fn is_last(&self, partition: usize) -> bool {
+        self.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
+    }
+
+    /// How long from now on the end may be looked for without a pause.
+    pub(crate) fn near_for(&self) -> Option<Duration> {
+        match self.near_until.load(Ordering::Acquire) {
+            0 => None,
+            until => until.checked_sub(clock::now()).filter(|&left| left > 0).map(Duration::from_nanos),
+        }
     }
 
     /// Whether a device does not notify.
@@ -348,7 +372,13 @@ impl Run {
         for (slot, partition) in self.slots.iter().zip(&shared.partitions) {
             match slot.took.load(Ordering::Relaxed) {
                 0 => {}
-                took => partition.prediction.record(Duration::from_nanos(took)),
+                took => {
+                    partition.prediction.record(Duration::from_nanos(took));
+                    if self.slots.len() == 1 {
+                        // Alone in its queue, which the reactor has not seen, or less exactly.
+                        partition.queue_time.record(Duration::from_nanos(took));
+                    }
+                }
             }
         }
     }

@@ -130,7 +130,10 @@ impl Submission {
     /// Spins if that should pay.
     fn spin(&mut self) -> Next {
         let (time, progress, between) = match self.spin {
-            Spin::Never => return Next::Wait,
+            Spin::Never => match self.run.near_for() {
+                Some(left) => return self.spin_until(Instant::now() + left, None),
+                None => return Next::Wait,
+            },
             Spin::Until { end, between } => return self.spin_until(end, between),
             Spin::Once { time, progress } => (time, progress, None),
             Spin::BetweenHostTasks { limit, progress } => match self.run.expected() {
@@ -154,9 +157,12 @@ impl Submission {
     fn spin_until(&mut self, end: Instant, between: Option<Duration>) -> Next {
         let start = Instant::now();
         loop {
-            if self.run.is_finished() {
-                self.run.record_spin(true);
-                return Next::Resolve;
+            let alone = self.run.is_alone_in_flight();
+            for _ in 0..if alone { LOOKS_AT_DEVICES } else { 1 } {
+                if self.run.is_finished() {
+                    self.run.record_spin(true);
+                    return Next::Resolve;
+                }
             }
             let now = Instant::now();
             let on_host = self.run.is_on_host();
@@ -168,7 +174,7 @@ impl Submission {
                 };
                 return Next::Wait;
             }
-            if now - start > SLICE || !self.run.is_alone_in_flight() {
+            if !alone || now - start > SLICE {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
@@ -207,6 +213,9 @@ impl Submission {
 
 /// How often a spin looks for the end between two looks at the clock.
 const LOOKS: u32 = 16;
+
+/// The same for a device, which has to be asked each time.
+const LOOKS_AT_DEVICES: u32 = 3;
 
 /// How long one poll keeps its thread while it looks at a device.
 const SLICE: Duration = Duration::from_micros(10);

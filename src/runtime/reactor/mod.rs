@@ -17,7 +17,7 @@ use super::clock::{nanoseconds, now};
 use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
-use schedule::{Finished, Next, Pace, Schedule, Times};
+use schedule::{Finished, Next, Pace, Schedule, Scout, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -54,6 +54,26 @@ struct Watch {
 /// How long the reactor leaves alone, beyond twice its expected time, what a submission looks at itself: to be woken for
 /// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled.
 const GRACE: Duration = Duration::from_micros(100);
+
+impl Watch {
+    /// The same again, if a submission waits for the run, and for nothing but this partition of it.
+    fn awaited(&self) -> Option<Self> {
+        let Self { run, partition } = self;
+        (run.done.is_awaited() && run.is_last(*partition))
+            .then(|| Self { run: run.clone(), partition: *partition })
+    }
+}
+
+/// Asks the system for timers of microseconds: by default Linux lets a thread sleep 50 microseconds longer.
+fn sleep_precisely() {
+    if cfg!(target_os = "linux")
+        && let Ok(thread) = std::fs::read_link("/proc/thread-self")
+        && let Some(id) = thread.file_name()
+    {
+        // Without the permission sleeps are as long as they are.
+        let _ = std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1000");
+    }
+}
 
 impl Reactor {
     pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
@@ -116,13 +136,20 @@ impl Reactor {
 
 impl Shared {
     fn run(&self) {
-        let mut finished = Vec::new();
+        sleep_precisely();
+        let (mut finished, mut scouts) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         loop {
-            let next = state.schedule.look(now(), |watch| watch.run.is_final(watch.partition), &mut finished);
-            if !finished.is_empty() {
+            let is_final = |watch: &Watch| watch.run.is_final(watch.partition);
+            let next = state.schedule.look(now(), is_final, Watch::awaited, &mut finished, &mut scouts);
+            if !finished.is_empty() || !scouts.is_empty() {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
+                for Scout { watch, until } in scouts.drain(..) {
+                    if catch_unwind(AssertUnwindSafe(|| watch.run.set_near(until))).is_err() {
+                        tracing::error!(target: "wakegraph", "a waker panicked on the reactor's thread");
+                    }
+                }
                 for Finished { watch: Watch { run, partition }, overslept, took } in finished.drain(..) {
                     // Otherwise it was over before, and somebody else knows.
                     if !run.is_over(partition) {
@@ -182,6 +209,11 @@ fn pace(policy: WakePolicy) -> Pace {
         longest_pause: nanoseconds(policy.longest_pause()),
         growth: policy.pause_growth(),
         spins: policy.spins(),
+        scouts: match policy {
+            WakePolicy::Latency => |expected| WakePolicy::Latency.scout_margin(expected),
+            WakePolicy::Balanced => |expected| WakePolicy::Balanced.scout_margin(expected),
+            WakePolicy::Efficient => |expected| WakePolicy::Efficient.scout_margin(expected),
+        },
     }
 }
 
