@@ -357,7 +357,10 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
+                // Who looks after the run does so only where the end should be near.
+                let near = expected.filter(|&expected| expected <= shared.spin_limit());
+                let looked_after = near.filter(|_| run.is_looked_after());
+                reactor.watch(*lane, run.clone(), index, shared.expected_of(index), looked_after);
             }
             true
         }

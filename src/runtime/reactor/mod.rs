@@ -116,12 +116,20 @@ impl Reactor {
         Ok(())
     }
 
-    /// Watches a partition that has just been enqueued on an in-order queue, the lane.
-    pub(crate) fn watch(&self, lane: u64, run: Arc<Run>, partition: usize, expected: Option<Duration>) {
+    /// Watches a partition that has just been enqueued on an in-order queue, the lane. `looked_after` is how long it should
+    /// take where a submission looks for its end, too.
+    pub(crate) fn watch(
+        &self,
+        lane: u64,
+        run: Arc<Run>,
+        partition: usize,
+        expected: Option<Duration>,
+        looked_after: Option<Duration>,
+    ) {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
-        let grace = if run.is_looked_after() { GRACE + 2 * expected.unwrap_or_default() } else { Duration::ZERO };
+        let grace = looked_after.map_or(Duration::ZERO, |expected| GRACE + 2 * expected);
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
