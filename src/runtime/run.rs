@@ -87,7 +87,13 @@ struct Slot {
     took: AtomicU64,
     /// A first look found it over: the time until then says little about the time it took.
     overslept: AtomicBool,
+    /// What the reactor has just seen of it: one of the `ASKED` constants.
+    asked: AtomicU8,
 }
+
+const ASKED_NOT: u8 = 0;
+const ASKED_PENDING: u8 = 1;
+const ASKED_FINAL: u8 = 2;
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
 const WAITING: u8 = 0;
@@ -118,6 +124,7 @@ impl Run {
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
                 overslept: AtomicBool::new(false),
+                asked: AtomicU8::new(ASKED_NOT),
             })
         });
         Ok(Self {
@@ -181,6 +188,7 @@ impl Run {
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
             slot.overslept = AtomicBool::new(false);
+            slot.asked = AtomicU8::new(ASKED_NOT);
         }
         let inner = self.inner.get_mut();
         inner.failure = None;
@@ -329,6 +337,20 @@ impl Run {
                 }
                 self.look_at(partition);
             }
+        }
+    }
+
+    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer).
+    pub(crate) fn ask(&self, partition: usize) {
+        let answer = if self.is_final(partition) { ASKED_FINAL } else { ASKED_PENDING };
+        self.slots[partition].asked.store(answer, Ordering::Release);
+    }
+
+    /// What [`ask`](Self::ask) has found, once; without, as [`is_final`](Self::is_final).
+    pub(crate) fn answer(&self, partition: usize) -> bool {
+        match self.slots[partition].asked.swap(ASKED_NOT, Ordering::AcqRel) {
+            ASKED_NOT => self.is_final(partition),
+            answer => answer == ASKED_FINAL,
         }
     }
 

@@ -218,7 +218,7 @@ const LOOKS: u32 = 16;
 const LOOKS_AT_DEVICES: u32 = 3;
 
 /// How long one poll keeps its thread while it looks at a device.
-const SLICE: Duration = Duration::from_micros(10);
+const SLICE: Duration = Duration::from_micros(25);
 
 impl Future for Submission {
     type Output = Result<()>;

@@ -59,8 +59,11 @@ impl Watch {
     /// The same again, if a submission waits for the run, and for nothing but this partition of it.
     fn awaited(&self) -> Option<Self> {
         let Self { run, partition } = self;
-        (run.done.is_awaited() && run.is_last(*partition))
-            .then(|| Self { run: run.clone(), partition: *partition })
+        (run.done.is_awaited() && run.is_last(*partition)).then(|| self.again())
+    }
+
+    fn again(&self) -> Self {
+        Self { run: self.run.clone(), partition: self.partition }
     }
 }
 
@@ -146,10 +149,19 @@ impl Shared {
     fn run(&self) {
         sleep_precisely();
         let (mut finished, mut scouts) = (Vec::new(), Vec::new());
+        let mut due: Vec<Watch> = Vec::new();
         let mut state = self.state.lock();
         loop {
-            let is_final = |watch: &Watch| watch.run.is_final(watch.partition);
-            let next = state.schedule.look(now(), is_final, Watch::awaited, &mut finished, &mut scouts);
+            let at = now();
+            if state.schedule.due(at).nth(1).is_some() {
+                // Each asks the driver: many at once would keep those waiting that submit.
+                due.extend(state.schedule.due(at).map(Watch::again));
+                drop(state);
+                due.drain(..).for_each(|Watch { run, partition }| run.ask(partition));
+                state = self.state.lock();
+            }
+            let is_final = |watch: &Watch| watch.run.answer(watch.partition);
+            let next = state.schedule.look(at, is_final, Watch::awaited, &mut finished, &mut scouts);
             if !finished.is_empty() || !scouts.is_empty() {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);

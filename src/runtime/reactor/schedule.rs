@@ -144,6 +144,12 @@ impl<W> Schedule<W> {
         lane.next_look
     }
 
+    /// The entries that a look at this time is about.
+    pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
+        let lanes = self.lanes.values().filter(move |lane| lane.next_look <= now);
+        lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
+    }
+
     /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`. `find_scout` gives
     /// who is to look for the end of an entry, if somebody waits for it.
     pub(super) fn look(
@@ -374,6 +380,8 @@ mod tests {
         schedule.watch(0, 0, 7, expecting(1000), in_flight, &mut Vec::new());
         assert_eq!(look(&mut schedule, 900, &[]), (vec![], 1, after(90)));
         assert_eq!(look(&mut schedule, 990, &[]), (vec![], 1, after(4)));
+        assert_eq!(schedule.due(993).count(), 0);
+        assert_eq!(schedule.due(994).collect::<Vec<_>>(), [&7]);
         assert_eq!(look(&mut schedule, 994, &[7]), (vec![7], 1, Next::Idle));
     }
 
