@@ -239,9 +239,14 @@ impl Run {
         self.polled
     }
 
+    /// How many runs are in flight on the device, this one included.
+    pub(crate) fn crowd(&self) -> u32 {
+        self.in_flight.as_ref().map_or(1, |in_flight| in_flight.load(Ordering::Relaxed)).max(1)
+    }
+
     /// Whether no other run is in flight on the device: a spin keeps nobody waiting who would look as well.
     pub(crate) fn is_alone_in_flight(&self) -> bool {
-        self.in_flight.as_ref().is_none_or(|in_flight| in_flight.load(Ordering::Relaxed) <= 1)
+        self.crowd() == 1
     }
 
     /// Whether a spin on this run saw it end, if there was one.
@@ -397,10 +402,15 @@ impl Run {
             match slot.took.load(Ordering::Relaxed) {
                 0 => {}
                 took => {
-                    partition.prediction.record(Duration::from_nanos(took));
+                    let took_so_long = Duration::from_nanos(took);
+                    // Among others it takes longer than it needs.
+                    let needs = partition.prediction.expected();
+                    if self.crowd() == 1 || needs.is_none_or(|needs| took_so_long < needs) {
+                        partition.prediction.record(took_so_long);
+                    }
                     if self.slots.len() == 1 {
                         // Alone in its queue, which the reactor has not seen, or less exactly.
-                        partition.queue_time.record(Duration::from_nanos(took));
+                        partition.queue_time.record(took_so_long);
                     }
                 }
             }
@@ -628,11 +638,11 @@ impl Run {
             let Some(shared) = inner.owner.take() else { return };
             (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
         };
-        if let Some(in_flight) = &self.in_flight {
-            in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
         if self.timed {
             self.learn(&shared);
+        }
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.fetch_sub(1, Ordering::Relaxed);
         }
         // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
         depends_on.iter().for_each(|run| run.look());

@@ -75,6 +75,16 @@ pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
     (2 * expected).min(limit)
 }
 
+/// The same among so many runs, of which each has to wait for the others: they look in turn, and none keeps a thread.
+pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
+    match crowd {
+        0 | 1 => spin_time(expected, limit),
+        crowd => (2 * expected * crowd).min(LONGEST_AMONG_OTHERS.max(limit)),
+    }
+}
+
+const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
+
 impl Submission {
     pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Outline>>) -> Self {
         Self { run, key: WaiterKey::default(), spin, profiled }
@@ -138,7 +148,7 @@ impl Submission {
             Spin::Once { time, progress } => (time, progress, None),
             Spin::BetweenHostTasks { limit, progress } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    (spin_time(expected, limit), progress, Some(limit))
+                    (spin_time_among(self.run.crowd(), expected, limit), progress, Some(limit))
                 }
                 _ => return Next::Wait,
             },

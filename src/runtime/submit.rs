@@ -17,7 +17,7 @@ use super::ordering::{self, Predecessor};
 use super::orphan;
 use super::run::{self, Go, Run, Timing};
 use super::spawn::spawn;
-use super::submission::{Spin, Submission, spin_time};
+use super::submission::{Spin, Submission, spin_time_among};
 use crate::hal;
 use crate::types::{BoxError, Error, ErrorKind, Result};
 
@@ -240,7 +240,7 @@ fn submission(shared: &Arc<Shared>, run: Arc<Run>, spin: Spin) -> Submission {
 /// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of one that looks itself.
 fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin {
     // One that queues behind others is not worth a spin.
-    let spin = if alone { spin(shared, state) } else { Spin::Never };
+    let spin = if alone { spin(shared, state, run.crowd()) } else { Spin::Never };
     if shared.polled && !matches!(spin, Spin::Never) {
         run.set_looked_after();
     }
@@ -248,12 +248,12 @@ fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin
 }
 
 /// Whether it is worth to spin for a run that starts now.
-fn spin(shared: &Shared, state: &mut State) -> Spin {
+fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
     let limit = shared.spin_limit();
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.take_chance() {
-            true => Spin::Once { time: spin_time(expected, limit), progress: shared.progress },
+            true => Spin::Once { time: spin_time_among(crowd, expected, limit), progress: shared.progress },
             false => Spin::Never,
         };
     }
