@@ -66,7 +66,8 @@ fn main() -> ExitCode {
     report.finish()
 }
 
-const POLICIES: [(&str, WakePolicy); 2] = [("latency", WakePolicy::Latency), ("balanced", WakePolicy::Balanced)];
+const POLICIES: [(&str, WakePolicy); 2] =
+    [("latency", WakePolicy::Latency), ("balanced", WakePolicy::Balanced)];
 
 fn four_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a tokio runtime")

@@ -1,11 +1,17 @@
 //! The base: the loops of driver calls that one would write by hand, on the primary context that ours uses, too.
 #![expect(unsafe_code, reason = "calls the driver")]
-#![allow(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, reason = "the base is a C program")]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "the base is a C program"
+)]
 
 use std::ffi::{CString, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{self, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream};
+use cudarc::driver::sys::{
+    self, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
+};
 
 fn check(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS, "a raw driver call failed");
@@ -79,7 +85,8 @@ impl Raw {
     fn graph(&self, len: usize, function: CUfunction, value: u64) -> RawGraph {
         self.bind();
         unsafe {
-            let (mut graph, mut stream, mut event, mut memory) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
+            let (mut graph, mut stream, mut event, mut memory) =
+                (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
             check(sys::cuGraphCreate(&mut graph, 0));
             check(sys::cuStreamCreate(&mut stream, 1));
             check(sys::cuEventCreate(&mut event, 2));
@@ -89,7 +96,8 @@ impl Raw {
                 let before = nodes.last().copied();
                 let mut node = ptr::null_mut();
                 with_params(function, value, memory, |params| {
-                    let (list, count) = (before.as_ref().map_or(ptr::null(), ptr::from_ref), usize::from(before.is_some()));
+                    let (list, count) =
+                        (before.as_ref().map_or(ptr::null(), ptr::from_ref), usize::from(before.is_some()));
                     check(sys::cuGraphAddKernelNode_v2(&mut node, graph, list, count, params));
                 });
                 nodes.push(node);

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Event, EventDesc, KernelArg, KernelDesc, KernelLaunch,
-    KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue, QueueDesc, QueueOrder,
-    Signal, ValueBytes, WaitList,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Event, EventDesc, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
+    QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, Device, Range, Result};
 

@@ -13,7 +13,9 @@ const QUEUES: usize = 64;
 
 pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
     let runtime = support::current_thread();
-    for (name, policy, core) in [("balanced", WakePolicy::Balanced, 3.0), ("efficient", WakePolicy::Efficient, 1.0)] {
+    for (name, policy, core) in
+        [("balanced", WakePolicy::Balanced, 3.0), ("efficient", WakePolicy::Efficient, 1.0)]
+    {
         device.set_wake_policy(policy);
         let base = [raw.busy(NANOSECONDS)];
         let ours = vec![exec(device)];
@@ -23,7 +25,8 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         let base: Vec<_> = (0..QUEUES).map(|_| raw.busy(NANOSECONDS)).collect();
         let ours: Vec<_> = (0..QUEUES).map(|_| exec(device)).collect();
         let many = measure(report.reduced(30), || spin(&base), || runtime.block_on(all(&ours)));
-        let limits = Limits { added: None, time: Some(10_600.0), core: if name == "balanced" { 5.0 } else { 1.0 } };
+        let limits =
+            Limits { added: None, time: Some(10_600.0), core: if name == "balanced" { 5.0 } else { 1.0 } };
         print(report, &format!("wait_64_{name}"), &many, limits);
     }
     device.set_wake_policy(WakePolicy::default());
@@ -74,7 +77,11 @@ fn measure(rounds: usize, mut base: impl FnMut(), mut ours: impl FnMut()) -> Mea
     for round in 0..rounds + 3 {
         for side in 0..2 {
             let (cpu, start) = (cpu_seconds(), Instant::now());
-            if side == 0 { ours() } else { base() }
+            if side == 0 {
+                ours()
+            } else {
+                base()
+            }
             let wall = start.elapsed().as_secs_f64();
             if round >= 3 {
                 times[side].push(wall * 1e6);
@@ -82,10 +89,10 @@ fn measure(rounds: usize, mut base: impl FnMut(), mut ours: impl FnMut()) -> Mea
             }
         }
     }
-    Measured { time: times.each_ref().map(|times| support::median(times)), core: cores.each_ref().map(mean) }
+    Measured { time: times.each_ref().map(|times| support::median(times)), core: cores.each_ref().map(|cores| mean(cores)) }
 }
 
-fn mean(values: &Vec<f64>) -> f64 {
+fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
@@ -100,7 +107,8 @@ struct Limits {
 
 fn print(report: &mut Report, name: &str, measured: &Measured, limits: Limits) {
     let ([ours, base], [core, base_core]) = (measured.time, measured.core);
-    let late = limits.added.is_some_and(|added| ours > base + added) || limits.time.is_some_and(|time| ours > time);
+    let late =
+        limits.added.is_some_and(|added| ours > base + added) || limits.time.is_some_and(|time| ours > time);
     if report.wants(name) {
         report.figure(name, ours, base, "us", late);
         report.figure(&format!("{name}_core"), core, base_core, "percent", core > limits.core);

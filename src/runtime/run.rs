@@ -48,6 +48,8 @@ pub(crate) struct Run {
     polled: bool,
     /// Whether a submission is going to look for the end by itself, at first.
     looked_after: AtomicBool,
+    /// Before when it cannot be over, by what it takes among as many others: not worth a look.
+    first_look: AtomicU64,
     /// Until when the end is near enough to be looked for without a pause, 0 if it is not.
     near_until: AtomicU64,
     /// Runs in flight on the device, this one included, where that has to be polled.
@@ -140,6 +142,7 @@ impl Run {
             timed: false,
             polled: shared.polled,
             looked_after: AtomicBool::new(false),
+            first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: shared.in_flight(),
             slots: slots.collect::<Result<_>>()?,
@@ -162,6 +165,7 @@ impl Run {
             timed: false,
             polled: false,
             looked_after: AtomicBool::new(false),
+            first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: None,
             slots: Box::default(),
@@ -200,6 +204,7 @@ impl Run {
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
         self.looked_after = AtomicBool::new(false);
+        self.first_look = AtomicU64::new(0);
         self.near_until = AtomicU64::new(0);
         if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
             in_flight.fetch_add(1, Ordering::Relaxed);
@@ -237,6 +242,17 @@ impl Run {
     /// Whether a device does not notify.
     pub(crate) fn is_polled(&self) -> bool {
         self.polled
+    }
+
+    /// Among others it takes about so long: there is no use in a look much earlier.
+    pub(crate) fn put_off_first_look(&self, expected: Duration) {
+        self.first_look.store(clock::now() + clock::nanoseconds(expected) / 2, Ordering::Relaxed);
+    }
+
+    /// Whether a look would come too early.
+    pub(crate) fn is_too_early(&self) -> bool {
+        let first_look = self.first_look.load(Ordering::Relaxed);
+        first_look > 0 && clock::now() < first_look
     }
 
     /// How many runs are in flight on the device, this one included.

@@ -168,6 +168,10 @@ impl Submission {
         let start = Instant::now();
         loop {
             let alone = self.run.is_alone_in_flight();
+            if !alone && self.run.is_too_early() {
+                self.spin = Spin::Until { end, between };
+                return Next::Yield;
+            }
             for _ in 0..if alone { LOOKS_AT_DEVICES } else { 1 } {
                 if self.run.is_finished() {
                     self.run.record_spin(true);

@@ -243,6 +243,12 @@ fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin
     let spin = if alone { spin(shared, state, run.crowd()) } else { Spin::Never };
     if shared.polled && !matches!(spin, Spin::Never) {
         run.set_looked_after();
+        if run.crowd() > 1
+            && let [partition] = &*shared.partitions
+            && let Some(expected) = partition.queue_time.expected()
+        {
+            run.put_off_first_look(expected);
+        }
     }
     spin
 }

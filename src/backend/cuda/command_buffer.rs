@@ -16,8 +16,8 @@ use super::memory::CudaMemory;
 use super::queue::CudaQueue;
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
-    CommandHandle, KernelLaunch, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
+    CommandBufferState, CommandHandle, KernelLaunch, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Range, Result};
 
@@ -193,8 +193,7 @@ impl CommandBuffer for CudaCommandBuffer {
         if self.exec.is_some() {
             return Err(invalid("commands cannot be appended after finalize"));
         }
-        let index =
-            u32::try_from(self.commands.len()).map_err(|_| invalid("the command-buffer is full"))?;
+        let index = u32::try_from(self.commands.len()).map_err(|_| invalid("the command-buffer is full"))?;
         let shared = Arc::clone(&self.shared);
         let append = || {
             let _bound = shared.context.bind()?;
@@ -266,7 +265,9 @@ impl CommandBuffer for CudaCommandBuffer {
             let mut launch = match changes.iter().rev().find(|(changed, ..)| *changed == index) {
                 Some((_, launch, _)) => launch.clone(),
                 None => match self.commands.get(index) {
-                    Some(Recorded { command: Command::Kernel(launch), kernel: Some(_), .. }) => launch.clone(),
+                    Some(Recorded { command: Command::Kernel(launch), kernel: Some(_), .. }) => {
+                        launch.clone()
+                    }
                     _ => {
                         let why = format!("command {index} is not a kernel launch that can be updated");
                         return Err(Error::new(ErrorKind::InvalidCommandHandle, why));

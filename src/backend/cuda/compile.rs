@@ -22,8 +22,9 @@ pub(super) fn compile(name: &str, source: &str, options: &[&str], capability: u3
     let architecture = target.option();
     let options: Vec<&str> = options.iter().copied().chain([architecture.as_str()]).collect();
     let text = |text: &str| {
-        CString::new(text)
-            .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL")))
+        CString::new(text).map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))
+        })
     };
     let program = Program::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
     let options = options.into_iter().map(text).collect::<Result<Vec<_>>>()?;

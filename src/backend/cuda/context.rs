@@ -151,4 +151,3 @@ fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
     unsafe { call!(driver, cuDeviceGet(&raw mut device, index as c_int)) }?;
     Ok(device)
 }
-

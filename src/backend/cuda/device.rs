@@ -23,8 +23,9 @@ use super::queue::CudaQueue;
 use super::stream::Stream;
 use super::sys::{CUdevice_attribute as Attribute, CUresult, Failure, call};
 use crate::hal::{
-    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc, Kernel,
-    KernelDesc, Memory, MemoryDesc, MemoryKind, Progress, Queue, QueueDesc, QueueOrder, UpdateCapabilities,
+    Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
+    Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Progress, Queue, QueueDesc, QueueOrder,
+    UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -137,8 +138,7 @@ impl Shared {
         let _bound = user.context.bind()?;
         // SAFETY: both contexts are alive; the flags are reserved.
         match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw(), 0)) } {
-            Err(failure)
-                if failure.code == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32 => {}
+            Err(failure) if failure.code == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32 => {}
             outcome => outcome?,
         }
         self.pool.open_to(&user.context)?;

@@ -16,12 +16,15 @@ pub(super) fn driver() -> Result<&'static Driver> {
         Missing::Library(reasons) => unavailable("the NVIDIA driver's library libcuda cannot be loaded")
             .help("install the NVIDIA driver (version 525 or newer), or put its folder on the library path")
             .caused_by(reasons.clone()),
-        Missing::Function(name) => unavailable(&format!("the NVIDIA driver is too old: libcuda has no {name}"))
-            .help("install a driver for CUDA 12.0 or newer (version 525 or newer)"),
-        Missing::Init(Failure { call, code }) => {
-            unavailable(&format!("libcuda is there, and {call} failed with code {code}: {}", init_reason(*code)))
-                .help("see whether nvidia-smi lists a GPU that this process may use")
+        Missing::Function(name) => {
+            unavailable(&format!("the NVIDIA driver is too old: libcuda has no {name}"))
+                .help("install a driver for CUDA 12.0 or newer (version 525 or newer)")
         }
+        Missing::Init(Failure { call, code }) => unavailable(&format!(
+            "libcuda is there, and {call} failed with code {code}: {}",
+            init_reason(*code)
+        ))
+        .help("see whether nvidia-smi lists a GPU that this process may use"),
     })
 }
 

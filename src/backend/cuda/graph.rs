@@ -10,7 +10,8 @@ use super::launch::Launch;
 use super::shape::{CopyShape, SetShape, Side};
 use super::stream::{RawEvent, Stream};
 use super::sys::{
-    CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraph, CUgraphExec, CUgraphNode, CUmemorytype, Failure, call,
+    CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraph, CUgraphExec, CUgraphNode, CUmemorytype, Failure,
+    call,
 };
 
 /// A node of a graph; the graph keeps it alive.
@@ -76,7 +77,9 @@ impl Graph {
                 let set = set_params(shape);
                 let set = &raw const set;
                 // SAFETY: as above.
-                unsafe { call!(driver, cuGraphAddMemsetNode(&raw mut node, graph, before, count, set, context)) }
+                unsafe {
+                    call!(driver, cuGraphAddMemsetNode(&raw mut node, graph, before, count, set, context))
+                }
             }
             Op::Empty => {
                 // SAFETY: as above.

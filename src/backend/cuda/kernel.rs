@@ -151,7 +151,11 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Vec<u8>, bool)> {
         .help("add a source in the portable C dialect (`c:`), CUDA C++, PTX or a cubin"))
 }
 
-fn function_attribute(context: &Context, function: CUfunction, attribute: Attribute) -> Result<usize, Failure> {
+fn function_attribute(
+    context: &Context,
+    function: CUfunction,
+    attribute: Attribute,
+) -> Result<usize, Failure> {
     let mut value: c_int = 0;
     // SAFETY: the function is loaded, its context bound; the place is a number's.
     unsafe { call!(context.driver, cuFuncGetAttribute(&raw mut value, attribute, function)) }?;
@@ -207,8 +211,9 @@ impl Module {
             Ok(()) => Ok(function),
             Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND as u32 => {
                 let why = format!("the code has no kernel '{name}'");
-                Err(Error::new(ErrorKind::Driver, why)
-                    .help("declare the kernel under the name it has in the code, which must be `extern \"C\"`"))
+                Err(Error::new(ErrorKind::Driver, why).help(
+                    "declare the kernel under the name it has in the code, which must be `extern \"C\"`",
+                ))
             }
             Err(failure) => Err(failure.into()),
         }

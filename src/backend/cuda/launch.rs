@@ -48,8 +48,9 @@ impl Launch {
         let range = &launch.range;
         if range.global_offset() != [0; 3] && !kernel.is_portable() {
             let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
-            return Err(Error::new(ErrorKind::FeatureNotSupported, why)
-                .help("CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect"));
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(
+                "CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
+            ));
         }
         let most = kernel.max_work_group_size();
         let (grid, block) = geometry(range, most, limits)?;
@@ -153,7 +154,9 @@ fn geometry(range: &Range, most: usize, limits: &Limits) -> Result<([u32; 3], [u
         *groups = global[dimension].div_ceil(block[dimension].max(1));
         let allowed = limits.grid[dimension];
         if *groups > allowed {
-            let why = format!("{range}: {groups} work-groups in dimension {dimension}, the device allows {allowed}");
+            let why = format!(
+                "{range}: {groups} work-groups in dimension {dimension}, the device allows {allowed}"
+            );
             return Err(Error::new(ErrorKind::InvalidSize, why)
                 .help("put the largest dimension first, or launch the kernel over parts"));
         }

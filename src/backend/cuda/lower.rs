@@ -32,7 +32,11 @@ impl From<Op> for Lowered {
 /// One side of a copy: where it begins, and whether it is host memory of somebody else's.
 type Place = (u64, bool);
 
-fn copy((from, foreign_from): Place, (to, foreign_to): Place, boxes: impl FnOnce(u64, u64) -> Vec<CopyShape>) -> Lowered {
+fn copy(
+    (from, foreign_from): Place,
+    (to, foreign_to): Place,
+    boxes: impl FnOnce(u64, u64) -> Vec<CopyShape>,
+) -> Lowered {
     let boxes = boxes(from, to).into_iter().map(|shape| Op::Copy(shape, [foreign_from, foreign_to]));
     Lowered { ops: boxes.collect(), pattern: None }
 }
@@ -64,7 +68,9 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
         Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
         | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
         | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
-            copy(place(src)?, place(dst)?, |from, to| shape::boxes(*rect, (from, *src_pitch), (to, *dst_pitch)))
+            copy(place(src)?, place(dst)?, |from, to| {
+                shape::boxes(*rect, (from, *src_pitch), (to, *dst_pitch))
+            })
         }
         Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern)?,
         // There are no nodes for hints: their order is kept.

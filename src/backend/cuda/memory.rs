@@ -54,10 +54,8 @@ impl Pool {
         let pool = Self { context: Arc::clone(context), raw };
         // Without, every synchronisation would give unused memory back to the system.
         let mut keep = u64::MAX;
-        let (attribute, value) = (
-            CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-            (&raw mut keep).cast::<c_void>(),
-        );
+        let (attribute, value) =
+            (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
         // SAFETY: this attribute is a number of 64 bits.
         unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw, attribute, value)) }?;
         Ok(pool)
@@ -137,8 +135,7 @@ impl CudaMemory {
             }
         };
         // From here on it is given back when zeroing fails.
-        let memory =
-            Self { shared: Arc::clone(shared), resource: ResourceId::unique(), kind, len, address };
+        let memory = Self { shared: Arc::clone(shared), resource: ResourceId::unique(), kind, len, address };
         memory.zero()?;
         Ok(memory)
     }

@@ -70,7 +70,9 @@ impl Backend for CudaBackend {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         static OPEN: LazyLock<Mutex<HashMap<usize, Weak<CudaDevice>>>> = LazyLock::new(Mutex::default);
         let mut open = OPEN.lock();
-        if let Some(device) = open.get(&index).and_then(Weak::upgrade).filter(|device| device.status().is_ok()) {
+        if let Some(device) =
+            open.get(&index).and_then(Weak::upgrade).filter(|device| device.status().is_ok())
+        {
             return Ok(device);
         }
         open.retain(|_, device| device.strong_count() > 0);

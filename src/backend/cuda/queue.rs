@@ -84,8 +84,11 @@ impl CudaQueue {
     fn wait_for(&self, wait: WaitList<'_>, starting: &mut Starting<'_>) -> Result<Option<Error>> {
         fn signal_of(event: &dyn Event) -> Result<&Arc<Signalled>> {
             event.as_any().downcast_ref().map(CudaEvent::signal).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidWaitList, "the queue cannot wait for an event of this other device")
-                    .help("wait on the host first; `Device::can_wait_for` tells when that is needed")
+                Error::new(
+                    ErrorKind::InvalidWaitList,
+                    "the queue cannot wait for an event of this other device",
+                )
+                .help("wait on the host first; `Device::can_wait_for` tells when that is needed")
             })
         }
         for &event in wait.order {

@@ -49,7 +49,11 @@ pub(super) fn linear(from: u64, to: u64, len: usize) -> CopyShape {
 }
 
 /// A rectangular copy: one box where the driver can take it whole, else one for each slice or row.
-pub(super) fn boxes(rect: Rect, (from, from_pitch): (u64, Pitch), (to, to_pitch): (u64, Pitch)) -> Vec<CopyShape> {
+pub(super) fn boxes(
+    rect: Rect,
+    (from, from_pitch): (u64, Pitch),
+    (to, to_pitch): (u64, Pitch),
+) -> Vec<CopyShape> {
     // Slices of one row are the rows of one slice.
     if rect.height == 1 && rect.depth > 1 {
         let flat = Rect { height: rect.depth, depth: 1, ..rect };
@@ -62,8 +66,8 @@ pub(super) fn boxes(rect: Rect, (from, from_pitch): (u64, Pitch), (to, to_pitch)
     if rect.depth > 1 {
         let slice = Rect { depth: 1, ..rect };
         let at = |pitch: Pitch, z: usize| Pitch { offset: pitch.offset + z * pitch.slice, ..pitch };
-        let slices = (0..rect.depth)
-            .flat_map(|z| boxes(slice, (from, at(from_pitch, z)), (to, at(to_pitch, z))));
+        let slices =
+            (0..rect.depth).flat_map(|z| boxes(slice, (from, at(from_pitch, z)), (to, at(to_pitch, z))));
         return slices.collect();
     }
     let rows = rect.rows(from_pitch).zip(rect.rows(to_pitch));
@@ -80,7 +84,11 @@ fn side(rect: Rect, base: u64, pitch: Pitch) -> Option<Side> {
         _ if pitch.slice.is_multiple_of(row) => pitch.slice / row,
         _ => return None,
     };
-    (row >= rect.width && row <= LARGEST_PITCH && rows >= rect.height).then_some(Side { address, pitch: row, rows })
+    (row >= rect.width && row <= LARGEST_PITCH && rows >= rect.height).then_some(Side {
+        address,
+        pitch: row,
+        rows,
+    })
 }
 
 /// A fill by setting elements, where the pattern repeats every 1, 2 or 4 bytes and the memory is aligned for that.
@@ -159,7 +167,11 @@ mod tests {
         let rect = Rect { width: 3, height: 2, depth: 2 };
         let dense = (0, Pitch { offset: 0, row: 3, slice: 6 });
         assert_eq!(boxes(rect, dense, (0, Pitch { offset: 17, row: 5, slice: 15 })).len(), 1);
-        assert_eq!(boxes(rect, dense, (0, Pitch { offset: 17, row: 5, slice: 13 })).len(), 2, "a box a slice");
+        assert_eq!(
+            boxes(rect, dense, (0, Pitch { offset: 17, row: 5, slice: 13 })).len(),
+            2,
+            "a box a slice"
+        );
         let rows = Rect { width: 3, height: 1, depth: 4 };
         assert_eq!(boxes(rows, dense, (0, Pitch { offset: 17, row: 0, slice: 13 })).len(), 1);
     }
@@ -168,9 +180,15 @@ mod tests {
     fn fills_are_set_by_the_shortest_element() {
         assert_eq!(set(1, 6, &[7, 7]), Some(SetShape { address: 1, value: 7, element: 1, count: 6 }));
         let short = u32::from(u16::from_ne_bytes([1, 2]));
-        assert_eq!(set(2, 8, &[1, 2, 1, 2]), Some(SetShape { address: 2, value: short, element: 2, count: 4 }));
+        assert_eq!(
+            set(2, 8, &[1, 2, 1, 2]),
+            Some(SetShape { address: 2, value: short, element: 2, count: 4 })
+        );
         let word = u32::from_ne_bytes([1, 2, 3, 4]);
-        assert_eq!(set(4, 8, &[1, 2, 3, 4]), Some(SetShape { address: 4, value: word, element: 4, count: 2 }));
+        assert_eq!(
+            set(4, 8, &[1, 2, 3, 4]),
+            Some(SetShape { address: 4, value: word, element: 4, count: 2 })
+        );
         assert_eq!(set(1, 8, &[1, 2]), None, "not aligned");
         assert_eq!(set(2, 8, &[1, 2, 3, 4]), None, "not aligned");
         assert_eq!(set(0, 6, &[1, 2, 3]), None, "no such element");

@@ -106,7 +106,9 @@ impl Signal {
     fn failed(&self, state: u64) -> EventStatus {
         let inner = self.inner.lock();
         match inner.outcome.get() {
-            Some(Some(error)) if self.state.load(Ordering::Acquire) == state => EventStatus::Failed(error.clone()),
+            Some(Some(error)) if self.state.load(Ordering::Acquire) == state => {
+                EventStatus::Failed(error.clone())
+            }
             // Signalled anew between the two looks.
             _ => EventStatus::Pending,
         }
@@ -201,7 +203,10 @@ impl Signal {
     pub(super) fn order_before(&self, queue: u64, stream: &Stream) -> Result<Option<Error>> {
         match self.status() {
             EventStatus::Idle => {
-                return Err(Error::new(ErrorKind::InvalidWaitList, "an event in the wait list was never enqueued"));
+                return Err(Error::new(
+                    ErrorKind::InvalidWaitList,
+                    "an event in the wait list was never enqueued",
+                ));
             }
             EventStatus::Complete => return Ok(None),
             EventStatus::Failed(error) => return Ok(Some(error)),
@@ -215,7 +220,9 @@ impl Signal {
         match on {
             // The queue's own order says as much.
             Some((id, _)) if id == queue => {}
-            Some((_, stream)) if broken => stream.synchronize().map_err(|failure| self.shared.context.error(failure))?,
+            Some((_, stream)) if broken => {
+                stream.synchronize().map_err(|failure| self.shared.context.error(failure))?
+            }
             _ => stream.wait(&self.end)?,
         }
         Ok(None)
@@ -308,4 +315,3 @@ impl Inner {
         }
     }
 }
-

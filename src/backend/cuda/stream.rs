@@ -5,7 +5,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::sys::{CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, Failure, NOT_READY, SUCCESS, call};
+use super::sys::{
+    CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, Failure, NOT_READY, SUCCESS, call,
+};
 
 /// A stream that waits for no other.
 #[derive(Debug)]

@@ -165,7 +165,14 @@ impl<W> Schedule<W> {
             let before = lane.entries.len();
             if lane.scout && lane.next_look <= now {
                 lane.scout = false;
-                lane.send_scout(now, &self.pace, &mut self.scouting_until, &mut is_final, &mut find_scout, scouts);
+                lane.send_scout(
+                    now,
+                    &self.pace,
+                    &mut self.scouting_until,
+                    &mut is_final,
+                    &mut find_scout,
+                    scouts,
+                );
             }
             lane.look(now, &self.pace, &mut is_final, finished);
             self.in_flight -= before - lane.entries.len();
@@ -293,7 +300,8 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false, scouts: |_| None };
+    const PACE: Pace =
+        Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false, scouts: |_| None };
 
     fn expecting(nanos: u64) -> Times {
         Times { expected: Some(Duration::from_nanos(nanos)), grace: Duration::ZERO }
@@ -356,7 +364,8 @@ mod tests {
         let scouts = |_| Some(Duration::from_nanos(100));
         let mut schedule = Schedule::new(Pace { scouts, spins: true, ..PACE });
         for lane in 0..2u32 {
-            let watched = schedule.watch(0, u64::from(lane), lane, expecting(1000), in_flight, &mut Vec::new());
+            let watched =
+                schedule.watch(0, u64::from(lane), lane, expecting(1000), in_flight, &mut Vec::new());
             assert_eq!(watched, 900);
         }
         let (mut found, mut asked) = (Vec::new(), Vec::new());
@@ -412,9 +421,7 @@ mod tests {
     #[test]
     fn finds_everything_that_completed_while_it_slept() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
-        });
+        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
         let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
         assert_eq!((found, next), (vec![0, 1, 2], after(90)));
     }
@@ -448,7 +455,10 @@ mod tests {
         schedule.watch(0, 0, 2, expecting(50), in_flight, &mut Vec::new());
         let mut found = Vec::new();
         assert_eq!(schedule.look(990, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
-        assert_eq!(schedule.look(1000, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new()), after(40));
+        assert_eq!(
+            schedule.look(1000, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new()),
+            after(40)
+        );
         assert_eq!(found, [Finished { watch: 1, overslept: false, took: Some(991) }]);
         found.clear();
         assert_eq!(schedule.look(1040, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
@@ -460,16 +470,16 @@ mod tests {
     fn what_was_found_late_does_not_tell_how_long_the_next_took() {
         let mut schedule = Schedule::new(PACE);
         let mut found = Vec::new();
-        (0..3).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
-        });
+        (0..3).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
         schedule.look(90, |&watch| watch < 2, |_| None, &mut found, &mut Vec::new());
         schedule.look(200, |_| true, |_| None, &mut found, &mut Vec::new());
         let took: Vec<_> = found.iter().map(|finished| finished.took).collect();
         assert_eq!(took, [Some(90), None, Some(110)]);
         // Somebody else saw the first of two over, some time ago.
         found.clear();
-        (0..2).for_each(|watch| _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new()));
+        (0..2).for_each(|watch| {
+            _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new())
+        });
         schedule.watch(300, 0, 2, Times::default(), |&watch| watch == 0, &mut Vec::new());
         schedule.look(310, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new());
         assert_eq!(found, [Finished { watch: 1, overslept: false, took: None }]);
@@ -478,10 +488,7 @@ mod tests {
     #[test]
     fn tells_when_a_new_entry_needs_the_next_look() {
         let mut schedule = Schedule::new(PACE);
-        assert_eq!(
-            schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new()),
-            990
-        );
+        assert_eq!(schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new()), 990);
         assert_eq!(schedule.watch(5, 1, 2, Times::default(), in_flight, &mut Vec::new()), 5);
         assert_eq!(
             schedule.watch(6, 0, 3, Times::default(), in_flight, &mut Vec::new()),
@@ -493,13 +500,8 @@ mod tests {
     #[test]
     fn forgets_what_others_have_found_over() {
         let mut schedule = Schedule::new(PACE);
-        (0..5).for_each(|watch| {
-            _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new())
-        });
-        assert_eq!(
-            schedule.watch(50, 0, 5, expecting(100), |&watch| watch < 4, &mut Vec::new()),
-            140
-        );
+        (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
+        assert_eq!(schedule.watch(50, 0, 5, expecting(100), |&watch| watch < 4, &mut Vec::new()), 140);
         assert_eq!(look(&mut schedule, 140, &[4, 5]), (vec![4, 5], 3, Next::Idle));
     }
 

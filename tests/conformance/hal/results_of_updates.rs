@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, HostArgs, Kernel, KernelArg, KernelDesc, KernelLaunch,
-    KernelSources, KernelUpdate, MemoryView, Param, ParamKind, UpdateCapabilities as Can, ValueBytes,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, HostArgs, Kernel, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, KernelUpdate, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
+    ValueBytes,
 };
 use wakegraph::{AccessMode, Range, Result};
 
@@ -54,7 +55,8 @@ impl Updatable {
         let x = bench.memory(&[0; 32]);
         let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
         let args = vec![number(1), KernelArg::Memory(x.clone())];
-        let launch = KernelLaunch { kernel: add, args, range: Range::linear(4), alternatives: vec![mix.clone()] };
+        let launch =
+            KernelLaunch { kernel: add, args, range: Range::linear(4), alternatives: vec![mix.clone()] };
         let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         Some(Self { bench, buffer, handle, mix, x })

@@ -99,7 +99,9 @@ fn open(names: &[&str]) -> Result<libloading::Library, String> {
         match unsafe { libloading::Library::new(*name) } {
             Ok(library) => return Ok(library),
             // The source is the loader's own words, which name the library.
-            Err(error) => reasons.push(error.source().map_or_else(|| format!("{name}: {error}"), ToString::to_string)),
+            Err(error) => {
+                reasons.push(error.source().map_or_else(|| format!("{name}: {error}"), ToString::to_string))
+            }
         }
     }
     Err(reasons.join("; "))
