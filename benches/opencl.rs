@@ -55,17 +55,17 @@ fn main() -> ExitCode {
 /// All rows of one device in one runtime.
 fn rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, raw: &Arc<RawDevice>) {
     let name = |row: &str| format!("{prefix}/{row}");
-    for (length, rounds) in [(1, 100), (10, 50), (100, 20)] {
+    for (length, rounds, samples) in [(1, 50, 200), (10, 50, 50), (100, 30, 20)] {
         let row = name(&format!("chain_{length}"));
-        let row = Row::new(&row).limit(1.15).rounds(rounds, 20);
+        let row = Row::new(&row).limit(1.15).rounds(rounds, samples);
         report.race_best(row, runtime, Graphs::new(chain(device, length)), by_hand(raw, length, Work::Run));
     }
     let row = name("hop");
-    let row = Row::new(&row).limit(1.15).rounds(50, 20);
+    let row = Row::new(&row).limit(1.15).rounds(50, 100);
     report.race_best(row, runtime, Graphs::new(hop(device)), by_hand(raw, 1, Work::Hop));
 
     let row = name("update");
-    let row = Row::new(&row).rounds(50, 20);
+    let row = Row::new(&row).rounds(50, 100);
     report.race_best(row, runtime, Updated::new(device), by_hand(raw, 1, Work::Update));
 
     let deep = |depth| Graphs { depth, ..Graphs::new(chain(device, 1)) };

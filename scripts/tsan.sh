@@ -2,7 +2,7 @@
 # Runs the tests under ThreadSanitizer: data races, also those that no test trips over.
 #
 # The standard library comes without instrumentation. What it orders by means that ThreadSanitizer does not see is listed
-# in scripts/tsan.supp; nothing of this crate belongs there.
+# in scripts/tsan.supp; of this crate only what fences order belongs there.
 #
 #   scripts/tsan.sh             all test binaries but those with an allocator of their own
 #   scripts/tsan.sh --lib       what cargo test is to be given instead
@@ -11,4 +11,5 @@ cd "$(dirname "$0")/.."
 . scripts/sanitizer.sh
 
 export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.supp:allocator_may_return_null=1:${TSAN_OPTIONS:-}"
-run_under thread -Cunsafe-allow-abi-mismatch=sanitizer "$@"
+# tokio with parking_lot's locks, which ThreadSanitizer sees, instead of the standard library's.
+features=tokio/parking_lot run_under thread -Cunsafe-allow-abi-mismatch=sanitizer "$@"

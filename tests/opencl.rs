@@ -12,9 +12,9 @@ use common::{assert_complete, buffer, event, failure, memory, queue, read, write
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
-    Backend as _, Command, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc, KernelLaunch,
-    KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue, QueueOrder, Signal,
-    ValueBytes, WaitList, checked,
+    Backend as _, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
+    Progress, Queue, QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
@@ -42,8 +42,12 @@ fn trials() -> Vec<Trial> {
         ("a_later_command_that_fails_is_named", a_later_command_that_fails_is_named),
         ("failures_reach_dependents_only", failures_reach_dependents_only),
         ("lowerings_are_told", lowerings_are_told),
+        ("updates_reach_later_enqueues", updates_reach_later_enqueues),
+        ("updates_of_copied_arguments", updates_of_copied_arguments),
+        ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
         ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
+        ("queues_may_be_dropped_right_after_use", queues_may_be_dropped_right_after_use),
     ];
     let mut trials = vec![
         Trial::test("a_missing_library_is_unavailable", a_missing_library_is_unavailable),
@@ -266,8 +270,12 @@ fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
 
 /// The same device, without checks and with plain enqueues: what a driver refuses, it refuses at the enqueue.
 fn replaying(device: &Arc<dyn Device>) -> Arc<dyn Device> {
+    with_options(device, OpenclOptions::new().lowering(Lowering::Replay))
+}
+
+fn with_options(device: &Arc<dyn Device>, options: OpenclOptions) -> Arc<dyn Device> {
     let (_, index) = device.info().selector.split_once(':').unwrap();
-    opencl::open(index.parse().unwrap(), OpenclOptions::new().lowering(Lowering::Replay)).unwrap()
+    opencl::open(index.parse().unwrap(), options).unwrap()
 }
 
 fn enqueue_command(queue: &dyn Queue, command: &Command, wait: WaitList<'_>, event: &Arc<dyn Event>) {
@@ -295,10 +303,128 @@ fn lowerings_are_told(device: &Arc<dyn Device>) {
     let commands = [add_to(&*device, 1, &x), Command::BufferRead { src: x.clone(), host: host.clone() }];
     let both = buffer(&*device, IN_ORDER, &commands, &[]);
     assert_eq!(both.info().lowering, replayed);
+    // The plan's print-out tells it, too.
+    let whole = wakegraph::Device::from_hal(device.clone());
+    let mut graph = wakegraph::Graph::new(&whole);
+    graph.fill(&whole.buffer::<u32>(4).unwrap(), 1);
+    let text = graph.finalize().unwrap().plan_text();
+    assert!(
+        text.contains("finalize 0: cl_khr_command_buffer") || text.contains("finalize 0: replayed"),
+        "{text}"
+    );
     let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
     common::enqueue(&*both, &*queue, &[], &done, None).unwrap();
     assert_complete(&*done);
     assert_eq!(words(&host), [1; 8]);
+}
+
+/// Both lowerings, with an update while the enqueue before it may still run.
+fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
+    const SET: &str = "KERNEL(set, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }\n\
+                       KERNEL(other, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 1000 * n; }";
+    let lowerings = [Lowering::Replay, Lowering::CommandBuffer];
+    for (lowering, waits) in lowerings.into_iter().flat_map(|lowering| [(lowering, false), (lowering, true)])
+    {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        let params = [value("n", 4), numbers("x")];
+        let set = load(&*device, "set", &params, SET).unwrap();
+        let other = load(&*device, "other", &params, SET).unwrap();
+        let (x, y) = (zeros(&*device, 8), zeros(&*device, 8));
+        let desc = CommandBufferDesc { updatable: true, ..IN_ORDER };
+        let mut buffer = device.create_command_buffer(&desc).unwrap();
+        buffer.append(&add_to(&*device, 0, &x), &[]).unwrap();
+        let args = vec![number(1), KernelArg::Memory(x.clone())];
+        let range = Range::linear(4);
+        let launch = KernelLaunch { kernel: set, args, range, alternatives: vec![other.clone()] };
+        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        let queue = queue(&*device, QueueOrder::InOrder);
+        let events: [Arc<dyn Event>; 3] = std::array::from_fn(|_| event(&*device));
+        let mut update = KernelUpdate::new(handle);
+        let enqueue = |buffer: &dyn CommandBuffer, event: &Arc<dyn Event>| {
+            common::enqueue(buffer, &*queue, &[], event, None).unwrap();
+            if waits {
+                assert_complete(&**event);
+            }
+        };
+        enqueue(&*buffer, &events[0]);
+        update.args = vec![(0, number(20))];
+        update.global_offset = Some([2, 0, 0]);
+        buffer.update(&[update.clone()]).unwrap();
+        enqueue(&*buffer, &events[1]);
+        update.kernel = Some(other);
+        update.args = vec![(1, KernelArg::Memory(y.clone()))];
+        update.global_size = Some([2, 1, 1]);
+        update.local_size = Some(Some([1, 1, 1]));
+        update.global_offset = Some([0; 3]);
+        buffer.update(&[update]).unwrap();
+        enqueue(&*buffer, &events[2]);
+        assert_complete(&*events[2]);
+        assert_eq!(words(&x), [1, 1, 21, 21, 20, 20, 0, 0], "{lowering:?}");
+        assert_eq!(words(&y), [20_000, 20_000, 0, 0, 0, 0, 0, 0], "{lowering:?}");
+    }
+}
+
+/// Without shared memory, a part that starts anywhere is passed as a copy: an update may turn one operation into three.
+fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().shared_memory(false).lowering(lowering));
+        let x = zeros(&*device, 8);
+        let part = MemoryView::new(x.memory().clone(), 12, 8).unwrap();
+        let mut buffer =
+            device.create_command_buffer(&CommandBufferDesc { updatable: true, ..IN_ORDER }).unwrap();
+        let handle = buffer.append(&add_to(&*device, 1, &x), &[]).unwrap().handle.unwrap();
+        buffer.append(&add_to(&*device, 100, &part), &[]).unwrap();
+        buffer.finalize().unwrap();
+        let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+        let run = |buffer: &dyn CommandBuffer| {
+            common::enqueue(buffer, &*queue, &[], &done, None).unwrap();
+            assert_complete(&*done);
+        };
+        run(&*buffer);
+        assert_eq!(words(&x), [1, 1, 1, 101, 101, 1, 1, 1]);
+        for (arg, items) in [(&part, 2), (&x, 8)] {
+            let mut update = KernelUpdate::new(handle);
+            update.args = vec![(1, KernelArg::Memory(arg.clone()))];
+            update.global_size = Some([items, 1, 1]);
+            buffer.update(&[update]).unwrap();
+            run(&*buffer);
+        }
+        assert_eq!(words(&x), [2, 2, 2, 304 - 1, 304 - 1, 2, 2, 2]);
+    }
+}
+
+/// A pointer into shared memory as an argument, in copies and in fills, between commands that use the buffer object.
+fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        let (x, y) = (zeros(&*device, 8), zeros(&*device, 8));
+        let (Some(start), Some(target)) = (x.memory().usm(), y.memory().usm()) else { return };
+        // SAFETY: inside the allocations, which live until the end of this test.
+        let pointer = |whole: UsmPointer, word: usize, words: usize| unsafe {
+            UsmPointer::new(whole.address() + 4 * word, 4 * words)
+        };
+        let fill = |pattern: &[u8]| Command::BufferFill { dst: x.clone(), pattern: pattern.into() };
+        let args = vec![number(5), KernelArg::Usm(pointer(start, 2, 4))];
+        let commands = [
+            fill(&[1, 0, 0, 0]),
+            launch(&add(&*device), args, Range::linear(4)),
+            Command::UsmFill { dst: pointer(start, 7, 1), pattern: [9, 0, 0, 0].as_slice().into() },
+            Command::UsmPrefetch { memory: start },
+            add_to(&*device, 10, &x),
+            Command::UsmCopy { src: pointer(start, 1, 7), dst: pointer(target, 0, 7), len: 28 },
+            add_to(&*device, 100, &y),
+        ];
+        let recorded = buffer(&*device, IN_ORDER, &commands, &[]);
+        let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+        for _ in 0..50 {
+            write(&**y.memory(), &[0; 32]);
+            common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+            assert_complete(&*done);
+            assert_eq!(words(&x), [11, 11, 16, 16, 16, 16, 11, 19]);
+            assert_eq!(words(&y), [111, 116, 116, 116, 116, 111, 119, 100]);
+        }
+    }
 }
 
 /// A program with several kernels, asked for several times, is one program: the text is in none of the build errors twice.
@@ -328,6 +454,25 @@ fn single_fills_keep_their_pattern(device: &Arc<dyn Device>) {
     enqueue_command(&*queue, &fill, WaitList::NONE, &done);
     assert_complete(&*done);
     assert!(read(&*memory).chunks(3).all(|chunk| chunk == [1, 2, 3]));
+}
+
+// Intel's runtime for CPUs stands still now and then when an out-of-order queue of its own is released.
+fn queues_may_be_dropped_right_after_use(device: &Arc<dyn Device>) {
+    let times = if device.capabilities().progress == Progress::Waiter { 30_000 } else { 1_000 };
+    std::thread::scope(|scope| {
+        for order in [QueueOrder::OutOfOrder; 2] {
+            scope.spawn(move || {
+                let (x, done) = (zeros(&**device, 8), event(&**device));
+                let add = add_to(&**device, 1, &x);
+                for _ in 0..times {
+                    let queue = queue(&**device, order);
+                    enqueue_command(&*queue, &add, WaitList::default(), &done);
+                    assert_complete(&*done);
+                }
+                assert_eq!(words(&x), [times; 8]);
+            });
+        }
+    });
 }
 
 fn a_missing_library_is_unavailable() -> Result<(), Failed> {

@@ -89,7 +89,10 @@ fn measure(rounds: usize, mut base: impl FnMut(), mut ours: impl FnMut()) -> Mea
             }
         }
     }
-    Measured { time: times.each_ref().map(|times| support::median(times)), core: cores.each_ref().map(|cores| mean(cores)) }
+    Measured {
+        time: times.each_ref().map(|times| support::median(times)),
+        core: cores.each_ref().map(|values| mean(values)),
+    }
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -1,10 +1,11 @@
 //! What the benchmarks share: rows that race ours against a hand-written base in the same run, and how they print.
 //!
 //! A row alternates between rounds of ours and rounds of the base, so that whatever else the machine does hits both.
-//! `ours` and `base` are medians over the rounds of a round's mean, per operation; `min` is the best of our rounds; `p99`
-//! is over our single samples. Every figure is on one line:
+//! `ours` and `base` are medians over the rounds of a round's mean, per operation; `min` is the best of our rounds; `p50`
+//! and `p99` are over our single samples, and tell a rare long wait from one that is always there. Every figure is on one
+//! line:
 //!
-//! `BENCH name ours=… base=… unit=… ratio=… p99=… min=…`
+//! `BENCH name ours=… base=… unit=… ratio=… p50=… p99=… min=…`
 //!
 //! `--quick` runs fewer rounds; `--check` makes the process fail when a row exceeds its limit; any other word runs only
 //! the rows whose name contains it.
@@ -133,9 +134,11 @@ impl Report {
                 continue;
             }
             let tail = format!(
-                "p99={} min={} base_p99={} base_min={}{}{name}",
+                "p50={} p99={} min={} base_p50={} base_p99={} base_min={}{}{name}",
+                number(median(&ours.samples)),
                 number(percentile(&ours.samples, 0.99)),
                 number(percentile(&ours.rounds, 0.0)),
+                number(median(&base.samples)),
                 number(percentile(&base.samples, 0.99)),
                 number(percentile(&base.rounds, 0.0)),
                 if name.is_empty() { "" } else { " base_is=" },

@@ -10,6 +10,7 @@ pub struct Listing<'a, F> {
     plan: &'a Plan,
     label: F,
     device: DeviceName<'a>,
+    lowering: Lowering<'a>,
 }
 
 /// A plan as a DOT drawing. See [`Plan::dot`].
@@ -20,6 +21,7 @@ pub struct Dot<'a, F> {
 }
 
 type DeviceName<'a> = Box<dyn Fn(DeviceId) -> String + 'a>;
+type Lowering<'a> = Box<dyn Fn(u32) -> Option<&'static str> + 'a>;
 
 impl Plan {
     /// The instruction list as text, every planned node by the name that `label` gives it.
@@ -32,7 +34,8 @@ impl Plan {
     /// host task 1 runs C after 0
     /// ```
     pub fn display<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Listing<'_, F> {
-        Listing { plan: self, label, device: Box::new(|device| device.to_string()) }
+        let device = Box::new(|device: DeviceId| device.to_string());
+        Listing { plan: self, label, device, lowering: Box::new(|_| None) }
     }
 
     /// The plan as a graph in the DOT language: partitions are clusters, their sync-points thin edges, dependencies
@@ -47,6 +50,12 @@ impl<'a, F> Listing<'a, F> {
     #[must_use]
     pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
         Self { device: Box::new(device), ..self }
+    }
+
+    /// Shows what the partitions' devices have made of them: `finalize 0: replayed enqueues`.
+    #[must_use]
+    pub fn lowerings(self, lowering: impl Fn(u32) -> Option<&'static str> + 'a) -> Self {
+        Self { lowering: Box::new(lowering), ..self }
     }
 }
 
@@ -79,7 +88,12 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
                     write!(f, "  append {}", (self.label)(node))?;
                     list(f, " waits for ", waits.iter().map(|&at| (self.label)(open[at as usize])))?;
                 }
-                Instruction::Finalize { partition } => write!(f, "finalize {partition}")?,
+                Instruction::Finalize { partition } => {
+                    write!(f, "finalize {partition}")?;
+                    if let Some(lowering) = (self.lowering)(partition) {
+                        write!(f, ": {lowering}")?;
+                    }
+                }
                 Instruction::HostTask { partition, node, after } => {
                     write!(f, "host task {partition} runs {}", (self.label)(node))?;
                     list(f, " after ", after)?;

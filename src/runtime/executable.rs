@@ -196,6 +196,14 @@ pub(crate) enum Work {
 }
 
 impl PartitionExec {
+    /// What the device made of the commands.
+    pub(crate) fn lowering(&self) -> Option<&'static str> {
+        match &self.work {
+            Work::Device { command_buffer, .. } => Some(command_buffer.info().lowering),
+            Work::HostTask(_) => None,
+        }
+    }
+
     pub(crate) fn device(&self) -> Option<&Device> {
         match &self.work {
             Work::Device { device, .. } => Some(device),

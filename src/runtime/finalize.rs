@@ -266,6 +266,7 @@ fn assemble(
             plan,
             nodes,
             devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+            lowerings: partitions.iter().map(PartitionExec::lowering).collect(),
         }),
         partitions: partitions.into(),
         allocations: allocations.values().cloned().collect(),

@@ -7,7 +7,8 @@
 //! Locks are taken in the order: the order lock, an allocation's users, one executable's state. A submission without
 //! rivals takes the last one only, and whoever holds two states holds the order lock, so no cycle can arise.
 
-use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -49,6 +50,17 @@ impl Predecessor {
     }
 }
 
+/// The executable, if anybody still holds it. If not, all its runs are over, and what they wrote can be seen.
+pub(crate) fn alive(executable: &Weak<Shared>) -> Option<Arc<Shared>> {
+    let alive = executable.upgrade();
+    if alive.is_none() {
+        // A run lets go of its executable when it is over, and letting go is a release; but an upgrade that fails is no
+        // acquire by itself.
+        fence(Ordering::Acquire);
+    }
+    alive
+}
+
 /// Takes a place in the order for a guard: returns its lease and what it has to wait for.
 pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Vec<Predecessor>) {
     let lease = GateLease::new();
@@ -75,7 +87,7 @@ fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) 
         let mut users = view.allocation.users.lock();
         users.gates.retain(|(_, gate)| !gate.is_open());
         users.executables.retain(|(executable, accesses)| {
-            let Some(executable) = executable.upgrade() else { return false };
+            let Some(executable) = alive(executable) else { return false };
             let conflicts = accesses.iter().any(|theirs| theirs.conflicts_with(&access));
             executables.push((executable, conflicts));
             true
@@ -107,7 +119,7 @@ pub(crate) fn register(
     for (allocation, accesses) in uses {
         let mut users = allocation.users.lock();
         users.executables.retain(|(other, theirs)| {
-            let Some(other) = other.upgrade() else { return false };
+            let Some(other) = alive(other) else { return false };
             if conflict(theirs, &accesses) {
                 executable.state.lock().add_rival(&other);
                 other.state.lock().add_rival(executable);

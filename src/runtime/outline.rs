@@ -14,6 +14,8 @@ pub(crate) struct Outline {
     pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Each partition's device, `None` for a host task.
     pub(crate) devices: Box<[Option<Device>]>,
+    /// What each partition's device made of its commands.
+    pub(crate) lowerings: Box<[Option<&'static str>]>,
 }
 
 impl Outline {
@@ -25,7 +27,8 @@ impl Outline {
     pub(crate) fn text(&self) -> String {
         // The list says by itself what is a host task.
         let label = |node| self.label(node).trim_start_matches("host task ");
-        self.plan.display(label).devices(|device| self.device_name(device)).to_string()
+        let listing = self.plan.display(label).devices(|device| self.device_name(device));
+        listing.lowerings(|partition| self.lowerings[partition as usize]).to_string()
     }
 
     /// The plan in Graphviz' language.

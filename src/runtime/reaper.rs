@@ -8,8 +8,9 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
+
+use parking_lot::{Condvar, Mutex};
 
 thread_local! {
     static ELSEWHERE: Cell<bool> = const { Cell::new(false) };
@@ -40,29 +41,41 @@ impl Drop for Elsewhere {
 
 type Garbage = Box<dyn Any + Send>;
 
-/// Started when it is first needed; asleep while nothing comes.
-static REAPER: LazyLock<Option<Sender<Garbage>>> = LazyLock::new(|| {
-    let (send, receive) = channel::<Garbage>();
-    let reap = move || {
-        for garbage in receive {
-            if catch_unwind(AssertUnwindSafe(|| drop(garbage))).is_err() {
-                tracing::error!(target: "wakegraph", "a drop panicked");
-            }
-        }
-    };
-    match thread::Builder::new().name("wakegraph-reaper".into()).spawn(reap) {
-        Ok(_) => Some(send),
-        Err(error) => {
-            tracing::error!(target: "wakegraph", %error, "could not start the reaper's thread");
-            None
-        }
+/// What is to be dropped, and its thread.
+struct Reaper {
+    garbage: Mutex<Vec<Garbage>>,
+    changed: Condvar,
+}
+
+static REAPER: Reaper = Reaper { garbage: Mutex::new(Vec::new()), changed: Condvar::new() };
+
+/// Started when it is first needed; asleep while nothing comes. Without it, garbage stays where it is.
+static THREAD: LazyLock<()> = LazyLock::new(|| {
+    if let Err(error) = thread::Builder::new().name("wakegraph-reaper".into()).spawn(|| REAPER.run()) {
+        tracing::error!(target: "wakegraph", %error, "could not start the reaper's thread");
     }
 });
 
-/// Drops it on another thread; on this one if there is none.
-pub(super) fn drop_elsewhere(garbage: Garbage) {
-    if let Some(reaper) = &*REAPER {
-        // The receiver lives as long as the process.
-        let _ = reaper.send(garbage);
+impl Reaper {
+    fn run(&self) {
+        loop {
+            let garbage = {
+                let mut garbage = self.garbage.lock();
+                self.changed.wait_while(&mut garbage, |garbage| garbage.is_empty());
+                std::mem::take(&mut *garbage)
+            };
+            for garbage in garbage {
+                if catch_unwind(AssertUnwindSafe(|| drop(garbage))).is_err() {
+                    tracing::error!(target: "wakegraph", "a drop panicked");
+                }
+            }
+        }
     }
+}
+
+/// Drops it on another thread.
+pub(super) fn drop_elsewhere(garbage: Garbage) {
+    LazyLock::force(&THREAD);
+    REAPER.garbage.lock().push(garbage);
+    REAPER.changed.notify_one();
 }

@@ -17,6 +17,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
+use super::reactor::Seen;
 use super::reaper::Elsewhere;
 use crate::hal::{self, EventStatus};
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -404,8 +405,7 @@ impl Run {
         let slot = &self.slots[partition];
         let enqueued = slot.enqueued.load(Ordering::Relaxed);
         let overslept = slot.overslept.load(Ordering::Relaxed);
-        // The reactor leaves alone what a submission looks after: the time until it found it says nothing.
-        if enqueued > 0 && !(overslept && self.is_looked_after()) {
+        if enqueued > 0 {
             let took = clock::now().saturating_sub(enqueued);
             let took = if overslept { took / 2 } else { took };
             slot.took.store(took.max(1), Ordering::Relaxed);
@@ -433,14 +433,22 @@ impl Run {
         }
     }
 
-    /// The reactor has found a partition over, after this time as its queue's oldest; `overslept`, if that was at its
-    /// first look.
-    pub(crate) fn observe(&self, partition: usize, took: Option<Duration>, overslept: bool) {
-        self.slots[partition].overslept.store(overslept, Ordering::Relaxed);
+    /// The reactor has found a partition over, after this time as its queue's oldest.
+    pub(crate) fn observe(&self, partition: usize, took: Option<Duration>, seen: Seen) {
+        let slot = &self.slots[partition];
+        match seen {
+            Seen::InTime => {}
+            Seen::Overslept => slot.overslept.store(true, Ordering::Relaxed),
+            Seen::Late => slot.enqueued.store(0, Ordering::Relaxed),
+        }
         let succeeded =
             self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
         if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
-            shared.partitions[partition].queue_time.record(if overslept { took / 4 * 3 } else { took });
+            shared.partitions[partition].queue_time.record(if seen == Seen::Overslept {
+                took / 4 * 3
+            } else {
+                took
+            });
         }
     }
 

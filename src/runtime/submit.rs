@@ -117,8 +117,11 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     state.gates.retain(|gate| !gate.is_open());
     order_after.extend(state.gates.iter().cloned().map(Predecessor::Gate));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
-    state.rivals.retain(|rival| rival.strong_count() > 0);
-    rivals.extend(state.rivals.iter().filter_map(std::sync::Weak::upgrade));
+    state.rivals.retain(|rival| {
+        let alive = ordering::alive(rival);
+        rivals.extend(alive.clone());
+        alive.is_some()
+    });
     for rival in &rivals {
         order_after.extend(rival.state.lock().last_unfinished().map(Predecessor::Run));
     }

@@ -30,7 +30,7 @@ impl WakePolicy {
             (Progress::HostCores, Self::Efficient) => Duration::ZERO,
             // It does the work, instead of a thread that has to wake up first and then to wake this one.
             (Progress::Waiter, Self::Latency) => Duration::from_millis(1),
-            (Progress::Waiter, Self::Balanced) => Duration::from_micros(300),
+            (Progress::Waiter, Self::Balanced) => Duration::from_micros(500),
             (Progress::Waiter, Self::Efficient) => Duration::from_micros(100),
         }
     }

@@ -1,12 +1,13 @@
 //! Forgetting, in a way that leak checkers can tell from a leak.
 
 use std::any::Any;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 /// As [`std::mem::forget`]: the destructor never runs. The thing itself stays reachable, though, so that a leak checker
 /// only reports what others should have freed and did not.
 pub(crate) fn forget<T: Send + 'static>(thing: T) {
-    FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(thing));
+    FORGOTTEN.lock().push(Box::new(thing));
 }

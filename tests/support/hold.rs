@@ -1,6 +1,8 @@
 //! A place where work is held back until a test lets it go on: order without clocks.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// The test's side. Dropping it lets everybody go on for good, so that a test that fails does not hang.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Hold {
     /// Blocks until `count` have arrived, counting from the start.
     pub(crate) fn wait_for(&self, count: usize) {
         let inner = &self.0.0;
-        drop(inner.changed.wait_while(self.0.state(), |state| state.arrived < count));
+        inner.changed.wait_while(&mut self.0.state(), |state| state.arrived < count);
     }
 
     /// How many have arrived so far.
@@ -69,11 +71,11 @@ impl Held {
         state.arrived += 1;
         self.0.changed.notify_all();
         let waiting = |state: &mut State| !state.open && state.permits == 0;
-        let mut state = self.0.changed.wait_while(state, waiting).unwrap_or_else(PoisonError::into_inner);
+        self.0.changed.wait_while(&mut state, waiting);
         state.permits = state.permits.saturating_sub(1);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }

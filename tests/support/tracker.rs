@@ -1,6 +1,8 @@
 //! Counts what is still alive: tokens are captured by closures and dropped with them.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Counts its [`Token`]s.
 #[derive(Debug, Default)]
@@ -32,13 +34,13 @@ impl Tracker {
 
     /// Blocks until every token is dropped. A leak shows as a test that does not end.
     pub(crate) fn wait_until_freed(&self) {
-        drop(self.0.changed.wait_while(self.0.alive(), |alive| *alive > 0));
+        self.0.changed.wait_while(&mut self.0.alive(), |alive| *alive > 0);
     }
 }
 
 impl Inner {
     fn alive(&self) -> MutexGuard<'_, usize> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+        self.alive.lock()
     }
 }
 

@@ -1,20 +1,25 @@
 //! Which lowering is faster on a device: measured once for each class of sizes.
 //!
 //! On CPUs a recording is often slower than plain enqueues, on GPUs it should not be; nothing that a device reports says
-//! which. So the first finalize of each class of sizes times both, with kernels that do nothing.
+//! which. So the first finalize of each class of sizes times both, with a chain of kernels that do next to nothing, but
+//! that to real memory: kernels without arguments flatter recordings.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::device::Shared;
 use super::kernel::OpenclKernel;
+use super::memory::OpenclMemory;
 use super::options::Lowering;
 use super::queue::DriverQueue;
 use super::record::Recording;
-use super::replay::{List, Timing};
-use super::sys::{self, Failure};
-use crate::hal::{Command, KernelDesc, KernelLaunch, KernelSources, QueueOrder};
-use crate::types::{Range, Result};
+use super::replay::{List, Started, Timing};
+use super::sys::{self, Event, Failure, Owned, call};
+use crate::hal::{
+    Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
+    ParamKind, QueueOrder,
+};
+use crate::types::{AccessMode, Range, Result};
 
 /// A class of sizes: lists of up to so many commands are timed by a chain of `sample` kernels.
 struct Class {
@@ -28,8 +33,13 @@ const CLASSES: [Class; 3] = [
     Class { up_to: usize::MAX, sample: 100 },
 ];
 
-/// Rounds of each, alternating; the fastest counts, for noise only ever adds.
-const ROUNDS: usize = 12;
+/// Rounds of each, alternating; the median counts.
+const ROUNDS: usize = 15;
+
+/// Work-items of a kernel.
+const ITEMS: usize = 16;
+
+const SOURCE: &str = "__kernel void wakegraph_measure(__global uint *x) { x[get_global_id(0)] += 1; }\n";
 
 /// What has been found out about a device.
 #[derive(Debug, Default)]
@@ -52,13 +62,17 @@ impl Choice {
 }
 
 fn measure(shared: &Arc<Shared>, kernels: usize) -> Result<Lowering> {
-    let sources = KernelSources::new().opencl_c("__kernel void wakegraph_nothing(void) {}\n");
-    let desc = KernelDesc { name: "wakegraph_nothing", params: &[], sources: &sources };
+    let sources = KernelSources::new().opencl_c(SOURCE);
+    let kind = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+    let params = [Param { name: "x".into(), kind }];
+    let desc = KernelDesc { name: "wakegraph_measure", params: &params, sources: &sources };
     let kernel = Arc::new(OpenclKernel::load(shared, &desc)?);
+    let desc = MemoryDesc { len: 4 * ITEMS, kind: MemoryKind::Device };
+    let memory = MemoryView::whole(Arc::new(OpenclMemory::allocate(shared, &desc)?));
     let launch = Command::Kernel(Box::new(KernelLaunch {
         kernel,
-        args: Vec::new(),
-        range: Range::linear(1),
+        args: vec![KernelArg::Memory(memory)],
+        range: Range::linear(ITEMS),
         alternatives: Vec::new(),
     }));
     let mut list = List::default();
@@ -67,34 +81,43 @@ fn measure(shared: &Arc<Shared>, kernels: usize) -> Result<Lowering> {
     }
     let queue = DriverQueue::create(shared, QueueOrder::InOrder, false)?;
     let recording = Recording::new(shared, &list, &queue, false)?;
-    let (mut replay, mut recorded) = (Duration::MAX, Duration::MAX);
-    for _ in 0..ROUNDS {
-        replay = replay.min(time(&queue, || replay_once(shared, &queue, &list))?);
-        recorded = recorded.min(time(&queue, || record_once(&queue, &recording))?);
+    let mut times = [[Duration::ZERO; ROUNDS]; 2];
+    let [replayed, recorded] = &mut times;
+    for (replayed, recorded) in replayed.iter_mut().zip(recorded) {
+        *replayed = time(shared, || replay_once(shared, &queue, &list))?;
+        *recorded = time(shared, || record_once(&queue, &recording))?;
     }
-    tracing::debug!(target: "wakegraph::opencl", kernels, ?replay, ?recorded, "measured both lowerings");
-    Ok(if recorded < replay { Lowering::CommandBuffer } else { Lowering::Replay })
+    let [replayed, recorded] = times.map(|mut times| {
+        times.sort_unstable();
+        times[ROUNDS / 2]
+    });
+    tracing::debug!(target: "wakegraph::opencl", kernels, ?replayed, ?recorded, "measured both lowerings");
+    // What is about as fast is replayed: times on a busy machine vary, and an update of a recording costs more.
+    Ok(if recorded < replayed * 3 / 4 { Lowering::CommandBuffer } else { Lowering::Replay })
 }
 
-fn time(queue: &DriverQueue, run: impl FnOnce() -> Result<(), Failure>) -> Result<Duration, Failure> {
+#[expect(unsafe_code, reason = "waits for an event of its own")]
+fn time(shared: &Shared, run: impl FnOnce() -> Result<Owned<Event>, Failure>) -> Result<Duration, Failure> {
     let start = Instant::now();
-    run()?;
-    queue.finish()?;
+    let event = run()?;
+    let raw = event.raw();
+    // SAFETY: the event is alive.
+    unsafe { call!(shared.core, clWaitForEvents(1, &raw const raw)) }?;
     Ok(start.elapsed())
 }
 
-#[expect(unsafe_code, reason = "enqueues kernels that touch nothing")]
-fn replay_once(shared: &Shared, queue: &DriverQueue, list: &List) -> Result<(), Failure> {
-    // SAFETY: the kernels touch no memory, and the queue is finished before the list goes.
+#[expect(unsafe_code, reason = "enqueues kernels on memory of its own")]
+fn replay_once(shared: &Shared, queue: &DriverQueue, list: &List) -> Result<Owned<Event>, Failure> {
+    // SAFETY: the memory is this measurement's alone, and lives until the event that is waited for.
     let started = unsafe { list.enqueue(shared, queue, &[], Timing::None) }?;
-    match started.failure {
-        None => Ok(()),
-        Some(_) => Err(Failure { call: "clEnqueueNDRangeKernel", code: sys::CL_OUT_OF_RESOURCES }),
+    match started {
+        Started { event: Some(event), failure: None, .. } => Ok(event),
+        _ => Err(Failure { call: "clEnqueueNDRangeKernel", code: sys::CL_OUT_OF_RESOURCES }),
     }
 }
 
-#[expect(unsafe_code, reason = "enqueues kernels that touch nothing")]
-fn record_once(queue: &DriverQueue, recording: &Recording) -> Result<(), Failure> {
-    // SAFETY: as above; the recording is not pending, for the queue has been finished.
-    unsafe { recording.enqueue(queue, &[]) }.map(drop)
+#[expect(unsafe_code, reason = "enqueues kernels on memory of its own")]
+fn record_once(queue: &DriverQueue, recording: &Recording) -> Result<Owned<Event>, Failure> {
+    // SAFETY: as above; the recording is not pending, for its last event has been waited for.
+    unsafe { recording.enqueue(queue, &[]) }
 }

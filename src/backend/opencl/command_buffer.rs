@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::device::Shared;
 use super::invalid_operation;
 use super::lower::{self, Lowered};
+use super::mutate::{self, Change};
 use super::options::Lowering;
 use super::queue::{OpenclQueue, Work};
 use super::record::Recording;
@@ -206,7 +207,7 @@ impl CommandBuffer for OpenclCommandBuffer {
                 return Err(self.shared.error(error));
             }
         };
-        if self.recording.is_some() {
+        if self.recording.is_some() && !self.changed_in_place(&old_commands, &old) {
             match self.record() {
                 Ok(recording) => self.retire(recording),
                 Err(error) => {
@@ -246,6 +247,25 @@ impl OpenclCommandBuffer {
         }
         let list = List::build(&self.shared, &self.commands, &self.after)?;
         Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
+    }
+
+    /// Changes the recording itself, if it is not in flight and the device can.
+    fn changed_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> bool {
+        let last = self.run.get_mut().last.as_ref();
+        let pending = last.is_some_and(|last| matches!(last.status(), EventStatus::Pending));
+        let (Some(recording), Replaced::Ops(_), false) = (&self.recording, old, pending) else {
+            return false;
+        };
+        let changes: Option<Vec<_>> = old_commands
+            .iter()
+            .map(|(index, old)| match (old, &self.commands[*index]) {
+                (Command::Kernel(old), Command::Kernel(new)) => {
+                    Some(Change { step: self.list.first_step(*index)?, old, new })
+                }
+                _ => None,
+            })
+            .collect();
+        changes.is_some_and(|changes| mutate::change(recording, &changes))
     }
 
     /// Another recording from now on. The old one is kept while an enqueue of it is in flight.

@@ -168,6 +168,11 @@ impl OpenclDevice {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Parts of `units` compute units each.
     fn split(&self, count: usize, units: usize) -> Result<Vec<Arc<dyn Device>>, Failure> {
         let Shared { core, platform, id, options, info, .. } = &*self.shared;

@@ -61,6 +61,10 @@ impl Event for OpenclEvent {
         // A time too far away to be represented is no limit.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut looks = 0u32;
+        if deadline.is_none() {
+            // Before the first look: on some drivers who blocks here does the work, and a look has it done by others.
+            signal.wait();
+        }
         loop {
             let status = signal.status();
             if status.is_final() {

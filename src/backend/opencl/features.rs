@@ -32,10 +32,10 @@ pub(super) struct Recording {
     pub(super) pointers: bool,
     /// A recording can be enqueued again while it is pending.
     pub(super) simultaneous: bool,
+    /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
+    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
     /// A recording can be made for, and enqueued on, an out-of-order queue.
     pub(super) out_of_order: bool,
-    /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`; 0 where updates are another version's.
-    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
 }
 
 /// The capability bit for out-of-order queues, which later versions replaced by a query of queue properties.
@@ -83,26 +83,25 @@ impl Recording {
         };
         let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
         // Before 0.9.2 updates were passed as a linked list: such a device records anew.
-        let mutable = if updates >= version(0, 9, 2) {
-            device.value(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR).unwrap_or(0)
-        } else {
-            0
+        let mutable = match updates >= version(0, 9, 2) {
+            true => device.value(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR).unwrap_or(0),
+            false => 0,
         };
         Some(Self {
+            mutable,
             properties: reported >= version(0, 9, 5),
             pointers: reported >= version(0, 9, 4),
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
             out_of_order: out_of_order != 0,
-            mutable,
         })
     }
 }
 
-/// The two numbers in "OpenCL 3.0 some text".
+/// The two numbers in "OpenCL 3.0 some text"; of a text without them, the lowest version that works at all.
 fn parse_version(text: &str) -> (u32, u32) {
-    let number = text.split_whitespace().nth(1).unwrap_or_default();
-    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
-    (major.parse().unwrap_or(1), minor.parse().unwrap_or(2))
+    let number = text.split_whitespace().nth(1).and_then(|number| number.split_once('.'));
+    let parsed = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    parsed.unwrap_or((1, 2))
 }
 
 /// Intel's runtime for CPUs lets whoever waits run what is queued: there, a tiny kernel is over in 2 us, where its own

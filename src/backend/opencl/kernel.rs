@@ -214,8 +214,9 @@ pub(super) fn argument<'a>(
             let memory = memory(view)?;
             let start = memory.shared_address().filter(|_| memory.is_in(shared));
             match (start, memory.buffer_in(shared)) {
+                // Drivers for CPUs launch sooner with a buffer object than with an address.
+                (_, Some(buffer)) if view.len() == view.memory().len() => handle(buffer),
                 (Some(start), _) => Argument::Pointer(start.as_ptr().expose_provenance() + view.offset()),
-                (None, Some(buffer)) if view.len() == view.memory().len() => handle(buffer),
                 (None, Some(buffer)) => {
                     let part = part(shared, buffer, view)?;
                     let argument = handle(&part);

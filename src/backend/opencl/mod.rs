@@ -34,6 +34,7 @@ mod features;
 mod kernel;
 mod lower;
 mod memory;
+mod mutate;
 mod op;
 mod options;
 mod platform;
@@ -45,6 +46,8 @@ mod rect;
 mod replay;
 mod signal;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

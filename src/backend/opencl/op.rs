@@ -108,11 +108,6 @@ impl KernelOp {
         self.local.as_ref().map_or(ptr::null(), |local| local.as_ptr())
     }
 
-    /// An update can change only what was there when it was recorded, so it is always there.
-    pub(super) fn recorded_offset(&self) -> *const usize {
-        self.offset.as_ptr()
-    }
-
     /// `NULL` where nothing is shifted, which every version takes.
     pub(super) fn offset(&self) -> *const usize {
         if self.offset == [0; 3] { ptr::null() } else { self.offset.as_ptr() }

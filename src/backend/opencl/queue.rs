@@ -14,7 +14,7 @@ use super::record::Recording;
 use super::replay::{List, Started, Timing};
 use super::signal::{self, Signal, Waited};
 use super::sys::{self, CommandQueue, Core, Event, Failure, Owned, call, create};
-use crate::hal::{Command, Event as _, EventStatus, Queue, QueueDesc, QueueOrder, WaitList};
+use crate::hal::{Command, Event as _, EventStatus, Progress, Queue, QueueDesc, QueueOrder, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// A queue of the driver's.
@@ -29,6 +29,12 @@ pub(super) struct DriverQueue {
 impl DriverQueue {
     pub(super) fn create(shared: &Shared, order: QueueOrder, profiling: bool) -> Result<Self, Failure> {
         let core = shared.core;
+        // Intel's runtime for CPUs deadlocks now and then when an out-of-order queue is released: its last task waits for
+        // itself. An in-order queue keeps every promise of one out of order, as what is waited for was enqueued before.
+        let order = match shared.capabilities.progress {
+            Progress::Waiter => QueueOrder::InOrder,
+            _ => order,
+        };
         let mut bits = 0;
         if order == QueueOrder::OutOfOrder {
             bits |= sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
@@ -60,11 +66,6 @@ impl DriverQueue {
 
     pub(super) fn profiling(&self) -> bool {
         self.profiling
-    }
-
-    /// Tells the queue from others.
-    fn identity(&self) -> usize {
-        self.raw().addr()
     }
 
     pub(super) fn flush(&self) -> Result<(), Failure> {
@@ -113,16 +114,16 @@ pub(super) struct Work<'a> {
 pub(super) struct OpenclQueue {
     shared: Arc<Shared>,
     desc: QueueDesc,
-    main: DriverQueue,
+    main: Arc<DriverQueue>,
     /// For command-buffers with profiling, where the queue itself has none.
-    profiled: OnceLock<DriverQueue>,
+    profiled: OnceLock<Arc<DriverQueue>>,
     /// Whether the last enqueue went to `profiled`. Held while enqueueing: an enqueue is several calls.
     on_profiled: Mutex<bool>,
 }
 
 impl OpenclQueue {
     pub(super) fn create(shared: &Arc<Shared>, desc: QueueDesc) -> Result<Self, Failure> {
-        let main = DriverQueue::create(shared, desc.order, desc.profiling)?;
+        let main = Arc::new(DriverQueue::create(shared, desc.order, desc.profiling)?);
         Ok(Self {
             shared: Arc::clone(shared),
             desc,
@@ -130,6 +131,11 @@ impl OpenclQueue {
             profiled: OnceLock::new(),
             on_profiled: Mutex::new(false),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn driver(&self) -> &Arc<DriverQueue> {
+        &self.main
     }
 
     /// The queue behind `queue`, if it is one of `device`.
@@ -141,7 +147,7 @@ impl OpenclQueue {
     /// Whether everything enqueued from now on comes after `signal` by the queue's order.
     fn is_in_line(&self, signal: &Signal) -> bool {
         let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
-        self.desc.order == QueueOrder::InOrder && queues.any(|queue| signal.is_on(queue.identity()))
+        self.desc.order == QueueOrder::InOrder && queues.any(|queue| signal.is_on(queue))
     }
 
     /// Enqueues `work`, and gives its signal.
@@ -167,7 +173,7 @@ impl OpenclQueue {
         let mut on_profiled = self.on_profiled.lock();
         let queue = self.select(work.timed, &mut on_profiled, &mut waits)?;
         if let Some(previous) = work.previous {
-            let ordered = queue.order == QueueOrder::InOrder && previous.is_on(queue.identity());
+            let ordered = queue.order == QueueOrder::InOrder && previous.is_on(queue);
             if !ordered && matches!(previous.status(), EventStatus::Pending) {
                 waits.events.extend(previous.event());
             }
@@ -180,12 +186,14 @@ impl OpenclQueue {
         // SAFETY: passed on to the caller.
         let started = unsafe { self.start(queue, &work, &waits) };
         let started = started.map_err(|failure| self.shared.error(failure))?;
-        // Without a flush a queue may never start. What it started is in flight whether this succeeds or not.
-        if let Err(failure) = queue.flush() {
+        // Where who waits does the work, a flush would only wake others for it: it is made when somebody looks instead.
+        let flushed = self.shared.capabilities.progress != Progress::Waiter;
+        if let Err(failure) = if flushed { queue.flush() } else { Ok(()) } {
+            // What it started is in flight all the same.
             let error = self.shared.error(failure);
             tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
         }
-        let new = Signal::new(&self.shared, queue.identity(), started, waits.pending);
+        let new = Signal::new(&self.shared, queue, flushed, started, waits.pending);
         // The last use's signal is used again, if nobody refers to it any more.
         match slot.as_mut().and_then(Arc::get_mut) {
             Some(last) => *last = new,
@@ -237,7 +245,7 @@ impl OpenclQueue {
         timed: bool,
         on_profiled: &mut bool,
         waits: &mut Waits,
-    ) -> Result<&'a DriverQueue> {
+    ) -> Result<&'a Arc<DriverQueue>> {
         let timed = timed && !self.desc.profiling;
         if !timed && !*on_profiled {
             return Ok(&self.main);
@@ -247,7 +255,7 @@ impl OpenclQueue {
             None => {
                 let created = DriverQueue::create(&self.shared, self.desc.order, true)
                     .map_err(|failure| self.shared.error(failure))?;
-                self.profiled.get_or_init(|| created)
+                self.profiled.get_or_init(|| Arc::new(created))
             }
         };
         let (now, before) = if timed { (profiled, &self.main) } else { (&self.main, profiled) };
@@ -337,18 +345,12 @@ impl Queue for OpenclQueue {
     }
 
     fn flush(&self) -> Result<()> {
-        let queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues
-            .map(DriverQueue::flush)
-            .collect::<Result<(), _>>()
-            .map_err(|failure| self.shared.error(failure))
+        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
+        queues.try_for_each(|queue| queue.flush()).map_err(|failure| self.shared.error(failure))
     }
 
     fn finish(&self) -> Result<()> {
-        let queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues
-            .map(DriverQueue::finish)
-            .collect::<Result<(), _>>()
-            .map_err(|failure| self.shared.error(failure))
+        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
+        queues.try_for_each(|queue| queue.finish()).map_err(|failure| self.shared.error(failure))
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::device::Shared;
-use super::features;
 use super::op::{self, KernelOp, Op};
 use super::queue::DriverQueue;
 use super::replay::{List, Step};
@@ -24,8 +23,13 @@ pub(super) struct Recording {
     order: QueueOrder,
     simultaneous: bool,
     /// Of each step, the handle to change it by; null where it cannot be changed.
-    handles: Vec<sys::cl_mutable_command_khr>,
+    pub(super) handles: Vec<Handle>,
+    /// What can be changed; 0 in a recording that is not for updates.
+    pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
 }
+
+/// What a recorded command is changed by.
+pub(super) type Handle = sys::cl_mutable_command_khr;
 
 // SAFETY: the driver's command-buffers may be used on any thread; enqueues and updates of one are behind its owner's lock
 // or exclusive reference (`command_buffer.rs`).
@@ -56,13 +60,13 @@ impl Recording {
         let Some(features) = shared.features.recording else {
             return Err(sys::missing("clCreateCommandBufferKHR"));
         };
-        let mutable = updatable && features.mutable != 0;
+        let mutable = if updatable { features.mutable } else { 0 };
         let mut flags = 0;
+        if mutable != 0 {
+            flags |= sys::CL_COMMAND_BUFFER_MUTABLE_KHR;
+        }
         if features.simultaneous {
             flags |= sys::CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR;
-        }
-        if mutable {
-            flags |= sys::CL_COMMAND_BUFFER_MUTABLE_KHR;
         }
         let properties = [sys::CL_COMMAND_BUFFER_FLAGS_KHR, flags, 0];
         let properties = if flags == 0 { ptr::null() } else { properties.as_ptr() };
@@ -76,6 +80,7 @@ impl Recording {
             order: queue.order(),
             simultaneous: features.simultaneous,
             handles: Vec::with_capacity(list.steps().len()),
+            mutable,
         };
         let mut points: Vec<sys::cl_sync_point_khr> = Vec::with_capacity(list.steps().len());
         for step in list.steps() {
@@ -86,7 +91,7 @@ impl Recording {
                     step.after.iter().map(|&earlier| points[earlier as usize]).collect()
                 }
             };
-            let (point, handle) = recording.record(step, &features, mutable, &after)?;
+            let (point, handle) = recording.record(step, features.properties, &after)?;
             points.push(point);
             recording.handles.push(handle);
         }
@@ -97,6 +102,14 @@ impl Recording {
 
     pub(super) fn simultaneous(&self) -> bool {
         self.simultaneous
+    }
+
+    pub(super) fn raw(&self) -> sys::cl_command_buffer_khr {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Whether it can be enqueued on `queue`: one like that for which it was recorded.
@@ -122,57 +135,38 @@ impl Recording {
         signal::adopt(self.shared.core, event)
     }
 
+    /// Records one step; `new` is whether the device's version has `properties` everywhere.
     fn record(
         &self,
         step: &Step,
-        features: &features::Recording,
-        mutable: bool,
+        new: bool,
         after: &[sys::cl_sync_point_khr],
-    ) -> Result<(sys::cl_sync_point_khr, sys::cl_mutable_command_khr), Failure> {
+    ) -> Result<(sys::cl_sync_point_khr, Handle), Failure> {
         let (mut point, mut handle) = (0, ptr::null_mut());
         let place = Place { buffer: self.raw.as_ptr(), after: op::list(after), point: &raw mut point };
-        let new = features.properties;
         match &step.op {
-            Op::Kernel(op) => {
-                let handle = if mutable { &raw mut handle } else { ptr::null_mut() };
-                self.record_kernel(op, features, mutable, &place, handle)?;
-            }
+            Op::Kernel(op) => self.record_kernel(op, &place, &mut handle)?,
             // SAFETY: objects of this context, alive; the version says which signature it is.
             other => unsafe { self.record_transfer(other, new, &place) }?,
         }
         Ok((point, handle))
     }
 
-    fn record_kernel(
-        &self,
-        op: &KernelOp,
-        features: &features::Recording,
-        mutable: bool,
-        place: &Place,
-        handle: *mut sys::cl_mutable_command_khr,
-    ) -> Result<(), Failure> {
-        let fields = sys::CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR;
-        let properties = [fields, features.mutable, 0];
-        let properties = if mutable { properties.as_ptr() } else { ptr::null() };
-        let (queue, kernel, dimensions) = (ptr::null_mut(), op.instance.kernel.raw(), op.dimensions);
-        let (offset, global, local) = (op.recorded_offset(), op.global.as_ptr(), op.local());
-        let (waits, wait) = place.after;
+    fn record_kernel(&self, op: &KernelOp, place: &Place, handle: &mut Handle) -> Result<(), Failure> {
+        let updatable = self.mutable != 0;
+        let properties = [sys::CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR, self.mutable, 0];
+        let properties = if updatable { properties.as_ptr() } else { ptr::null() };
+        let handle = if updatable { ptr::from_mut(handle) } else { ptr::null_mut() };
+        let queue = ptr::null_mut();
+        let (kernel, dimensions) = (op.instance.kernel.raw(), op.dimensions);
+        let (offset, global, local) = (op.offset.as_ptr(), op.global.as_ptr(), op.local());
+        let ((waits, wait), point, buffer) = (place.after, place.point, place.buffer);
         // SAFETY: the command-buffer is recording, the kernel has its arguments, the sizes have three elements.
         unsafe {
             call!(
                 self.shared.platform.extensions,
                 clCommandNDRangeKernelKHR(
-                    place.buffer,
-                    queue,
-                    properties,
-                    kernel,
-                    dimensions,
-                    offset,
-                    global,
-                    local,
-                    waits,
-                    wait,
-                    place.point,
+                    buffer, queue, properties, kernel, dimensions, offset, global, local, waits, wait, point,
                     handle
                 )
             )
@@ -362,6 +356,6 @@ impl Drop for Recording {
 
 impl Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording").field("order", &self.order).field("steps", &self.handles.len()).finish()
+        f.debug_struct("Recording").field("order", &self.order).finish_non_exhaustive()
     }
 }

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(pieces(RECT, from, Pitch { offset: 15, ..pitch }, false).len(), 1);
         assert_eq!(pieces(RECT, from, Pitch { slice: 9, ..pitch }, false).len(), 4, "rows wrap around");
         assert_eq!(
-            pieces(RECT, from, Pitch { offset: 0, row: 5, slice: 8 }, false).len(),
+            pieces(RECT, from, Pitch { offset: 0, row: 5, slice: 11 }, false).len(),
             2,
             "a call a slice"
         );

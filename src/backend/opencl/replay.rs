@@ -88,6 +88,11 @@ impl List {
         &self.steps
     }
 
+    /// The step that a command starts with.
+    pub(super) fn first_step(&self, command: usize) -> Option<usize> {
+        self.commands.get(command).map(|(first, _)| *first as usize)
+    }
+
     /// The list of these commands; `after[i]` are those that command `i` follows.
     pub(super) fn build(shared: &Arc<Shared>, commands: &[Command], after: &[After]) -> Result<Self> {
         let mut list = Self::default();
@@ -202,7 +207,10 @@ impl List {
             } else {
                 // SAFETY: passed on to the caller.
                 let enqueued = unsafe { step.op.enqueue(core, queue.raw(), wait, &raw mut event) };
-                enqueued.and_then(|()| Ok(events.push(signal::adopt(core, event)?)))
+                enqueued.and_then(|()| {
+                    events.push(signal::adopt(core, event)?);
+                    Ok(())
+                })
             };
             match enqueued {
                 Ok(()) => {}

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use super::device::Shared;
 use super::error;
 use super::memory::OpenclMemory;
 use super::query;
+use super::queue::DriverQueue;
 use super::replay::{Started, Timing};
 use super::sys::{self, Core, Event, Failure, Owned, call, create};
 use crate::hal::{CommandTimes, EventProfile, EventStatus};
@@ -23,8 +25,9 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct Signal {
     shared: Arc<Shared>,
     event: Option<Owned<Event>>,
-    /// The queue it was enqueued on, as an identity.
-    queue: usize,
+    queue: Arc<DriverQueue>,
+    /// Whether the queue has been flushed since: without that it may never start.
+    flushed: AtomicBool,
     /// Known when it was enqueued: a dependency had failed, or not everything could be enqueued.
     failure: Option<Error>,
     times: Option<Times>,
@@ -73,12 +76,19 @@ impl Times {
 }
 
 impl Signal {
-    pub(super) fn new(shared: &Arc<Shared>, queue: usize, started: Started, waited: Waited) -> Self {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        queue: &Arc<DriverQueue>,
+        flushed: bool,
+        started: Started,
+        waited: Waited,
+    ) -> Self {
         let Started { event, failure, times } = started;
         Self {
             shared: Arc::clone(shared),
             event,
-            queue,
+            queue: Arc::clone(queue),
+            flushed: AtomicBool::new(flushed),
             failure,
             times,
             waited: Mutex::new(waited),
@@ -104,8 +114,18 @@ impl Signal {
         self.failure.as_ref()
     }
 
-    pub(super) fn is_on(&self, queue: usize) -> bool {
-        self.queue == queue
+    pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
+        std::ptr::eq(&*self.queue, queue)
+    }
+
+    fn flush(&self) {
+        if self.flushed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Err(failure) = self.queue.flush() {
+            let error = self.shared.error(failure);
+            tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
+        }
     }
 
     pub(super) fn status(self: &Arc<Self>) -> EventStatus {
@@ -146,6 +166,7 @@ impl Signal {
     /// What the driver says of its end: 0, or what is wrong; `None` while it is pending.
     fn code(&self) -> Option<sys::cl_int> {
         let Some(event) = &self.event else { return Some(sys::CL_SUCCESS) };
+        self.flush();
         match query::event_status(self.shared.core, event.raw()) {
             Ok(code) if code > 0 => None,
             Ok(code) => Some(code),
@@ -166,6 +187,8 @@ impl Signal {
     /// Blocks until the driver says that it is over.
     pub(super) fn wait(&self) {
         if let Some(event) = self.event() {
+            // This call flushes by itself.
+            self.flushed.store(true, Ordering::Relaxed);
             // SAFETY: the event is alive. How it ended is asked for later.
             let _ = unsafe { call!(self.shared.core, clWaitForEvents(1, &raw const event)) };
         }

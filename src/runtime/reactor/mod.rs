@@ -17,6 +17,7 @@ use super::clock::{nanoseconds, now};
 use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
+pub(crate) use schedule::Seen;
 use schedule::{Finished, Next, Pace, Schedule, Scout, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
@@ -54,6 +55,9 @@ struct Watch {
 /// How long the reactor leaves alone, beyond twice its expected time, what a submission looks at itself: to be woken for
 /// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled.
 const GRACE: Duration = Duration::from_micros(100);
+
+/// The most that the expected time adds to that: no submission looks by itself for longer.
+const MOST_GRACE: Duration = Duration::from_millis(1);
 
 impl Watch {
     /// The same again, if a submission waits for the run, and for nothing but this partition of it.
@@ -132,7 +136,7 @@ impl Reactor {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
-        let grace = looked_after.map_or(Duration::ZERO, |expected| GRACE + 2 * expected);
+        let grace = looked_after.map_or(Duration::ZERO, |expected| GRACE + (2 * expected).min(MOST_GRACE));
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
@@ -170,10 +174,10 @@ impl Shared {
                         tracing::error!(target: "wakegraph", "a waker panicked on the reactor's thread");
                     }
                 }
-                for Finished { watch: Watch { run, partition }, overslept, took } in finished.drain(..) {
+                for Finished { watch: Watch { run, partition }, seen, took } in finished.drain(..) {
                     // Otherwise it was over before, and somebody else knows.
                     if !run.is_over(partition) {
-                        run.observe(partition, took.map(Duration::from_nanos), overslept);
+                        run.observe(partition, took.map(Duration::from_nanos), seen);
                     }
                     // Wakers and the drop of captures are the user's code; the thread outlives their panics.
                     let looked = catch_unwind(AssertUnwindSafe(move || {

@@ -49,12 +49,22 @@ pub(super) enum Next {
     After(Duration),
 }
 
+/// What the moment at which something was found to be over says about when it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// It had been seen in flight shortly before, or nothing had put off the look.
+    InTime,
+    /// It was over at the first look, which a prediction had put off: it took less than predicted.
+    Overslept,
+    /// It was over at the first look, and until then it had been left to somebody else: it took any time.
+    Late,
+}
+
 /// Something in flight that was found to be over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Finished<W> {
     pub(super) watch: W,
-    /// It was over at the first look, which a prediction had put off: it took less than predicted.
-    pub(super) overslept: bool,
+    pub(super) seen: Seen,
     /// Nanoseconds from when it had become the oldest of its lane until it was found over, where both were seen.
     pub(super) took: Option<u64>,
 }
@@ -80,6 +90,8 @@ struct Lane<W> {
     put_off: bool,
     /// The look planned next is only to find somebody who looks, if the oldest entry is not over by then.
     scout: bool,
+    /// And it was not the prediction that put it off: somebody else was to look.
+    left: bool,
     /// Until when looks follow each other without a pause.
     eager_until: u64,
     /// When the oldest entry was last seen not to be over.
@@ -124,6 +136,7 @@ impl<W> Schedule<W> {
             since: None,
             put_off: false,
             scout: false,
+            left: false,
             eager_until: 0,
             seen_pending: None,
         });
@@ -199,8 +212,9 @@ impl<W> Lane<W> {
         // Where the end is nearer than that anyway, nobody has to be woken for it.
         let margin = scouts.map(nanoseconds).filter(|&margin| margin > pace.margin && grace == 0);
         self.scout = margin.is_some();
-        let before = expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin)).max(grace);
-        self.next_look = now.saturating_add(before);
+        let before = expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin));
+        self.next_look = now.saturating_add(before.max(grace));
+        self.left = grace > before;
         self.put_off = self.next_look > now;
         self.eager_until = match expected {
             Some(expected) if pace.spins => now.saturating_add(expected).saturating_add(pace.margin / 2),
@@ -252,18 +266,19 @@ impl<W> Lane<W> {
             match self.entries.front() {
                 None => return,
                 Some(oldest) if is_final(&oldest.watch) => {
-                    let overslept = self.put_off;
+                    let seen = match (self.put_off, self.left) {
+                        (false, _) => Seen::InTime,
+                        (true, false) => Seen::Overslept,
+                        (true, true) => Seen::Late,
+                    };
                     // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
                     let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);
-                    let took = self.since.map(|since| ended.saturating_sub(since));
-                    let oldest = self.entries.pop_front();
-                    finished.extend(oldest.map(|Entry { watch, grace, .. }| {
-                        // What was left alone may have been over for long.
-                        let took = took.filter(|_| grace == 0 || !overslept);
-                        Finished { watch, overslept, took }
-                    }));
+                    let took =
+                        self.since.filter(|_| seen != Seen::Late).map(|since| ended.saturating_sub(since));
+                    let oldest = self.entries.pop_front().map(|entry| entry.watch);
+                    finished.extend(oldest.map(|watch| Finished { watch, seen, took }));
                     self.aim(now, pace);
-                    if overslept {
+                    if seen != Seen::InTime {
                         // The next has been the oldest for nobody knows how long.
                         self.since = None;
                     }
@@ -402,10 +417,10 @@ mod tests {
         assert_eq!(look(&mut schedule, 499, &[7]), (vec![], 0, after(1)));
         // Seen over by the other one: the next has a time of its own.
         assert_eq!(schedule.watch(200, 0, 8, times, |&watch| watch == 7, &mut Vec::new()), 700);
-        // Found here, nobody knows how late: a time of that would make the next time longer, and so on.
         let mut found = Vec::new();
-        schedule.look(700, |_| true, |_| None, &mut found, &mut Vec::new());
-        assert_eq!(found, [Finished { watch: 8, overslept: true, took: None }]);
+        assert_eq!(schedule.look(700, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
+        // Else each late look would make the next one later.
+        assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: None }]);
     }
 
     #[test]
@@ -433,16 +448,16 @@ mod tests {
         let long = expecting(1000);
         assert_eq!(schedule.watch(0, 0, 1, long, in_flight, &mut Vec::new()), 990);
         schedule.look(990, |_| true, |_| None, &mut found, &mut Vec::new());
-        assert_eq!(found, [Finished { watch: 1, overslept: true, took: Some(990) }]);
+        assert_eq!(found, [Finished { watch: 1, seen: Seen::Overslept, took: Some(990) }]);
         found.clear();
         assert_eq!(schedule.watch(990, 0, 2, long, in_flight, &mut Vec::new()), 1980);
         schedule.look(1980, |_| false, |_| None, &mut found, &mut Vec::new());
         schedule.look(2000, |_| true, |_| None, &mut found, &mut Vec::new());
-        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(992) }]);
+        assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(992) }]);
         found.clear();
         schedule.watch(2000, 0, 3, Times::default(), in_flight, &mut Vec::new());
         schedule.look(2000, |_| true, |_| None, &mut found, &mut Vec::new());
-        assert_eq!(found, [Finished { watch: 3, overslept: false, took: Some(0) }]);
+        assert_eq!(found, [Finished { watch: 3, seen: Seen::InTime, took: Some(0) }]);
     }
 
     // One lane, in which a long one comes before a short one:
@@ -459,11 +474,11 @@ mod tests {
             schedule.look(1000, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new()),
             after(40)
         );
-        assert_eq!(found, [Finished { watch: 1, overslept: false, took: Some(991) }]);
+        assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: Some(991) }]);
         found.clear();
         assert_eq!(schedule.look(1040, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
         assert_eq!(schedule.look(1050, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
-        assert_eq!(found, [Finished { watch: 2, overslept: false, took: Some(41) }]);
+        assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(41) }]);
     }
 
     #[test]
@@ -482,7 +497,7 @@ mod tests {
         });
         schedule.watch(300, 0, 2, Times::default(), |&watch| watch == 0, &mut Vec::new());
         schedule.look(310, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new());
-        assert_eq!(found, [Finished { watch: 1, overslept: false, took: None }]);
+        assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: None }]);
     }
 
     #[test]

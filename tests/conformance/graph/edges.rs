@@ -1,7 +1,8 @@
 //! Explicit edges: forwards, backwards, to all leaves; what is refused.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use wakegraph::kernel::RawKernel;
 use wakegraph::{ErrorKind, ExecutionOrder, FinalizeOptions, Graph, NodeId, PartitionPolicy, Range};
 
@@ -28,7 +29,7 @@ impl Logged {
             .map(|number| {
                 let log = log.clone();
                 let kernel = RawKernel::new(format!("n{number}")).host(move |_, _| {
-                    log.lock().unwrap().push(number);
+                    log.lock().push(number);
                     Ok(())
                 });
                 graph.launch(kernel.call(), Range::linear(1)).id()
@@ -47,7 +48,7 @@ impl Logged {
         setup.block_on(async {
             for _ in 0..10 {
                 exec.submit().await.unwrap();
-                let ran = std::mem::take(&mut *self.log.lock().unwrap());
+                let ran = std::mem::take(&mut *self.log.lock());
                 let place = |number: usize| ran.iter().position(|&at| at == number).unwrap();
                 assert_eq!(ran.len(), self.nodes.len());
                 for &(from, to) in &self.edges {
@@ -78,7 +79,7 @@ fn after_leaves_follows_everything(setup: &Setup) {
     this.edge(0, 1);
     let log = this.log.clone();
     let kernel = RawKernel::new("last").host(move |_, _| {
-        log.lock().unwrap().push(5);
+        log.lock().push(5);
         Ok(())
     });
     let last = this.graph.launch(kernel.call(), Range::linear(1)).after_leaves().id();

@@ -1,7 +1,8 @@
 //! Launches: index spaces, arguments of every kind.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use wakegraph::hal::{KernelArg, Param, ParamKind, ValueBytes};
 use wakegraph::{AccessMode, Range};
 
@@ -16,7 +17,7 @@ fn index_spaces_arrive(setup: &Setup) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
     let kernel = bench.kernel("ranges", &[], move |range, _| {
-        log.lock().unwrap().push(*range);
+        log.lock().push(*range);
         Ok(())
     });
     let ranges = [
@@ -31,7 +32,7 @@ fn index_spaces_arrive(setup: &Setup) {
     ];
     for range in ranges {
         bench.run(&launch(&kernel, Vec::new(), range));
-        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [range; 3]);
+        assert_eq!(std::mem::take(&mut *seen.lock()), [range; 3]);
     }
 }
 
@@ -106,11 +107,11 @@ fn local_memory(setup: &Setup) {
     let log = seen.clone();
     let params = [Param { name: "scratch".into(), kind: ParamKind::Local { element_size: 4 } }];
     let kernel = bench.kernel("local", &params, move |_, args| {
-        log.lock().unwrap().push(args.local()?);
+        log.lock().push(args.local()?);
         Ok(())
     });
     bench.run(&launch(&kernel, vec![KernelArg::Local(64)], Range::linear(16).local([16])));
-    assert_eq!(*seen.lock().unwrap(), [64; 3]);
+    assert_eq!(*seen.lock(), [64; 3]);
 }
 
 fn all_parameters_at_once(setup: &Setup) {

@@ -1,7 +1,8 @@
 //! Notifications: once each, with the token, after the event is final.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex};
 use wakegraph::hal::{Command, Event, EventStatus, Notification, Notify, WaitList};
 use wakegraph::{Error, ErrorKind};
 
@@ -25,7 +26,7 @@ struct Counter {
 impl Counter {
     fn of(events: &[Arc<dyn Event>]) -> Arc<Self> {
         let counter = Self { events: Mutex::new(events.to_vec()), ..Self::default() };
-        *counter.calls.lock().unwrap() = vec![0; events.len()];
+        *counter.calls.lock() = vec![0; events.len()];
         Arc::new(counter)
     }
 
@@ -34,19 +35,19 @@ impl Counter {
     }
 
     fn wait_for_all(&self) -> Vec<usize> {
-        let calls = self.calls.lock().unwrap();
-        let calls = self.changed.wait_while(calls, |calls| calls.contains(&0)).unwrap();
-        assert_eq!(*self.premature.lock().unwrap(), 0);
+        let mut calls = self.calls.lock();
+        self.changed.wait_while(&mut calls, |calls| calls.contains(&0));
+        assert_eq!(*self.premature.lock(), 0);
         calls.clone()
     }
 }
 
 impl Notify for Counter {
     fn notify(&self, token: u64) {
-        if !self.events.lock().unwrap()[token as usize].status().is_final() {
-            *self.premature.lock().unwrap() += 1;
+        if !self.events.lock()[token as usize].status().is_final() {
+            *self.premature.lock() += 1;
         }
-        self.calls.lock().unwrap()[token as usize] += 1;
+        self.calls.lock()[token as usize] += 1;
         self.changed.notify_all();
     }
 }
@@ -88,7 +89,7 @@ fn devices_that_do_not_notify_let_go(setup: &Setup) {
     let counter = Counter::of(&events);
     enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
     complete(&events[0]);
-    assert_eq!(*counter.calls.lock().unwrap(), [0]);
+    assert_eq!(*counter.calls.lock(), [0]);
     assert_eq!(Arc::strong_count(&counter), 1);
 }
 
@@ -125,7 +126,7 @@ fn nobody_is_told_before_the_event_is_final(setup: &Setup) {
     let counter = Counter::of(&events);
     enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
     hold.wait_for(1);
-    assert_eq!(*counter.calls.lock().unwrap(), [0]);
+    assert_eq!(*counter.calls.lock(), [0]);
     hold.open();
     assert_eq!(counter.wait_for_all(), [1]);
 }

@@ -1,7 +1,8 @@
 //! Order inside a command-buffer: sync-points, in-order buffers, random DAGs against a model.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use wakegraph::hal::{Command, CommandBufferDesc, MemoryView};
 
 use super::bench::{Bench, append, complete, enqueue, part, read, usm, write};
@@ -20,7 +21,7 @@ type Log = Arc<Mutex<Vec<usize>>>;
 fn logging(bench: &Bench, log: &Log, id: usize) -> Command {
     let log = log.clone();
     bench.call("log", move || {
-        log.lock().unwrap().push(id);
+        log.lock().push(id);
         Ok(())
     })
 }
@@ -42,7 +43,7 @@ fn sync_points_order_commands(setup: &Setup) {
     buffer.finalize().unwrap();
     for _ in 0..50 {
         bench.run_buffer(&*buffer);
-        let ran = std::mem::take(&mut *log.lock().unwrap());
+        let ran = std::mem::take(&mut *log.lock());
         let place = |id: usize| ran.iter().position(|&at| at == id).unwrap();
         assert_eq!(ran.len(), 5);
         for (id, after) in edges.iter().enumerate() {
@@ -58,7 +59,7 @@ fn in_order_buffers_need_no_sync_points(setup: &Setup) {
     let buffer = bench.recorded(&commands);
     for _ in 0..3 {
         bench.run_buffer(&*buffer);
-        assert_eq!(std::mem::take(&mut *log.lock().unwrap()), (0..100).collect::<Vec<_>>());
+        assert_eq!(std::mem::take(&mut *log.lock()), (0..100).collect::<Vec<_>>());
     }
 }
 
@@ -79,7 +80,7 @@ fn wide_and_deep_dags_run_each_command_once(setup: &Setup) {
         buffer.finalize().unwrap();
         for _ in 0..2 {
             bench.run_buffer(&*buffer);
-            let ran = std::mem::take(&mut *log.lock().unwrap());
+            let ran = std::mem::take(&mut *log.lock());
             let mut place = vec![None; 200];
             ran.iter()
                 .enumerate()
@@ -100,7 +101,7 @@ fn one_buffer_never_overlaps_itself(setup: &Setup) {
     let count = move |change: i32| {
         let counter = counter.clone();
         move || {
-            let mut inside = counter.lock().unwrap();
+            let mut inside = counter.lock();
             inside.0 += change;
             inside.1 = inside.1.max(inside.0);
             Ok(())
@@ -121,7 +122,7 @@ fn one_buffer_never_overlaps_itself(setup: &Setup) {
         })
         .collect();
     events.iter().for_each(complete);
-    assert_eq!(*inside.lock().unwrap(), (0, 1));
+    assert_eq!(*inside.lock(), (0, 1));
 }
 
 /// A random program over one allocation: each step with what it reads and writes, so that sync-points can be derived.

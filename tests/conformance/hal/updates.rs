@@ -1,7 +1,8 @@
 //! Updates: each capability bit alone, all or nothing, later enqueues only.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use wakegraph::hal::{
     Command, CommandBuffer, CommandBufferDesc, CommandHandle, Kernel, KernelArg, KernelLaunch, KernelUpdate,
     UpdateCapabilities, ValueBytes,
@@ -35,7 +36,7 @@ fn argument(number: u32) -> KernelArg {
 fn kernel(bench: &Bench, name: &'static str, seen: &Arc<Mutex<Vec<Seen>>>) -> Arc<dyn Kernel> {
     let seen = seen.clone();
     bench.kernel(name, &[value("number", 4)], move |range, args| {
-        seen.lock().unwrap().push((name, args.value()?, *range));
+        seen.lock().push((name, args.value()?, *range));
         Ok(())
     })
 }
@@ -61,7 +62,7 @@ impl Updatable {
 
     fn run(&self) -> Seen {
         self.bench.run_buffer(&*self.buffer);
-        self.seen.lock().unwrap().pop().unwrap()
+        self.seen.lock().pop().unwrap()
     }
 }
 
@@ -163,7 +164,7 @@ fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
     }
     hold.open();
     complete(&events[2]);
-    let numbers: Vec<_> = this.seen.lock().unwrap().drain(..).map(|seen| seen.1).collect();
+    let numbers: Vec<_> = this.seen.lock().drain(..).map(|seen| seen.1).collect();
     assert_eq!(numbers, [1, 2, 3]);
     assert_eq!(this.run().1, 4);
 }

@@ -1,6 +1,8 @@
 //! Wait list in, event out: order across queues, command-buffers and single commands.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use wakegraph::hal::{Command, Event, EventStatus, WaitList};
@@ -56,7 +58,7 @@ fn a_wait_list_holds_back(setup: &Setup) {
     let log = ran.clone();
     let first = bench.recorded(&[held(&bench, &hold)]);
     let second = bench.recorded(&[bench.call("second", move || {
-        log.lock().unwrap().push(2);
+        log.lock().push(2);
         Ok(())
     })]);
     let (a, b, c) = (bench.event(), bench.event(), bench.event());
@@ -68,11 +70,11 @@ fn a_wait_list_holds_back(setup: &Setup) {
     hold.wait_for(1);
     [&a, &b, &c].into_iter().for_each(pending);
     assert!(matches!(b.wait(Some(Duration::ZERO)), EventStatus::Pending));
-    assert!(ran.lock().unwrap().is_empty());
+    assert!(ran.lock().is_empty());
     hold.open();
     complete(&c);
     assert!(matches!(a.status(), EventStatus::Complete) && matches!(b.status(), EventStatus::Complete));
-    assert_eq!(*ran.lock().unwrap(), [2, 2]);
+    assert_eq!(*ran.lock(), [2, 2]);
 }
 
 fn queues_run_in_order(setup: &Setup) {
@@ -84,7 +86,7 @@ fn queues_run_in_order(setup: &Setup) {
     for i in 0..100 {
         let log = ran.clone();
         let call = bench.call("log", move || {
-            log.lock().unwrap().push(i);
+            log.lock().push(i);
             Ok(())
         });
         // Command-buffers and single commands share the order.
@@ -96,7 +98,7 @@ fn queues_run_in_order(setup: &Setup) {
     }
     hold.open();
     complete(&last);
-    assert_eq!(*ran.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    assert_eq!(*ran.lock(), (0..100).collect::<Vec<_>>());
 }
 
 fn out_of_order_queues_overtake(setup: &Setup) {
@@ -135,7 +137,7 @@ fn ten_thousand_enqueues_are_pending_at_once(setup: &Setup) {
     let count = Arc::new(Mutex::new(0));
     let counter = count.clone();
     let counting = bench.recorded(&[bench.call("count", move || {
-        *counter.lock().unwrap() += 1;
+        *counter.lock() += 1;
         Ok(())
     })]);
     enqueue(&*bench.recorded(&[held(&bench, &hold)]), &*bench.queue, &bench.event()).unwrap();
@@ -148,10 +150,10 @@ fn ten_thousand_enqueues_are_pending_at_once(setup: &Setup) {
         .collect();
     hold.wait_for(1);
     events.iter().for_each(pending);
-    assert_eq!(*count.lock().unwrap(), 0);
+    assert_eq!(*count.lock(), 0);
     hold.open();
     events.iter().for_each(complete);
-    assert_eq!(*count.lock().unwrap(), 10_000);
+    assert_eq!(*count.lock(), 10_000);
 }
 
 fn an_event_is_pending_until_all_is_done(setup: &Setup) {

@@ -10,7 +10,7 @@ use super::Core;
 use super::table::table;
 
 table! {
-    /// `cl_khr_command_buffer` and its mutable dispatch, with the signatures of 0.9.5 and later where these changed.
+    /// `cl_khr_command_buffer`, with the signatures of 0.9.5 and later where these changed.
     Extensions:
     clCreateCommandBufferKHR: clCreateCommandBufferKHR_t,
     clFinalizeCommandBufferKHR: clFinalizeCommandBufferKHR_t,
