@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         }
     };
     println!("{device:?}");
-    let raw = raw::Raw::open();
+    let raw = raw::Raw::open(&device);
     latency::rows(&mut report, &device, &raw);
     update::rows(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);
