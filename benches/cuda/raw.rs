@@ -8,18 +8,23 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use cudarc::driver::sys::{
     self, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
 };
+
+use wakegraph::Device;
+use wakegraph::hal::{Memory, MemoryDesc, MemoryKind};
 
 fn check(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS, "a raw driver call failed");
 }
 
 /// The primary context and the kernels.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Raw {
+    device: Device,
     context: CUcontext,
     bump: CUfunction,
     busy: CUfunction,
@@ -34,6 +39,8 @@ pub(crate) struct RawGraph {
     event: CUevent,
     nodes: Vec<CUgraphNode>,
     memory: u64,
+    /// Of the pool that ours is of: where memory lies makes kernels differ that are the same.
+    _owner: Arc<dyn Memory>,
 }
 
 unsafe impl Send for Raw {}
@@ -42,12 +49,13 @@ unsafe impl Send for RawGraph {}
 unsafe impl Sync for RawGraph {}
 
 impl Raw {
-    pub(crate) fn open() -> Self {
+    /// Loads the kernels into the context that `device` uses.
+    pub(crate) fn open(device: &Device) -> Self {
         unsafe {
             check(sys::cuInit(0));
-            let (mut device, mut context) = (0, ptr::null_mut());
-            check(sys::cuDeviceGet(&mut device, 0));
-            check(sys::cuDevicePrimaryCtxRetain(&mut context, device));
+            let (mut index, mut context) = (0, ptr::null_mut());
+            check(sys::cuDeviceGet(&mut index, 0));
+            check(sys::cuDevicePrimaryCtxRetain(&mut context, index));
             check(sys::cuCtxSetCurrent(context));
             let text = CString::new(include_str!("kernels.ptx")).expect("no NUL");
             let mut module = ptr::null_mut();
@@ -57,7 +65,7 @@ impl Raw {
                 check(sys::cuModuleGetFunction(&mut function, module, name.as_ptr()));
                 function
             };
-            Self { context, bump: function(c"bump"), busy: function(c"busy") }
+            Self { device: device.clone(), context, bump: function(c"bump"), busy: function(c"busy") }
         }
     }
 
@@ -83,14 +91,15 @@ impl Raw {
     }
 
     fn graph(&self, len: usize, function: CUfunction, value: u64) -> RawGraph {
+        let desc = MemoryDesc { len: 64, kind: MemoryKind::Device };
+        let owner = self.device.hal().allocate(&desc).expect("a little memory");
+        let memory = owner.usm().expect("an address").address() as u64;
         self.bind();
         unsafe {
-            let (mut graph, mut stream, mut event, mut memory) =
-                (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0);
+            let (mut graph, mut stream, mut event) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
             check(sys::cuGraphCreate(&mut graph, 0));
             check(sys::cuStreamCreate(&mut stream, 1));
             check(sys::cuEventCreate(&mut event, 2));
-            check(sys::cuMemAlloc_v2(&mut memory, 64));
             let mut nodes: Vec<CUgraphNode> = Vec::new();
             for _ in 0..len {
                 let before = nodes.last().copied();
@@ -106,7 +115,7 @@ impl Raw {
             check(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
             check(sys::cuGraphUpload(exec, stream));
             check(sys::cuStreamSynchronize(stream));
-            RawGraph { raw: *self, graph, exec, stream, event, nodes, memory }
+            RawGraph { raw: self.clone(), graph, exec, stream, event, nodes, memory, _owner: owner }
         }
     }
 }
@@ -172,7 +181,6 @@ impl Drop for RawGraph {
             check(sys::cuGraphDestroy(self.graph));
             check(sys::cuEventDestroy_v2(self.event));
             check(sys::cuStreamDestroy_v2(self.stream));
-            check(sys::cuMemFree_v2(self.memory));
         }
     }
 }

@@ -22,13 +22,17 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
             }
             let execs: Vec<_> = (0..tasks).map(|_| chain(device, 1)).collect();
             let graph = raw.chain(1);
-            let (mut ours, mut base) = (Vec::new(), Vec::new());
+            let graphs: Vec<_> = (0..tasks).map(|_| raw.chain(1)).collect();
+            let (mut ours, mut base, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..report.reduced(9) {
                 ours.push(awaited(&runtime, &execs));
                 base.push(pipelined(&graph));
+                by_hand.push(each_again(&graphs));
             }
             let [rate, cores] = medians(&ours[1..]);
             let [base_rate, base_cores] = medians(&base[1..]);
+            let [by_hand, _] = medians(&by_hand[1..]);
+            report.figure(&format!("{name}_by_hand"), rate, by_hand, "per_second", false);
             report.figure(&name, rate, base_rate, "per_second", rate < 0.8 * base_rate);
             report.figure(&format!("{name}_cores"), cores, base_cores, "cores", cores > 2.0);
         }
@@ -85,4 +89,25 @@ fn pipelined(graph: &RawGraph) -> Rate {
     graph.synchronize();
     let wall = start.elapsed().as_secs_f64();
     [f64::from(count) / wall, (cpu_seconds() - cpu) / wall]
+}
+
+/// One thread that launches each of many graphs again as soon as it sees it complete, without any runtime.
+fn each_again(graphs: &[RawGraph]) -> Rate {
+    graphs[0].bind();
+    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let launch = |graph: &RawGraph| {
+        graph.launch();
+        graph.record();
+    };
+    graphs.iter().for_each(launch);
+    let mut count = graphs.len();
+    while start.elapsed() < WINDOW {
+        for graph in graphs.iter().filter(|graph| graph.is_complete()) {
+            launch(graph);
+            count += 1;
+        }
+    }
+    graphs.iter().for_each(RawGraph::synchronize);
+    let wall = start.elapsed().as_secs_f64();
+    [count as f64 / wall, (cpu_seconds() - cpu) / wall]
 }

@@ -6,13 +6,13 @@ use wakegraph::{Device, ExecutableGraph, Graph, Range, WakePolicy};
 
 use crate::raw::{Raw, RawGraph, cpu_seconds};
 use crate::support::{self, Report};
-use crate::{busy, four_workers, memory_of};
+use crate::{busy, memory_of};
 
 const NANOSECONDS: u64 = 10_000_000;
 const QUEUES: usize = 64;
 
 pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
-    let runtime = four_workers();
+    let runtime = support::current_thread();
     for (name, policy, core) in
         [("balanced", WakePolicy::Balanced, 3.0), ("efficient", WakePolicy::Efficient, 1.0)]
     {

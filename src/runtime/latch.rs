@@ -46,6 +46,11 @@ impl Latch {
         waiters.drain(..).flatten().for_each(Waker::wake);
     }
 
+    /// Whether somebody may be waiting.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.state.load(Ordering::Acquire) & AWAITED != 0
+    }
+
     /// Has everybody polled again, although the flag is not set.
     pub(crate) fn nudge(&self) {
         if self.state.load(Ordering::Acquire) & AWAITED == 0 {

@@ -49,6 +49,10 @@ pub(crate) struct Run {
     polled: bool,
     /// Whether a submission is going to look for the end by itself, at first.
     looked_after: AtomicBool,
+    /// Before when it cannot be over, by what it takes among as many others: not worth a look.
+    first_look: AtomicU64,
+    /// Until when the end is near enough to be looked for without a pause, 0 if it is not.
+    near_until: AtomicU64,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
     slots: Box<[Slot]>,
@@ -86,7 +90,13 @@ struct Slot {
     took: AtomicU64,
     /// A first look found it over: the time until then says little about the time it took.
     overslept: AtomicBool,
+    /// What the reactor has just seen of it: one of the `ASKED` constants.
+    asked: AtomicU8,
 }
+
+const ASKED_NOT: u8 = 0;
+const ASKED_PENDING: u8 = 1;
+const ASKED_FINAL: u8 = 2;
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
 const WAITING: u8 = 0;
@@ -117,6 +127,7 @@ impl Run {
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
                 overslept: AtomicBool::new(false),
+                asked: AtomicU8::new(ASKED_NOT),
             })
         });
         Ok(Self {
@@ -132,6 +143,8 @@ impl Run {
             timed: false,
             polled: shared.polled,
             looked_after: AtomicBool::new(false),
+            first_look: AtomicU64::new(0),
+            near_until: AtomicU64::new(0),
             in_flight: shared.in_flight(),
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
@@ -153,6 +166,8 @@ impl Run {
             timed: false,
             polled: false,
             looked_after: AtomicBool::new(false),
+            first_look: AtomicU64::new(0),
+            near_until: AtomicU64::new(0),
             in_flight: None,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
@@ -178,6 +193,7 @@ impl Run {
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
             slot.overslept = AtomicBool::new(false);
+            slot.asked = AtomicU8::new(ASKED_NOT);
         }
         let inner = self.inner.get_mut();
         inner.failure = None;
@@ -189,6 +205,8 @@ impl Run {
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
         self.looked_after = AtomicBool::new(false);
+        self.first_look = AtomicU64::new(0);
+        self.near_until = AtomicU64::new(0);
         if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
             in_flight.fetch_add(1, Ordering::Relaxed);
         }
@@ -203,14 +221,49 @@ impl Run {
         self.looked_after.load(Ordering::Relaxed)
     }
 
+    /// The end is near: has the submissions look for it themselves until then, on threads that are awake by it.
+    pub(crate) fn set_near(&self, until: u64) {
+        self.near_until.store(until, Ordering::Release);
+        self.done.nudge();
+    }
+
+    /// Whether all other partitions are over.
+    pub(crate) fn is_last(&self, partition: usize) -> bool {
+        self.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
+    }
+
+    /// How long from now on the end may be looked for without a pause.
+    pub(crate) fn near_for(&self) -> Option<Duration> {
+        match self.near_until.load(Ordering::Acquire) {
+            0 => None,
+            until => until.checked_sub(clock::now()).filter(|&left| left > 0).map(Duration::from_nanos),
+        }
+    }
+
     /// Whether a device does not notify.
     pub(crate) fn is_polled(&self) -> bool {
         self.polled
     }
 
+    /// Among others it takes about so long: there is no use in a look much earlier.
+    pub(crate) fn put_off_first_look(&self, expected: Duration) {
+        self.first_look.store(clock::now() + clock::nanoseconds(expected) / 2, Ordering::Relaxed);
+    }
+
+    /// Whether a look would come too early.
+    pub(crate) fn is_too_early(&self) -> bool {
+        let first_look = self.first_look.load(Ordering::Relaxed);
+        first_look > 0 && clock::now() < first_look
+    }
+
+    /// How many runs are in flight on the device, this one included.
+    pub(crate) fn crowd(&self) -> u32 {
+        self.in_flight.as_ref().map_or(1, |in_flight| in_flight.load(Ordering::Relaxed)).max(1)
+    }
+
     /// Whether no other run is in flight on the device: a spin keeps nobody waiting who would look as well.
     pub(crate) fn is_alone_in_flight(&self) -> bool {
-        self.in_flight.as_ref().is_none_or(|in_flight| in_flight.load(Ordering::Relaxed) <= 1)
+        self.crowd() == 1
     }
 
     /// Whether a spin on this run saw it end, if there was one.
@@ -309,6 +362,20 @@ impl Run {
         }
     }
 
+    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer).
+    pub(crate) fn ask(&self, partition: usize) {
+        let answer = if self.is_final(partition) { ASKED_FINAL } else { ASKED_PENDING };
+        self.slots[partition].asked.store(answer, Ordering::Release);
+    }
+
+    /// What [`ask`](Self::ask) has found, once; without, as [`is_final`](Self::is_final).
+    pub(crate) fn answer(&self, partition: usize) -> bool {
+        match self.slots[partition].asked.swap(ASKED_NOT, Ordering::AcqRel) {
+            ASKED_NOT => self.is_final(partition),
+            answer => answer == ASKED_FINAL,
+        }
+    }
+
     /// Whether somebody has seen that a partition is over; asks no device.
     pub(crate) fn is_over(&self, partition: usize) -> bool {
         self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED
@@ -337,9 +404,10 @@ impl Run {
     fn measure(&self, partition: usize) {
         let slot = &self.slots[partition];
         let enqueued = slot.enqueued.load(Ordering::Relaxed);
+        let overslept = slot.overslept.load(Ordering::Relaxed);
         if enqueued > 0 {
             let took = clock::now().saturating_sub(enqueued);
-            let took = if slot.overslept.load(Ordering::Relaxed) { took / 2 } else { took };
+            let took = if overslept { took / 2 } else { took };
             slot.took.store(took.max(1), Ordering::Relaxed);
         }
     }
@@ -349,7 +417,18 @@ impl Run {
         for (slot, partition) in self.slots.iter().zip(&shared.partitions) {
             match slot.took.load(Ordering::Relaxed) {
                 0 => {}
-                took => partition.prediction.record(Duration::from_nanos(took)),
+                took => {
+                    let took_so_long = Duration::from_nanos(took);
+                    // Among others it takes longer than it needs.
+                    let needs = partition.prediction.expected();
+                    if self.crowd() == 1 || needs.is_none_or(|needs| took_so_long < needs) {
+                        partition.prediction.record(took_so_long);
+                    }
+                    if self.slots.len() == 1 {
+                        // Alone in its queue, which the reactor has not seen, or less exactly.
+                        partition.queue_time.record(took_so_long);
+                    }
+                }
             }
         }
     }
@@ -585,11 +664,11 @@ impl Run {
             let Some(shared) = inner.owner.take() else { return };
             (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
         };
-        if let Some(in_flight) = &self.in_flight {
-            in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
         if self.timed {
             self.learn(&shared);
+        }
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.fetch_sub(1, Ordering::Relaxed);
         }
         // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
         depends_on.iter().for_each(|run| run.look());

@@ -75,6 +75,16 @@ pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
     (2 * expected).min(limit)
 }
 
+/// The same among so many runs, of which each has to wait for the others: they look in turn, and none keeps a thread.
+pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
+    match crowd {
+        0 | 1 => spin_time(expected, limit),
+        crowd => (2 * expected * crowd).min(LONGEST_AMONG_OTHERS.max(limit)),
+    }
+}
+
+const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
+
 impl Submission {
     pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Outline>>) -> Self {
         Self { run, key: WaiterKey::default(), spin, profiled }
@@ -130,12 +140,15 @@ impl Submission {
     /// Spins if that should pay.
     fn spin(&mut self) -> Next {
         let (time, progress, between) = match self.spin {
-            Spin::Never => return Next::Wait,
+            Spin::Never => match self.run.near_for() {
+                Some(left) => return self.spin_until(Instant::now() + left, None),
+                None => return Next::Wait,
+            },
             Spin::Until { end, between } => return self.spin_until(end, between),
             Spin::Once { time, progress } => (time, progress, None),
             Spin::BetweenHostTasks { limit, progress } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    (spin_time(expected, limit), progress, Some(limit))
+                    (spin_time_among(self.run.crowd(), expected, limit), progress, Some(limit))
                 }
                 _ => return Next::Wait,
             },
@@ -154,9 +167,16 @@ impl Submission {
     fn spin_until(&mut self, end: Instant, between: Option<Duration>) -> Next {
         let start = Instant::now();
         loop {
-            if self.run.is_finished() {
-                self.run.record_spin(true);
-                return Next::Resolve;
+            let alone = self.run.is_alone_in_flight();
+            if !alone && self.run.is_too_early() {
+                self.spin = Spin::Until { end, between };
+                return Next::Yield;
+            }
+            for _ in 0..if alone { LOOKS_AT_DEVICES } else { 1 } {
+                if self.run.is_finished() {
+                    self.run.record_spin(true);
+                    return Next::Resolve;
+                }
             }
             let now = Instant::now();
             let on_host = self.run.is_on_host();
@@ -168,7 +188,7 @@ impl Submission {
                 };
                 return Next::Wait;
             }
-            if now - start > SLICE || !self.run.is_alone_in_flight() {
+            if !alone || now - start > SLICE {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
@@ -208,8 +228,11 @@ impl Submission {
 /// How often a spin looks for the end between two looks at the clock.
 const LOOKS: u32 = 16;
 
+/// The same for a device, which has to be asked each time.
+const LOOKS_AT_DEVICES: u32 = 3;
+
 /// How long one poll keeps its thread while it looks at a device.
-const SLICE: Duration = Duration::from_micros(10);
+const SLICE: Duration = Duration::from_micros(25);
 
 impl Future for Submission {
     type Output = Result<()>;

@@ -17,7 +17,7 @@ use super::ordering::{self, Predecessor};
 use super::orphan;
 use super::run::{self, Go, Run, Timing};
 use super::spawn::spawn;
-use super::submission::{Spin, Submission, spin_time};
+use super::submission::{Spin, Submission, spin_time_among};
 use crate::hal;
 use crate::types::{BoxError, Error, ErrorKind, Result};
 
@@ -243,20 +243,26 @@ fn submission(shared: &Arc<Shared>, run: Arc<Run>, spin: Spin) -> Submission {
 /// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of one that looks itself.
 fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin {
     // One that queues behind others is not worth a spin.
-    let spin = if alone { spin(shared, state) } else { Spin::Never };
+    let spin = if alone { spin(shared, state, run.crowd()) } else { Spin::Never };
     if shared.polled && !matches!(spin, Spin::Never) {
         run.set_looked_after();
+        if run.crowd() > 1
+            && let [partition] = &*shared.partitions
+            && let Some(expected) = partition.queue_time.expected()
+        {
+            run.put_off_first_look(expected);
+        }
     }
     spin
 }
 
 /// Whether it is worth to spin for a run that starts now.
-fn spin(shared: &Shared, state: &mut State) -> Spin {
+fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
     let limit = shared.spin_limit();
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.take_chance() {
-            true => Spin::Once { time: spin_time(expected, limit), progress: shared.progress },
+            true => Spin::Once { time: spin_time_among(crowd, expected, limit), progress: shared.progress },
             false => Spin::Never,
         };
     }
@@ -360,7 +366,10 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected_of(index));
+                // Who looks after the run does so only where the end should be near.
+                let near = expected.filter(|&expected| expected <= shared.spin_limit());
+                let looked_after = near.filter(|_| run.is_looked_after());
+                reactor.watch(*lane, run.clone(), index, shared.expected_of(index), looked_after);
             }
             true
         }

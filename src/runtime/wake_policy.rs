@@ -69,6 +69,17 @@ impl WakePolicy {
         }
     }
 
+    /// How long before the predicted completion a waiting task is woken, to look itself: a thread that has slept for
+    /// milliseconds takes hundreds of microseconds to wake up, which so pass while the device is still at work.
+    pub(crate) fn scout_margin(self, expected: Duration) -> Option<Duration> {
+        match self {
+            _ if single_core() => None,
+            Self::Latency => Some((expected / 8).min(Duration::from_micros(1000))),
+            Self::Balanced => Some((expected / 25).min(Duration::from_micros(400))),
+            Self::Efficient => None,
+        }
+    }
+
     /// First pause between two looks of the reactor; it grows while nothing completes.
     pub(crate) fn first_pause(self) -> Duration {
         match self {

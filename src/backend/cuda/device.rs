@@ -48,6 +48,9 @@ pub(super) struct Shared {
     pub(super) context: Arc<Context>,
 }
 
+/// Shared memory for the gaps between local-memory arguments, 15 bytes each.
+const LOCAL_GAPS: usize = 1024;
+
 impl Shared {
     fn open(index: usize) -> Result<Self> {
         let driver = error::driver()?;
@@ -82,7 +85,9 @@ impl Shared {
             max_work_groups: limits.grid,
             global_offset: true,
             view_alignment: 1,
-            local_memory: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            // Arguments begin at multiples of 16, so some is left for the gaps.
+            local_memory: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                .saturating_sub(LOCAL_GAPS),
             max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
         };
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;

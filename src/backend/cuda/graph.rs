@@ -1,6 +1,7 @@
 //! The driver's graphs as objects that destroy themselves.
 #![expect(unsafe_code, reason = "calls the driver")]
 
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ unsafe impl Sync for Node {}
 #[derive(Debug)]
 pub(super) enum Op {
     Kernel(Launch),
-    Copy(CopyShape),
+    /// With the sides, from and to, that lie in host memory of somebody else's.
+    Copy(CopyShape, [bool; 2]),
     Set(SetShape),
     Empty,
 }
@@ -63,8 +65,8 @@ impl Graph {
                 // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
                 unsafe { call!(driver, cuGraphAddKernelNode(&raw mut node, graph, before, count, params)) }
             }),
-            Op::Copy(shape) => {
-                let copy = copy_params(shape);
+            Op::Copy(shape, foreign) => {
+                let copy = copy_params(shape, *foreign);
                 let copy = &raw const copy;
                 // SAFETY: as above.
                 unsafe {
@@ -173,17 +175,21 @@ impl Drop for Exec {
     }
 }
 
-fn copy_params(shape: &CopyShape) -> CUDA_MEMCPY3D_st {
+fn copy_params(shape: &CopyShape, foreign: [bool; 2]) -> CUDA_MEMCPY3D_st {
     let CopyShape { from, to, width, height, depth } = *shape;
-    let unified = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
+    // The driver knows its own addresses, pinned ones among them; others have to be called the host's.
+    let [from_type, to_type] = foreign.map(|foreign| match foreign {
+        true => CUmemorytype::CU_MEMORYTYPE_HOST,
+        false => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+    });
     let rows = |side: Side| if depth == 1 { height } else { side.rows };
     CUDA_MEMCPY3D_st {
         srcXInBytes: 0,
         srcY: 0,
         srcZ: 0,
         srcLOD: 0,
-        srcMemoryType: unified,
-        srcHost: ptr::null(),
+        srcMemoryType: from_type,
+        srcHost: from.address as *const c_void,
         srcDevice: from.address,
         srcArray: ptr::null_mut(),
         reserved0: ptr::null_mut(),
@@ -193,8 +199,8 @@ fn copy_params(shape: &CopyShape) -> CUDA_MEMCPY3D_st {
         dstY: 0,
         dstZ: 0,
         dstLOD: 0,
-        dstMemoryType: unified,
-        dstHost: ptr::null_mut(),
+        dstMemoryType: to_type,
+        dstHost: to.address as *mut c_void,
         dstDevice: to.address,
         dstArray: ptr::null_mut(),
         reserved1: ptr::null_mut(),

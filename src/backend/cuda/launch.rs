@@ -99,7 +99,7 @@ pub(super) fn kernel(launch: &KernelLaunch) -> Result<&CudaKernel> {
     launch.kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
 }
 
-/// Where a view begins.
+/// Where a view begins; for kernels, which take CUDA's memory only.
 pub(super) fn address(view: &MemoryView) -> Result<u64> {
     let memory = view.memory().as_any().downcast_ref::<CudaMemory>().ok_or_else(|| foreign("memory"))?;
     Ok(memory.address() + view.offset() as u64)
@@ -165,13 +165,14 @@ fn geometry(range: &Range, most: usize, limits: &Limits) -> Result<([u32; 3], [u
     Ok((narrow(grid), narrow(block)))
 }
 
-/// A work-group of whole warps along the first dimension, and rows of them up to the usual size.
+/// A work-group of whole warps along the first dimension where there are as many work-items, and rows of them up to the
+/// usual size.
 fn usual_block(range: &Range, most: usize, limits: &Limits) -> [usize; 3] {
     let global = range.global_size();
     let mut left = USUAL_BLOCK.min(most).max(1);
     let mut block = [1; 3];
     let first = if range.dimensions() == 1 { left } else { WARP.min(left) };
-    block[0] = first.min(global[0].next_multiple_of(WARP)).min(limits.block[0]);
+    block[0] = first.min(global[0]).min(limits.block[0]);
     left /= block[0].max(1);
     for dimension in 1..3 {
         // A power of two, so that what is left is used up.
@@ -216,6 +217,8 @@ mod tests {
         }
         let (_, block) = geometry(&Range::linear(1 << 20), 1024, &LIMITS).unwrap();
         assert_eq!(block, [256, 1, 1]);
+        let (grid, block) = geometry(&Range::linear(5), 1024, &LIMITS).unwrap();
+        assert_eq!((grid, block), ([1, 1, 1], [5, 1, 1]));
         let (_, block) = geometry(&Range::new([640, 480]), 1024, &LIMITS).unwrap();
         assert_eq!(block, [32, 8, 1]);
     }

@@ -29,9 +29,26 @@ impl From<Op> for Lowered {
     }
 }
 
-impl From<Vec<CopyShape>> for Lowered {
-    fn from(boxes: Vec<CopyShape>) -> Self {
-        Self { ops: boxes.into_iter().map(Op::Copy).collect(), pattern: None }
+/// One side of a copy: where it begins, and whether it is host memory of somebody else's.
+type Place = (u64, bool);
+
+fn copy(
+    (from, foreign_from): Place,
+    (to, foreign_to): Place,
+    boxes: impl FnOnce(u64, u64) -> Vec<CopyShape>,
+) -> Lowered {
+    let boxes = boxes(from, to).into_iter().map(|shape| Op::Copy(shape, [foreign_from, foreign_to]));
+    Lowered { ops: boxes.collect(), pattern: None }
+}
+
+/// Where a view begins; copies take the host memory of other backends as well, which the driver then has to stage.
+fn place(view: &MemoryView) -> Result<Place> {
+    let memory = view.memory();
+    match memory.host_ptr() {
+        Some(start) if memory.kind() == MemoryKind::Host && !memory.as_any().is::<CudaMemory>() => {
+            Ok((start.as_ptr().expose_provenance() as u64 + view.offset() as u64, true))
+        }
+        _ => Ok((address(view)?, false)),
     }
 }
 
@@ -39,18 +56,21 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
     Ok(match command {
         Command::Kernel(launch) => Op::Kernel(lower_kernel(shared, launch)?).into(),
         Command::UsmCopy { src, dst, len } => {
-            Op::Copy(shape::linear(src.address() as u64, dst.address() as u64, *len)).into()
+            let (from, to) = (src.address() as u64, dst.address() as u64);
+            copy((from, false), (to, false), |from, to| vec![shape::linear(from, to, *len)])
         }
         Command::UsmFill { dst, pattern } => fill(shared, dst.address() as u64, dst.len(), pattern)?,
         Command::BufferCopy { src, dst }
         | Command::BufferRead { src, host: dst }
         | Command::BufferWrite { host: src, dst } => {
-            Op::Copy(shape::linear(address(src)?, address(dst)?, src.len())).into()
+            copy(place(src)?, place(dst)?, |from, to| vec![shape::linear(from, to, src.len())])
         }
         Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
         | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
         | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
-            shape::boxes(*rect, (address(src)?, *src_pitch), (address(dst)?, *dst_pitch)).into()
+            copy(place(src)?, place(dst)?, |from, to| {
+                shape::boxes(*rect, (from, *src_pitch), (to, *dst_pitch))
+            })
         }
         Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern)?,
         // There are no nodes for hints: their order is kept.

@@ -19,9 +19,9 @@
 //! # Failure
 //!
 //! A fault ends the context, and with it everything on the device: every pending event fails with
-//! [`DeviceLost`](crate::ErrorKind::DeviceLost), as does whatever is tried from then on. The process lives. When everything
-//! of the device has been dropped, and no other library in the process holds its primary context, the device can be opened
-//! again.
+//! [`DeviceLost`](crate::ErrorKind::DeviceLost), as does whatever is tried from then on. The process lives, and its
+//! other devices of other backends work on; the driver lets nobody use the faulty device again before the process ends
+//! (measured: neither a released and retained, nor a reset, nor another context does).
 //!
 //! Imports `types` and `hal` only.
 

@@ -18,7 +18,7 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::Seen;
-use schedule::{Finished, Next, Pace, Schedule, Times};
+use schedule::{Finished, Next, Pace, Schedule, Scout, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -58,6 +58,29 @@ const GRACE: Duration = Duration::from_micros(100);
 
 /// The most that the expected time adds to that: no submission looks by itself for longer.
 const MOST_GRACE: Duration = Duration::from_millis(1);
+
+impl Watch {
+    /// The same again, if a submission waits for the run, and for nothing but this partition of it.
+    fn awaited(&self) -> Option<Self> {
+        let Self { run, partition } = self;
+        (run.done.is_awaited() && run.is_last(*partition)).then(|| self.again())
+    }
+
+    fn again(&self) -> Self {
+        Self { run: self.run.clone(), partition: self.partition }
+    }
+}
+
+/// Asks the system for timers of microseconds: by default Linux lets a thread sleep 50 microseconds longer.
+fn sleep_precisely() {
+    if cfg!(target_os = "linux")
+        && let Ok(thread) = std::fs::read_link("/proc/thread-self")
+        && let Some(id) = thread.file_name()
+    {
+        // Without the permission sleeps are as long as they are.
+        let _ = std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1000");
+    }
+}
 
 impl Reactor {
     pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
@@ -100,15 +123,20 @@ impl Reactor {
         Ok(())
     }
 
-    /// Watches a partition that has just been enqueued on an in-order queue, the lane.
-    pub(crate) fn watch(&self, lane: u64, run: Arc<Run>, partition: usize, expected: Option<Duration>) {
+    /// Watches a partition that has just been enqueued on an in-order queue, the lane. `looked_after` is how long it should
+    /// take where a submission looks for its end, too.
+    pub(crate) fn watch(
+        &self,
+        lane: u64,
+        run: Arc<Run>,
+        partition: usize,
+        expected: Option<Duration>,
+        looked_after: Option<Duration>,
+    ) {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
-        let grace = match run.is_looked_after() {
-            true => GRACE + (2 * expected.unwrap_or_default()).min(MOST_GRACE),
-            false => Duration::ZERO,
-        };
+        let grace = looked_after.map_or(Duration::ZERO, |expected| GRACE + (2 * expected).min(MOST_GRACE));
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
@@ -123,13 +151,29 @@ impl Reactor {
 
 impl Shared {
     fn run(&self) {
-        let mut finished = Vec::new();
+        sleep_precisely();
+        let (mut finished, mut scouts) = (Vec::new(), Vec::new());
+        let mut due: Vec<Watch> = Vec::new();
         let mut state = self.state.lock();
         loop {
-            let next = state.schedule.look(now(), |watch| watch.run.is_final(watch.partition), &mut finished);
-            if !finished.is_empty() {
+            let at = now();
+            if state.schedule.due(at).nth(1).is_some() {
+                // Each asks the driver: many at once would keep those waiting that submit.
+                due.extend(state.schedule.due(at).map(Watch::again));
+                drop(state);
+                due.drain(..).for_each(|Watch { run, partition }| run.ask(partition));
+                state = self.state.lock();
+            }
+            let is_final = |watch: &Watch| watch.run.answer(watch.partition);
+            let next = state.schedule.look(at, is_final, Watch::awaited, &mut finished, &mut scouts);
+            if !finished.is_empty() || !scouts.is_empty() {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
+                for Scout { watch, until } in scouts.drain(..) {
+                    if catch_unwind(AssertUnwindSafe(|| watch.run.set_near(until))).is_err() {
+                        tracing::error!(target: "wakegraph", "a waker panicked on the reactor's thread");
+                    }
+                }
                 for Finished { watch: Watch { run, partition }, seen, took } in finished.drain(..) {
                     // Otherwise it was over before, and somebody else knows.
                     if !run.is_over(partition) {
@@ -189,6 +233,11 @@ fn pace(policy: WakePolicy) -> Pace {
         longest_pause: nanoseconds(policy.longest_pause()),
         growth: policy.pause_growth(),
         spins: policy.spins(),
+        scouts: match policy {
+            WakePolicy::Latency => |expected| WakePolicy::Latency.scout_margin(expected),
+            WakePolicy::Balanced => |expected| WakePolicy::Balanced.scout_margin(expected),
+            WakePolicy::Efficient => |expected| WakePolicy::Efficient.scout_margin(expected),
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 /// How eagerly to look, in nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// How long before the predicted completion the first look is.
     pub(super) margin: u64,
@@ -20,6 +20,15 @@ pub(super) struct Pace {
     pub(super) growth: u64,
     /// Whether there is no pause from the first look until half a margin after the predicted completion.
     pub(super) spins: bool,
+    /// How long before the predicted completion somebody who waits is asked to look.
+    pub(super) scouts: fn(Duration) -> Option<Duration>,
+}
+
+/// Somebody who waits for an entry is to look for its end until a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Scout<W> {
+    pub(super) watch: W,
+    pub(super) until: u64,
 }
 
 /// What is known of an entry's time.
@@ -66,6 +75,8 @@ pub(super) struct Schedule<W> {
     lanes: HashMap<u64, Lane<W>>,
     in_flight: usize,
     pace: Pace,
+    /// Until when somebody has been asked to look: one is enough to keep the threads that wait awake.
+    scouting_until: u64,
 }
 
 #[derive(Debug)]
@@ -77,6 +88,8 @@ struct Lane<W> {
     since: Option<u64>,
     /// The next look at the oldest entry is the first, and a prediction has put it off.
     put_off: bool,
+    /// The look planned next is only to find somebody who looks, if the oldest entry is not over by then.
+    scout: bool,
     /// And it was not the prediction that put it off: somebody else was to look.
     left: bool,
     /// Until when looks follow each other without a pause.
@@ -97,7 +110,7 @@ const MOST_EMPTY_LANES: usize = 256;
 
 impl<W> Schedule<W> {
     pub(super) fn new(pace: Pace) -> Self {
-        Self { lanes: HashMap::new(), in_flight: 0, pace }
+        Self { lanes: HashMap::new(), in_flight: 0, pace, scouting_until: 0 }
     }
 
     pub(super) fn set_pace(&mut self, pace: Pace) {
@@ -122,6 +135,7 @@ impl<W> Schedule<W> {
             pause: 0,
             since: None,
             put_off: false,
+            scout: false,
             left: false,
             eager_until: 0,
             seen_pending: None,
@@ -143,16 +157,36 @@ impl<W> Schedule<W> {
         lane.next_look
     }
 
-    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`.
+    /// The entries that a look at this time is about.
+    pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
+        let lanes = self.lanes.values().filter(move |lane| lane.next_look <= now);
+        lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
+    }
+
+    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`. `find_scout` gives
+    /// who is to look for the end of an entry, if somebody waits for it.
     pub(super) fn look(
         &mut self,
         now: u64,
         mut is_final: impl FnMut(&W) -> bool,
+        mut find_scout: impl FnMut(&W) -> Option<W>,
         finished: &mut Vec<Finished<W>>,
+        scouts: &mut Vec<Scout<W>>,
     ) -> Next {
         let mut earliest = u64::MAX;
         for lane in self.lanes.values_mut() {
             let before = lane.entries.len();
+            if lane.scout && lane.next_look <= now {
+                lane.scout = false;
+                lane.send_scout(
+                    now,
+                    &self.pace,
+                    &mut self.scouting_until,
+                    &mut is_final,
+                    &mut find_scout,
+                    scouts,
+                );
+            }
             lane.look(now, &self.pace, &mut is_final, finished);
             self.in_flight -= before - lane.entries.len();
             if !lane.entries.is_empty() {
@@ -174,7 +208,11 @@ impl<W> Lane<W> {
     fn aim(&mut self, now: u64, pace: &Pace) {
         let oldest = self.entries.front().map(|entry| (entry.expected, entry.grace));
         let (expected, grace) = oldest.unwrap_or_default();
-        let before = expected.unwrap_or(0).saturating_sub(pace.margin);
+        let scouts = expected.and_then(|expected| (pace.scouts)(Duration::from_nanos(expected)));
+        // Where the end is nearer than that anyway, nobody has to be woken for it.
+        let margin = scouts.map(nanoseconds).filter(|&margin| margin > pace.margin && grace == 0);
+        self.scout = margin.is_some();
+        let before = expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin));
         self.next_look = now.saturating_add(before.max(grace));
         self.left = grace > before;
         self.put_off = self.next_look > now;
@@ -185,6 +223,36 @@ impl<W> Lane<W> {
         self.seen_pending = None;
         self.since = Some(now);
         self.pause = pace.first_pause;
+    }
+
+    /// Puts off the next look if the oldest entry is not over: for long, if somebody else looks meanwhile.
+    fn send_scout(
+        &mut self,
+        now: u64,
+        pace: &Pace,
+        scouting_until: &mut u64,
+        is_final: &mut impl FnMut(&W) -> bool,
+        find_scout: &mut impl FnMut(&W) -> Option<W>,
+        scouts: &mut Vec<Scout<W>>,
+    ) {
+        let Some(oldest) = self.entries.front() else { return };
+        let (Some(since), Some(expected)) = (self.since, oldest.expected) else { return };
+        if is_final(&oldest.watch) {
+            return;
+        }
+        let end = since.saturating_add(expected);
+        let until = end.max(now).saturating_add(pace.margin);
+        self.put_off = false;
+        self.seen_pending = Some(now);
+        self.next_look = end.saturating_sub(pace.margin);
+        if *scouting_until > now {
+            return;
+        }
+        if let Some(watch) = find_scout(&oldest.watch) {
+            scouts.push(Scout { watch, until });
+            *scouting_until = until;
+            (self.next_look, self.eager_until) = (until, 0);
+        }
     }
 
     fn look(
@@ -246,7 +314,8 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false };
+    const PACE: Pace =
+        Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false, scouts: |_| None };
 
     fn expecting(nanos: u64) -> Times {
         Times { expected: Some(Duration::from_nanos(nanos)), grace: Duration::ZERO }
@@ -261,7 +330,9 @@ mod tests {
                 queries += 1;
                 done.contains(watch)
             },
+            |_| None,
             &mut found,
+            &mut Vec::new(),
         );
         (found.into_iter().map(|Finished { watch, .. }| watch).collect(), queries, next)
     }
@@ -301,6 +372,42 @@ mod tests {
         assert_eq!(look(&mut schedule, 115, &[7]), (vec![7], 1, Next::Idle));
     }
 
+    // Two lanes, both expected to end at 1000; somebody waits for each.
+    #[test]
+    fn one_who_waits_is_asked_to_look_and_keeps_the_reactor_out_of_it() {
+        let scouts = |_| Some(Duration::from_nanos(100));
+        let mut schedule = Schedule::new(Pace { scouts, spins: true, ..PACE });
+        for lane in 0..2u32 {
+            let watched =
+                schedule.watch(0, u64::from(lane), lane, expecting(1000), in_flight, &mut Vec::new());
+            assert_eq!(watched, 900);
+        }
+        let (mut found, mut asked) = (Vec::new(), Vec::new());
+        let mut look = |now, done: bool| {
+            let find = |&lane: &u32| Some(lane);
+            let next = schedule.look(now, |_| done, find, &mut found, &mut asked);
+            (next, found.len(), asked.len())
+        };
+        assert_eq!(look(900, false), (after(90), 0, 1), "one is enough");
+        // The other is looked at here.
+        assert_eq!(look(990, false), (after(0), 0, 1));
+        assert_eq!(look(1000, true), (after(10), 1, 1));
+        assert_eq!(look(1010, true), (Next::Idle, 2, 1));
+        assert_eq!(asked[0].until, 1010);
+    }
+
+    #[test]
+    fn where_nobody_waits_the_reactor_looks_itself() {
+        let scouts = |_| Some(Duration::from_nanos(100));
+        let mut schedule = Schedule::new(Pace { scouts, ..PACE });
+        schedule.watch(0, 0, 7, expecting(1000), in_flight, &mut Vec::new());
+        assert_eq!(look(&mut schedule, 900, &[]), (vec![], 1, after(90)));
+        assert_eq!(look(&mut schedule, 990, &[]), (vec![], 1, after(4)));
+        assert_eq!(schedule.due(993).count(), 0);
+        assert_eq!(schedule.due(994).collect::<Vec<_>>(), [&7]);
+        assert_eq!(look(&mut schedule, 994, &[7]), (vec![7], 1, Next::Idle));
+    }
+
     #[test]
     fn leaves_alone_for_a_while_what_somebody_else_looks_at() {
         let mut schedule = Schedule::new(PACE);
@@ -310,7 +417,7 @@ mod tests {
         // Seen over by the other one: the next has a time of its own.
         assert_eq!(schedule.watch(200, 0, 8, times, |&watch| watch == 7, &mut Vec::new()), 700);
         let mut found = Vec::new();
-        assert_eq!(schedule.look(700, |_| true, &mut found), Next::Idle);
+        assert_eq!(schedule.look(700, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
         assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: Some(500) }]);
     }
 
@@ -338,16 +445,16 @@ mod tests {
         let mut found = Vec::new();
         let long = expecting(1000);
         assert_eq!(schedule.watch(0, 0, 1, long, in_flight, &mut Vec::new()), 990);
-        schedule.look(990, |_| true, &mut found);
+        schedule.look(990, |_| true, |_| None, &mut found, &mut Vec::new());
         assert_eq!(found, [Finished { watch: 1, seen: Seen::Overslept, took: Some(990) }]);
         found.clear();
         assert_eq!(schedule.watch(990, 0, 2, long, in_flight, &mut Vec::new()), 1980);
-        schedule.look(1980, |_| false, &mut found);
-        schedule.look(2000, |_| true, &mut found);
+        schedule.look(1980, |_| false, |_| None, &mut found, &mut Vec::new());
+        schedule.look(2000, |_| true, |_| None, &mut found, &mut Vec::new());
         assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(992) }]);
         found.clear();
         schedule.watch(2000, 0, 3, Times::default(), in_flight, &mut Vec::new());
-        schedule.look(2000, |_| true, &mut found);
+        schedule.look(2000, |_| true, |_| None, &mut found, &mut Vec::new());
         assert_eq!(found, [Finished { watch: 3, seen: Seen::InTime, took: Some(0) }]);
     }
 
@@ -360,12 +467,15 @@ mod tests {
         schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new());
         schedule.watch(0, 0, 2, expecting(50), in_flight, &mut Vec::new());
         let mut found = Vec::new();
-        assert_eq!(schedule.look(990, |_| false, &mut found), after(4));
-        assert_eq!(schedule.look(1000, |&watch| watch == 1, &mut found), after(40));
+        assert_eq!(schedule.look(990, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
+        assert_eq!(
+            schedule.look(1000, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new()),
+            after(40)
+        );
         assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: Some(991) }]);
         found.clear();
-        assert_eq!(schedule.look(1040, |_| false, &mut found), after(4));
-        assert_eq!(schedule.look(1050, |_| true, &mut found), Next::Idle);
+        assert_eq!(schedule.look(1040, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
+        assert_eq!(schedule.look(1050, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
         assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(41) }]);
     }
 
@@ -374,8 +484,8 @@ mod tests {
         let mut schedule = Schedule::new(PACE);
         let mut found = Vec::new();
         (0..3).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
-        schedule.look(90, |&watch| watch < 2, &mut found);
-        schedule.look(200, |_| true, &mut found);
+        schedule.look(90, |&watch| watch < 2, |_| None, &mut found, &mut Vec::new());
+        schedule.look(200, |_| true, |_| None, &mut found, &mut Vec::new());
         let took: Vec<_> = found.iter().map(|finished| finished.took).collect();
         assert_eq!(took, [Some(90), None, Some(110)]);
         // Somebody else saw the first of two over, some time ago.
@@ -384,7 +494,7 @@ mod tests {
             _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new())
         });
         schedule.watch(300, 0, 2, Times::default(), |&watch| watch == 0, &mut Vec::new());
-        schedule.look(310, |&watch| watch == 1, &mut found);
+        schedule.look(310, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new());
         assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: None }]);
     }
 
