@@ -197,16 +197,17 @@ impl Submission {
     }
 
     fn spin_for(&self, limit: Duration, progress: Progress) -> bool {
+        let start = Instant::now();
         if progress == Progress::Waiter {
             // There is no limit to this wait but that it was expected to be short.
             self.run.wait_for_devices();
         }
-        let start = Instant::now();
+        let waited = start.elapsed();
         let found = loop {
             if self.run.is_finished() || self.run.is_on_host() {
                 break true;
             }
-            if start.elapsed() > limit {
+            if start.elapsed() > waited + limit {
                 break false;
             }
             if progress == Progress::Device {
@@ -220,10 +221,14 @@ impl Submission {
                 std::thread::yield_now();
             }
         };
-        self.run.record_spin(found);
+        // What keeps a thread for much longer than expected had better not be waited for next time.
+        self.run.record_spin(found && waited <= OVERRUN * limit);
         self.run.is_done()
     }
 }
+
+/// A wait that takes so many times as long as it should was in vain.
+const OVERRUN: u32 = 8;
 
 /// How often a spin looks for the end between two looks at the clock.
 const LOOKS: u32 = 16;

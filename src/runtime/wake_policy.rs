@@ -5,6 +5,11 @@ use std::time::Duration;
 use crate::hal::Progress;
 
 /// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
+///
+/// A poll of a submission keeps its thread for at most 25 us (`HostCores` devices: 100, yielding; `Latency`: 400). The exception are devices that are run by whoever waits for them
+/// ([`Progress::Waiter`](crate::hal::Progress::Waiter)), as Intel's OpenCL runtime for CPUs: there, a poll of a submission
+/// that is expected to be done within the half millisecond (`Balanced`) or millisecond (`Latency`) does the work itself,
+/// however long it then takes. Use `Efficient` there where a tokio worker must not compute.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -31,7 +36,7 @@ impl WakePolicy {
             // It does the work, instead of a thread that has to wake up first and then to wake this one.
             (Progress::Waiter, Self::Latency) => Duration::from_millis(1),
             (Progress::Waiter, Self::Balanced) => Duration::from_micros(500),
-            (Progress::Waiter, Self::Efficient) => Duration::from_micros(100),
+            (Progress::Waiter, Self::Efficient) => Duration::ZERO,
         }
     }
 
