@@ -444,10 +444,12 @@ impl Run {
         let succeeded =
             self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
         if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
-            shared.partitions[partition].queue_time.record(if seen == Seen::Overslept {
-                took / 4 * 3
-            } else {
-                took
+            let prediction = &shared.partitions[partition].queue_time;
+            prediction.record(match seen {
+                Seen::InTime => took,
+                Seen::Overslept => took / 4 * 3,
+                // Never more than is known, or each late look would make the next one later.
+                Seen::Late => prediction.expected().map_or(took, |expected| expected.min(took)),
             });
         }
     }

@@ -56,7 +56,7 @@ pub(crate) enum Seen {
     InTime,
     /// It was over at the first look, which a prediction had put off: it took less than predicted.
     Overslept,
-    /// It was over at the first look, and until then it had been left to somebody else: it took any time.
+    /// It was over at the first look, and until then it had been left to somebody else: it took at most so long.
     Late,
 }
 
@@ -273,8 +273,7 @@ impl<W> Lane<W> {
                     };
                     // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
                     let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);
-                    let took =
-                        self.since.filter(|_| seen != Seen::Late).map(|since| ended.saturating_sub(since));
+                    let took = self.since.map(|since| ended.saturating_sub(since));
                     let oldest = self.entries.pop_front().map(|entry| entry.watch);
                     finished.extend(oldest.map(|watch| Finished { watch, seen, took }));
                     self.aim(now, pace);
@@ -419,8 +418,7 @@ mod tests {
         assert_eq!(schedule.watch(200, 0, 8, times, |&watch| watch == 7, &mut Vec::new()), 700);
         let mut found = Vec::new();
         assert_eq!(schedule.look(700, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
-        // Else each late look would make the next one later.
-        assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: None }]);
+        assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: Some(500) }]);
     }
 
     #[test]
