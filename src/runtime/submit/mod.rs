@@ -1,25 +1,26 @@
 //! Submitting: ordering a new run behind what it conflicts with, and starting it.
 
+mod deferred;
+mod start;
+
 use std::future::Future;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use futures::future::{Either, select, try_join, try_join_all};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use super::caught::Caught;
-use super::drive::{self, Driver, Ready};
 use super::event::Event;
-use super::executable::{Shared, State, Work};
+use super::executable::{Shared, State};
 use super::host_task::TaskOutput;
 use super::ordering::{self, Predecessor};
-use super::orphan;
-use super::run::{self, Go, Run, Timing};
+use super::run::{Run, Timing};
 use super::spawn::spawn;
 use super::submission::{Spin, Submission, spin_time_among};
 use crate::hal;
-use crate::types::{BoxError, Error, ErrorKind, Result};
+use crate::types::{Error, ErrorKind, Result};
+use deferred::{Starter, WaitFuture};
+pub(crate) use start::enqueue;
+use start::start;
 
 /// A submission in preparation: its wait list.
 ///
@@ -270,171 +271,6 @@ fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
         true => Spin::BetweenHostTasks { limit, progress: shared.progress },
         false => Spin::Never,
     }
-}
-
-/// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
-/// leaves the rest to whoever ends what it waits for. `order_events` come before it whether they fail or not,
-/// `dependencies` only if they succeed.
-fn start(
-    shared: &Arc<Shared>,
-    run: &Arc<Run>,
-    order_events: &[Arc<dyn hal::Event>],
-    dependencies: &[Arc<dyn hal::Event>],
-) {
-    tracing::trace!(target: "wakegraph::submit", partitions = shared.partitions.len(), "start");
-    if shared.partitions.is_empty() {
-        return run.complete_empty();
-    }
-    // In ascending order.
-    let mut missing: SmallVec<[u32; 4]> = SmallVec::new();
-    let driver = (!shared.all_eager).then(Handle::try_current);
-    let driver = match driver.transpose() {
-        Ok(handle) => handle.map(|handle| Driver { handle, shared: shared.clone(), run: run.clone() }),
-        // `submit` has made sure that there is a runtime.
-        Err(_) => return run.abandon(&needs_tokio("has work for the host")),
-    };
-    if let Some(driver) = &driver {
-        run.set_driver(driver.clone());
-    }
-    for (index, partition) in shared.partitions.iter().enumerate() {
-        if partition.eager {
-            if partition.predecessors.iter().any(|predecessor| missing.binary_search(predecessor).is_ok()) {
-                // The event of what could not be enqueued still tells of an earlier run.
-                missing.push(index as u32);
-                // Nothing is ready before the end of this loop.
-                let _ = run.skip(index, Go::Skip);
-                continue;
-            }
-            let (order, dependencies) = if partition.predecessors.is_empty() {
-                (order_events, dependencies)
-            } else {
-                (&[][..], &[][..])
-            };
-            if !enqueue(shared, run, index, order, dependencies) {
-                missing.push(index as u32);
-            }
-        }
-    }
-    if let Some(driver) = driver {
-        // Only now, so that whatever starts finds the events of the others pending, and not as an earlier run left them.
-        let mut ready = Ready::new();
-        for (index, partition) in shared.partitions.iter().enumerate() {
-            if !partition.eager && run.release(index) {
-                ready.push(index as u32);
-            }
-        }
-        driver.start(ready);
-    }
-    if shared.all_eager && missing.is_empty() {
-        run.set_all_enqueued();
-    }
-}
-
-/// Enqueues a device partition behind its device-side predecessors. False if that failed: the partition is over then.
-#[expect(unsafe_code, reason = "the one place where work is handed to a device")]
-pub(crate) fn enqueue(
-    shared: &Shared,
-    run: &Arc<Run>,
-    index: usize,
-    order_events: &[Arc<dyn hal::Event>],
-    dependencies: &[Arc<dyn hal::Event>],
-) -> bool {
-    let partition = &shared.partitions[index];
-    let (Work::Device { device, queue, lane, command_buffer }, Some(event)) =
-        (&partition.work, run.event(index))
-    else {
-        return false;
-    };
-    let mut needed: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
-    for &predecessor in &partition.device_predecessors {
-        needed.extend(run.event(predecessor as usize).map(|event| &**event));
-    }
-    needed.extend(dependencies.iter().map(|event| &**event));
-    let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|event| &**event).collect();
-    let wait = hal::WaitList { dependencies: &needed, order: &order };
-    let notification = device
-        .capabilities()
-        .notifies
-        .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
-    let signal = hal::Signal { event, notification };
-    let expected = partition.prediction.expected();
-    run.will_enqueue(index, expected);
-    // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
-    // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
-    // `ordering`. The run owns the executable, and with it all memory, until the event is final.
-    match unsafe { command_buffer.enqueue(&**queue, wait, signal) } {
-        Ok(()) => {
-            run.set_enqueued(index);
-            if let Some(reactor) = device.reactor() {
-                // Who looks after the run does so only where the end should be near.
-                let near = expected.filter(|&expected| expected <= shared.spin_limit());
-                let looked_after = near.filter(|_| run.is_looked_after());
-                reactor.watch(*lane, run.clone(), index, shared.expected_of(index), looked_after);
-            }
-            true
-        }
-        Err(error) => {
-            run.finish(index, Err(error));
-            false
-        }
-    }
-}
-
-type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
-
-/// A submission that waits on the host before it starts.
-struct Starter {
-    shared: Arc<Shared>,
-    run: Arc<Run>,
-    order_after: Vec<Predecessor>,
-    started: bool,
-}
-
-impl Starter {
-    async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
-        let outcome = {
-            let waits = pin!(wait_for(events, futures));
-            match select(waits, self.run.cancellation()).await {
-                Either::Left((outcome, _)) => outcome,
-                Either::Right(((), _)) => Err(run::cancelled()),
-            }
-        };
-        // Also when it will not start: a run that is over tells everybody that all before it are.
-        for predecessor in &self.order_after {
-            predecessor.finished().await;
-        }
-        self.started = true;
-        match outcome {
-            Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
-            Ok(()) => start(&self.shared, &self.run, &[], &[]),
-            Err(error) => self.run.abandon(&error),
-        }
-    }
-}
-
-impl Drop for Starter {
-    fn drop(&mut self) {
-        if !self.started {
-            // The tokio runtime shuts down. The run ends, so that nobody waits for ever, but in its turn.
-            orphan::abandon_after(
-                self.run.clone(),
-                std::mem::take(&mut self.order_after),
-                drive::shut_down(),
-            );
-        }
-    }
-}
-
-/// Waits for everything the caller asked for, all at once; the first failure ends it.
-async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
-    let futures = try_join_all(futures.into_iter().map(|future| async move {
-        Caught::new(future).await?.map_err(|error| {
-            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
-                .caused_by(error)
-        })
-    }));
-    let events = try_join_all(events.iter().map(Event::wait));
-    try_join(futures, events).await.map(drop)
 }
 
 /// What a submission needs the host for.

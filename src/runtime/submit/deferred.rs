@@ -1,0 +1,74 @@
+//! A submission that waits on the host before it starts: for futures, for guards, for runs that its devices cannot wait for.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::future::{Either, select, try_join, try_join_all};
+
+use super::start::start;
+use crate::runtime::caught::Caught;
+use crate::runtime::drive;
+use crate::runtime::event::Event;
+use crate::runtime::executable::Shared;
+use crate::runtime::ordering::Predecessor;
+use crate::runtime::orphan;
+use crate::runtime::run::{self, Run};
+use crate::types::{BoxError, Error, ErrorKind, Result};
+
+pub(super) type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+
+/// A submission that waits on the host before it starts.
+pub(super) struct Starter {
+    pub(super) shared: Arc<Shared>,
+    pub(super) run: Arc<Run>,
+    pub(super) order_after: Vec<Predecessor>,
+    pub(super) started: bool,
+}
+
+impl Starter {
+    pub(super) async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
+        let outcome = {
+            let waits = pin!(wait_for(events, futures));
+            match select(waits, self.run.cancellation()).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right(((), _)) => Err(run::cancelled()),
+            }
+        };
+        // Also when it will not start: a run that is over tells everybody that all before it are.
+        for predecessor in &self.order_after {
+            predecessor.finished().await;
+        }
+        self.started = true;
+        match outcome {
+            Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
+            Ok(()) => start(&self.shared, &self.run, &[], &[]),
+            Err(error) => self.run.abandon(&error),
+        }
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        if !self.started {
+            // The tokio runtime shuts down. The run ends, so that nobody waits for ever, but in its turn.
+            orphan::abandon_after(
+                self.run.clone(),
+                std::mem::take(&mut self.order_after),
+                drive::shut_down(),
+            );
+        }
+    }
+}
+
+/// Waits for everything the caller asked for, all at once; the first failure ends it.
+async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
+    let futures = try_join_all(futures.into_iter().map(|future| async move {
+        Caught::new(future).await?.map_err(|error| {
+            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
+                .caused_by(error)
+        })
+    }));
+    let events = try_join_all(events.iter().map(Event::wait));
+    try_join(futures, events).await.map(drop)
+}
