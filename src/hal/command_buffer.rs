@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Command, Kernel, KernelArg, Queue, Signal, WaitList};
-use crate::types::{DeviceId, Result};
+use super::{Command, Kernel, KernelArg, KernelLaunch, Queue, Signal, WaitList};
+use crate::types::{DeviceId, Error, ErrorKind, Range, Result};
 
 /// How to create a command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -113,6 +113,37 @@ impl KernelUpdate {
             local_size: None,
             global_offset: None,
         }
+    }
+
+    /// Changes a launch to what the update makes of it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the launch does not have; it may have been
+    /// changed in part.
+    pub fn apply_to(&self, launch: &mut KernelLaunch) -> Result<()> {
+        if let Some(kernel) = &self.kernel {
+            launch.kernel = Arc::clone(kernel);
+        }
+        for (index, arg) in &self.args {
+            let Some(slot) = launch.args.get_mut(*index) else {
+                let why = format!("the kernel has no parameter {index}");
+                return Err(Error::new(ErrorKind::InvalidArgument, why));
+            };
+            *slot = arg.clone();
+        }
+        let old = launch.range;
+        let global = self.global_size.unwrap_or(old.global_size());
+        let new = match old.dimensions() {
+            1 => Range::linear(global[0]),
+            2 => Range::new([global[0], global[1]]),
+            _ => Range::new(global),
+        };
+        let new = new.offset(self.global_offset.unwrap_or(old.global_offset()));
+        launch.range = match self.local_size.unwrap_or(old.local_size()) {
+            Some(local) => new.local(local),
+            None => new,
+        };
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandHandle, KernelLaunch, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
 };
-use crate::types::{Error, ErrorKind, Range, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// Commands as a graph.
 #[derive(Debug)]
@@ -274,7 +274,7 @@ impl CommandBuffer for CudaCommandBuffer {
                     }
                 },
             };
-            apply(&mut launch, update)?;
+            update.apply_to(&mut launch)?;
             let lowered = lower_kernel(&self.shared, &launch).map_err(|error| context.error(error))?;
             changes.push((index, launch, lowered));
         }
@@ -300,32 +300,6 @@ impl CommandBuffer for CudaCommandBuffer {
         }
         Ok(())
     }
-}
-
-fn apply(launch: &mut KernelLaunch, update: &KernelUpdate) -> Result<()> {
-    if let Some(kernel) = &update.kernel {
-        launch.kernel = Arc::clone(kernel);
-    }
-    for (index, arg) in &update.args {
-        let Some(slot) = launch.args.get_mut(*index) else {
-            let why = format!("the kernel has no parameter {index}");
-            return Err(Error::new(ErrorKind::InvalidArgument, why));
-        };
-        *slot = arg.clone();
-    }
-    let old = launch.range;
-    let global = update.global_size.unwrap_or(old.global_size());
-    let new = match old.dimensions() {
-        1 => Range::linear(global[0]),
-        2 => Range::new([global[0], global[1]]),
-        _ => Range::new(global),
-    };
-    let new = new.offset(update.global_offset.unwrap_or(old.global_offset()));
-    launch.range = match update.local_size.unwrap_or(old.local_size()) {
-        Some(local) => new.local(local),
-        None => new,
-    };
-    Ok(())
 }
 
 fn invalid(why: &str) -> Error {

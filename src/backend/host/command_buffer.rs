@@ -15,7 +15,7 @@ use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandHandle, KernelLaunch, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
 };
-use crate::types::{DeviceId, Error, ErrorKind, Range, Result};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// A command-buffer. What is in flight holds the program, so the command-buffer itself may be dropped.
 #[derive(Debug)]
@@ -132,7 +132,11 @@ impl CommandBuffer for HostCommandBuffer {
                     }
                 },
             };
-            apply(&mut launch, update)?;
+            if let Some(kernel) = &update.kernel {
+                execute::host_kernel(&**kernel)?;
+            }
+            update.args.iter().try_for_each(|(_, arg)| execute::check_arg(arg))?;
+            update.apply_to(&mut launch)?;
             launches.push((index, launch));
         }
         // Copies the commands only if an earlier enqueue still needs the old ones.
@@ -142,36 +146,6 @@ impl CommandBuffer for HostCommandBuffer {
         }
         Ok(())
     }
-}
-
-fn apply(launch: &mut KernelLaunch, update: &KernelUpdate) -> Result<()> {
-    if let Some(kernel) = &update.kernel {
-        execute::host_kernel(&**kernel)?;
-        launch.kernel = Arc::clone(kernel);
-    }
-    for (index, arg) in &update.args {
-        execute::check_arg(arg)?;
-        let Some(slot) = launch.args.get_mut(*index) else {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("the kernel has no parameter {index}"),
-            ));
-        };
-        *slot = arg.clone();
-    }
-    let old = launch.range;
-    let global = update.global_size.unwrap_or(old.global_size());
-    let new = match old.dimensions() {
-        1 => Range::linear(global[0]),
-        2 => Range::new([global[0], global[1]]),
-        _ => Range::new(global),
-    };
-    let new = new.offset(update.global_offset.unwrap_or(old.global_offset()));
-    launch.range = match update.local_size.unwrap_or(old.local_size()) {
-        Some(local) => new.local(local),
-        None => new,
-    };
-    Ok(())
 }
 
 fn invalid(why: &str) -> Error {

@@ -20,7 +20,7 @@ use crate::hal::{
     CommandBufferState, CommandHandle, EventStatus, KernelLaunch, KernelUpdate, Queue, QueueOrder, SyncPoint,
     WaitList,
 };
-use crate::types::{Error, ErrorKind, Range, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// A command-buffer.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl OpenclCommandBuffer {
         for update in updates {
             let index = update.handle.index as usize;
             if let Some((_, launch)) = launches.iter_mut().find(|(prepared, _)| *prepared == index) {
-                apply(launch, update)?;
+                update.apply_to(launch)?;
                 continue;
             }
             let Some(Command::Kernel(launch)) = self.commands.get(index) else {
@@ -93,7 +93,7 @@ impl OpenclCommandBuffer {
                 return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
             };
             let mut launch = (**launch).clone();
-            apply(&mut launch, update)?;
+            update.apply_to(&mut launch)?;
             launches.push((index, launch));
         }
         Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
@@ -275,30 +275,4 @@ impl OpenclCommandBuffer {
         let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
         run.retired.extend(pending.zip(replaced));
     }
-}
-
-fn apply(launch: &mut KernelLaunch, update: &KernelUpdate) -> Result<()> {
-    if let Some(kernel) = &update.kernel {
-        launch.kernel = Arc::clone(kernel);
-    }
-    for (index, arg) in &update.args {
-        let Some(slot) = launch.args.get_mut(*index) else {
-            let why = format!("the kernel has no parameter {index}");
-            return Err(Error::new(ErrorKind::InvalidArgument, why));
-        };
-        *slot = arg.clone();
-    }
-    let old = launch.range;
-    let global = update.global_size.unwrap_or(old.global_size());
-    let new = match old.dimensions() {
-        1 => Range::linear(global[0]),
-        2 => Range::new([global[0], global[1]]),
-        _ => Range::new(global),
-    };
-    let new = new.offset(update.global_offset.unwrap_or(old.global_offset()));
-    launch.range = match update.local_size.unwrap_or(old.local_size()) {
-        Some(local) => new.local(local),
-        None => new,
-    };
-    Ok(())
 }
