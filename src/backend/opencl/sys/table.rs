@@ -128,14 +128,16 @@ fn load() -> Result<Core, String> {
         // SAFETY: loading the system's OpenCL library runs its initialisers, as linking against it would.
         match unsafe { Library::new(&path) } {
             Ok(library) => {
-                let library: &'static Library = Box::leak(Box::new(library));
                 let find = |name: &std::ffi::CStr| {
                     // SAFETY: nothing is called through this address before it has the function's type.
                     let symbol = unsafe { library.get::<*const std::ffi::c_void>(name) };
                     symbol.map_or(std::ptr::null(), |symbol| *symbol)
                 };
                 // SAFETY: a library under OpenCL's name exports OpenCL's functions under their names.
-                return Ok(unsafe { Core::load(find) });
+                let core = unsafe { Core::load(find) };
+                // It stays loaded: its functions are used until the process ends.
+                std::mem::forget(library);
+                return Ok(core);
             }
             Err(error) if why.is_empty() => why = error.to_string(),
             Err(_) => {}
