@@ -1,5 +1,6 @@
 //! Which devices the suite runs on, and what each can show. A new backend adds an entry to [`BACKENDS`], nothing else.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use libtest_mimic::{Completion, Failed, Trial};
@@ -160,6 +161,15 @@ pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
     trials
 }
 
+thread_local! {
+    static LACKS: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// For a test that finds the device without a capability, right before it returns: it counts as ignored, not as passed.
+pub(crate) fn lacks(what: &'static str) {
+    LACKS.set(Some(what));
+}
+
 fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
     let name = format!("{}/{}/{}/{}", variant.backend, variant.device, test.topic, test.name);
     let missing = test.needs.iter().find(|need| !variant.can.contains(need));
@@ -168,8 +178,11 @@ fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
         if let Some(missing) = missing {
             return Ok(Completion::ignored_with(format!("needs {missing:?}")));
         }
+        LACKS.set(None);
         run(&setup);
-        Ok(Completion::Completed)
+        Ok(LACKS
+            .take()
+            .map_or(Completion::Completed, |what| Completion::ignored_with(format!("needs {what}"))))
     })
 }
 

@@ -3,14 +3,14 @@
 use wakegraph::{CommandKind, FinalizeOptions, Graph, Range, read};
 
 use crate::kernels::add;
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/profile": &[Need::Results] => [every_node_has_its_times, off_by_default]);
 
 fn every_node_has_its_times(setup: &Setup) {
     let device = setup.device();
     if !device.capabilities().profiling {
-        return;
+        return lacks("profiling");
     }
     let (x, host) = (device.buffer::<u32>(64).unwrap(), device.host_buffer::<u32>(64).unwrap());
     let mut graph = Graph::new(device);

@@ -7,7 +7,7 @@ use wakegraph::hal::{
 use wakegraph::{AccessMode, Error, ErrorKind, Result};
 
 use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command};
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 use crate::support::Hold;
 
 tests!("errors":
@@ -120,7 +120,7 @@ fn updates_need_an_updatable_buffer(setup: &Setup) {
 fn foreign_handles(setup: &Setup) {
     let bench = Bench::new(setup);
     if bench.device.capabilities().update.is_empty() {
-        return;
+        return lacks("updates");
     }
     let desc = CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() };
     let (mut buffer, other) = (bench.buffer(desc), bench.buffer(desc));

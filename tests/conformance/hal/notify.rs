@@ -7,7 +7,7 @@ use wakegraph::hal::{Command, Event, EventStatus, Notification, Notify, WaitList
 use wakegraph::{Error, ErrorKind};
 
 use super::bench::{Bench, complete, enqueue, enqueue_notifying};
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 use crate::support::Hold;
 
 tests!("notify":
@@ -59,7 +59,7 @@ fn events(bench: &Bench, count: usize) -> Vec<Arc<dyn Event>> {
 fn every_enqueue_notifies_once(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().notifies {
-        return;
+        return lacks("notifications");
     }
     // An empty command has nothing to do, a fill has: both ways to completion.
     let fill = Command::BufferFill { dst: bench.memory(&[0; 8]), pattern: [1].as_slice().into() };
@@ -82,7 +82,7 @@ fn every_enqueue_notifies_once(setup: &Setup) {
 fn devices_that_do_not_notify_let_go(setup: &Setup) {
     let bench = Bench::new(setup);
     if bench.device.capabilities().notifies {
-        return;
+        return lacks("a device without notifications");
     }
     let buffer = bench.recorded(&[Command::Empty]);
     let events = events(&bench, 1);
@@ -96,7 +96,7 @@ fn devices_that_do_not_notify_let_go(setup: &Setup) {
 fn failures_notify_too(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().notifies {
-        return;
+        return lacks("notifications");
     }
     let failing = bench.recorded(&[bench.call("fail", || Err(Error::new(ErrorKind::Driver, "broken")))]);
     let events = events(&bench, 3);
@@ -114,7 +114,7 @@ fn failures_notify_too(setup: &Setup) {
 fn nobody_is_told_before_the_event_is_final(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().notifies {
-        return;
+        return lacks("notifications");
     }
     let hold = Hold::new();
     let held = hold.held();

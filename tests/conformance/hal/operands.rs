@@ -9,7 +9,7 @@ use wakegraph::hal::{
 use wakegraph::{AccessMode, CommandKinds, ErrorKind, Pitch, Range, Rect};
 
 use super::bench::{Bench, bytes, enqueue_command, launch, part, pointer, source, value};
-use crate::registry::{Setup, tests};
+use crate::registry::{Setup, lacks, tests};
 
 tests!("operands": &[] => [sides, lengths_and_overlap, patterns, rectangles, pointers, kernel_arguments, aliases,
     index_spaces, local_memory]);
@@ -99,7 +99,7 @@ fn rectangles(setup: &Setup) {
 fn pointers(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().commands.contains(CommandKinds::USM_COPY) {
-        return;
+        return lacks("pointers to memory");
     }
     let good = pointer(0x1000, 8);
     let copy = |src, dst, len| Command::UsmCopy { src, dst, len };

@@ -4,14 +4,14 @@ use wakegraph::ErrorKind;
 use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, WaitList};
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_command};
-use crate::registry::{Setup, tests};
+use crate::registry::{Setup, lacks, tests};
 
 tests!("profiling": &[] => [commands_have_times, queues_have_times, without_profiling_there_are_none, times_advance]);
 
 fn commands_have_times(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().profiling {
-        return;
+        return lacks("profiling");
     }
     for in_order in [true, false] {
         let mut buffer =
@@ -44,7 +44,7 @@ fn commands_have_times(setup: &Setup) {
 fn queues_have_times(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().profiling {
-        return;
+        return lacks("profiling");
     }
     let desc = QueueDesc { order: QueueOrder::InOrder, profiling: true };
     let queue = bench.device.create_queue(&desc).unwrap();

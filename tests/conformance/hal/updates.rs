@@ -10,7 +10,7 @@ use wakegraph::hal::{
 use wakegraph::{ErrorKind, Range, Result};
 
 use super::bench::{Bench, complete, enqueue, value};
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 use crate::support::Hold;
 
 tests!("updates":
@@ -72,7 +72,7 @@ fn can(setup: &Setup, bit: UpdateCapabilities) -> bool {
 
 fn arguments(setup: &Setup) {
     if !can(setup, UpdateCapabilities::KERNEL_ARGUMENTS) {
-        return;
+        return lacks("this update");
     }
     let range = Range::linear(4);
     let mut this = Updatable::new(setup, range);
@@ -85,7 +85,7 @@ fn arguments(setup: &Setup) {
 
 fn global_sizes(setup: &Setup) {
     if !can(setup, UpdateCapabilities::GLOBAL_WORK_SIZE) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::new([4, 4]).offset([1, 1]));
     this.update(|update| update.global_size = Some([8, 2, 1])).unwrap();
@@ -96,7 +96,7 @@ fn global_sizes(setup: &Setup) {
 
 fn local_sizes(setup: &Setup) {
     if !can(setup, UpdateCapabilities::LOCAL_WORK_SIZE) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(8).local([2]));
     this.update(|update| update.local_size = Some(Some([4, 1, 1]))).unwrap();
@@ -109,7 +109,7 @@ fn local_sizes(setup: &Setup) {
 
 fn offsets(setup: &Setup) {
     if !can(setup, UpdateCapabilities::GLOBAL_WORK_OFFSET) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::new([2, 2, 2]));
     this.update(|update| update.global_offset = Some([1, 2, 3])).unwrap();
@@ -118,7 +118,7 @@ fn offsets(setup: &Setup) {
 
 fn kernels(setup: &Setup) {
     if !can(setup, UpdateCapabilities::KERNEL_HANDLE) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(1));
     let other = this.other.clone();
@@ -132,7 +132,7 @@ fn kernels(setup: &Setup) {
 
 fn several_at_once(setup: &Setup) {
     if !can(setup, UpdateCapabilities::KERNEL_ARGUMENTS | UpdateCapabilities::GLOBAL_WORK_SIZE) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(4));
     let [mut first, mut second, mut third] = [(); 3].map(|()| KernelUpdate::new(this.handle));
@@ -147,7 +147,7 @@ fn several_at_once(setup: &Setup) {
 
 fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
     if !can(setup, UpdateCapabilities::KERNEL_ARGUMENTS) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(1));
     let hold = Hold::new();
@@ -171,7 +171,7 @@ fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
 
 fn all_or_nothing(setup: &Setup) {
     if !can(setup, UpdateCapabilities::KERNEL_ARGUMENTS) {
-        return;
+        return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(4));
     let mut good = KernelUpdate::new(this.handle);

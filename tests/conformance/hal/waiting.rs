@@ -8,7 +8,7 @@ use std::time::Duration;
 use wakegraph::hal::{Command, Event, EventStatus, WaitList};
 
 use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command, pending};
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 use crate::support::Hold;
 
 tests!("waiting":
@@ -104,7 +104,7 @@ fn queues_run_in_order(setup: &Setup) {
 fn out_of_order_queues_overtake(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().out_of_order_queues {
-        return;
+        return lacks("out-of-order queues");
     }
     let queue = bench.out_of_order_queue();
     let hold = Hold::new();
