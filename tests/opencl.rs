@@ -13,8 +13,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
     Backend as _, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
-    Progress, Queue, QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
+    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
+    QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
@@ -456,9 +456,10 @@ fn single_fills_keep_their_pattern(device: &Arc<dyn Device>) {
     assert!(read(&*memory).chunks(3).all(|chunk| chunk == [1, 2, 3]));
 }
 
-// Intel's runtime for CPUs stands still now and then when an out-of-order queue of its own is released.
+// Intel's runtime for CPUs stands still now and then when an out-of-order queue of its own is released: once in 6,000 to
+// 100,000 times.
 fn queues_may_be_dropped_right_after_use(device: &Arc<dyn Device>) {
-    let times = if device.capabilities().progress == Progress::Waiter { 30_000 } else { 1_000 };
+    let times = if device.info().driver.starts_with("Intel") { 30_000 } else { 1_000 };
     std::thread::scope(|scope| {
         for order in [QueueOrder::OutOfOrder; 2] {
             scope.spawn(move || {

@@ -27,9 +27,6 @@ pub enum Progress {
     Device,
     /// Threads of the driver's, on the host's cores: who looks in a loop has to let them have the core.
     HostCores,
-    /// As `HostCores`, and a thread that blocks in [`Event::wait`](super::Event::wait) does the work itself. That is much
-    /// faster than to wake another, which [`Event::status`](super::Event::status) leaves to the driver.
-    Waiter,
 }
 
 /// How much of the graph interface a device supports.

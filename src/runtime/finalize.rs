@@ -277,14 +277,9 @@ fn assemble(
 
 /// How to wait for all of these devices. One that notifies is not looked at.
 fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
-    let of = |device: &Device| match device.capabilities().notifies {
-        true => hal::Progress::Device,
-        false => device.capabilities().progress,
-    };
-    let together = |a, b| match (a, b) {
-        (hal::Progress::Waiter, hal::Progress::Waiter) => hal::Progress::Waiter,
-        (hal::Progress::Device, hal::Progress::Device) => hal::Progress::Device,
-        _ => hal::Progress::HostCores,
-    };
-    devices.map(of).reduce(together).unwrap_or(hal::Progress::Device)
+    let mut polled = devices.map(Device::capabilities).filter(|capabilities| !capabilities.notifies);
+    match polled.any(|capabilities| capabilities.progress == hal::Progress::HostCores) {
+        true => hal::Progress::HostCores,
+        false => hal::Progress::Device,
+    }
 }

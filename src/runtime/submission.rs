@@ -32,6 +32,8 @@ pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
     spin: Spin,
+    /// What a spin does to the devices' work.
+    progress: Progress,
     /// Where profiles are recorded: what is needed to read them.
     profiled: Option<Arc<Outline>>,
 }
@@ -43,13 +45,11 @@ pub(crate) enum Spin {
     /// The next poll, for so long. Nothing but devices has a part in the run.
     Once {
         time: Duration,
-        progress: Progress,
     },
     /// Every poll that finds the run on devices, if what was enqueued last should take no longer than `limit`. It ends
     /// as soon as the host has something to do.
     BetweenHostTasks {
         limit: Duration,
-        progress: Progress,
     },
     /// It goes on until then, from poll to poll; and anew between host tasks, if `between` says so.
     Until {
@@ -86,8 +86,8 @@ pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -
 const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
 
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Spin, profiled: Option<Arc<Outline>>) -> Self {
-        Self { run, key: WaiterKey::default(), spin, profiled }
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, progress: Progress, profiled: Option<Arc<Outline>>) -> Self {
+        Self { run, key: WaiterKey::default(), spin, progress, profiled }
     }
 
     /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
@@ -139,27 +139,27 @@ impl Submission {
 
     /// Spins if that should pay.
     fn spin(&mut self) -> Next {
-        let (time, progress, between) = match self.spin {
+        let (time, between) = match self.spin {
             Spin::Never => match self.run.near_for() {
                 Some(left) => return self.spin_until(Instant::now() + left, None),
                 None => return Next::Wait,
             },
             Spin::Until { end, between } => return self.spin_until(end, between),
-            Spin::Once { time, progress } => (time, progress, None),
-            Spin::BetweenHostTasks { limit, progress } => match self.run.expected() {
+            Spin::Once { time } => (time, None),
+            Spin::BetweenHostTasks { limit } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    (spin_time_among(self.run.crowd(), expected, limit), progress, Some(limit))
+                    (spin_time_among(self.run.crowd(), expected, limit), Some(limit))
                 }
                 _ => return Next::Wait,
             },
         };
-        if progress == Progress::Device && self.run.is_polled() {
+        if self.run.is_polled() {
             return self.spin_until(Instant::now() + time, between);
         }
         if between.is_none() {
             self.spin = Spin::Never;
         }
-        if self.spin_for(time, progress) { Next::Resolve } else { Next::Wait }
+        if self.spin_for(time) { Next::Resolve } else { Next::Wait }
     }
 
     /// Looks at the devices for a short while. Others have their turn between two looks, where this is not the only run in
@@ -172,7 +172,7 @@ impl Submission {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
-            for _ in 0..if alone { LOOKS_AT_DEVICES } else { 1 } {
+            for _ in 0..if alone && self.progress == Progress::Device { LOOKS_AT_DEVICES } else { 1 } {
                 if self.run.is_finished() {
                     self.run.record_spin(true);
                     return Next::Resolve;
@@ -183,7 +183,7 @@ impl Submission {
             if on_host || now > end {
                 self.run.record_spin(on_host);
                 self.spin = match between {
-                    Some(limit) => Spin::BetweenHostTasks { limit, progress: Progress::Device },
+                    Some(limit) => Spin::BetweenHostTasks { limit },
                     None => Spin::Never,
                 };
                 return Next::Wait;
@@ -192,43 +192,35 @@ impl Submission {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
-            std::hint::spin_loop();
+            match self.progress {
+                Progress::Device => std::hint::spin_loop(),
+                // The work may need this core.
+                Progress::HostCores => std::thread::yield_now(),
+            }
         }
     }
 
-    fn spin_for(&self, limit: Duration, progress: Progress) -> bool {
+    /// Waits for a device that notifies.
+    fn spin_for(&self, limit: Duration) -> bool {
         let start = Instant::now();
-        if progress == Progress::Waiter {
-            // There is no limit to this wait but that it was expected to be short.
-            self.run.wait_for_devices();
-        }
-        let waited = start.elapsed();
         let found = loop {
-            if self.run.is_finished() || self.run.is_on_host() {
+            if self.run.is_done() || self.run.is_on_host() {
                 break true;
             }
-            if start.elapsed() > waited + limit {
+            if start.elapsed() > limit {
                 break false;
             }
-            if progress == Progress::Device {
-                for _ in 0..LOOKS {
-                    std::hint::spin_loop();
-                    if self.run.is_done() {
-                        break;
-                    }
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if self.run.is_done() {
+                    break;
                 }
-            } else {
-                std::thread::yield_now();
             }
         };
-        // What keeps a thread for much longer than expected had better not be waited for next time.
-        self.run.record_spin(found && waited <= OVERRUN * limit);
+        self.run.record_spin(found);
         self.run.is_done()
     }
 }
-
-/// A wait that takes so many times as long as it should was in vain.
-const OVERRUN: u32 = 8;
 
 /// How often a spin looks for the end between two looks at the clock.
 const LOOKS: u32 = 16;

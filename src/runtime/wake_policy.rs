@@ -6,10 +6,7 @@ use crate::hal::Progress;
 
 /// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
 ///
-/// A poll of a submission keeps its thread for at most 25 us (`HostCores` devices: 100, yielding; `Latency`: 400). The exception are devices that are run by whoever waits for them
-/// ([`Progress::Waiter`](crate::hal::Progress::Waiter)), as Intel's OpenCL runtime for CPUs: there, a poll of a submission
-/// that is expected to be done within the half millisecond (`Balanced`) or millisecond (`Latency`) does the work itself,
-/// however long it then takes. Use `Efficient` there where a tokio worker must not compute.
+/// One poll of a submission keeps its thread for at most 25 us; then other tasks have their turn.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -30,13 +27,9 @@ impl WakePolicy {
             (Progress::Device, policy) => policy.spin_limit(),
             // Who spins lets others have the core between two looks.
             (Progress::HostCores, _) if single_core() => Duration::ZERO,
-            (Progress::HostCores, Self::Latency) => Duration::from_micros(400),
-            (Progress::HostCores, Self::Balanced) => Duration::from_micros(100),
+            (Progress::HostCores, Self::Latency) => Duration::from_micros(1000),
+            (Progress::HostCores, Self::Balanced) => Duration::from_micros(400),
             (Progress::HostCores, Self::Efficient) => Duration::ZERO,
-            // It does the work, instead of a thread that has to wake up first and then to wake this one.
-            (Progress::Waiter, Self::Latency) => Duration::from_millis(1),
-            (Progress::Waiter, Self::Balanced) => Duration::from_micros(500),
-            (Progress::Waiter, Self::Efficient) => Duration::ZERO,
         }
     }
 

@@ -11,10 +11,11 @@ use super::device::Shared;
 use super::kernel::OpenclKernel;
 use super::memory::OpenclMemory;
 use super::options::Lowering;
+use super::query;
 use super::queue::DriverQueue;
 use super::record::Recording;
 use super::replay::{List, Started, Timing};
-use super::sys::{self, Event, Failure, Owned, call};
+use super::sys::{self, Event, Failure, Owned};
 use crate::hal::{
     Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
     ParamKind, QueueOrder,
@@ -33,8 +34,11 @@ const CLASSES: [Class; 3] = [
     Class { up_to: usize::MAX, sample: 100 },
 ];
 
-/// Rounds of each, alternating; the median counts.
-const ROUNDS: usize = 15;
+/// Both take turns of so many runs; the median counts of all but the first few of each turn. What a run of one leaves
+/// behind, threads awake or asleep, decides how long one of the other takes next.
+const TURNS: usize = 5;
+const RUNS: usize = 8;
+const FIRST_RUNS: usize = 2;
 
 /// Work-items of a kernel.
 const ITEMS: usize = 16;
@@ -81,28 +85,45 @@ fn measure(shared: &Arc<Shared>, kernels: usize) -> Result<Lowering> {
     }
     let queue = DriverQueue::create(shared, QueueOrder::InOrder, false)?;
     let recording = Recording::new(shared, &list, &queue, false)?;
-    let mut times = [[Duration::ZERO; ROUNDS]; 2];
-    let [replayed, recorded] = &mut times;
-    for (replayed, recorded) in replayed.iter_mut().zip(recorded) {
-        *replayed = time(shared, || replay_once(shared, &queue, &list))?;
-        *recorded = time(shared, || record_once(&queue, &recording))?;
+    let (mut replayed, mut recorded) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        turn(&mut replayed, || time(shared, &queue, || replay_once(shared, &queue, &list)))?;
+        turn(&mut recorded, || time(shared, &queue, || record_once(&queue, &recording)))?;
     }
-    let [replayed, recorded] = times.map(|mut times| {
+    let [replayed, recorded] = [replayed, recorded].map(|mut times| {
         times.sort_unstable();
-        times[ROUNDS / 2]
+        times[times.len() / 2]
     });
     tracing::debug!(target: "wakegraph::opencl", kernels, ?replayed, ?recorded, "measured both lowerings");
     // What is about as fast is replayed: times on a busy machine vary, and an update of a recording costs more.
     Ok(if recorded < replayed * 3 / 4 { Lowering::CommandBuffer } else { Lowering::Replay })
 }
 
-#[expect(unsafe_code, reason = "waits for an event of its own")]
-fn time(shared: &Shared, run: impl FnOnce() -> Result<Owned<Event>, Failure>) -> Result<Duration, Failure> {
+fn turn(
+    times: &mut Vec<Duration>,
+    mut run: impl FnMut() -> Result<Duration, Failure>,
+) -> Result<(), Failure> {
+    for number in 0..RUNS {
+        let time = run()?;
+        if number >= FIRST_RUNS {
+            times.push(time);
+        }
+    }
+    Ok(())
+}
+
+/// Waits as a submission does: what blocks is woken late by some drivers, and now and then only.
+fn time(
+    shared: &Shared,
+    queue: &DriverQueue,
+    run: impl FnOnce() -> Result<Owned<Event>, Failure>,
+) -> Result<Duration, Failure> {
     let start = Instant::now();
     let event = run()?;
-    let raw = event.raw();
-    // SAFETY: the event is alive.
-    unsafe { call!(shared.core, clWaitForEvents(1, &raw const raw)) }?;
+    queue.flush()?;
+    while query::event_status(shared.core, event.raw())? > sys::CL_COMPLETE as sys::cl_int {
+        std::thread::yield_now();
+    }
     Ok(start.elapsed())
 }
 

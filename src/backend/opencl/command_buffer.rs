@@ -180,8 +180,10 @@ impl CommandBuffer for OpenclCommandBuffer {
             previous: run.last.as_ref(),
         };
         // SAFETY: passed on to the caller.
-        let last = unsafe { queue.submit(work, wait, &signal) }?;
-        run.last = Some(last);
+        let last = unsafe { queue.submit(work, wait, signal.event) }?;
+        run.last = Some(Arc::clone(&last));
+        drop(run);
+        queue.notify(last, signal.notification);
         Ok(())
     }
 

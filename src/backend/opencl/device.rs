@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::choice::Choice;
 use super::command_buffer::OpenclCommandBuffer;
 use super::event::OpenclEvent;
-use super::features::{self, Features};
+use super::features::{self, Features, POCL};
 use super::kernel::OpenclKernel;
 use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
@@ -55,8 +55,6 @@ impl Drop for Shared {
     }
 }
 
-const POCL: &str = "Portable Computing Language";
-
 impl Shared {
     fn new(
         platform: &Arc<Platform>,
@@ -68,7 +66,7 @@ impl Shared {
     ) -> Result<Self, Failure> {
         let core = platform.core;
         let query = DeviceQuery { core, device: id.raw() };
-        let features = Features::read(query, &options);
+        let features = Features::read(query, &platform.name, &options);
         let driver = query.text(sys::CL_DRIVER_VERSION)?;
         let info = DeviceInfo {
             id: DeviceId::unique(),

@@ -21,6 +21,8 @@ pub(super) struct Features {
     pub(super) timer: bool,
     /// Whether a queue can be created with properties (2.0), or only the old way.
     pub(super) queue_properties: bool,
+    /// Whether out-of-order queues of the driver's can be used.
+    pub(super) out_of_order_queues: bool,
 }
 
 /// How a device records.
@@ -46,7 +48,7 @@ const fn version(major: u32, minor: u32, patch: u32) -> sys::cl_version {
 }
 
 impl Features {
-    pub(super) fn read(device: DeviceQuery<'_>, options: &OpenclOptions) -> Self {
+    pub(super) fn read(device: DeviceQuery<'_>, platform: &str, options: &OpenclOptions) -> Self {
         let svm = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
         let numeric = device.text(sys::CL_DEVICE_VERSION).map_or((1, 2), |text| parse_version(&text));
         Self {
@@ -59,6 +61,8 @@ impl Features {
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),
+            // Intel's runtime for CPUs deadlocks now and then when one is released: its last task waits for itself.
+            out_of_order_queues: platform != INTEL,
         }
     }
 }
@@ -104,15 +108,19 @@ fn parse_version(text: &str) -> (u32, u32) {
     parsed.unwrap_or((1, 2))
 }
 
-/// Intel's runtime for CPUs lets whoever waits run what is queued: there, a tiny kernel is over in 2 us, where its own
-/// threads take 80 us to wake up. Nothing that can be asked for says so.
-const RUNS_ON_WAITERS: &str = "Intel(R) OpenCL";
+const INTEL: &str = "Intel(R) OpenCL";
 
-fn progress(device: DeviceQuery<'_>, platform: &str) -> Progress {
-    let kind = device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE).unwrap_or(0);
-    match kind & sys::CL_DEVICE_TYPE_CPU {
+pub(super) const POCL: &str = "Portable Computing Language";
+
+/// PoCL's threads call back as they complete an event: whoever waits is woken as soon as by the driver's own wait, and no
+/// thread has to look, for which there is no core to spare where kernels run on all of them.
+fn calls_back(platform: &str) -> bool {
+    platform == POCL
+}
+
+fn progress(device: DeviceQuery<'_>) -> Progress {
+    match device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE).unwrap_or(0) & sys::CL_DEVICE_TYPE_CPU {
         0 => Progress::Device,
-        _ if platform == RUNS_ON_WAITERS => Progress::Waiter,
         _ => Progress::HostCores,
     }
 }
@@ -135,8 +143,8 @@ pub(super) fn capabilities(
         commands,
         update: UpdateCapabilities::all(),
         profiling: true,
-        notifies: false,
-        progress: progress(device, platform),
+        notifies: calls_back(platform),
+        progress: progress(device),
         out_of_order_queues: queues & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),

@@ -35,6 +35,7 @@ mod kernel;
 mod lower;
 mod memory;
 mod mutate;
+mod notify;
 mod op;
 mod options;
 mod platform;

@@ -10,11 +10,12 @@ use smallvec::SmallVec;
 
 use super::device::Shared;
 use super::event::OpenclEvent;
+use super::notify;
 use super::record::Recording;
 use super::replay::{List, Started, Timing};
 use super::signal::{self, Signal, Waited};
 use super::sys::{self, CommandQueue, Core, Event, Failure, Owned, call, create};
-use crate::hal::{Command, Event as _, EventStatus, Progress, Queue, QueueDesc, QueueOrder, WaitList};
+use crate::hal::{Command, Event as _, EventStatus, Notification, Queue, QueueDesc, QueueOrder, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// A queue of the driver's.
@@ -29,12 +30,8 @@ pub(super) struct DriverQueue {
 impl DriverQueue {
     pub(super) fn create(shared: &Shared, order: QueueOrder, profiling: bool) -> Result<Self, Failure> {
         let core = shared.core;
-        // Intel's runtime for CPUs deadlocks now and then when an out-of-order queue is released: its last task waits for
-        // itself. An in-order queue keeps every promise of one out of order, as what is waited for was enqueued before.
-        let order = match shared.capabilities.progress {
-            Progress::Waiter => QueueOrder::InOrder,
-            _ => order,
-        };
+        // An in-order queue keeps every promise of one out of order, as what is waited for was enqueued before.
+        let order = if shared.features.out_of_order_queues { order } else { QueueOrder::InOrder };
         let mut bits = 0;
         if order == QueueOrder::OutOfOrder {
             bits |= sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
@@ -158,9 +155,9 @@ impl OpenclQueue {
         &self,
         work: Work<'_>,
         wait: WaitList<'_>,
-        signal: &crate::hal::Signal<'_>,
+        event: &Arc<dyn crate::hal::Event>,
     ) -> Result<Arc<Signal>> {
-        let event = signal.event.as_any().downcast_ref::<OpenclEvent>();
+        let event = event.as_any().downcast_ref::<OpenclEvent>();
         let event = event.filter(|event| event.device() == self.shared.info.id);
         let event = event.ok_or_else(|| super::foreign("event"))?;
         let mut waits = Waits::default();
@@ -186,14 +183,12 @@ impl OpenclQueue {
         // SAFETY: passed on to the caller.
         let started = unsafe { self.start(queue, &work, &waits) };
         let started = started.map_err(|failure| self.shared.error(failure))?;
-        // Where who waits does the work, a flush would only wake others for it: it is made when somebody looks instead.
-        let flushed = self.shared.capabilities.progress != Progress::Waiter;
-        if let Err(failure) = if flushed { queue.flush() } else { Ok(()) } {
+        if let Err(failure) = queue.flush() {
             // What it started is in flight all the same.
             let error = self.shared.error(failure);
             tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
         }
-        let new = Signal::new(&self.shared, queue, flushed, started, waits.pending);
+        let new = Signal::new(&self.shared, queue, started, waits.pending);
         // The last use's signal is used again, if nobody refers to it any more.
         match slot.as_mut().and_then(Arc::get_mut) {
             Some(last) => *last = new,
@@ -202,6 +197,13 @@ impl OpenclQueue {
         match &*slot {
             Some(signal) => Ok(Arc::clone(signal)),
             None => Err(Error::new(ErrorKind::Bug, "an enqueue without a signal")),
+        }
+    }
+
+    /// Has the device tell when it is over, where it does so. Not for callers that hold a lock.
+    pub(super) fn notify(&self, signal: Arc<Signal>, notification: Option<Notification>) {
+        if let Some(notification) = notification.filter(|_| self.shared.capabilities.notifies) {
+            notify::when_over(self.shared.core, signal, notification);
         }
     }
 
@@ -339,8 +341,9 @@ impl Queue for OpenclQueue {
         list.push(&self.shared, command, &[]).map_err(|error| self.shared.error(error))?;
         let work = Work { list: &list, recording: None, timed: false, previous: None };
         // SAFETY: passed on to the caller. The driver keeps kernels and buffer objects of what is in flight.
-        let enqueued = unsafe { self.submit(work, wait, &signal) }?;
+        let enqueued = unsafe { self.submit(work, wait, signal.event) }?;
         enqueued.keep(list.into_staged());
+        self.notify(enqueued, signal.notification);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::fmt::{self, Debug};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -26,8 +26,6 @@ pub(super) struct Signal {
     shared: Arc<Shared>,
     event: Option<Owned<Event>>,
     queue: Arc<DriverQueue>,
-    /// Whether the queue has been flushed since: without that it may never start.
-    flushed: AtomicBool,
     /// Known when it was enqueued: a dependency had failed, or not everything could be enqueued.
     failure: Option<Error>,
     times: Option<Times>,
@@ -35,6 +33,8 @@ pub(super) struct Signal {
     waited: Mutex<Waited>,
     /// Memory of ours that what was enqueued reads.
     staged: Mutex<Vec<Arc<OpenclMemory>>>,
+    /// What the driver's callback has said of its end; more than 0 until then.
+    told: AtomicI32,
     /// How it ended, once that is known.
     outcome: OnceLock<Option<Error>>,
 }
@@ -79,7 +79,6 @@ impl Signal {
     pub(super) fn new(
         shared: &Arc<Shared>,
         queue: &Arc<DriverQueue>,
-        flushed: bool,
         started: Started,
         waited: Waited,
     ) -> Self {
@@ -88,11 +87,11 @@ impl Signal {
             shared: Arc::clone(shared),
             event,
             queue: Arc::clone(queue),
-            flushed: AtomicBool::new(flushed),
             failure,
             times,
             waited: Mutex::new(waited),
             staged: Mutex::default(),
+            told: AtomicI32::new(sys::CL_QUEUED as sys::cl_int),
             outcome: OnceLock::new(),
         }
     }
@@ -102,6 +101,11 @@ impl Signal {
         if !staged.is_empty() {
             *self.staged.lock() = staged;
         }
+    }
+
+    /// The driver has called back: 0, or what is wrong.
+    pub(super) fn has_ended(&self, code: sys::cl_int) {
+        self.told.store(code.min(sys::CL_SUCCESS), Ordering::Release);
     }
 
     /// The driver's event, while it is not over.
@@ -116,16 +120,6 @@ impl Signal {
 
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
         std::ptr::eq(&*self.queue, queue)
-    }
-
-    fn flush(&self) {
-        if self.flushed.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        if let Err(failure) = self.queue.flush() {
-            let error = self.shared.error(failure);
-            tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
-        }
     }
 
     pub(super) fn status(self: &Arc<Self>) -> EventStatus {
@@ -166,7 +160,10 @@ impl Signal {
     /// What the driver says of its end: 0, or what is wrong; `None` while it is pending.
     fn code(&self) -> Option<sys::cl_int> {
         let Some(event) = &self.event else { return Some(sys::CL_SUCCESS) };
-        self.flush();
+        let told = self.told.load(Ordering::Acquire);
+        if told <= sys::CL_SUCCESS {
+            return Some(told);
+        }
         match query::event_status(self.shared.core, event.raw()) {
             Ok(code) if code > 0 => None,
             Ok(code) => Some(code),
@@ -187,8 +184,6 @@ impl Signal {
     /// Blocks until the driver says that it is over.
     pub(super) fn wait(&self) {
         if let Some(event) = self.event() {
-            // This call flushes by itself.
-            self.flushed.store(true, Ordering::Relaxed);
             // SAFETY: the event is alive. How it ended is asked for later.
             let _ = unsafe { call!(self.shared.core, clWaitForEvents(1, &raw const event)) };
         }

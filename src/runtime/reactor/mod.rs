@@ -36,6 +36,8 @@ struct State {
     schedule: Schedule<Watch>,
     /// Until when the thread sleeps unless it is woken; 0 while it is awake.
     asleep_until: u64,
+    /// How long what a submission looks at itself is left alone, beyond twice its expected time.
+    grace: Duration,
     thread: Thread,
     closed: bool,
 }
@@ -53,17 +55,24 @@ struct Watch {
 }
 
 /// How long the reactor leaves alone, beyond twice its expected time, what a submission looks at itself: to be woken for
-/// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled.
-const GRACE: Duration = Duration::from_micros(100);
+/// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled: soon
+/// at first, and less and less so while each look is in vain, as even those take cores from who has work.
+const LEAST_GRACE: Duration = Duration::from_micros(100);
+const MOST_GRACE: Duration = Duration::from_millis(2);
 
 /// The most that the expected time adds to that: no submission looks by itself for longer.
-const MOST_GRACE: Duration = Duration::from_millis(1);
+const MOST_EXPECTED: Duration = Duration::from_millis(1);
 
 impl Watch {
     /// The same again, if a submission waits for the run, and for nothing but this partition of it.
     fn awaited(&self) -> Option<Self> {
         let Self { run, partition } = self;
         (run.done.is_awaited() && run.is_last(*partition)).then(|| self.again())
+    }
+
+    /// Whether somebody has seen its end.
+    fn is_over(&self) -> bool {
+        self.run.is_over(self.partition)
     }
 
     fn again(&self) -> Self {
@@ -87,6 +96,7 @@ impl Reactor {
         let state = State {
             schedule: Schedule::new(pace(policy)),
             asleep_until: 0,
+            grace: LEAST_GRACE,
             thread: Thread::NotStarted,
             closed: false,
         };
@@ -136,12 +146,12 @@ impl Reactor {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
-        let grace = looked_after.map_or(Duration::ZERO, |expected| GRACE + (2 * expected).min(MOST_GRACE));
+        let grace =
+            looked_after.map_or(Duration::ZERO, |expected| state.grace + (2 * expected).min(MOST_EXPECTED));
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
-        let is_over = |watch: &Watch| watch.run.is_over(watch.partition);
         let times = Times { expected, grace };
-        let next_look = state.schedule.watch(now(), lane, watch, times, is_over, &mut forgotten);
+        let next_look = state.schedule.watch(now(), lane, watch, times, Watch::is_over, &mut forgotten);
         if next_look < state.asleep_until {
             self.shared.changed.notify_one();
         }
@@ -154,9 +164,13 @@ impl Shared {
         sleep_precisely();
         let (mut finished, mut scouts) = (Vec::new(), Vec::new());
         let mut due: Vec<Watch> = Vec::new();
+        let (mut slept, mut lingered) = (false, false);
         let mut state = self.state.lock();
         loop {
             let at = now();
+            if std::mem::take(&mut slept) && state.schedule.due(at).all(Watch::is_over) {
+                state.grace = (2 * state.grace).min(MOST_GRACE);
+            }
             if state.schedule.due(at).nth(1).is_some() {
                 // Each asks the driver: many at once would keep those waiting that submit.
                 due.extend(state.schedule.due(at).map(Watch::again));
@@ -167,6 +181,9 @@ impl Shared {
             let is_final = |watch: &Watch| watch.run.answer(watch.partition);
             let next = state.schedule.look(at, is_final, Watch::awaited, &mut finished, &mut scouts);
             if !finished.is_empty() || !scouts.is_empty() {
+                if finished.iter().any(|finished| finished.seen == Seen::Late && !finished.watch.is_over()) {
+                    state.grace = LEAST_GRACE;
+                }
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
                 for Scout { watch, until } in scouts.drain(..) {
@@ -193,7 +210,16 @@ impl Shared {
             }
             match next {
                 Next::Idle if state.closed => return,
+                // To wake a thread costs whoever submits more than this thread's waking up by itself once in a while.
+                Next::Idle if !lingered => {
+                    lingered = true;
+                    state.asleep_until = now().saturating_add(nanoseconds(state.grace));
+                    let pause = state.grace;
+                    self.changed.wait_for(&mut state, pause);
+                    state.asleep_until = 0;
+                }
                 Next::Idle => {
+                    lingered = false;
                     state.asleep_until = u64::MAX;
                     self.changed.wait(&mut state);
                     state.asleep_until = 0;
@@ -204,8 +230,9 @@ impl Shared {
                     state = self.state.lock();
                 }
                 Next::After(pause) => {
+                    lingered = false;
                     state.asleep_until = now().saturating_add(nanoseconds(pause));
-                    self.changed.wait_for(&mut state, pause);
+                    slept = self.changed.wait_for(&mut state, pause).timed_out();
                     state.asleep_until = 0;
                 }
             }

@@ -18,21 +18,6 @@ impl Run {
         }
     }
 
-    /// Blocks until what has been enqueued is over, or the host has something to do.
-    pub(crate) fn wait_for_devices(&self) {
-        for (partition, slot) in self.slots.iter().enumerate() {
-            if self.is_on_host() {
-                return;
-            }
-            if slot.state.load(Ordering::Acquire) == ENQUEUED {
-                if let Some(event) = &slot.event {
-                    event.wait(None);
-                }
-                self.look_at(partition);
-            }
-        }
-    }
-
     /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer).
     pub(crate) fn ask(&self, partition: usize) {
         let answer = if self.is_final(partition) { ASKED_FINAL } else { ASKED_PENDING };

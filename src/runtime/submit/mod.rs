@@ -233,12 +233,12 @@ fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<R
 }
 
 fn failed(error: Error) -> Submission {
-    Submission::new(Arc::new(Run::failed(error)), Spin::Never, None)
+    Submission::new(Arc::new(Run::failed(error)), Spin::Never, hal::Progress::Device, None)
 }
 
 fn submission(shared: &Arc<Shared>, run: Arc<Run>, spin: Spin) -> Submission {
     let spin = if run.is_done() { Spin::Never } else { spin };
-    Submission::new(run, spin, shared.profiling.then(|| shared.outline.clone()))
+    Submission::new(run, spin, shared.progress, shared.profiling.then(|| shared.outline.clone()))
 }
 
 /// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of one that looks itself.
@@ -263,12 +263,12 @@ fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.take_chance() {
-            true => Spin::Once { time: spin_time_among(crowd, expected, limit), progress: shared.progress },
+            true => Spin::Once { time: spin_time_among(crowd, expected, limit) },
             false => Spin::Never,
         };
     }
     match !limit.is_zero() && state.patience.take_chance() {
-        true => Spin::BetweenHostTasks { limit, progress: shared.progress },
+        true => Spin::BetweenHostTasks { limit },
         false => Spin::Never,
     }
 }

@@ -82,6 +82,7 @@ table! {
     clGetEventProfilingInfo: clGetEventProfilingInfo_t,
     clCreateUserEvent: clCreateUserEvent_t,
     clSetUserEventStatus: clSetUserEventStatus_t,
+    clSetEventCallback: clSetEventCallback_t,
     clReleaseEvent: clReleaseEvent_t,
     clEnqueueNDRangeKernel: clEnqueueNDRangeKernel_t,
     clEnqueueCopyBuffer: clEnqueueCopyBuffer_t,

@@ -1,0 +1,54 @@
+//! Notifications: the driver's callbacks, on the runtimes where they are as fast as looking.
+#![expect(unsafe_code, reason = "the driver calls back")]
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::signal::Signal;
+use super::sys::{self, Core, Failure, call};
+use crate::hal::Notification;
+
+/// What the driver carries to the callback.
+struct Told {
+    signal: Arc<Signal>,
+    notification: Notification,
+}
+
+/// Notifies once what the signal stands for is over: from the driver's thread, or, where it is over already, from here.
+/// Not for callers that hold a lock.
+pub(super) fn when_over(core: &'static Core, signal: Arc<Signal>, notification: Notification) {
+    let Some(event) = signal.event() else { return tell(Told { signal, notification }, sys::CL_SUCCESS) };
+    let told = Box::into_raw(Box::new(Told { signal, notification }));
+    let complete = sys::CL_COMPLETE as sys::cl_int;
+    // SAFETY: the event is alive, as `told` has its signal. The callback is called at most once, and takes the box then.
+    let outcome = unsafe { call!(core, clSetEventCallback(event, complete, Some(over), told.cast())) };
+    if let Err(Failure { call, code }) = outcome {
+        tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused; waiting for the event instead");
+        // SAFETY: made above; a refused callback is not called.
+        let told = unsafe { Box::from_raw(told) };
+        told.signal.wait();
+        tell(*told, sys::CL_SUCCESS);
+    }
+}
+
+/// The driver's callback.
+unsafe extern "C" fn over(_event: sys::cl_event, code: sys::cl_int, told: *mut c_void) {
+    // SAFETY: what `when_over` gave to the driver, which gives it back once.
+    let told = unsafe { Box::from_raw(told.cast::<Told>()) };
+    tell(*told, code);
+}
+
+fn tell(Told { signal, notification }: Told, code: sys::cl_int) {
+    signal.has_ended(code);
+    // So that the event can use it again.
+    drop(signal);
+    // Wakers are others' code, and the driver's thread cannot be unwound.
+    let told = catch_unwind(AssertUnwindSafe(move || {
+        notification.target.notify(notification.token);
+        drop(notification);
+    }));
+    if told.is_err() {
+        tracing::error!(target: "wakegraph::opencl", "a notification panicked");
+    }
+}
