@@ -192,10 +192,11 @@ impl Submission {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
-            match self.progress {
-                Progress::Device => std::hint::spin_loop(),
-                // The work may need this core.
-                Progress::HostCores => std::thread::yield_now(),
+            // Work on the host's cores may need this one.
+            if self.progress == Progress::HostCores && now - start > KEPT {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
             }
         }
     }
@@ -227,6 +228,9 @@ const LOOKS: u32 = 16;
 
 /// The same for a device, which has to be asked each time.
 const LOOKS_AT_DEVICES: u32 = 3;
+
+/// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
+const KEPT: Duration = Duration::from_micros(2);
 
 /// How long one poll keeps its thread while it looks at a device.
 const SLICE: Duration = Duration::from_micros(25);
