@@ -17,6 +17,7 @@ mod random;
 mod registry;
 #[path = "../support/mod.rs"]
 mod support;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -13,10 +13,30 @@ use wakegraph::{Device, Result, hal};
 pub(crate) enum Need {
     /// Commands do what they say.
     Results,
-    /// Kernels may be Rust closures with captures, which wait for the test or tell it what happens.
-    Closures,
     /// A second device.
     TwoDevices,
+    /// Kernels see the test's own memory while they run: they wait for the test, or tell it what happens.
+    SharedMemory,
+    /// Kernels that fail without taking the device with them. Rust closures can; device code has no way to say so.
+    FailingKernels,
+    /// Two kernels that nothing orders are sure to run at the same time. OpenCL and CUDA promise that of none.
+    Concurrency,
+    /// What is in flight may be dropped, which the contract does not ask for.
+    DeferredDrops,
+}
+
+impl Need {
+    /// What a device without it lacks.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Results => "commands that do what they say",
+            Self::TwoDevices => "a second device",
+            Self::SharedMemory => "kernels that see the test's own memory",
+            Self::FailingKernels => "kernels that can fail, as closures on the host can",
+            Self::Concurrency => "kernels that are sure to run at the same time",
+            Self::DeferredDrops => "drops of what is in flight, beyond the contract",
+        }
+    }
 }
 
 /// One test of the suite.
@@ -31,9 +51,15 @@ pub(crate) struct Test {
 /// The devices a test runs on: at least one.
 pub(crate) struct Setup {
     pub(crate) devices: Vec<Device>,
+    can: &'static [Need],
 }
 
 impl Setup {
+    /// Whether the devices can show this.
+    pub(crate) fn can(&self, need: Need) -> bool {
+        self.can.contains(&need)
+    }
+
     /// The first device.
     pub(crate) fn device(&self) -> &Device {
         &self.devices[0]
@@ -59,8 +85,16 @@ pub(crate) struct Variant {
     pub(crate) open: fn() -> Result<Vec<Arc<dyn hal::Device>>>,
 }
 
-const HOST: &[Need] = &[Need::Results, Need::Closures];
-const HOST_TWICE: &[Need] = &[Need::Results, Need::Closures, Need::TwoDevices];
+const HOST: &[Need] =
+    &[Need::Results, Need::SharedMemory, Need::FailingKernels, Need::Concurrency, Need::DeferredDrops];
+const HOST_TWICE: &[Need] = &[
+    Need::Results,
+    Need::SharedMemory,
+    Need::FailingKernels,
+    Need::Concurrency,
+    Need::DeferredDrops,
+    Need::TwoDevices,
+];
 
 const GPU: &[Need] = &[Need::Results];
 const GPU_TWICE: &[Need] = &[Need::Results, Need::TwoDevices];
@@ -146,7 +180,8 @@ pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {
-                let setup = Arc::new(Setup { devices: devices.into_iter().map(Device::from_hal).collect() });
+                let devices = devices.into_iter().map(Device::from_hal).collect();
+                let setup = Arc::new(Setup { devices, can: variant.can });
                 trials.extend(tests.iter().map(|test| trial(variant, test, &setup)));
             }
             Err(error) => {
@@ -176,7 +211,7 @@ fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
     let (run, setup) = (test.run, setup.clone());
     Trial::ignorable_test(name, move || {
         if let Some(missing) = missing {
-            return Ok(Completion::ignored_with(format!("needs {missing:?}")));
+            return Ok(Completion::ignored_with(format!("needs {}", missing.name())));
         }
         LACKS.set(None);
         run(&setup);

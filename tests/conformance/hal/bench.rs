@@ -1,4 +1,4 @@
-//! The objects that a test of the contract works with, made short. The only file here with `unsafe`.
+//! The objects that a test of the contract works with, made short. The only file of `hal` with `unsafe`.
 #![expect(unsafe_code, reason = "every enqueue and every raw access vouches for its order")]
 
 use std::sync::Arc;
