@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
+mod spirv;
 
 use std::process::{Command as Process, ExitCode};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ fn trials() -> Vec<Trial> {
         ("updates_of_copied_arguments", updates_of_copied_arguments),
         ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
+        ("spirv_runs_or_is_refused_by_name", spirv_runs_or_is_refused_by_name),
+        ("broken_spirv_is_refused", broken_spirv_is_refused),
         ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
         ("queues_may_be_dropped_right_after_use", queues_may_be_dropped_right_after_use),
     ];
@@ -442,6 +445,74 @@ fn programs_are_built_once(device: &Arc<dyn Device>) {
     common::enqueue(&*buffer(&**device, IN_ORDER, &commands, &[]), &*queue, &[], &done, None).unwrap();
     assert_complete(&*done);
     assert_eq!(words(&x), [2; 8]);
+}
+
+/// Of both variants, a device takes SPIR-V if it can, else C; here C adds twice as much. Of SPIR-V alone, it runs it or
+/// says that it does not take it.
+fn spirv_runs_or_is_refused_by_name(device: &Arc<dyn Device>) {
+    const TWICE: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 2 * n; }";
+    let params = [value("n", 4), numbers("x")];
+    let load = |sources: KernelSources| {
+        device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources })
+    };
+    let alone = load(KernelSources::new().spirv(spirv::add()));
+    let takes = alone.is_ok();
+    let mut kernels = vec![load(KernelSources::new().spirv(spirv::add()).c(TWICE)).unwrap()];
+    match alone {
+        Ok(kernel) => kernels.push(kernel),
+        Err(error) => {
+            assert!(!device.info().driver.starts_with("Intel"), "Intel's runtime takes SPIR-V: {error}");
+            assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
+            assert!(error.message().contains("kernel 'add'"), "{error}");
+            assert!(error.message().contains("spirv"), "{error}");
+        }
+    }
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        for kernel in &kernels {
+            let x = zeros(&*device, 8);
+            let command = launch(kernel, vec![number(5), KernelArg::Memory(x.clone())], Range::linear(8));
+            let recorded = buffer(&*device, IN_ORDER, &[command], &[]);
+            let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+            for runs in 1..=3 {
+                common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+                assert_complete(&*done);
+                assert_eq!(words(&x), [runs * if takes { 5 } else { 10 }; 8]);
+            }
+        }
+    }
+    // Its parameters are checked as those of C.
+    if takes {
+        let sources = KernelSources::new().spirv(spirv::add());
+        let desc = KernelDesc { name: "add", params: &params[..1], sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("declared with 1 parameters, its source has 2"), "{error}");
+        let desc = KernelDesc { name: "other", params: &params, sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("no kernel 'other'"), "{error}");
+    }
+}
+
+fn broken_spirv_is_refused(device: &Arc<dyn Device>) {
+    let whole = spirv::add();
+    let mut wrong_magic = whole.clone();
+    wrong_magic[0] ^= 0xff;
+    let mut modules = vec![vec![3, 2], wrong_magic, b"KERNEL(add, (u32 n, GLOBAL u32 *x)) {}".to_vec()];
+    // Cut off anywhere. Intel's runtime would end the process.
+    modules.extend((0..whole.len()).map(|len| whole[..len].to_vec()));
+    for module in modules {
+        let (len, sources) = (module.len(), KernelSources::new().spirv(module));
+        let params = [value("n", 4), numbers("x")];
+        let desc = KernelDesc { name: "add", params: &params, sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert!(error.message().contains("kernel 'add'"), "{len} bytes: {error}");
+        if error.kind() != ErrorKind::FeatureNotSupported {
+            assert_eq!(error.kind(), ErrorKind::Driver, "{len} bytes: {error}");
+            assert!(error.message().contains("SPIR-V"), "{len} bytes: {error}");
+        }
+    }
 }
 
 /// A fill outside a command-buffer whose pattern is of ours: the memory that it is copied from lives until it is done.

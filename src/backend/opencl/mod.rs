@@ -45,6 +45,7 @@ mod record;
 mod rect;
 mod replay;
 mod signal;
+mod spirv;
 mod sys;
 #[cfg(test)]
 mod tests;
