@@ -47,6 +47,7 @@ fn trials() -> Vec<Trial> {
         ("updates_of_copied_arguments", updates_of_copied_arguments),
         ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
+        ("refused_prefetches_keep_the_order", refused_prefetches_keep_the_order),
         ("spirv_runs_or_is_refused_by_name", spirv_runs_or_is_refused_by_name),
         ("broken_spirv_is_refused", broken_spirv_is_refused),
         ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
@@ -426,6 +427,33 @@ fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
             assert_complete(&*done);
             assert_eq!(words(&x), [11, 11, 16, 16, 16, 16, 11, 19]);
             assert_eq!(words(&y), [111, 116, 116, 116, 116, 111, 119, 100]);
+        }
+    }
+}
+
+/// Of memory that is no device's, so that drivers say no: first, between, last, and on its own behind a wait list.
+fn refused_prefetches_keep_the_order(device: &Arc<dyn Device>) {
+    let plain = [0u8; 64];
+    // SAFETY: the bytes live until the end of this test.
+    let refused = || Command::UsmPrefetch {
+        memory: unsafe { UsmPointer::new(plain.as_ptr().expose_provenance(), plain.len()) },
+    };
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+            let x = zeros(&*device, 8);
+            let own = x.memory().usm().map_or_else(refused, |memory| Command::UsmPrefetch { memory });
+            let add = |n| add_to(&*device, n, &x);
+            let commands = [refused(), add(1), own, refused(), add(10), refused()];
+            let recorded = buffer(&*device, IN_ORDER, &commands, &[]);
+            let (queue, done, after) = (queue(&*device, order), event(&*device), event(&*device));
+            for runs in 1..=3 {
+                common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+                enqueue_command(&*queue, &refused(), WaitList::dependencies(&[&*done]), &after);
+                assert_complete(&*after);
+                assert_complete(&*done);
+                assert_eq!(words(&x), [11 * runs; 8], "{lowering:?}, {order:?}");
+            }
         }
     }
 }
