@@ -79,6 +79,11 @@ impl OpenclCommandBuffer {
         recording.map(Some).map_err(|failure| shared.error(failure))
     }
 
+    #[cfg(test)]
+    pub(super) fn recording(&self) -> Option<&Recording> {
+        self.recording.as_ref()
+    }
+
     /// The launches after these updates, by their command. Several updates of one command build on each other.
     fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
         let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
