@@ -6,6 +6,7 @@ use std::sync::Arc;
 use libtest_mimic::{Completion, Failed, Trial};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::backend::{self, null};
+use wakegraph::hal::QueueOrder;
 use wakegraph::{Device, Result, hal};
 
 /// What a test asks of the device it runs on.
@@ -15,6 +16,8 @@ pub(crate) enum Need {
     Results,
     /// A second device.
     TwoDevices,
+    /// The queue of the test is in order.
+    InOrderQueue,
     /// Kernels see the test's own memory while they run: they wait for the test, or tell it what happens.
     SharedMemory,
     /// Kernels that fail without taking the device with them. Rust closures can; device code has no way to say so.
@@ -31,6 +34,7 @@ impl Need {
         match self {
             Self::Results => "commands that do what they say",
             Self::TwoDevices => "a second device",
+            Self::InOrderQueue => "an in-order queue",
             Self::SharedMemory => "kernels that see the test's own memory",
             Self::FailingKernels => "kernels that can fail, as closures on the host can",
             Self::Concurrency => "kernels that are sure to run at the same time",
@@ -52,12 +56,21 @@ pub(crate) struct Test {
 pub(crate) struct Setup {
     pub(crate) devices: Vec<Device>,
     can: &'static [Need],
+    order: QueueOrder,
 }
 
 impl Setup {
     /// Whether the devices can show this.
     pub(crate) fn can(&self, need: Need) -> bool {
-        self.can.contains(&need)
+        match need {
+            Need::InOrderQueue => self.order == QueueOrder::InOrder,
+            need => self.can.contains(&need),
+        }
+    }
+
+    /// Of the queue that the tests of the contract use.
+    pub(crate) fn queue_order(&self) -> QueueOrder {
+        self.order
     }
 
     /// The first device.
@@ -171,8 +184,9 @@ fn variants() -> impl Iterator<Item = &'static Variant> {
     BACKENDS.iter()
 }
 
-/// The suite for every device: what is to run, and what is ignored and why.
-pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
+/// The suite for every device: what is to run, and what is ignored and why. The tests of the contract run once more on
+/// out-of-order queues, where the device has such.
+pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
     let mut trials = Vec::new();
@@ -180,9 +194,14 @@ pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {
-                let devices = devices.into_iter().map(Device::from_hal).collect();
-                let setup = Arc::new(Setup { devices, can: variant.can });
-                trials.extend(tests.iter().map(|test| trial(variant, test, &setup)));
+                let devices: Vec<_> = devices.into_iter().map(Device::from_hal).collect();
+                let setup = |order| Arc::new(Setup { devices: devices.clone(), can: variant.can, order });
+                let in_order = setup(QueueOrder::InOrder);
+                trials.extend(contract.iter().chain(graph).map(|test| trial(variant, test, &in_order)));
+                if devices[0].capabilities().out_of_order_queues {
+                    let out_of_order = setup(QueueOrder::OutOfOrder);
+                    trials.extend(contract.iter().map(|test| trial(variant, test, &out_of_order)));
+                }
             }
             Err(error) => {
                 let fails = required(backend);
@@ -206,8 +225,12 @@ pub(crate) fn lacks(what: &'static str) {
 }
 
 fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
-    let name = format!("{}/{}/{}/{}", variant.backend, variant.device, test.topic, test.name);
-    let missing = test.needs.iter().find(|need| !variant.can.contains(need));
+    let queue = match setup.order {
+        QueueOrder::InOrder => "",
+        QueueOrder::OutOfOrder => "out-of-order-queue/",
+    };
+    let name = format!("{}/{}/{queue}{}/{}", variant.backend, variant.device, test.topic, test.name);
+    let missing = test.needs.iter().find(|need| !setup.can(**need));
     let (run, setup) = (test.run, setup.clone());
     Trial::ignorable_test(name, move || {
         if let Some(missing) = missing {

@@ -12,9 +12,11 @@ use crate::watch::Gate;
 
 tests!("waiting":
     &[] => [events_become_final_and_can_be_reused, finish_waits_for_the_queue],
-    &[Need::Results] => [wait_lists_chain_queues, queues_run_in_order],
+    &[Need::Results] => [wait_lists_chain_queues],
+    &[Need::Results, Need::InOrderQueue] => [queues_run_in_order],
     &[Need::Results, Need::SharedMemory] => [a_wait_list_holds_back, single_commands_wait_too,
-        ten_thousand_enqueues_are_pending_at_once, an_event_is_pending_until_all_is_done],
+        an_event_is_pending_until_all_is_done],
+    &[Need::Results, Need::SharedMemory, Need::InOrderQueue] => [ten_thousand_enqueues_are_pending_at_once],
     &[Need::Results, Need::Concurrency] => [out_of_order_queues_overtake]);
 
 fn events_become_final_and_can_be_reused(setup: &Setup) {
