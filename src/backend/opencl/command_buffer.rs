@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -15,6 +15,7 @@ use super::queue::{OpenclQueue, Work};
 use super::record::Recording;
 use super::replay::{After, List};
 use super::signal::Signal;
+use super::sys;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandHandle, EventStatus, KernelLaunch, KernelUpdate, Queue, QueueOrder, SyncPoint,
@@ -34,7 +35,10 @@ pub(super) struct OpenclCommandBuffer {
     /// The commands that each follows.
     after: Vec<After>,
     list: List,
+    /// For in-order queues of the driver's.
     recording: Option<Recording>,
+    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it where that cannot be.
+    out_of_order: OnceLock<Option<Recording>>,
     run: Mutex<Run>,
 }
 
@@ -58,6 +62,7 @@ impl OpenclCommandBuffer {
             after: Vec::new(),
             list: List::default(),
             recording: None,
+            out_of_order: OnceLock::new(),
             run: Mutex::default(),
         }
     }
@@ -79,9 +84,35 @@ impl OpenclCommandBuffer {
         recording.map(Some).map_err(|failure| shared.error(failure))
     }
 
+    /// The recording for enqueues on this queue. Out of order, one that fails is none: commands are replayed then.
+    fn recording_for(&self, queue: &OpenclQueue) -> Option<&Recording> {
+        let in_order = self.recording.as_ref()?;
+        let driver_queue = queue.driver();
+        if driver_queue.order() == QueueOrder::InOrder {
+            return Some(in_order);
+        }
+        if driver_queue.profiling() {
+            return None;
+        }
+        let record = || {
+            let shared = &self.shared;
+            if !Recording::supports(shared, &self.list, QueueOrder::OutOfOrder) {
+                return None;
+            }
+            let recording = Recording::new(shared, &self.list, driver_queue, self.desc.updatable);
+            recording
+                .inspect_err(|failure| {
+                    let sys::Failure { call, code } = failure;
+                    tracing::debug!(target: "wakegraph::opencl", call, code, "not recorded for out-of-order queues");
+                })
+                .ok()
+        };
+        self.out_of_order.get_or_init(record).as_ref()
+    }
+
     #[cfg(test)]
-    pub(super) fn recording(&self) -> Option<&Recording> {
-        self.recording.as_ref()
+    pub(super) fn recordings(&self) -> [Option<&Recording>; 2] {
+        [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
     }
 
     /// The launches after these updates, by their command. Several updates of one command build on each other.
@@ -180,7 +211,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         }
         let work = Work {
             list: &self.list,
-            recording: self.recording.as_ref(),
+            recording: self.recording_for(queue),
             timed: self.desc.profiling,
             previous: run.last.as_ref(),
         };
@@ -212,9 +243,13 @@ impl CommandBuffer for OpenclCommandBuffer {
                 return Err(self.shared.error(error));
             }
         };
-        if self.recording.is_some() && !self.changed_in_place(&old_commands, &old) {
+        let [in_order, out_of_order] = self.change_in_place(&old_commands, &old);
+        if self.recording.is_some() && !in_order {
             match self.record() {
-                Ok(recording) => self.retire(recording),
+                Ok(recording) => {
+                    let replaced = std::mem::replace(&mut self.recording, recording);
+                    self.retire(replaced);
+                }
                 Err(error) => {
                     self.exchange_commands(old_commands);
                     match old {
@@ -225,6 +260,11 @@ impl CommandBuffer for OpenclCommandBuffer {
                     return Err(error);
                 }
             }
+        }
+        if !out_of_order {
+            // The next enqueue that needs one makes it.
+            let replaced = std::mem::take(&mut self.out_of_order).into_inner().flatten();
+            self.retire(replaced);
         }
         Ok(())
     }
@@ -254,13 +294,14 @@ impl OpenclCommandBuffer {
         Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
     }
 
-    /// Changes the recording itself, if it is not in flight and the device can.
-    fn changed_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> bool {
+    /// Changes the recordings themselves, if they are not in flight and the device can: which of the two it has changed.
+    fn change_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> [bool; 2] {
         let last = self.run.get_mut().last.as_ref();
         let pending = last.is_some_and(|last| matches!(last.status(), EventStatus::Pending));
-        let (Some(recording), Replaced::Ops(_), false) = (&self.recording, old, pending) else {
-            return false;
-        };
+        let (Replaced::Ops(_), false) = (old, pending) else { return [false; 2] };
+        if self.recording.is_none() {
+            return [false; 2];
+        }
         let changes: Option<Vec<_>> = old_commands
             .iter()
             .map(|(index, old)| match (old, &self.commands[*index]) {
@@ -270,12 +311,13 @@ impl OpenclCommandBuffer {
                 _ => None,
             })
             .collect();
-        changes.is_some_and(|changes| mutate::change(recording, &changes))
+        let Some(changes) = changes else { return [false; 2] };
+        [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
+            .map(|recording| recording.is_some_and(|recording| mutate::change(recording, &changes)))
     }
 
-    /// Another recording from now on. The old one is kept while an enqueue of it is in flight.
-    fn retire(&mut self, recording: Option<Recording>) {
-        let replaced = std::mem::replace(&mut self.recording, recording);
+    /// Keeps a recording that has been replaced while an enqueue of it is in flight.
+    fn retire(&mut self, replaced: Option<Recording>) {
         let run = self.run.get_mut();
         let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
         run.retired.extend(pending.zip(replaced));

@@ -133,7 +133,7 @@ impl OpenclQueue {
         })
     }
 
-    #[cfg(test)]
+    /// The driver's queue for what has no times of its own.
     pub(super) fn driver(&self) -> &Arc<DriverQueue> {
         &self.main
     }

@@ -1,0 +1,112 @@
+//! Failures that a driver tells of itself. The public contract cannot make one happen on purpose; a user event can.
+#![expect(unsafe_code, reason = "enqueues, and fails events by hand")]
+
+mod prefetch;
+mod updates;
+
+use std::sync::Arc;
+
+use super::device::OpenclDevice;
+use super::event::OpenclEvent;
+use super::replay::Started;
+use super::signal::{self, Signal, Waited};
+use super::sys::{Event, Owned, call};
+use super::{OpenclBackend, OpenclOptions};
+use crate::hal::{
+    Backend as _, Command, Device as _, Event as _, EventStatus, MemoryDesc, MemoryKind, MemoryView,
+    Queue as _, QueueDesc, QueueOrder, WaitList,
+};
+use crate::types::ErrorKind;
+
+/// The code with which events are failed: one of the user's own.
+const CODE: i32 = -4711;
+
+/// Every device there is; without OpenCL there is nothing to show.
+fn devices() -> Vec<OpenclDevice> {
+    let count = OpenclBackend.device_count().unwrap_or(0);
+    (0..count).map(|index| OpenclDevice::open(index, OpenclOptions::new()).unwrap()).collect()
+}
+
+/// An event of ours that is pending until `end` is called on the driver's.
+fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<OpenclEvent>, sys_event::Raw) {
+    let shared = device.shared();
+    let user = signal::user_event(shared).unwrap();
+    let raw = sys_event::Raw(user.raw());
+    let started = Started { event: Some(user), failure: None, times: None };
+    let event = OpenclEvent::new(shared);
+    *event.slot() = Some(Arc::new(Signal::new(shared, queue.driver(), true, started, Waited::new())));
+    (Arc::new(event), raw)
+}
+
+mod sys_event {
+    /// The driver's event, which the test's own event keeps alive.
+    pub(super) struct Raw(pub(super) *mut std::ffi::c_void);
+}
+
+fn end(device: &OpenclDevice, event: &sys_event::Raw, status: i32) {
+    // SAFETY: a user event that is alive, whose status has not been set.
+    unsafe { call!(device.shared().core, clSetUserEventStatus(event.0, status)) }.unwrap();
+}
+
+fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
+    let desc = QueueDesc { order: QueueOrder::InOrder, profiling: false };
+    super::queue::OpenclQueue::create(device.shared(), desc).unwrap()
+}
+
+// fails on the device -> b -> c: Intel's runtime reports the events of b and c as complete.
+#[test]
+fn what_waits_for_a_failure_fails_whatever_the_driver_says() {
+    for device in devices() {
+        let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
+        let fill =
+            Command::BufferFill { dst: MemoryView::whole(memory.clone()), pattern: [7].as_slice().into() };
+        let (first, second) = (queue(&device), queue(&device));
+        let (a, driver_event) = pending(&device, &first);
+        let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.shared())));
+        let [b, c] = events.map(|event| event as Arc<dyn crate::hal::Event>);
+        let enqueue = |queue: &super::queue::OpenclQueue, wait: &dyn crate::hal::Event, event| {
+            let signal = crate::hal::Signal { event, notification: None };
+            // SAFETY: the memory lives until the end of this test, and nothing else uses it.
+            unsafe { queue.enqueue(&fill, WaitList::dependencies(&[wait]), signal) }.unwrap();
+        };
+        enqueue(&first, &*a, &b);
+        enqueue(&second, &*b, &c);
+        assert!(matches!(a.status(), EventStatus::Pending));
+        assert!(matches!(c.status(), EventStatus::Pending));
+        end(&device, &driver_event, CODE);
+        for event in [&*c, &*b, &*a as &dyn crate::hal::Event] {
+            match event.wait(None) {
+                EventStatus::Failed(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Driver);
+                    assert!(error.to_string().contains("-4711"), "{error}");
+                }
+                status => panic!("{status:?}"),
+            }
+        }
+        let mut bytes = [9; 4];
+        // SAFETY: nothing is in flight.
+        unsafe { memory.read(0, &mut bytes) }.unwrap();
+        assert_eq!(bytes, [0; 4], "neither of them ran");
+        device.status().unwrap();
+    }
+}
+
+/// Signals that wait for each other are settled and dropped one by one, not one inside the other.
+#[test]
+fn long_chains_do_not_need_the_stack() {
+    for device in devices().into_iter().take(1) {
+        let queue = queue(&device);
+        let (first, driver_event) = pending(&device, &queue);
+        let mut last = first.signal().unwrap();
+        for _ in 0..200_000 {
+            let event: Option<Owned<Event>> = None;
+            let started = Started { event, failure: None, times: None };
+            let waited = std::iter::once(last).collect();
+            last = Arc::new(Signal::new(device.shared(), queue.driver(), true, started, waited));
+        }
+        assert!(matches!(last.status(), EventStatus::Pending));
+        end(&device, &driver_event, CODE);
+        assert!(matches!(last.status(), EventStatus::Failed(_)));
+        drop(last);
+    }
+}
