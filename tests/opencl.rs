@@ -42,8 +42,10 @@ fn trials() -> Vec<Trial> {
         ("a_first_command_that_fails_enqueues_nothing", a_first_command_that_fails_enqueues_nothing),
         ("a_later_command_that_fails_is_named", a_later_command_that_fails_is_named),
         ("failures_reach_dependents_only", failures_reach_dependents_only),
+        ("failures_that_are_over_count", failures_that_are_over_count),
         ("lowerings_are_told", lowerings_are_told),
         ("updates_reach_later_enqueues", updates_reach_later_enqueues),
+        ("wrong_updates_can_be_set_right", wrong_updates_can_be_set_right),
         ("updates_of_copied_arguments", updates_of_copied_arguments),
         ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
@@ -272,6 +274,37 @@ fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
     }
 }
 
+/// What needs a failure that is known fails like it, what only follows it runs, and so does what comes later in the queue.
+fn failures_that_are_over_count(device: &Arc<dyn Device>) {
+    let replay = replaying(device);
+    let record = with_options(device, OpenclOptions::new().lowering(Lowering::CommandBuffer));
+    for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+        let (x, y) = (zeros(&*replay, 8), zeros(&*record, 8));
+        let broken = buffer(&*replay, IN_ORDER, &[add_to(&*replay, 1, &x), too_large(&*replay, &x)], &[]);
+        let adds = buffer(&*record, IN_ORDER, &[add_to(&*record, 10, &y)], &[]);
+        let first = event(&*replay);
+        let queues = (queue(&*replay, order), queue(&*record, order));
+        common::enqueue(&*broken, &*queues.0, &[], &first, None).unwrap();
+        assert_eq!(failure(&*first).command(), Some(1));
+        let [needs, needs_too, follows, later]: [Arc<dyn Event>; 4] =
+            std::array::from_fn(|_| event(&*record));
+        common::enqueue(&*adds, &*queues.1, &[&*first], &needs, None).unwrap();
+        common::enqueue(&*adds, &*queues.1, &[&*needs, &*first], &needs_too, None).unwrap();
+        for event in [&needs, &needs_too] {
+            let error = failure(&**event);
+            assert_eq!((error.kind(), error.command()), (ErrorKind::InvalidSize, Some(1)), "{error}");
+        }
+        assert_eq!(words(&y), [0; 8], "neither of them ran");
+        let wait = WaitList { dependencies: &[], order: &[&*first, &*needs_too] };
+        // SAFETY: nothing else uses `y`.
+        unsafe { adds.enqueue(&*queues.1, wait, Signal { event: &follows, notification: None }) }.unwrap();
+        common::enqueue(&*adds, &*queues.1, &[], &later, None).unwrap();
+        assert_complete(&*later);
+        assert_complete(&*follows);
+        assert_eq!((words(&x), words(&y)), (vec![1; 8], vec![20; 8]));
+    }
+}
+
 /// The same device, without checks and with plain enqueues: what a driver refuses, it refuses at the enqueue.
 fn replaying(device: &Arc<dyn Device>) -> Arc<dyn Device> {
     with_options(device, OpenclOptions::new().lowering(Lowering::Replay))
@@ -366,6 +399,65 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         assert_complete(&*events[2]);
         assert_eq!(words(&x), [1, 1, 21, 21, 20, 20, 0, 0], "{lowering:?}");
         assert_eq!(words(&y), [20_000, 20_000, 0, 0, 0, 0, 0, 0], "{lowering:?}");
+    }
+}
+
+/// An update to what the driver does not take is refused as a whole, or the enqueues after it fail. Set right again, the
+/// buffer runs.
+fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
+    let mut lowerings = vec![Lowering::Replay];
+    // PoCL 3.1 does not survive refusing to record a work-group: it is the checks that keep such from it.
+    if !device.info().driver.starts_with("Portable Computing Language") {
+        lowerings.push(Lowering::CommandBuffer);
+    }
+    for lowering in lowerings {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        let items = 4 * device.capabilities().max_work_group_size;
+        let x = zeros(&*device, items);
+        let mut buffer =
+            device.create_command_buffer(&CommandBufferDesc { updatable: true, ..IN_ORDER }).unwrap();
+        let first = buffer.append(&add_to(&*device, 1, &x), &[]).unwrap().handle.unwrap();
+        let second = buffer.append(&add_to(&*device, 10, &x), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+        let [mut good, mut bad] = [first, second].map(KernelUpdate::new);
+        good.args = vec![(0, number(2))];
+        (bad.global_size, bad.local_size) = (Some([items, 1, 1]), Some(Some([items, 1, 1])));
+        let mut expected = 0;
+        for _ in 0..3 {
+            match buffer.update(&[good.clone(), bad.clone()]) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+                    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+                    assert_complete(&*done);
+                    expected += 11;
+                }
+                Ok(()) => {
+                    // Replayed, the first command is done and the second is named; of a recording nothing is known.
+                    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+                    let error = failure(&*done);
+                    match lowering {
+                        Lowering::Replay => {
+                            assert_eq!(error.command(), Some(1), "{error}");
+                            expected += 2;
+                        }
+                        Lowering::CommandBuffer => expected = words(&x)[0],
+                    }
+                    let [mut old, mut whole] = [first, second].map(KernelUpdate::new);
+                    old.args = vec![(0, number(1))];
+                    (whole.global_size, whole.local_size) = (Some([items, 1, 1]), Some(None));
+                    buffer.update(&[old, whole]).unwrap();
+                    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+                    assert_complete(&*done);
+                    expected += 11;
+                }
+            }
+            assert!(
+                words(&x).iter().all(|&x| x == expected),
+                "{lowering:?}: {expected}, {:?}",
+                &words(&x)[..8]
+            );
+        }
     }
 }
 
