@@ -526,10 +526,10 @@ fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
 /// Of memory that is no device's, so that drivers say no: first, between, last, and on its own behind a wait list.
 fn refused_prefetches_keep_the_order(device: &Arc<dyn Device>) {
     let plain = [0u8; 64];
+    let (start, len) = (plain.as_ptr().expose_provenance(), plain.len());
     // SAFETY: the bytes live until the end of this test.
-    let refused = || Command::UsmPrefetch {
-        memory: unsafe { UsmPointer::new(plain.as_ptr().expose_provenance(), plain.len()) },
-    };
+    let memory = unsafe { UsmPointer::new(start, len) };
+    let refused = || Command::UsmPrefetch { memory };
     for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
         let device = with_options(device, OpenclOptions::new().lowering(lowering));
         for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {

@@ -8,18 +8,17 @@ use parking_lot::Mutex;
 
 use super::device::Shared;
 use super::invalid_operation;
-use super::lower::{self, Lowered};
-use super::mutate::{self, Change};
+use super::lower;
 use super::options::Lowering;
 use super::queue::{OpenclQueue, Work};
 use super::record::Recording;
 use super::replay::{After, List};
 use super::signal::Signal;
 use super::sys;
+use super::update::Replaced;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, EventStatus, KernelLaunch, KernelUpdate, Queue, QueueOrder, SyncPoint,
-    WaitList,
+    CommandBufferState, CommandHandle, KernelUpdate, Queue, QueueOrder, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -28,27 +27,27 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct OpenclCommandBuffer {
     id: CommandBufferId,
     desc: CommandBufferDesc,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     state: CommandBufferState,
     /// Keeps what the operations use, and what an update builds on.
-    commands: Vec<Command>,
+    pub(super) commands: Vec<Command>,
     /// The commands that each follows.
-    after: Vec<After>,
-    list: List,
+    pub(super) after: Vec<After>,
+    pub(super) list: List,
     /// For in-order queues of the driver's.
-    recording: Option<Recording>,
+    pub(super) recording: Option<Recording>,
     /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it where that cannot be.
-    out_of_order: OnceLock<Option<Recording>>,
-    run: Mutex<Run>,
+    pub(super) out_of_order: OnceLock<Option<Recording>>,
+    pub(super) run: Mutex<Run>,
 }
 
 /// What is in flight.
 #[derive(Debug, Default)]
-struct Run {
+pub(super) struct Run {
     /// The last enqueue, which the next must not overlap.
-    last: Option<Arc<Signal>>,
+    pub(super) last: Option<Arc<Signal>>,
     /// Recordings that updates have replaced, with the enqueue that may still use them.
-    retired: Vec<(Arc<Signal>, Recording)>,
+    pub(super) retired: Vec<(Arc<Signal>, Recording)>,
 }
 
 impl OpenclCommandBuffer {
@@ -113,26 +112,6 @@ impl OpenclCommandBuffer {
     #[cfg(test)]
     pub(super) fn recordings(&self) -> [Option<&Recording>; 2] {
         [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
-    }
-
-    /// The launches after these updates, by their command. Several updates of one command build on each other.
-    fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
-        let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
-        for update in updates {
-            let index = update.handle.index as usize;
-            if let Some((_, launch)) = launches.iter_mut().find(|(prepared, _)| *prepared == index) {
-                update.apply_to(launch)?;
-                continue;
-            }
-            let Some(Command::Kernel(launch)) = self.commands.get(index) else {
-                let why = format!("command {index} is not a kernel launch");
-                return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
-            };
-            let mut launch = (**launch).clone();
-            update.apply_to(&mut launch)?;
-            launches.push((index, launch));
-        }
-        Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
     }
 }
 
@@ -267,59 +246,5 @@ impl CommandBuffer for OpenclCommandBuffer {
             self.retire(replaced);
         }
         Ok(())
-    }
-}
-
-/// What an update has taken out of the list.
-enum Replaced {
-    Ops(Vec<(usize, Lowered)>),
-    List(List),
-}
-
-impl OpenclCommandBuffer {
-    fn exchange_commands(&mut self, new: Vec<(usize, Command)>) -> Vec<(usize, Command)> {
-        new.into_iter()
-            .map(|(index, command)| (index, std::mem::replace(&mut self.commands[index], command)))
-            .collect()
-    }
-
-    /// Puts what the commands have become into the list; where that changes how many operations they are, the list is made
-    /// anew.
-    fn exchange(&mut self, lowered: Vec<(usize, Lowered)>) -> Result<Replaced> {
-        if lowered.iter().all(|(index, lowered)| self.list.fits(*index, lowered)) {
-            let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
-            return Ok(Replaced::Ops(old.collect()));
-        }
-        let list = List::build(&self.shared, &self.commands, &self.after)?;
-        Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
-    }
-
-    /// Changes the recordings themselves, if they are not in flight and the device can: which of the two it has changed.
-    fn change_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> [bool; 2] {
-        let last = self.run.get_mut().last.as_ref();
-        let pending = last.is_some_and(|last| matches!(last.status(), EventStatus::Pending));
-        let (Replaced::Ops(_), false) = (old, pending) else { return [false; 2] };
-        if self.recording.is_none() {
-            return [false; 2];
-        }
-        let changes: Option<Vec<_>> = old_commands
-            .iter()
-            .map(|(index, old)| match (old, &self.commands[*index]) {
-                (Command::Kernel(old), Command::Kernel(new)) => {
-                    Some(Change { step: self.list.first_step(*index)?, old, new })
-                }
-                _ => None,
-            })
-            .collect();
-        let Some(changes) = changes else { return [false; 2] };
-        [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
-            .map(|recording| recording.is_some_and(|recording| mutate::change(recording, &changes)))
-    }
-
-    /// Keeps a recording that has been replaced while an enqueue of it is in flight.
-    fn retire(&mut self, replaced: Option<Recording>) {
-        let run = self.run.get_mut();
-        let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
-        run.retired.extend(pending.zip(replaced));
     }
 }

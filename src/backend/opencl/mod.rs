@@ -50,6 +50,7 @@ mod spirv;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
