@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
+mod spirv;
 
 use std::process::{Command as Process, ExitCode};
 use std::sync::Arc;
@@ -41,11 +42,16 @@ fn trials() -> Vec<Trial> {
         ("a_first_command_that_fails_enqueues_nothing", a_first_command_that_fails_enqueues_nothing),
         ("a_later_command_that_fails_is_named", a_later_command_that_fails_is_named),
         ("failures_reach_dependents_only", failures_reach_dependents_only),
+        ("failures_that_are_over_count", failures_that_are_over_count),
         ("lowerings_are_told", lowerings_are_told),
         ("updates_reach_later_enqueues", updates_reach_later_enqueues),
+        ("wrong_updates_can_be_set_right", wrong_updates_can_be_set_right),
         ("updates_of_copied_arguments", updates_of_copied_arguments),
         ("raw_pointers_and_views_name_the_same_memory", raw_pointers_and_views_name_the_same_memory),
         ("programs_are_built_once", programs_are_built_once),
+        ("refused_prefetches_keep_the_order", refused_prefetches_keep_the_order),
+        ("spirv_runs_or_is_refused_by_name", spirv_runs_or_is_refused_by_name),
+        ("broken_spirv_is_refused", broken_spirv_is_refused),
         ("single_fills_keep_their_pattern", single_fills_keep_their_pattern),
         ("queues_may_be_dropped_right_after_use", queues_may_be_dropped_right_after_use),
     ];
@@ -268,6 +274,37 @@ fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
     }
 }
 
+/// What needs a failure that is known fails like it, what only follows it runs, and so does what comes later in the queue.
+fn failures_that_are_over_count(device: &Arc<dyn Device>) {
+    let replay = replaying(device);
+    let record = with_options(device, OpenclOptions::new().lowering(Lowering::CommandBuffer));
+    for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+        let (x, y) = (zeros(&*replay, 8), zeros(&*record, 8));
+        let broken = buffer(&*replay, IN_ORDER, &[add_to(&*replay, 1, &x), too_large(&*replay, &x)], &[]);
+        let adds = buffer(&*record, IN_ORDER, &[add_to(&*record, 10, &y)], &[]);
+        let first = event(&*replay);
+        let queues = (queue(&*replay, order), queue(&*record, order));
+        common::enqueue(&*broken, &*queues.0, &[], &first, None).unwrap();
+        assert_eq!(failure(&*first).command(), Some(1));
+        let [needs, needs_too, follows, later]: [Arc<dyn Event>; 4] =
+            std::array::from_fn(|_| event(&*record));
+        common::enqueue(&*adds, &*queues.1, &[&*first], &needs, None).unwrap();
+        common::enqueue(&*adds, &*queues.1, &[&*needs, &*first], &needs_too, None).unwrap();
+        for event in [&needs, &needs_too] {
+            let error = failure(&**event);
+            assert_eq!((error.kind(), error.command()), (ErrorKind::InvalidSize, Some(1)), "{error}");
+        }
+        assert_eq!(words(&y), [0; 8], "neither of them ran");
+        let wait = WaitList { dependencies: &[], order: &[&*first, &*needs_too] };
+        // SAFETY: nothing else uses `y`.
+        unsafe { adds.enqueue(&*queues.1, wait, Signal { event: &follows, notification: None }) }.unwrap();
+        common::enqueue(&*adds, &*queues.1, &[], &later, None).unwrap();
+        assert_complete(&*later);
+        assert_complete(&*follows);
+        assert_eq!((words(&x), words(&y)), (vec![1; 8], vec![20; 8]));
+    }
+}
+
 /// The same device, without checks and with plain enqueues: what a driver refuses, it refuses at the enqueue.
 fn replaying(device: &Arc<dyn Device>) -> Arc<dyn Device> {
     with_options(device, OpenclOptions::new().lowering(Lowering::Replay))
@@ -365,6 +402,65 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
     }
 }
 
+/// An update to what the driver does not take is refused as a whole, or the enqueues after it fail. Set right again, the
+/// buffer runs.
+fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
+    let mut lowerings = vec![Lowering::Replay];
+    // PoCL 3.1 does not survive refusing to record a work-group: it is the checks that keep such from it.
+    if !device.info().driver.starts_with("Portable Computing Language") {
+        lowerings.push(Lowering::CommandBuffer);
+    }
+    for lowering in lowerings {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        let items = 4 * device.capabilities().max_work_group_size;
+        let x = zeros(&*device, items);
+        let mut buffer =
+            device.create_command_buffer(&CommandBufferDesc { updatable: true, ..IN_ORDER }).unwrap();
+        let first = buffer.append(&add_to(&*device, 1, &x), &[]).unwrap().handle.unwrap();
+        let second = buffer.append(&add_to(&*device, 10, &x), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+        let [mut good, mut bad] = [first, second].map(KernelUpdate::new);
+        good.args = vec![(0, number(2))];
+        (bad.global_size, bad.local_size) = (Some([items, 1, 1]), Some(Some([items, 1, 1])));
+        let mut expected = 0;
+        for _ in 0..3 {
+            match buffer.update(&[good.clone(), bad.clone()]) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+                    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+                    assert_complete(&*done);
+                    expected += 11;
+                }
+                Ok(()) => {
+                    // Replayed, the first command is done and the second is named; of a recording nothing is known.
+                    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+                    let error = failure(&*done);
+                    match lowering {
+                        Lowering::Replay => {
+                            assert_eq!(error.command(), Some(1), "{error}");
+                            expected += 2;
+                        }
+                        Lowering::CommandBuffer => expected = words(&x)[0],
+                    }
+                    let [mut old, mut whole] = [first, second].map(KernelUpdate::new);
+                    old.args = vec![(0, number(1))];
+                    (whole.global_size, whole.local_size) = (Some([items, 1, 1]), Some(None));
+                    buffer.update(&[old, whole]).unwrap();
+                    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+                    assert_complete(&*done);
+                    expected += 11;
+                }
+            }
+            assert!(
+                words(&x).iter().all(|&x| x == expected),
+                "{lowering:?}: {expected}, {:?}",
+                &words(&x)[..8]
+            );
+        }
+    }
+}
+
 /// Without shared memory, a part that starts anywhere is passed as a copy: an update may turn one operation into three.
 fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
     for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
@@ -427,6 +523,33 @@ fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
     }
 }
 
+/// Of memory that is no device's, so that drivers say no: first, between, last, and on its own behind a wait list.
+fn refused_prefetches_keep_the_order(device: &Arc<dyn Device>) {
+    let plain = [0u8; 64];
+    let (start, len) = (plain.as_ptr().expose_provenance(), plain.len());
+    // SAFETY: the bytes live until the end of this test.
+    let memory = unsafe { UsmPointer::new(start, len) };
+    let refused = || Command::UsmPrefetch { memory };
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
+            let x = zeros(&*device, 8);
+            let own = x.memory().usm().map_or_else(refused, |memory| Command::UsmPrefetch { memory });
+            let add = |n| add_to(&*device, n, &x);
+            let commands = [refused(), add(1), own, refused(), add(10), refused()];
+            let recorded = buffer(&*device, IN_ORDER, &commands, &[]);
+            let (queue, done, after) = (queue(&*device, order), event(&*device), event(&*device));
+            for runs in 1..=3 {
+                common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+                enqueue_command(&*queue, &refused(), WaitList::dependencies(&[&*done]), &after);
+                assert_complete(&*after);
+                assert_complete(&*done);
+                assert_eq!(words(&x), [11 * runs; 8], "{lowering:?}, {order:?}");
+            }
+        }
+    }
+}
+
 /// A program with several kernels, asked for several times, is one program: the text is in none of the build errors twice.
 fn programs_are_built_once(device: &Arc<dyn Device>) {
     const TWO: &str = "KERNEL(one, (GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = 1; }\n\
@@ -442,6 +565,74 @@ fn programs_are_built_once(device: &Arc<dyn Device>) {
     common::enqueue(&*buffer(&**device, IN_ORDER, &commands, &[]), &*queue, &[], &done, None).unwrap();
     assert_complete(&*done);
     assert_eq!(words(&x), [2; 8]);
+}
+
+/// Of both variants, a device takes SPIR-V if it can, else C; here C adds twice as much. Of SPIR-V alone, it runs it or
+/// says that it does not take it.
+fn spirv_runs_or_is_refused_by_name(device: &Arc<dyn Device>) {
+    const TWICE: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 2 * n; }";
+    let params = [value("n", 4), numbers("x")];
+    let load = |sources: KernelSources| {
+        device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources })
+    };
+    let alone = load(KernelSources::new().spirv(spirv::add()));
+    let takes = alone.is_ok();
+    let mut kernels = vec![load(KernelSources::new().spirv(spirv::add()).c(TWICE)).unwrap()];
+    match alone {
+        Ok(kernel) => kernels.push(kernel),
+        Err(error) => {
+            assert!(!device.info().driver.starts_with("Intel"), "Intel's runtime takes SPIR-V: {error}");
+            assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
+            assert!(error.message().contains("kernel 'add'"), "{error}");
+            assert!(error.message().contains("spirv"), "{error}");
+        }
+    }
+    for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
+        let device = with_options(device, OpenclOptions::new().lowering(lowering));
+        for kernel in &kernels {
+            let x = zeros(&*device, 8);
+            let command = launch(kernel, vec![number(5), KernelArg::Memory(x.clone())], Range::linear(8));
+            let recorded = buffer(&*device, IN_ORDER, &[command], &[]);
+            let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
+            for runs in 1..=3 {
+                common::enqueue(&*recorded, &*queue, &[], &done, None).unwrap();
+                assert_complete(&*done);
+                assert_eq!(words(&x), [runs * if takes { 5 } else { 10 }; 8]);
+            }
+        }
+    }
+    // Its parameters are checked as those of C.
+    if takes {
+        let sources = KernelSources::new().spirv(spirv::add());
+        let desc = KernelDesc { name: "add", params: &params[..1], sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("declared with 1 parameters, its source has 2"), "{error}");
+        let desc = KernelDesc { name: "other", params: &params, sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("no kernel 'other'"), "{error}");
+    }
+}
+
+fn broken_spirv_is_refused(device: &Arc<dyn Device>) {
+    let whole = spirv::add();
+    let mut wrong_magic = whole.clone();
+    wrong_magic[0] ^= 0xff;
+    let mut modules = vec![vec![3, 2], wrong_magic, b"KERNEL(add, (u32 n, GLOBAL u32 *x)) {}".to_vec()];
+    // Cut off anywhere. Intel's runtime would end the process.
+    modules.extend((0..whole.len()).map(|len| whole[..len].to_vec()));
+    for module in modules {
+        let (len, sources) = (module.len(), KernelSources::new().spirv(module));
+        let params = [value("n", 4), numbers("x")];
+        let desc = KernelDesc { name: "add", params: &params, sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert!(error.message().contains("kernel 'add'"), "{len} bytes: {error}");
+        if error.kind() != ErrorKind::FeatureNotSupported {
+            assert_eq!(error.kind(), ErrorKind::Driver, "{len} bytes: {error}");
+            assert!(error.message().contains("SPIR-V"), "{len} bytes: {error}");
+        }
+    }
 }
 
 /// A fill outside a command-buffer whose pattern is of ours: the memory that it is copied from lives until it is done.

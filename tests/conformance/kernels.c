@@ -43,3 +43,99 @@ KERNEL(share, (LOCAL u32 *numbers, GLOBAL u32 *sums)) {
     for (u32 i = 0; i < LOCAL_SIZE(0); i++) sum += numbers[i];
     sums[GLOBAL_ID(0)] = sum;
 }
+
+// Each command has a slot of its own and reads those of the commands that it follows.
+KERNEL(stamp, (u32 n, GLOBAL const u32 *a, GLOBAL const u32 *b, GLOBAL const u32 *c, GLOBAL u32 *own)) {
+    own[0] = 31 * own[0] + 2 * a[0] + 3 * b[0] + 5 * c[0] + n;
+}
+
+// Takes a while, so that what should come after it and does not is seen.
+KERNEL(grind, (u32 rounds, GLOBAL u32 *x)) {
+    u32 value = x[0];
+    for (u32 i = 0; i < rounds; i++) value = 1664525 * value + 1013904223;
+    x[0] = value;
+}
+
+// Counts who is inside, the most that ever were, and how many have left.
+KERNEL(enter, (GLOBAL u32 *counts)) {
+    const u32 inside = ATOMIC_ADD(&counts[0], 1) + 1;
+    if (inside > counts[1]) counts[1] = inside;
+}
+
+KERNEL(leave, (GLOBAL u32 *counts)) {
+    ATOMIC_ADD(&counts[0], (u32)-1);
+    ATOMIC_ADD(&counts[2], 1);
+}
+
+// Writes down the launch: which kernel, its number, the numbers so far, its sizes and offset.
+#define RECORD(kernel)                                                                                             \
+    ATOMIC_ADD(items, 1);                                                                                          \
+    if (GLOBAL_ID(0) != GLOBAL_OFFSET(0) || GLOBAL_ID(1) != GLOBAL_OFFSET(1) || GLOBAL_ID(2) != GLOBAL_OFFSET(2))  \
+        return;                                                                                                    \
+    seen[0] = kernel;                                                                                              \
+    seen[1] = number;                                                                                              \
+    seen[2] = (u32)(31 * seen[2] + number);                                                                             \
+    for (int d = 0; d < 3; d++) {                                                                                  \
+        seen[3 + d] = GLOBAL_SIZE(d);                                                                              \
+        seen[6 + d] = GLOBAL_OFFSET(d);                                                                            \
+        seen[9 + d] = LOCAL_SIZE(d);                                                                               \
+    }
+
+KERNEL(record, (u32 number, GLOBAL u32 *items, GLOBAL u64 *seen)) {
+    RECORD(1)
+}
+
+KERNEL(record_too, (u32 number, GLOBAL u32 *items, GLOBAL u64 *seen)) {
+    RECORD(2)
+}
+
+KERNEL(add_bytes, (u32 n, GLOBAL const u8 *x, GLOBAL u8 *y)) {
+    y[GLOBAL_ID(0)] = (u8)(x[GLOBAL_ID(0)] + n);
+}
+
+KERNEL(double_bytes, (GLOBAL u8 *x)) {
+    x[GLOBAL_ID(0)] = (u8)(2 * x[GLOBAL_ID(0)]);
+}
+
+// Values of sizes that no type of the language has.
+#define VALUE(size)                                                                                                \
+    struct Value##size {                                                                                           \
+        u8 bytes[size];                                                                                            \
+    };                                                                                                             \
+    KERNEL(value##size, (struct Value##size value, GLOBAL u8 *out)) {                                              \
+        for (int i = 0; i < size; i++) out[i] = value.bytes[i];                                                    \
+    }
+
+VALUE(1)
+VALUE(3)
+VALUE(12)
+VALUE(16)
+VALUE(17)
+VALUE(200)
+
+KERNEL(many, (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, GLOBAL u8 *u, GLOBAL u8 *v, GLOBAL u8 *w, GLOBAL u8 *x,
+              GLOBAL u8 *y, GLOBAL u8 *z)) {
+    const u64 i = GLOBAL_ID(0);
+    u[i] = (u8)a;
+    v[i] = (u8)b;
+    w[i] = (u8)c;
+    x[i] = (u8)d;
+    y[i] = (u8)e;
+    z[i] = (u8)f;
+}
+
+// Addresses as numbers: of memory that the test uses meanwhile, and that orders nothing.
+
+// The first number counts who has arrived, the second says how many may go on.
+KERNEL(hold, (u64 gate)) {
+    GLOBAL u32 *state = (GLOBAL u32 *)gate;
+    const u32 turn = ATOMIC_ADD(&state[0], 1);
+    while (ATOMIC_ADD(&state[1], 0) <= turn) {
+    }
+}
+
+// A list of who has run, behind its length.
+KERNEL(note, (u64 list, u32 id)) {
+    GLOBAL u32 *ids = (GLOBAL u32 *)list;
+    ids[1 + ATOMIC_ADD(&ids[0], 1)] = id;
+}

@@ -3,6 +3,8 @@
 
 use wakegraph::{Range, kernel};
 
+use crate::watch;
+
 /// All of them, and those of `graph/kernels.rs`.
 pub(crate) const SOURCE: &str = include_str!("kernels.c");
 
@@ -39,6 +41,18 @@ kernel! {
     pub(crate) fn indices(out: &mut [u64]) {
         host: |range, out| write_indices(range, out),
         // SAFETY: as many elements as work-items; each writes the one at its linear index.
+        c: unsafe { SOURCE },
+    }
+    /// Waits at a [`Gate`](watch::Gate).
+    pub(crate) fn hold(gate: u64) {
+        host: |_, gate| watch::hold(gate),
+        // SAFETY: the gate is never freed.
+        c: unsafe { SOURCE },
+    }
+    /// Adds a number to a [`List`](watch::List).
+    pub(crate) fn note(list: u64, id: u32) {
+        host: |_, list, id| watch::note(list, id),
+        // SAFETY: the list lives as long as the test and has room.
         c: unsafe { SOURCE },
     }
 }

@@ -1,7 +1,8 @@
 //! One suite for all backends.
 //!
 //! `registry.rs` says which devices there are; every test below `hal/` (the backend contract) and `graph/` (the public
-//! API) runs on each of them under the name `backend/device/topic/test`. What a device cannot show is reported as
+//! API) runs on each of them under the name `backend/device/topic/test`, and those of the contract a second time on
+//! out-of-order queues, as `backend/device/out-of-order-queue/topic/test`. What a device cannot show is reported as
 //! ignored, by name and with the reason; a backend that is not there likewise, unless the environment variable
 //! `WAKEGRAPH_REQUIRE` lists it (`WAKEGRAPH_REQUIRE=host,opencl`): then its absence is a failure.
 //!
@@ -17,6 +18,7 @@ mod random;
 mod registry;
 #[path = "../support/mod.rs"]
 mod support;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -25,6 +27,6 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     support::silence_expected_panics();
     let arguments = Arguments::from_args();
-    let tests = hal::tests().chain(graph::tests()).collect::<Vec<_>>();
-    libtest_mimic::run(&arguments, registry::trials(&tests)).exit_code()
+    let (contract, graph) = (hal::tests().collect::<Vec<_>>(), graph::tests().collect::<Vec<_>>());
+    libtest_mimic::run(&arguments, registry::trials(&contract, &graph)).exit_code()
 }

@@ -13,8 +13,9 @@ use crate::registry::{Need, Variant};
 
 type Devices = Result<Vec<Arc<dyn hal::Device>>>;
 
-const ONE: &[Need] = &[Need::Results];
-const TWO: &[Need] = &[Need::Results, Need::TwoDevices];
+/// Both runtimes are for CPUs: an address of the test's is one of a kernel's.
+const ONE: &[Need] = &[Need::Results, Need::SharedMemory];
+const TWO: &[Need] = &[Need::Results, Need::SharedMemory, Need::TwoDevices];
 
 const fn variant(device: &'static str, can: &'static [Need], open: fn() -> Devices) -> Variant {
     Variant { backend: "opencl", device, can, open }

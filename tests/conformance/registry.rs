@@ -6,6 +6,7 @@ use std::sync::Arc;
 use libtest_mimic::{Completion, Failed, Trial};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::backend::{self, null};
+use wakegraph::hal::QueueOrder;
 use wakegraph::{Device, Result, hal};
 
 /// What a test asks of the device it runs on.
@@ -13,10 +14,33 @@ use wakegraph::{Device, Result, hal};
 pub(crate) enum Need {
     /// Commands do what they say.
     Results,
-    /// Kernels may be Rust closures with captures, which wait for the test or tell it what happens.
-    Closures,
     /// A second device.
     TwoDevices,
+    /// The queue of the test is in order.
+    InOrderQueue,
+    /// Kernels see the test's own memory while they run: they wait for the test, or tell it what happens.
+    SharedMemory,
+    /// Kernels that fail without taking the device with them. Rust closures can; device code has no way to say so.
+    FailingKernels,
+    /// Two kernels that nothing orders are sure to run at the same time. OpenCL and CUDA promise that of none.
+    Concurrency,
+    /// What is in flight may be dropped, which the contract does not ask for.
+    DeferredDrops,
+}
+
+impl Need {
+    /// What a device without it lacks.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Results => "commands that do what they say",
+            Self::TwoDevices => "a second device",
+            Self::InOrderQueue => "an in-order queue",
+            Self::SharedMemory => "kernels that see the test's own memory",
+            Self::FailingKernels => "kernels that can fail, as closures on the host can",
+            Self::Concurrency => "kernels that are sure to run at the same time",
+            Self::DeferredDrops => "drops of what is in flight, beyond the contract",
+        }
+    }
 }
 
 /// One test of the suite.
@@ -31,9 +55,24 @@ pub(crate) struct Test {
 /// The devices a test runs on: at least one.
 pub(crate) struct Setup {
     pub(crate) devices: Vec<Device>,
+    can: &'static [Need],
+    order: QueueOrder,
 }
 
 impl Setup {
+    /// Whether the devices can show this.
+    pub(crate) fn can(&self, need: Need) -> bool {
+        match need {
+            Need::InOrderQueue => self.order == QueueOrder::InOrder,
+            need => self.can.contains(&need),
+        }
+    }
+
+    /// Of the queue that the tests of the contract use.
+    pub(crate) fn queue_order(&self) -> QueueOrder {
+        self.order
+    }
+
     /// The first device.
     pub(crate) fn device(&self) -> &Device {
         &self.devices[0]
@@ -59,8 +98,16 @@ pub(crate) struct Variant {
     pub(crate) open: fn() -> Result<Vec<Arc<dyn hal::Device>>>,
 }
 
-const HOST: &[Need] = &[Need::Results, Need::Closures];
-const HOST_TWICE: &[Need] = &[Need::Results, Need::Closures, Need::TwoDevices];
+const HOST: &[Need] =
+    &[Need::Results, Need::SharedMemory, Need::FailingKernels, Need::Concurrency, Need::DeferredDrops];
+const HOST_TWICE: &[Need] = &[
+    Need::Results,
+    Need::SharedMemory,
+    Need::FailingKernels,
+    Need::Concurrency,
+    Need::DeferredDrops,
+    Need::TwoDevices,
+];
 
 const GPU: &[Need] = &[Need::Results];
 const GPU_TWICE: &[Need] = &[Need::Results, Need::TwoDevices];
@@ -137,8 +184,9 @@ fn variants() -> impl Iterator<Item = &'static Variant> {
     BACKENDS.iter()
 }
 
-/// The suite for every device: what is to run, and what is ignored and why.
-pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
+/// The suite for every device: what is to run, and what is ignored and why. The tests of the contract run once more on
+/// out-of-order queues, where the device has such.
+pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
     let mut trials = Vec::new();
@@ -146,8 +194,14 @@ pub(crate) fn trials(tests: &[Test]) -> Vec<Trial> {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {
-                let setup = Arc::new(Setup { devices: devices.into_iter().map(Device::from_hal).collect() });
-                trials.extend(tests.iter().map(|test| trial(variant, test, &setup)));
+                let devices: Vec<_> = devices.into_iter().map(Device::from_hal).collect();
+                let setup = |order| Arc::new(Setup { devices: devices.clone(), can: variant.can, order });
+                let in_order = setup(QueueOrder::InOrder);
+                trials.extend(contract.iter().chain(graph).map(|test| trial(variant, test, &in_order)));
+                if devices[0].capabilities().out_of_order_queues {
+                    let out_of_order = setup(QueueOrder::OutOfOrder);
+                    trials.extend(contract.iter().map(|test| trial(variant, test, &out_of_order)));
+                }
             }
             Err(error) => {
                 let fails = required(backend);
@@ -171,12 +225,16 @@ pub(crate) fn lacks(what: &'static str) {
 }
 
 fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
-    let name = format!("{}/{}/{}/{}", variant.backend, variant.device, test.topic, test.name);
-    let missing = test.needs.iter().find(|need| !variant.can.contains(need));
+    let queue = match setup.order {
+        QueueOrder::InOrder => "",
+        QueueOrder::OutOfOrder => "out-of-order-queue/",
+    };
+    let name = format!("{}/{}/{queue}{}/{}", variant.backend, variant.device, test.topic, test.name);
+    let missing = test.needs.iter().find(|need| !setup.can(**need));
     let (run, setup) = (test.run, setup.clone());
     Trial::ignorable_test(name, move || {
         if let Some(missing) = missing {
-            return Ok(Completion::ignored_with(format!("needs {missing:?}")));
+            return Ok(Completion::ignored_with(format!("needs {}", missing.name())));
         }
         LACKS.set(None);
         run(&setup);

@@ -2,23 +2,23 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::device::Shared;
 use super::invalid_operation;
-use super::lower::{self, Lowered};
-use super::mutate::{self, Change};
+use super::lower;
 use super::options::Lowering;
 use super::queue::{OpenclQueue, Work};
 use super::record::Recording;
 use super::replay::{After, List};
 use super::signal::Signal;
+use super::sys;
+use super::update::Replaced;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, EventStatus, KernelLaunch, KernelUpdate, Queue, QueueOrder, SyncPoint,
-    WaitList,
+    CommandBufferState, CommandHandle, KernelUpdate, Queue, QueueOrder, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -27,24 +27,27 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct OpenclCommandBuffer {
     id: CommandBufferId,
     desc: CommandBufferDesc,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     state: CommandBufferState,
     /// Keeps what the operations use, and what an update builds on.
-    commands: Vec<Command>,
+    pub(super) commands: Vec<Command>,
     /// The commands that each follows.
-    after: Vec<After>,
-    list: List,
-    recording: Option<Recording>,
-    run: Mutex<Run>,
+    pub(super) after: Vec<After>,
+    pub(super) list: List,
+    /// For in-order queues of the driver's.
+    pub(super) recording: Option<Recording>,
+    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it where that cannot be.
+    pub(super) out_of_order: OnceLock<Option<Recording>>,
+    pub(super) run: Mutex<Run>,
 }
 
 /// What is in flight.
 #[derive(Debug, Default)]
-struct Run {
+pub(super) struct Run {
     /// The last enqueue, which the next must not overlap.
-    last: Option<Arc<Signal>>,
+    pub(super) last: Option<Arc<Signal>>,
     /// Recordings that updates have replaced, with the enqueue that may still use them.
-    retired: Vec<(Arc<Signal>, Recording)>,
+    pub(super) retired: Vec<(Arc<Signal>, Recording)>,
 }
 
 impl OpenclCommandBuffer {
@@ -58,6 +61,7 @@ impl OpenclCommandBuffer {
             after: Vec::new(),
             list: List::default(),
             recording: None,
+            out_of_order: OnceLock::new(),
             run: Mutex::default(),
         }
     }
@@ -79,24 +83,35 @@ impl OpenclCommandBuffer {
         recording.map(Some).map_err(|failure| shared.error(failure))
     }
 
-    /// The launches after these updates, by their command. Several updates of one command build on each other.
-    fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
-        let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
-        for update in updates {
-            let index = update.handle.index as usize;
-            if let Some((_, launch)) = launches.iter_mut().find(|(prepared, _)| *prepared == index) {
-                update.apply_to(launch)?;
-                continue;
-            }
-            let Some(Command::Kernel(launch)) = self.commands.get(index) else {
-                let why = format!("command {index} is not a kernel launch");
-                return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
-            };
-            let mut launch = (**launch).clone();
-            update.apply_to(&mut launch)?;
-            launches.push((index, launch));
+    /// The recording for enqueues on this queue. Out of order, one that fails is none: commands are replayed then.
+    fn recording_for(&self, queue: &OpenclQueue) -> Option<&Recording> {
+        let in_order = self.recording.as_ref()?;
+        let driver_queue = queue.driver();
+        if driver_queue.order() == QueueOrder::InOrder {
+            return Some(in_order);
         }
-        Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
+        if driver_queue.profiling() {
+            return None;
+        }
+        let record = || {
+            let shared = &self.shared;
+            if !Recording::supports(shared, &self.list, QueueOrder::OutOfOrder) {
+                return None;
+            }
+            let recording = Recording::new(shared, &self.list, driver_queue, self.desc.updatable);
+            recording
+                .inspect_err(|failure| {
+                    let sys::Failure { call, code } = failure;
+                    tracing::debug!(target: "wakegraph::opencl", call, code, "not recorded for out-of-order queues");
+                })
+                .ok()
+        };
+        self.out_of_order.get_or_init(record).as_ref()
+    }
+
+    #[cfg(test)]
+    pub(super) fn recordings(&self) -> [Option<&Recording>; 2] {
+        [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
     }
 }
 
@@ -175,7 +190,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         }
         let work = Work {
             list: &self.list,
-            recording: self.recording.as_ref(),
+            recording: self.recording_for(queue),
             timed: self.desc.profiling,
             previous: run.last.as_ref(),
         };
@@ -209,9 +224,13 @@ impl CommandBuffer for OpenclCommandBuffer {
                 return Err(self.shared.error(error));
             }
         };
-        if self.recording.is_some() && !self.changed_in_place(&old_commands, &old) {
+        let [in_order, out_of_order] = self.change_in_place(&old_commands, &old);
+        if self.recording.is_some() && !in_order {
             match self.record() {
-                Ok(recording) => self.retire(recording),
+                Ok(recording) => {
+                    let replaced = std::mem::replace(&mut self.recording, recording);
+                    self.retire(replaced);
+                }
                 Err(error) => {
                     self.exchange_commands(old_commands);
                     match old {
@@ -223,58 +242,11 @@ impl CommandBuffer for OpenclCommandBuffer {
                 }
             }
         }
-        Ok(())
-    }
-}
-
-/// What an update has taken out of the list.
-enum Replaced {
-    Ops(Vec<(usize, Lowered)>),
-    List(List),
-}
-
-impl OpenclCommandBuffer {
-    fn exchange_commands(&mut self, new: Vec<(usize, Command)>) -> Vec<(usize, Command)> {
-        new.into_iter()
-            .map(|(index, command)| (index, std::mem::replace(&mut self.commands[index], command)))
-            .collect()
-    }
-
-    /// Puts what the commands have become into the list; where that changes how many operations they are, the list is made
-    /// anew.
-    fn exchange(&mut self, lowered: Vec<(usize, Lowered)>) -> Result<Replaced> {
-        if lowered.iter().all(|(index, lowered)| self.list.fits(*index, lowered)) {
-            let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
-            return Ok(Replaced::Ops(old.collect()));
+        if !out_of_order {
+            // The next enqueue that needs one makes it.
+            let replaced = std::mem::take(&mut self.out_of_order).into_inner().flatten();
+            self.retire(replaced);
         }
-        let list = List::build(&self.shared, &self.commands, &self.after)?;
-        Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
-    }
-
-    /// Changes the recording itself, if it is not in flight and the device can.
-    fn changed_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> bool {
-        let last = self.run.get_mut().last.as_ref();
-        let pending = last.is_some_and(|last| matches!(last.status(), EventStatus::Pending));
-        let (Some(recording), Replaced::Ops(_), false) = (&self.recording, old, pending) else {
-            return false;
-        };
-        let changes: Option<Vec<_>> = old_commands
-            .iter()
-            .map(|(index, old)| match (old, &self.commands[*index]) {
-                (Command::Kernel(old), Command::Kernel(new)) => {
-                    Some(Change { step: self.list.first_step(*index)?, old, new })
-                }
-                _ => None,
-            })
-            .collect();
-        changes.is_some_and(|changes| mutate::change(recording, &changes))
-    }
-
-    /// Another recording from now on. The old one is kept while an enqueue of it is in flight.
-    fn retire(&mut self, recording: Option<Recording>) {
-        let replaced = std::mem::replace(&mut self.recording, recording);
-        let run = self.run.get_mut();
-        let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
-        run.retired.extend(pending.zip(replaced));
+        Ok(())
     }
 }

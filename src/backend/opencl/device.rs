@@ -171,6 +171,12 @@ impl OpenclDevice {
         &self.shared
     }
 
+    /// For tests that take a feature away.
+    #[cfg(test)]
+    pub(super) fn features_mut(&mut self) -> &mut Features {
+        &mut Arc::get_mut(&mut self.shared).expect("nobody else has it").features
+    }
+
     /// Parts of `units` compute units each.
     fn split(&self, count: usize, units: usize) -> Result<Vec<Arc<dyn Device>>, Failure> {
         let Shared { core, platform, id, options, info, .. } = &*self.shared;

@@ -15,6 +15,10 @@ pub(super) struct Features {
     pub(super) recording: Option<Recording>,
     /// What the part of a buffer object that is an argument must start at a multiple of, in bytes.
     pub(super) part_alignment: usize,
+    /// Whether shared virtual memory can be moved to the device ahead of its use (2.1).
+    pub(super) migrates_shared_memory: bool,
+    /// Whether there may be memory of `cl_intel_unified_shared_memory`.
+    pub(super) unified_memory: bool,
     /// Whether programs can be SPIR-V.
     pub(super) spirv: bool,
     /// Whether device and host clock can be read together.
@@ -58,6 +62,8 @@ impl Features {
             part_alignment: device
                 .value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)
                 .map_or(1, |bits| (bits as usize / 8).max(1)),
+            migrates_shared_memory: numeric >= (2, 1),
+            unified_memory: device.extension("cl_intel_unified_shared_memory").is_some(),
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::device::Shared;
+use super::hint::Prefetch;
 use super::kernel::{self, OpenclKernel};
 use super::memory::OpenclMemory;
 use super::op::{Buffer, KernelOp, LONGEST_PATTERN, Op, Pattern};
@@ -51,8 +52,11 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
             to.copy_rect((host, *host_pitch), (dst, *dst_pitch), *rect)
         }
         Command::BufferFill { dst, pattern } => to.fill(dst, pattern),
-        // Fine-grained memory is where everybody sees it: hints only keep their place in the order.
-        Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(Op::Marker.into()),
+        Command::UsmPrefetch { memory } => {
+            Ok(Prefetch::new(shared, *memory).map_or(Op::Marker, Op::Prefetch).into())
+        }
+        // Advice has no words in OpenCL, and only keeps its place in the order.
+        Command::UsmAdvise { .. } | Command::Empty => Ok(Op::Marker.into()),
     }
 }
 

@@ -31,6 +31,7 @@ mod device;
 mod error;
 mod event;
 mod features;
+mod hint;
 mod kernel;
 mod lower;
 mod memory;
@@ -46,9 +47,11 @@ mod record;
 mod rect;
 mod replay;
 mod signal;
+mod spirv;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::hint::Prefetch;
 use super::kernel::Instance;
 use super::sys::{self, Core, Failure, MemObject, Owned, call};
 
@@ -83,6 +84,8 @@ pub(super) enum Op {
         len: usize,
         pattern: Pattern,
     },
+    /// A hint, which never fails.
+    Prefetch(Prefetch),
     /// Nothing, in its place in the order.
     Marker,
 }
@@ -133,6 +136,10 @@ impl Op {
         wait: &[sys::cl_event],
         event: *mut sys::cl_event,
     ) -> Result<(), Failure> {
+        if let Self::Prefetch(prefetch) = self {
+            // SAFETY: passed on to the caller.
+            return unsafe { prefetch.enqueue(queue, wait, event) };
+        }
         let (waits, wait) = list(wait);
         match self {
             Self::Kernel(op) => {
@@ -301,7 +308,7 @@ impl Op {
                 // SAFETY: as the caller vouched for the `len` bytes at `dst`; the driver copies the pattern.
                 unsafe { call!(core, clEnqueueSVMMemFill(queue, to, bytes, size, *len, waits, wait, event)) }
             }
-            Self::Marker => {
+            Self::Prefetch(_) | Self::Marker => {
                 // SAFETY: touches no memory.
                 unsafe { call!(core, clEnqueueMarkerWithWaitList(queue, waits, wait, event)) }
             }

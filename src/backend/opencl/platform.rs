@@ -34,6 +34,8 @@ impl Id {
 /// One vendor's OpenCL.
 pub(super) struct Platform {
     pub(super) core: &'static Core,
+    #[cfg(test)]
+    id: Id,
     pub(super) name: String,
     pub(super) devices: Vec<Id>,
     pub(super) extensions: Extensions,
@@ -47,12 +49,19 @@ impl Platform {
         let (extensions, old_extensions) = sys::load_extensions(core, id.raw());
         Ok(Self {
             core,
+            #[cfg(test)]
+            id,
             name: query::platform_text(core, id.raw(), sys::CL_PLATFORM_NAME)?,
             devices: device_ids(core, id)?,
             extensions,
             old_extensions,
             context: Mutex::default(),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn id(&self) -> *mut c_void {
+        self.id.raw()
     }
 
     /// The context of the platform's whole devices.

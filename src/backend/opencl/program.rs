@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::device::Shared;
 use super::query;
+use super::spirv;
 use super::sys::{self, Failure, Owned, Program, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -71,7 +72,17 @@ impl Debug for Programs {
 
 fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>> {
     let core = shared.core;
-    let program = create(shared, code)?;
+    if let Code::Binary(binary) = code
+        && let Some(fault) = spirv::fault(binary)
+    {
+        return Err(refused(binary, kernel).caused_by(fault));
+    }
+    let program = create(shared, code).map_err(|failure| match (code, failure.code) {
+        (Code::Binary(binary), sys::CL_INVALID_VALUE) => {
+            refused(binary, kernel).caused_by(Error::from(failure))
+        }
+        _ => failure.into(),
+    })?;
     let options =
         CString::new(OPTIONS).map_err(|_| Error::new(ErrorKind::Bug, "the build options hold a NUL"))?;
     let (raw, device, text) = (program.raw(), shared.id.raw(), options.as_ptr());
@@ -85,13 +96,24 @@ fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>
         }
         Err(failure) => {
             let log = query::build_log(core, raw, device);
-            let why = format!(
-                "kernel '{kernel}' does not compile ({}):\n{log}",
-                super::error::describe(failure.code)
-            );
-            Err(Error::new(ErrorKind::Driver, why).help("correct the kernel's source"))
+            let code_name = super::error::describe(failure.code);
+            let (what, remedy) = match code {
+                Code::Source { .. } => ("does not compile", "correct the kernel's source"),
+                Code::Binary(_) => ("has SPIR-V that does not compile", VALIDATE),
+            };
+            let why = format!("kernel '{kernel}' {what} ({code_name}):\n{log}");
+            Err(Error::new(ErrorKind::Driver, why).help(remedy))
         }
     }
+}
+
+const VALIDATE: &str =
+    "check the module with `spirv-val`; it has to be for OpenCL, in a version that the device takes";
+
+/// The error for bytes that are no SPIR-V for the driver.
+fn refused(binary: &[u8], kernel: &str) -> Error {
+    let why = format!("kernel '{kernel}': its {} bytes are no SPIR-V module", binary.len());
+    Error::new(ErrorKind::Driver, why).help(VALIDATE)
 }
 
 fn create(shared: &Shared, code: Code<'_>) -> Result<Owned<Program>, Failure> {

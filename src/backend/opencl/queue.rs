@@ -130,7 +130,7 @@ impl OpenclQueue {
         })
     }
 
-    #[cfg(test)]
+    /// The driver's queue for what has no times of its own.
     pub(super) fn driver(&self) -> &Arc<DriverQueue> {
         &self.main
     }
@@ -228,7 +228,11 @@ impl OpenclQueue {
                 Ok(event) => return Ok(Started { event: Some(event), failure: None, times: None }),
                 // PoCL takes a recording for pending for a moment after its event is complete.
                 Err(Failure { code: sys::CL_INVALID_OPERATION, .. }) => {}
-                Err(failure) => return Err(failure),
+                // Intel's runtime looks at a recording's commands one by one: those before the refused one run.
+                Err(failure) => {
+                    let failure = Some(shared.error(failure));
+                    return Ok(Started { event: queue.marker(shared.core, &[])?, failure, times: None });
+                }
             }
         }
         let timing = match (work.timed, self.desc.profiling) {

@@ -44,7 +44,13 @@ impl Recording {
         let ordered = order == QueueOrder::InOrder || recording.out_of_order;
         ordered
             && list.steps().iter().all(|step| match &step.op {
-                Op::Kernel(_) | Op::Copy { .. } | Op::CopyRect { .. } | Op::Fill { .. } | Op::Marker => true,
+                // A prefetch has no recorded form: it keeps its place in the order.
+                Op::Kernel(_)
+                | Op::Copy { .. }
+                | Op::CopyRect { .. }
+                | Op::Fill { .. }
+                | Op::Prefetch(_)
+                | Op::Marker => true,
                 Op::PointerCopy { .. } | Op::PointerFill { .. } => recording.pointers,
                 Op::Read { .. } | Op::ReadRect { .. } | Op::Write { .. } | Op::WriteRect { .. } => false,
             })
@@ -311,7 +317,7 @@ impl Recording {
                     )
                 }
             }
-            Op::Marker if new => {
+            Op::Prefetch(_) | Op::Marker if new => {
                 // SAFETY: touches no memory.
                 unsafe {
                     call!(
@@ -320,7 +326,7 @@ impl Recording {
                     )
                 }
             }
-            Op::Marker => {
+            Op::Prefetch(_) | Op::Marker => {
                 // SAFETY: touches no memory.
                 unsafe {
                     call!(old, clCommandBarrierWithWaitListKHR(buffer, queue, waits, wait, point, handle))

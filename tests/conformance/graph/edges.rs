@@ -1,41 +1,36 @@
 //! Explicit edges: forwards, backwards, to all leaves; what is refused.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
-use wakegraph::kernel::RawKernel;
 use wakegraph::{ErrorKind, ExecutionOrder, FinalizeOptions, Graph, NodeId, PartitionPolicy, Range};
 
-use crate::registry::{Need, Setup, tests};
+use crate::kernels::note;
+use crate::registry::{Need, Setup, lacks, tests};
+use crate::watch::List;
 
 tests!("graph/edges":
-    &[Need::Results, Need::Closures] => [explicit_edges_order, backward_edges_order, after_leaves_follows_everything,
+    &[Need::Results] => [explicit_edges_order, backward_edges_order, after_leaves_follows_everything,
         every_way_to_finalize_keeps_the_order],
     &[] => [wrong_edges_are_refused]);
 
-/// A graph of nodes without accesses that log their numbers: only explicit edges order them.
-struct Logged {
+/// A graph of nodes without accesses that note their numbers: only explicit edges order them.
+struct Noted {
     graph: Graph,
-    log: Arc<Mutex<Vec<usize>>>,
+    list: List,
     nodes: Vec<NodeId>,
     edges: Vec<(usize, usize)>,
 }
 
-impl Logged {
-    fn new(setup: &Setup, count: usize) -> Self {
-        let log = Arc::<Mutex<Vec<usize>>>::default();
+impl Noted {
+    /// `None`, told as ignored, where kernels do not take an address.
+    fn new(setup: &Setup, count: usize) -> Option<Self> {
+        let Some(list) = List::new(setup, count + 1) else {
+            lacks("pointers to memory");
+            return None;
+        };
         let mut graph = Graph::new(setup.device());
-        let nodes = (0..count)
-            .map(|number| {
-                let log = log.clone();
-                let kernel = RawKernel::new(format!("n{number}")).host(move |_, _| {
-                    log.lock().push(number);
-                    Ok(())
-                });
-                graph.launch(kernel.call(), Range::linear(1)).id()
-            })
+        let nodes = (0..count as u32)
+            .map(|number| graph.launch(note(list.address(), number), Range::linear(1)).id())
             .collect();
-        Self { graph, log, nodes, edges: Vec::new() }
+        Some(Self { graph, list, nodes, edges: Vec::new() })
     }
 
     fn edge(&mut self, from: usize, to: usize) {
@@ -48,7 +43,7 @@ impl Logged {
         setup.block_on(async {
             for _ in 0..10 {
                 exec.submit().await.unwrap();
-                let ran = std::mem::take(&mut *self.log.lock());
+                let ran = self.list.take();
                 let place = |number: usize| ran.iter().position(|&at| at == number).unwrap();
                 assert_eq!(ran.len(), self.nodes.len());
                 for &(from, to) in &self.edges {
@@ -61,13 +56,13 @@ impl Logged {
 
 // 0 -> 1 -> 3, 0 -> 2 -> 3
 fn explicit_edges_order(setup: &Setup) {
-    let mut this = Logged::new(setup, 4);
+    let Some(mut this) = Noted::new(setup, 4) else { return };
     [(0, 1), (0, 2), (1, 3), (2, 3)].into_iter().for_each(|(from, to)| this.edge(from, to));
     this.check(setup, FinalizeOptions::new());
 }
 
 fn backward_edges_order(setup: &Setup) {
-    let mut this = Logged::new(setup, 6);
+    let Some(mut this) = Noted::new(setup, 6) else { return };
     for (from, to) in [(5, 0), (3, 1), (0, 3), (4, 2), (1, 4)] {
         this.edge(from, to);
     }
@@ -75,14 +70,10 @@ fn backward_edges_order(setup: &Setup) {
 }
 
 fn after_leaves_follows_everything(setup: &Setup) {
-    let mut this = Logged::new(setup, 5);
+    let Some(mut this) = Noted::new(setup, 5) else { return };
     this.edge(0, 1);
-    let log = this.log.clone();
-    let kernel = RawKernel::new("last").host(move |_, _| {
-        log.lock().push(5);
-        Ok(())
-    });
-    let last = this.graph.launch(kernel.call(), Range::linear(1)).after_leaves().id();
+    let last = note(this.list.address(), 5);
+    let last = this.graph.launch(last, Range::linear(1)).after_leaves().id();
     this.nodes.push(last);
     this.edges.extend((0..5).map(|number| (number, 5)));
     assert_eq!(this.graph.predecessors(last).unwrap().len(), 4);
@@ -93,7 +84,7 @@ fn every_way_to_finalize_keeps_the_order(setup: &Setup) {
     for partition in [PartitionPolicy::Signature, PartitionPolicy::Fewest, PartitionPolicy::Eager] {
         for order in [ExecutionOrder::DepthFirst, ExecutionOrder::BreadthFirst] {
             for (in_order, profiling) in [(false, false), (true, false), (false, true)] {
-                let mut this = Logged::new(setup, 8);
+                let Some(mut this) = Noted::new(setup, 8) else { return };
                 let edges = [(0, 2), (1, 2), (2, 3), (2, 4), (7, 5), (3, 5), (4, 6), (6, 5)];
                 edges.into_iter().for_each(|(from, to)| this.edge(from, to));
                 let options = FinalizeOptions::new().partition(partition).order(order);

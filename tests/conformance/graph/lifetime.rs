@@ -1,37 +1,49 @@
 //! Graph, executable, buffers and submissions may be dropped before, while and after the work runs.
+#![expect(unsafe_code, reason = "declares device code")]
+
+use std::sync::Arc;
 
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Graph, Range, write};
 
+use crate::kernels::{SOURCE, hold};
 use crate::registry::{Need, Setup, tests};
-use crate::support::{Hold, Tracker, forget};
+use crate::support::{Token, Tracker, forget};
+use crate::watch::Gate;
 
 tests!("graph/lifetime":
-    &[Need::Results, Need::Closures] => [graph_and_buffers_go_before_running, everything_goes_while_running],
-    &[Need::Results] => [host_tasks_are_freed, several_finalizes]);
+    &[Need::Results] => [graph_and_buffers_go_before_running, host_tasks_are_freed, several_finalizes],
+    &[Need::Results, Need::SharedMemory] => [everything_goes_while_running]);
+
+/// x = x + n, by a kernel that holds the token.
+fn add_holding(token: Token) -> Arc<RawKernel> {
+    let kernel = RawKernel::new("add").value::<u32>("n").writes::<u32>("x");
+    // SAFETY: each work-item of a launch over the buffer's length uses the element with its index.
+    let kernel = unsafe { kernel.with_c(SOURCE) };
+    kernel.host(move |_, args| {
+        let _token = &token;
+        let n: u32 = args.value()?;
+        args.write::<u32>()?.iter_mut().for_each(|x| *x += n);
+        Ok(())
+    })
+}
 
 fn graph_and_buffers_go_before_running(setup: &Setup) {
     let device = setup.device();
     let (tracker, output) = (Tracker::new(), device.host_buffer::<u32>(4).unwrap());
     let exec = {
         let x = device.buffer_from(&[1u32, 2, 3, 4]).unwrap();
-        let token = tracker.token();
-        let kernel = RawKernel::new("negate").writes::<u32>("x").host(move |_, args| {
-            let _token = &token;
-            args.write::<u32>()?.iter_mut().for_each(|x| *x = !*x);
-            Ok(())
-        });
+        let kernel = add_holding(tracker.token());
         let mut graph = Graph::new(device);
-        graph.launch(kernel.call().memory::<u32>(&x), Range::linear(4));
+        graph.launch(kernel.call().value(10u32).memory::<u32>(&x), Range::linear(4));
         graph.copy(&x, &output);
         graph.finalize().unwrap()
     };
     setup.block_on(async {
         exec.submit().await.unwrap();
-        assert_eq!(*output.read().await, [!1, !2, !3, !4]);
+        assert_eq!(*output.read().await, [11, 12, 13, 14]);
         exec.submit().await.unwrap();
-        assert_eq!(*output.read().await, [1, 2, 3, 4]);
-        assert_eq!(tracker.alive(), 1);
+        assert_eq!(*output.read().await, [21, 22, 23, 24]);
         drop(exec);
     });
     tracker.wait_until_freed();
@@ -39,18 +51,13 @@ fn graph_and_buffers_go_before_running(setup: &Setup) {
 
 fn everything_goes_while_running(setup: &Setup) {
     let device = setup.device();
-    let (hold, tracker) = (Hold::new(), Tracker::new());
+    let (gate, tracker) = (Gate::new(), Tracker::new());
     let output = {
-        let (held, token) = (hold.held(), tracker.token());
         let (x, output) = (device.buffer::<u32>(1000).unwrap(), device.host_buffer::<u32>(1000).unwrap());
-        let kernel = RawKernel::new("held").writes::<u32>("x").host(move |_, args| {
-            let _token = &token;
-            held.pass();
-            args.write::<u32>()?.iter_mut().for_each(|x| *x += 1);
-            Ok(())
-        });
+        let kernel = add_holding(tracker.token());
         let mut graph = Graph::new(device);
-        graph.launch(kernel.call().memory::<u32>(&x), Range::linear(1000));
+        let held = graph.launch(hold(gate.address()), Range::linear(1)).id();
+        graph.launch(kernel.call().value(1u32).memory::<u32>(&x), Range::linear(1000)).after([held]);
         graph.copy(&x, &output);
         let exec = graph.finalize().unwrap();
         drop(exec.submit());
@@ -58,9 +65,10 @@ fn everything_goes_while_running(setup: &Setup) {
         drop(exec.submit());
         output
     };
-    hold.wait_for(1);
-    hold.open();
+    gate.wait_for(1);
+    gate.open();
     setup.block_on(async { assert_eq!(*output.read().await, [3; 1000]) });
+    assert_eq!(gate.arrived(), 3);
     tracker.wait_until_freed();
 }
 

@@ -5,12 +5,13 @@ use wakegraph::{Graph, Layout, Range, RectCopy, read};
 
 use crate::kernels::{add, mix};
 use crate::registry::{Need, Setup, tests};
-use crate::support::Hold;
+use crate::support::{Hold, PANIC};
 
 tests!("graph/multi_device":
     &[Need::Results, Need::TwoDevices] => [back_and_forth, rectangles_between_devices, fan_out_and_join,
-        host_tasks_between_devices],
-    &[Need::Results, Need::TwoDevices, Need::Closures] => [both_work_at_once, a_failure_stops_the_other_device]);
+        host_tasks_between_devices, a_failed_task_stops_the_other_device],
+    &[Need::Results, Need::TwoDevices, Need::Concurrency] => [both_work_at_once],
+    &[Need::Results, Need::TwoDevices, Need::FailingKernels] => [a_failure_stops_the_other_device]);
 
 // a: mix 1 -> copy -> b: mix 2 -> copy -> a: mix 3
 fn back_and_forth(setup: &Setup) {
@@ -103,6 +104,30 @@ fn host_tasks_between_devices(setup: &Setup) {
         for replay in 1..=3 {
             exec.submit().await.unwrap();
             assert_eq!(y.to_vec().await.unwrap(), [1 + replay + 5; 4]);
+        }
+    });
+}
+
+// a: add 1 -> copy -> task fails -> b: never starts; b: independent runs
+fn a_failed_task_stops_the_other_device(setup: &Setup) {
+    let [a, b] = [&setup.devices[0], &setup.devices[1]];
+    let (x, host) = (a.buffer::<u32>(4).unwrap(), a.host_buffer::<u32>(4).unwrap());
+    let (dependent, independent) = (b.buffer::<u32>(4).unwrap(), b.buffer::<u32>(4).unwrap());
+    let mut graph = Graph::new(a);
+    graph.launch(add(1, &x), Range::linear(4));
+    graph.copy(&x, &host);
+    let failing =
+        graph.host_task((read(&host),), async |(_host,)| Err::<(), _>(PANIC)).name("the culprit").id();
+    graph.launch(add(10, &dependent), Range::linear(4)).after([failing]);
+    graph.launch(add(100, &independent), Range::linear(4));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for replay in 1..=3 {
+            let error = exec.submit().await.unwrap_err();
+            assert!(error.node().unwrap().contains("the culprit"), "{error}");
+            assert_eq!(*host.read().await, [replay; 4]);
+            assert_eq!(dependent.to_vec().await.unwrap(), [0; 4]);
+            assert_eq!(independent.to_vec().await.unwrap(), [100 * replay; 4]);
         }
     });
 }

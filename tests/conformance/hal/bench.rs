@@ -1,4 +1,4 @@
-//! The objects that a test of the contract works with, made short. The only file here with `unsafe`.
+//! The objects that a test of the contract works with, made short. The only file of `hal` with `unsafe`.
 #![expect(unsafe_code, reason = "every enqueue and every raw access vouches for its order")]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use wakegraph::{AccessMode, Error, Range, Result};
 
 use crate::registry::Setup;
 
-/// A device with an in-order queue.
+/// A device with a queue: in order, unless the setup says otherwise.
 pub(crate) struct Bench {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) queue: Arc<dyn Queue>,
@@ -20,7 +20,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(setup: &Setup) -> Self {
-        Self::on(setup.hal())
+        Self { device: setup.hal().clone(), queue: queue(&**setup.hal(), setup.queue_order()) }
     }
 
     pub(crate) fn on(device: &Arc<dyn Device>) -> Self {

@@ -10,7 +10,7 @@ use super::bench::{Bench, append, complete, enqueue, enqueue_after, enqueue_comm
 use crate::registry::{Need, Setup, tests};
 use crate::support::{Hold, PANIC};
 
-tests!("failures": &[Need::Results, Need::Closures] => [dependencies_inherit, order_does_not_inherit,
+tests!("failures": &[Need::Results, Need::FailingKernels] => [dependencies_inherit, order_does_not_inherit,
     a_queue_goes_on, a_failed_command_is_named, branches_that_do_not_depend_run, in_order_buffers_stop,
     panics_are_errors, what_has_failed_already_counts, a_buffer_runs_again_after_a_failure, the_first_failure_counts]);
 

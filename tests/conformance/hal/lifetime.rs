@@ -1,4 +1,4 @@
-//! Everything may be dropped while the device uses it.
+//! Everything may be dropped while the device uses it: more than the contract asks for.
 
 use wakegraph::AccessMode;
 use wakegraph::Range;
@@ -8,7 +8,7 @@ use super::bench::{Bench, bytes, complete, enqueue, enqueue_command, launch, par
 use crate::registry::{Need, Setup, tests};
 use crate::support::{Hold, Tracker};
 
-tests!("lifetime": &[Need::Results, Need::Closures] => [drop_everything_in_flight, single_commands_keep_their_operands,
+tests!("lifetime": &[Need::Results, Need::DeferredDrops] => [drop_everything_in_flight, single_commands_keep_their_operands,
     events_may_go_first]);
 
 fn drop_everything_in_flight(setup: &Setup) {

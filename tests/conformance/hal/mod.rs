@@ -7,14 +7,18 @@ mod failures;
 mod fills;
 mod info;
 mod kernels;
+mod launches;
 mod lifetime;
 mod memory;
 mod notify;
 mod operands;
 mod order;
+mod out_of_order;
 mod profiling;
+mod records;
 mod rectangles;
 mod results_of_updates;
+mod stamps;
 mod updates;
 mod waiting;
 
@@ -33,6 +37,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         notify::TESTS,
         operands::TESTS,
         order::TESTS,
+        out_of_order::TESTS,
         profiling::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,

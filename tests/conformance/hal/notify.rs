@@ -8,11 +8,12 @@ use wakegraph::{Error, ErrorKind};
 
 use super::bench::{Bench, complete, enqueue, enqueue_notifying};
 use crate::registry::{Need, Setup, lacks, tests};
-use crate::support::Hold;
+use crate::watch::Gate;
 
 tests!("notify":
     &[] => [every_enqueue_notifies_once, devices_that_do_not_notify_let_go],
-    &[Need::Results, Need::Closures] => [failures_notify_too, nobody_is_told_before_the_event_is_final]);
+    &[Need::Results, Need::SharedMemory] => [nobody_is_told_before_the_event_is_final],
+    &[Need::Results, Need::FailingKernels] => [failures_notify_too]);
 
 /// Counts the calls for each token, and looks at the event that the call is about.
 #[derive(Default)]
@@ -116,17 +117,14 @@ fn nobody_is_told_before_the_event_is_final(setup: &Setup) {
     if !bench.device.capabilities().notifies {
         return lacks("notifications");
     }
-    let hold = Hold::new();
-    let held = hold.held();
-    let buffer = bench.recorded(&[bench.call("held", move || {
-        held.pass();
-        Ok(())
-    })]);
+    let gate = Gate::new();
+    let buffer = bench.recorded(&[bench.held(&gate)]);
     let events = events(&bench, 1);
     let counter = Counter::of(&events);
     enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
-    hold.wait_for(1);
+    bench.queue.flush().unwrap();
+    gate.wait_for(1);
     assert_eq!(*counter.calls.lock(), [0]);
-    hold.open();
+    gate.open();
     assert_eq!(counter.wait_for_all(), [1]);
 }

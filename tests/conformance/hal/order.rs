@@ -1,30 +1,20 @@
 //! Order inside a command-buffer: sync-points, in-order buffers, random DAGs against a model.
 
-use std::sync::Arc;
+use wakegraph::hal::{Command, CommandBufferDesc, KernelArg, MemoryView};
+use wakegraph::{AccessMode, Range};
 
-use parking_lot::Mutex;
-use wakegraph::hal::{Command, CommandBufferDesc, MemoryView};
-
-use super::bench::{Bench, append, complete, enqueue, part, read, usm, write};
+use super::bench::{Bench, append, complete, enqueue, launch, part, read, usm, write};
+use super::launches::{elements, mixed, words};
+use super::stamps::{MOST, Stamps};
 use crate::random::Random;
 use crate::registry::{Need, Setup, tests};
 
 const DAG: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: false, profiling: false };
 
 tests!("order":
-    &[Need::Results] => [random_dags_of_copies_and_fills, hints_and_empty_commands_keep_the_order, empty_buffers_complete],
-    &[Need::Results, Need::Closures] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,
-        wide_and_deep_dags_run_each_command_once, one_buffer_never_overlaps_itself]);
-
-type Log = Arc<Mutex<Vec<usize>>>;
-
-fn logging(bench: &Bench, log: &Log, id: usize) -> Command {
-    let log = log.clone();
-    bench.call("log", move || {
-        log.lock().push(id);
-        Ok(())
-    })
-}
+    &[Need::Results] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,
+        wide_and_deep_dags_run_each_command_once, one_buffer_never_overlaps_itself, random_dags_of_copies_and_fills,
+        hints_and_empty_commands_keep_the_order, empty_buffers_complete]);
 
 //     0
 //    / \
@@ -33,33 +23,28 @@ fn logging(bench: &Bench, log: &Log, id: usize) -> Command {
 //     3   4
 fn sync_points_order_commands(setup: &Setup) {
     let bench = Bench::new(setup);
-    let log = Log::default();
+    let mut stamps = Stamps::new(&bench, 5);
     let edges: [&[usize]; 5] = [&[], &[0], &[0], &[1, 2], &[2]];
     let mut buffer = bench.buffer(DAG);
-    let mut points = Vec::new();
-    for (id, after) in edges.iter().enumerate() {
-        append(&mut *buffer, &logging(&bench, &log, id), &mut points, after);
-    }
+    edges.into_iter().for_each(|after| stamps.append(&mut *buffer, after));
     buffer.finalize().unwrap();
-    for _ in 0..50 {
+    for run in 0..50 {
         bench.run_buffer(&*buffer);
-        let ran = std::mem::take(&mut *log.lock());
-        let place = |id: usize| ran.iter().position(|&at| at == id).unwrap();
-        assert_eq!(ran.len(), 5);
-        for (id, after) in edges.iter().enumerate() {
-            assert!(after.iter().all(|&before| place(before) < place(id)), "{ran:?}");
-        }
+        stamps.ran();
+        stamps.check(&format!("run {run}"));
     }
 }
 
 fn in_order_buffers_need_no_sync_points(setup: &Setup) {
     let bench = Bench::new(setup);
-    let log = Log::default();
-    let commands: Vec<_> = (0..100).map(|id| logging(&bench, &log, id)).collect();
+    let x = bench.memory(&[0; 4]);
+    let commands: Vec<_> = (0..100).map(|id| bench.mix(id, &x)).collect();
     let buffer = bench.recorded(&commands);
+    let mut expected = 0;
     for _ in 0..3 {
         bench.run_buffer(&*buffer);
-        assert_eq!(std::mem::take(&mut *log.lock()), (0..100).collect::<Vec<_>>());
+        expected = (0..100).fold(expected, mixed);
+        assert_eq!(words(&x), [expected]);
     }
 }
 
@@ -67,62 +52,60 @@ fn wide_and_deep_dags_run_each_command_once(setup: &Setup) {
     let bench = Bench::new(setup);
     for seed in 0..10 {
         let mut random = Random::new(seed);
-        let log = Log::default();
+        let mut stamps = Stamps::new(&bench, 200);
         let mut buffer = bench.buffer(DAG);
-        let (mut points, mut edges) = (Vec::new(), Vec::new());
         for id in 0..200 {
-            let count = if id == 0 { 0 } else { random.below(4) };
+            let count = if id == 0 { 0 } else { random.below(MOST + 1) };
             // Repeated sync-points are allowed.
             let after: Vec<usize> = (0..count).map(|_| random.below(id)).collect();
-            append(&mut *buffer, &logging(&bench, &log, id), &mut points, &after);
-            edges.push(after);
+            stamps.append(&mut *buffer, &after);
         }
         buffer.finalize().unwrap();
-        for _ in 0..2 {
+        for run in 0..2 {
             bench.run_buffer(&*buffer);
-            let ran = std::mem::take(&mut *log.lock());
-            let mut place = vec![None; 200];
-            ran.iter()
-                .enumerate()
-                .for_each(|(at, &id)| assert!(place[id].replace(at).is_none(), "seed {seed}"));
-            assert_eq!(ran.len(), 200, "seed {seed}");
-            for (id, after) in edges.iter().enumerate() {
-                assert!(after.iter().all(|&before| place[before] < place[id]), "seed {seed}");
-            }
+            stamps.ran();
+            stamps.check(&format!("seed {seed}, run {run}"));
         }
     }
 }
 
 fn one_buffer_never_overlaps_itself(setup: &Setup) {
     let bench = Bench::new(setup);
-    let inside = Arc::new(Mutex::new((0, 0)));
-    let counter = inside.clone();
+    let counts = bench.memory(&[0; 12]);
+    let param = [elements("counts", 4, AccessMode::ReadWrite)];
+    let enter = bench.load("enter", &param, |_, args| {
+        let counts = args.write::<u32>()?;
+        counts[0] += 1;
+        counts[1] = counts[1].max(counts[0]);
+        Ok(())
+    });
+    let leave = bench.load("leave", &param, |_, args| {
+        let counts = args.write::<u32>()?;
+        counts[0] -= 1;
+        counts[2] += 1;
+        Ok(())
+    });
+    let call = |kernel| launch(kernel, vec![KernelArg::Memory(counts.clone())], Range::linear(1));
     let mut buffer = bench.buffer(DAG);
-    let count = move |change: i32| {
-        let counter = counter.clone();
-        move || {
-            let mut inside = counter.lock();
-            inside.0 += change;
-            inside.1 = inside.1.max(inside.0);
-            Ok(())
-        }
-    };
     let mut points = Vec::new();
-    append(&mut *buffer, &bench.call("enter", count(1)), &mut points, &[]);
+    append(&mut *buffer, &call(&enter), &mut points, &[]);
     append(&mut *buffer, &Command::Empty, &mut points, &[0]);
     append(&mut *buffer, &Command::Empty, &mut points, &[0]);
-    append(&mut *buffer, &bench.call("leave", count(-1)), &mut points, &[1, 2]);
+    append(&mut *buffer, &call(&leave), &mut points, &[1, 2]);
     buffer.finalize().unwrap();
-    let queues = [bench.another_queue(), bench.another_queue(), bench.out_of_order_queue()];
+    let mut queues = vec![bench.another_queue(), bench.another_queue()];
+    if bench.device.capabilities().out_of_order_queues {
+        queues.push(bench.out_of_order_queue());
+    }
     let events: Vec<_> = (0..300)
         .map(|i| {
             let event = bench.event();
-            enqueue(&*buffer, &*queues[i % 3], &event).unwrap();
+            enqueue(&*buffer, &*queues[i % queues.len()], &event).unwrap();
             event
         })
         .collect();
     events.iter().for_each(complete);
-    assert_eq!(*inside.lock(), (0, 1));
+    assert_eq!(words(&counts), [0, 1, 300]);
 }
 
 /// A random program over one allocation: each step with what it reads and writes, so that sync-points can be derived.

@@ -11,7 +11,7 @@ use wakegraph::{AccessMode, Range, Result};
 
 use super::bench::{Bench, complete, enqueue, read, value};
 use crate::kernels::SOURCE;
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("updates/results": &[Need::Results] => [arguments, memory, sizes_and_offsets, kernels,
     what_was_enqueued_keeps_its_values]);
@@ -79,7 +79,7 @@ fn numbers(view: &MemoryView) -> Vec<u32> {
 }
 
 fn arguments(setup: &Setup) {
-    let Some(mut this) = Updatable::new(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_ARGUMENTS) else { return lacks("this update") };
     assert_eq!(this.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
     this.update(|update| update.args.push((0, number(10)))).unwrap();
     assert_eq!(this.run(), [11, 11, 11, 11, 0, 0, 0, 0]);
@@ -87,7 +87,7 @@ fn arguments(setup: &Setup) {
 }
 
 fn memory(setup: &Setup) {
-    let Some(mut this) = Updatable::new(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_ARGUMENTS) else { return lacks("this update") };
     let other = this.bench.memory(&[0; 16]);
     this.update(|update| update.args.push((1, KernelArg::Memory(other.clone())))).unwrap();
     assert_eq!(this.run(), [0; 8]);
@@ -96,7 +96,7 @@ fn memory(setup: &Setup) {
 
 fn sizes_and_offsets(setup: &Setup) {
     let needed = Can::GLOBAL_WORK_SIZE | Can::GLOBAL_WORK_OFFSET | Can::LOCAL_WORK_SIZE;
-    let Some(mut this) = Updatable::new(setup, needed) else { return };
+    let Some(mut this) = Updatable::new(setup, needed) else { return lacks("this update") };
     this.update(|update| update.global_size = Some([6, 1, 1])).unwrap();
     assert_eq!(this.run(), [1, 1, 1, 1, 1, 1, 0, 0]);
     this.update(|update| update.global_offset = Some([2, 0, 0])).unwrap();
@@ -106,7 +106,9 @@ fn sizes_and_offsets(setup: &Setup) {
 }
 
 fn kernels(setup: &Setup) {
-    let Some(mut this) = Updatable::new(setup, Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) else { return };
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) else {
+        return lacks("this update");
+    };
     assert_eq!(this.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
     let mix = this.mix.clone();
     this.update(|update| {
@@ -118,7 +120,9 @@ fn kernels(setup: &Setup) {
 }
 
 fn what_was_enqueued_keeps_its_values(setup: &Setup) {
-    let Some(mut this) = Updatable::new(setup, Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) else { return };
+    let Some(mut this) = Updatable::new(setup, Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) else {
+        return lacks("this update");
+    };
     let mix = this.mix.clone();
     this.update(|update| update.kernel = Some(mix)).unwrap();
     let events: Vec<_> = (0..40).map(|_| this.bench.event()).collect();

@@ -2,56 +2,39 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Kernel, KernelArg, KernelLaunch, KernelUpdate,
-    UpdateCapabilities, ValueBytes,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Kernel, KernelLaunch, KernelUpdate,
+    UpdateCapabilities,
 };
 use wakegraph::{ErrorKind, Range, Result};
 
-use super::bench::{Bench, complete, enqueue, value};
+use super::bench::{Bench, complete, enqueue};
+use super::launches::{mixed, number};
+use super::records::{Record, Seen};
 use crate::registry::{Need, Setup, lacks, tests};
-use crate::support::Hold;
 
 tests!("updates":
-    &[Need::Results, Need::Closures] => [arguments, global_sizes, local_sizes, offsets, kernels, several_at_once,
+    &[Need::Results] => [arguments, global_sizes, local_sizes, offsets, kernels, several_at_once,
         an_enqueue_already_made_keeps_the_old_values, all_or_nothing],
     &[] => [missing_capabilities_are_refused]);
-
-/// What a launch saw: which kernel, its argument, its index space.
-type Seen = (&'static str, u32, Range);
 
 struct Updatable {
     bench: Bench,
     buffer: Box<dyn CommandBuffer>,
     handle: CommandHandle,
-    other: Arc<dyn Kernel>,
-    seen: Arc<Mutex<Vec<Seen>>>,
-}
-
-fn argument(number: u32) -> KernelArg {
-    KernelArg::Value(ValueBytes::from_slice(&number.to_ne_bytes()))
-}
-
-fn kernel(bench: &Bench, name: &'static str, seen: &Arc<Mutex<Vec<Seen>>>) -> Arc<dyn Kernel> {
-    let seen = seen.clone();
-    bench.kernel(name, &[value("number", 4)], move |range, args| {
-        seen.lock().push((name, args.value()?, *range));
-        Ok(())
-    })
+    record: Record,
 }
 
 impl Updatable {
     fn new(setup: &Setup, range: Range) -> Self {
         let bench = Bench::new(setup);
-        let seen = Arc::default();
-        let (one, other) = (kernel(&bench, "one", &seen), kernel(&bench, "other", &seen));
+        let record = Record::new(&bench);
         let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
-        let alternatives = vec![other.clone()];
-        let launch = KernelLaunch { kernel: one, args: vec![argument(1)], range, alternatives };
+        let (kernel, alternatives) = (record.kernel.clone(), vec![record.other.clone()]);
+        let launch = KernelLaunch { kernel, args: record.args(1), range, alternatives };
         let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
-        Self { bench, buffer, handle, other, seen }
+        Self { bench, buffer, handle, record }
     }
 
     fn update(&mut self, change: impl FnOnce(&mut KernelUpdate)) -> Result<()> {
@@ -62,7 +45,15 @@ impl Updatable {
 
     fn run(&self) -> Seen {
         self.bench.run_buffer(&*self.buffer);
-        self.seen.lock().pop().unwrap()
+        self.record.take()
+    }
+
+    /// Runs the kernel, which must see this.
+    #[track_caller]
+    fn expect(&self, kernel: u64, number: u32, range: Range) {
+        let seen = self.run();
+        assert!(seen.is(range), "{seen:?} is not {range}");
+        assert_eq!((seen.kernel, seen.number, seen.items), (kernel, number, range.count()));
     }
 }
 
@@ -76,10 +67,11 @@ fn arguments(setup: &Setup) {
     }
     let range = Range::linear(4);
     let mut this = Updatable::new(setup, range);
-    assert_eq!(this.run(), ("one", 1, range));
-    for number in 2..5 {
-        this.update(|update| update.args.push((0, argument(number)))).unwrap();
-        assert_eq!((this.run(), this.run()), (("one", number, range), ("one", number, range)));
+    this.expect(1, 1, range);
+    for n in 2..5 {
+        this.update(|update| update.args.push((0, number(n)))).unwrap();
+        this.expect(1, n, range);
+        this.expect(1, n, range);
     }
 }
 
@@ -89,7 +81,7 @@ fn global_sizes(setup: &Setup) {
     }
     let mut this = Updatable::new(setup, Range::new([4, 4]).offset([1, 1]));
     this.update(|update| update.global_size = Some([8, 2, 1])).unwrap();
-    assert_eq!(this.run(), ("one", 1, Range::new([8, 2]).offset([1, 1])));
+    this.expect(1, 1, Range::new([8, 2]).offset([1, 1]));
     let error = this.update(|update| update.global_size = Some([8, 2, 2])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "the dimensions stay: {error}");
 }
@@ -100,9 +92,9 @@ fn local_sizes(setup: &Setup) {
     }
     let mut this = Updatable::new(setup, Range::linear(8).local([2]));
     this.update(|update| update.local_size = Some(Some([4, 1, 1]))).unwrap();
-    assert_eq!(this.run().2, Range::linear(8).local([4]));
+    this.expect(1, 1, Range::linear(8).local([4]));
     this.update(|update| update.local_size = Some(None)).unwrap();
-    assert_eq!(this.run().2, Range::linear(8));
+    this.expect(1, 1, Range::linear(8));
     let error = this.update(|update| update.local_size = Some(Some([3, 1, 1]))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
 }
@@ -113,7 +105,7 @@ fn offsets(setup: &Setup) {
     }
     let mut this = Updatable::new(setup, Range::new([2, 2, 2]));
     this.update(|update| update.global_offset = Some([1, 2, 3])).unwrap();
-    assert_eq!(this.run().2, Range::new([2, 2, 2]).offset([1, 2, 3]));
+    this.expect(1, 1, Range::new([2, 2, 2]).offset([1, 2, 3]));
 }
 
 fn kernels(setup: &Setup) {
@@ -121,13 +113,13 @@ fn kernels(setup: &Setup) {
         return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(1));
-    let other = this.other.clone();
+    let other = this.record.other.clone();
     this.update(|update| update.kernel = Some(other)).unwrap();
-    assert_eq!(this.run().0, "other");
-    let stranger = kernel(&this.bench, "stranger", &this.seen);
+    this.expect(2, 1, Range::linear(1));
+    let stranger: Arc<dyn Kernel> = Record::stranger(&this.bench);
     let error = this.update(|update| update.kernel = Some(stranger)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    assert_eq!(this.run().0, "other");
+    this.expect(2, 1, Range::linear(1));
 }
 
 fn several_at_once(setup: &Setup) {
@@ -136,13 +128,13 @@ fn several_at_once(setup: &Setup) {
     }
     let mut this = Updatable::new(setup, Range::linear(4));
     let [mut first, mut second, mut third] = [(); 3].map(|()| KernelUpdate::new(this.handle));
-    first.args.push((0, argument(7)));
+    first.args.push((0, number(7)));
     second.global_size = Some([16, 1, 1]);
-    third.args.push((0, argument(9)));
+    third.args.push((0, number(9)));
     this.buffer.update(&[first, second, third]).unwrap();
-    assert_eq!(this.run(), ("one", 9, Range::linear(16)));
+    this.expect(1, 9, Range::linear(16));
     this.buffer.update(&[]).unwrap();
-    assert_eq!(this.run(), ("one", 9, Range::linear(16)));
+    this.expect(1, 9, Range::linear(16));
 }
 
 fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
@@ -150,23 +142,18 @@ fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
         return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(1));
-    let hold = Hold::new();
-    let held = hold.held();
-    let blocker = this.bench.recorded(&[this.bench.call("held", move || {
-        held.pass();
-        Ok(())
-    })]);
-    let events = [(); 3].map(|()| this.bench.event());
-    enqueue(&*blocker, &*this.bench.queue, &this.bench.event()).unwrap();
-    for (event, next) in events.iter().zip(2..) {
+    let x = this.bench.memory(&[0; 4]);
+    let slow = this.bench.recorded(&[this.bench.grind(&x)]);
+    let events = [(); 4].map(|()| this.bench.event());
+    enqueue(&*slow, &*this.bench.queue, &events[0]).unwrap();
+    for (event, next) in events[1..].iter().zip(2..) {
         enqueue(&*this.buffer, &*this.bench.queue, event).unwrap();
-        this.update(|update| update.args.push((0, argument(next)))).unwrap();
+        this.update(|update| update.args.push((0, number(next)))).unwrap();
     }
-    hold.open();
-    complete(&events[2]);
-    let numbers: Vec<_> = this.seen.lock().drain(..).map(|seen| seen.1).collect();
-    assert_eq!(numbers, [1, 2, 3]);
-    assert_eq!(this.run().1, 4);
+    complete(&events[3]);
+    let seen = this.record.take();
+    assert_eq!((seen.items, seen.numbers), (3, [1, 2, 3].into_iter().fold(0, mixed)));
+    this.expect(1, 4, Range::linear(1));
 }
 
 fn all_or_nothing(setup: &Setup) {
@@ -175,12 +162,12 @@ fn all_or_nothing(setup: &Setup) {
     }
     let mut this = Updatable::new(setup, Range::linear(4));
     let mut good = KernelUpdate::new(this.handle);
-    good.args.push((0, argument(5)));
+    good.args.push((0, number(5)));
     let mut bad = KernelUpdate::new(this.handle);
-    bad.args.push((1, argument(5)));
+    bad.args.push((3, number(5)));
     let error = this.buffer.update(&[good, bad]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert_eq!(this.run(), ("one", 1, Range::linear(4)));
+    this.expect(1, 1, Range::linear(4));
 }
 
 /// On a device that lacks a bit, the change is refused by name; on one that has all there is nothing to show.
@@ -194,7 +181,7 @@ fn missing_capabilities_are_refused(setup: &Setup) {
     }
     type Change = fn(&mut KernelUpdate);
     let changes: [(UpdateCapabilities, Change); 4] = [
-        (UpdateCapabilities::KERNEL_ARGUMENTS, |update| update.args.push((0, argument(2)))),
+        (UpdateCapabilities::KERNEL_ARGUMENTS, |update| update.args.push((0, number(2)))),
         (UpdateCapabilities::GLOBAL_WORK_SIZE, |update| update.global_size = Some([8, 1, 1])),
         (UpdateCapabilities::LOCAL_WORK_SIZE, |update| update.local_size = Some(Some([2, 1, 1]))),
         (UpdateCapabilities::GLOBAL_WORK_OFFSET, |update| update.global_offset = Some([1, 0, 0])),

@@ -1,28 +1,23 @@
 //! Wait list in, event out: order across queues, command-buffers and single commands.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 use std::time::Duration;
 
 use wakegraph::hal::{Command, Event, EventStatus, WaitList};
 
 use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command, pending};
+use super::launches::{ground, mixed, words};
 use crate::registry::{Need, Setup, lacks, tests};
 use crate::support::Hold;
+use crate::watch::Gate;
 
 tests!("waiting":
     &[] => [events_become_final_and_can_be_reused, finish_waits_for_the_queue],
-    &[Need::Results, Need::Closures] => [a_wait_list_holds_back, queues_run_in_order, out_of_order_queues_overtake,
-        single_commands_wait_too, ten_thousand_enqueues_are_pending_at_once, an_event_is_pending_until_all_is_done]);
-
-fn held(bench: &Bench, hold: &Hold) -> Command {
-    let held = hold.held();
-    bench.call("held", move || {
-        held.pass();
-        Ok(())
-    })
-}
+    &[Need::Results] => [wait_lists_chain_queues],
+    &[Need::Results, Need::InOrderQueue] => [queues_run_in_order],
+    &[Need::Results, Need::SharedMemory] => [a_wait_list_holds_back, single_commands_wait_too,
+        an_event_is_pending_until_all_is_done],
+    &[Need::Results, Need::SharedMemory, Need::InOrderQueue] => [ten_thousand_enqueues_are_pending_at_once],
+    &[Need::Results, Need::Concurrency] => [out_of_order_queues_overtake]);
 
 fn events_become_final_and_can_be_reused(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -51,54 +46,73 @@ fn finish_waits_for_the_queue(setup: &Setup) {
     assert!(events.iter().all(|event| matches!(event.status(), EventStatus::Complete)));
 }
 
+// grind -> mix 1 -> mix 2 -> grind ..., each on the next of three queues, by turns a need and mere order
+fn wait_lists_chain_queues(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let x = bench.memory(&[0; 4]);
+    let buffers =
+        [bench.grind(&x), bench.mix(1, &x), bench.mix(2, &x)].map(|command| bench.recorded(&[command]));
+    let queues = [(); 3].map(|()| bench.another_queue());
+    let mut events = Vec::new();
+    let mut expected = 0;
+    for turn in 0..60 {
+        let event = bench.event();
+        let last: Vec<&dyn Event> =
+            events.last().into_iter().map(|last: &std::sync::Arc<dyn Event>| &**last).collect();
+        let wait = match turn % 2 {
+            0 => WaitList::dependencies(&last),
+            _ => WaitList { dependencies: &[], order: &last },
+        };
+        enqueue_after(&*buffers[turn % 3], &*queues[turn % 3], wait, &event).unwrap();
+        events.push(event);
+        expected = match turn % 3 {
+            0 => ground(expected),
+            n => mixed(expected, n as u32),
+        };
+    }
+    events.iter().for_each(complete);
+    assert_eq!(words(&x), [expected]);
+}
+
 fn a_wait_list_holds_back(setup: &Setup) {
     let bench = Bench::new(setup);
-    let hold = Hold::new();
-    let ran = Arc::new(Mutex::new(Vec::new()));
-    let log = ran.clone();
-    let first = bench.recorded(&[held(&bench, &hold)]);
-    let second = bench.recorded(&[bench.call("second", move || {
-        log.lock().push(2);
-        Ok(())
-    })]);
+    let (gate, x) = (Gate::new(), bench.memory(&[0; 4]));
+    let first = bench.recorded(&[bench.held(&gate)]);
+    let second = bench.recorded(&[bench.mix(2, &x)]);
     let (a, b, c) = (bench.event(), bench.event(), bench.event());
     enqueue(&*first, &*bench.queue, &a).unwrap();
     let wait: &[&dyn Event] = &[&*a, &*a];
-    enqueue_after(&*second, &*bench.another_queue(), WaitList::dependencies(wait), &b).unwrap();
-    enqueue_after(&*second, &*bench.another_queue(), WaitList { dependencies: &[], order: &[&*b] }, &c)
-        .unwrap();
-    hold.wait_for(1);
+    let (one, other) = (bench.another_queue(), bench.another_queue());
+    enqueue_after(&*second, &*one, WaitList::dependencies(wait), &b).unwrap();
+    enqueue_after(&*second, &*other, WaitList { dependencies: &[], order: &[&*b] }, &c).unwrap();
+    bench.queue.flush().unwrap();
+    gate.wait_for(1);
     [&a, &b, &c].into_iter().for_each(pending);
     assert!(matches!(b.wait(Some(Duration::ZERO)), EventStatus::Pending));
-    assert!(ran.lock().is_empty());
-    hold.open();
+    gate.open();
     complete(&c);
     assert!(matches!(a.status(), EventStatus::Complete) && matches!(b.status(), EventStatus::Complete));
-    assert_eq!(*ran.lock(), [2, 2]);
+    assert_eq!(words(&x), [mixed(mixed(0, 2), 2)]);
 }
 
 fn queues_run_in_order(setup: &Setup) {
     let bench = Bench::new(setup);
-    let hold = Hold::new();
-    let ran = Arc::new(Mutex::new(Vec::new()));
-    let (first, last) = (bench.recorded(&[held(&bench, &hold)]), bench.event());
-    enqueue(&*first, &*bench.queue, &bench.event()).unwrap();
-    for i in 0..100 {
-        let log = ran.clone();
-        let call = bench.call("log", move || {
-            log.lock().push(i);
-            Ok(())
-        });
+    let x = bench.memory(&[0; 4]);
+    let events = [(); 101].map(|()| bench.event());
+    let first = bench.recorded(&[bench.grind(&x)]);
+    let commands: Vec<_> = (0..100).map(|i| bench.mix(i, &x)).collect();
+    let buffers: Vec<_> =
+        commands.iter().map(|command| bench.recorded(std::slice::from_ref(command))).collect();
+    enqueue(&*first, &*bench.queue, &events[0]).unwrap();
+    for (i, (command, buffer)) in commands.iter().zip(&buffers).enumerate() {
         // Command-buffers and single commands share the order.
-        let event = if i == 99 { last.clone() } else { bench.event() };
         match i % 2 {
-            0 => enqueue(&*bench.recorded(&[call]), &*bench.queue, &event).unwrap(),
-            _ => enqueue_command(&call, &*bench.queue, WaitList::NONE, &event).unwrap(),
+            0 => enqueue(&**buffer, &*bench.queue, &events[i + 1]).unwrap(),
+            _ => enqueue_command(command, &*bench.queue, WaitList::NONE, &events[i + 1]).unwrap(),
         }
     }
-    hold.open();
-    complete(&last);
-    assert_eq!(*ran.lock(), (0..100).collect::<Vec<_>>());
+    complete(&events[100]);
+    assert_eq!(words(&x), [(0..100).fold(ground(0), mixed)]);
 }
 
 fn out_of_order_queues_overtake(setup: &Setup) {
@@ -108,64 +122,68 @@ fn out_of_order_queues_overtake(setup: &Setup) {
     }
     let queue = bench.out_of_order_queue();
     let hold = Hold::new();
-    let (slow, quick) = (bench.event(), bench.event());
-    enqueue(&*bench.recorded(&[held(&bench, &hold)]), &*queue, &slow).unwrap();
+    let held = hold.held();
+    let slow = bench.recorded(&[bench.call("held", move || {
+        held.pass();
+        Ok(())
+    })]);
+    let (slow_event, quick) = (bench.event(), bench.event());
+    enqueue(&*slow, &*queue, &slow_event).unwrap();
     enqueue(&*bench.recorded(&[bench.call("quick", || Ok(()))]), &*queue, &quick).unwrap();
     complete(&quick);
-    pending(&slow);
+    pending(&slow_event);
     hold.open();
     queue.finish().unwrap();
-    assert!(matches!(slow.status(), EventStatus::Complete));
+    assert!(matches!(slow_event.status(), EventStatus::Complete));
 }
 
 fn single_commands_wait_too(setup: &Setup) {
     let bench = Bench::new(setup);
-    let hold = Hold::new();
+    let (gate, other) = (Gate::new(), bench.another_queue());
     let (a, b) = (bench.event(), bench.event());
-    enqueue_command(&held(&bench, &hold), &*bench.queue, WaitList::NONE, &a).unwrap();
+    let held = bench.held(&gate);
+    enqueue_command(&held, &*bench.queue, WaitList::NONE, &a).unwrap();
     let wait: &[&dyn Event] = &[&*a];
-    enqueue_command(&Command::Empty, &*bench.another_queue(), WaitList::dependencies(wait), &b).unwrap();
-    hold.wait_for(1);
+    enqueue_command(&Command::Empty, &*other, WaitList::dependencies(wait), &b).unwrap();
+    bench.queue.flush().unwrap();
+    gate.wait_for(1);
     pending(&b);
-    hold.open();
+    gate.open();
     complete(&b);
 }
 
 fn ten_thousand_enqueues_are_pending_at_once(setup: &Setup) {
     let bench = Bench::new(setup);
-    let hold = Hold::new();
-    let count = Arc::new(Mutex::new(0));
-    let counter = count.clone();
-    let counting = bench.recorded(&[bench.call("count", move || {
-        *counter.lock() += 1;
-        Ok(())
-    })]);
-    enqueue(&*bench.recorded(&[held(&bench, &hold)]), &*bench.queue, &bench.event()).unwrap();
+    let (gate, x) = (Gate::new(), bench.memory(&[0; 4]));
+    let (first, mixing) = (bench.recorded(&[bench.held(&gate)]), bench.recorded(&[bench.mix(1, &x)]));
+    let opened = bench.event();
+    enqueue(&*first, &*bench.queue, &opened).unwrap();
     let events: Vec<_> = (0..10_000)
         .map(|_| {
             let event = bench.event();
-            enqueue(&*counting, &*bench.queue, &event).unwrap();
+            enqueue(&*mixing, &*bench.queue, &event).unwrap();
             event
         })
         .collect();
-    hold.wait_for(1);
+    bench.queue.flush().unwrap();
+    gate.wait_for(1);
     events.iter().for_each(pending);
-    assert_eq!(*count.lock(), 0);
-    hold.open();
+    gate.open();
     events.iter().for_each(complete);
-    assert_eq!(*count.lock(), 10_000);
+    assert_eq!(words(&x), [(0..10_000).fold(0, |x, _| mixed(x, 1))]);
 }
 
 fn an_event_is_pending_until_all_is_done(setup: &Setup) {
     let bench = Bench::new(setup);
-    let hold = Hold::new();
+    let (gate, x) = (Gate::new(), bench.memory(&[0; 4]));
     let event = bench.event();
-    let commands = [bench.call("quick", || Ok(())), held(&bench, &hold), held(&bench, &hold)];
-    enqueue(&*bench.recorded(&commands), &*bench.queue, &event).unwrap();
+    let buffer = bench.recorded(&[bench.mix(1, &x), bench.held(&gate), bench.held(&gate)]);
+    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    bench.queue.flush().unwrap();
     for arrived in 1..=2 {
-        hold.wait_for(arrived);
+        gate.wait_for(arrived);
         pending(&event);
-        hold.release_one();
+        gate.release_one();
     }
     complete(&event);
 }

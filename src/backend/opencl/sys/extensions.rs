@@ -10,7 +10,8 @@ use super::Core;
 use super::table::table;
 
 table! {
-    /// `cl_khr_command_buffer`, with the signatures of 0.9.5 and later where these changed.
+    /// `cl_khr_command_buffer`, with the signatures of 0.9.5 and later where these changed, and
+    /// `cl_intel_unified_shared_memory`.
     Extensions:
     clCreateCommandBufferKHR: clCreateCommandBufferKHR_t,
     clFinalizeCommandBufferKHR: clFinalizeCommandBufferKHR_t,
@@ -24,6 +25,8 @@ table! {
     clCommandSVMMemcpyKHR: clCommandSVMMemcpyKHR_t,
     clCommandSVMMemFillKHR: clCommandSVMMemFillKHR_t,
     clUpdateMutableCommandsKHR: clUpdateMutableCommandsKHR_t,
+    clGetMemAllocInfoINTEL: clGetMemAllocInfoINTEL_t,
+    clEnqueueMigrateMemINTEL: clEnqueueMigrateMemINTEL_t,
 }
 
 type OldBarrier = Option<

@@ -94,6 +94,7 @@ table! {
     clEnqueueWriteBufferRect: clEnqueueWriteBufferRect_t,
     clEnqueueSVMMemcpy: clEnqueueSVMMemcpy_t,
     clEnqueueSVMMemFill: clEnqueueSVMMemFill_t,
+    clEnqueueSVMMigrateMem: clEnqueueSVMMigrateMem_t,
     clEnqueueMarkerWithWaitList: clEnqueueMarkerWithWaitList_t,
     clGetDeviceAndHostTimer: clGetDeviceAndHostTimer_t,
     clGetExtensionFunctionAddressForPlatform: clGetExtensionFunctionAddressForPlatform_t,

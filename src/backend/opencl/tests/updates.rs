@@ -1,0 +1,177 @@
+//! Updates of recordings: in place where the device has mutable dispatch, else by another recording.
+#![expect(unsafe_code, reason = "enqueues what the test orders")]
+
+use std::sync::Arc;
+
+use super::super::command_buffer::OpenclCommandBuffer;
+use super::super::device::OpenclDevice;
+use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
+use crate::hal::{
+    Backend as _, Command, CommandBuffer as _, CommandBufferDesc, CommandHandle, Device as _, Event,
+    EventDesc, EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, KernelUpdate,
+    MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes,
+    WaitList,
+};
+use crate::types::{AccessMode, Range};
+
+const SOURCE: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }\n\
+                      KERNEL(set, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = n; }";
+const WORDS: usize = 8;
+
+struct Bench {
+    device: OpenclDevice,
+    queue: Arc<dyn Queue>,
+    set: Arc<dyn Kernel>,
+    x: MemoryView,
+    buffer: OpenclCommandBuffer,
+    handle: CommandHandle,
+    done: Arc<dyn Event>,
+}
+
+fn number(n: u32) -> KernelArg {
+    KernelArg::Value(ValueBytes::from_slice(&n.to_ne_bytes()))
+}
+
+impl Bench {
+    /// A recording of one launch of `add` with 1 over the first half of the memory.
+    fn new(index: usize, in_order: bool, order: QueueOrder) -> Self {
+        let device =
+            OpenclDevice::open(index, OpenclOptions::new().lowering(Lowering::CommandBuffer)).unwrap();
+        let queue = device.create_queue(&QueueDesc { order, profiling: false }).unwrap();
+        let numbers = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+        let params = [
+            Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },
+            Param { name: "x".into(), kind: numbers },
+        ];
+        let sources = KernelSources::new().c(SOURCE);
+        let load = |name| device.create_kernel(&KernelDesc { name, params: &params, sources: &sources });
+        let (add, set) = (load("add").unwrap(), load("set").unwrap());
+        let desc = MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device };
+        let x = MemoryView::whole(device.allocate(&desc).unwrap());
+        let desc = CommandBufferDesc { updatable: true, in_order, profiling: false };
+        let mut buffer = OpenclCommandBuffer::new(device.shared(), desc);
+        let launch = KernelLaunch {
+            kernel: add,
+            args: vec![number(1), KernelArg::Memory(x.clone())],
+            range: Range::linear(WORDS / 2),
+            alternatives: vec![set.clone()],
+        };
+        let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        let done = device.create_event(&EventDesc::default()).unwrap();
+        Self { device, queue, set, x, buffer, handle, done }
+    }
+
+    fn enqueue(&self) {
+        let signal = Signal { event: &self.done, notification: None };
+        // SAFETY: everything lives until the end of the test, which waits for it.
+        unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.unwrap();
+    }
+
+    fn run(&self) -> Vec<u32> {
+        self.enqueue();
+        assert!(matches!(self.done.wait(None), EventStatus::Complete));
+        self.words()
+    }
+
+    fn words(&self) -> Vec<u32> {
+        let mut bytes = [0; 4 * WORDS];
+        // SAFETY: nothing is in flight.
+        unsafe { self.x.memory().read(0, &mut bytes) }.unwrap();
+        bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// Updates, and tells whether the recording is still the same one.
+    fn in_place(&mut self, change: impl FnOnce(&mut KernelUpdate)) -> bool {
+        let before = self.buffer.recordings()[0].unwrap().raw();
+        let mut update = KernelUpdate::new(self.handle);
+        change(&mut update);
+        self.buffer.update(&[update]).unwrap();
+        self.buffer.recordings()[0].unwrap().raw() == before
+    }
+}
+
+/// On every device that records: with mutable dispatch an update of the same kernel changes the recording itself, of
+/// another kernel, or without, there is a new one. The results are the same.
+#[test]
+fn recordings_change_in_place_where_the_device_can() {
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        for in_order in [true, false] {
+            let mut bench = Bench::new(index, in_order, QueueOrder::InOrder);
+            let Some(features) = bench.device.shared().features.recording else { continue };
+            let can = |fields: sys::cl_mutable_dispatch_fields_khr| features.mutable & fields == fields;
+            let arguments = can(sys::CL_MUTABLE_DISPATCH_ARGUMENTS_KHR);
+            let sizes = arguments
+                && can(sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR
+                    | sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR
+                    | sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR);
+            if bench.device.shared().platform.name == "Intel(R) OpenCL" {
+                assert!(sizes, "Intel's runtime has mutable dispatch 0.9.3 with all fields");
+            }
+            assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
+            assert_eq!(bench.in_place(|update| update.args = vec![(0, number(10))]), arguments);
+            assert_eq!(bench.run(), [11, 11, 11, 11, 0, 0, 0, 0]);
+            let second_half = KernelArg::Memory(MemoryView::new(bench.x.memory().clone(), 16, 16).unwrap());
+            bench.in_place(|update| update.args = vec![(1, second_half)]);
+            assert_eq!(bench.run(), [11, 11, 11, 11, 10, 10, 10, 10]);
+            let (whole, set) = (KernelArg::Memory(bench.x.clone()), bench.set.clone());
+            bench.in_place(|update| update.args = vec![(1, whole)]);
+            let in_place = bench.in_place(|update| {
+                update.global_size = Some([2, 1, 1]);
+                update.global_offset = Some([5, 0, 0]);
+                update.local_size = Some(Some([2, 1, 1]));
+            });
+            assert_eq!(in_place, sizes);
+            assert_eq!(bench.run(), [11, 11, 11, 11, 10, 20, 20, 10]);
+            assert!(!bench.in_place(|update| update.kernel = Some(set)), "another kernel");
+            assert_eq!(bench.run(), [11, 11, 11, 11, 10, 10, 10, 10]);
+            assert_eq!(bench.in_place(|update| update.args = vec![(0, number(7))]), arguments);
+            assert_eq!(bench.run(), [11, 11, 11, 11, 10, 7, 7, 10]);
+            // What is in flight keeps its values, in whichever way.
+            for n in 20..30 {
+                let before = bench.words()[0];
+                bench.enqueue();
+                bench.in_place(|update| update.args = vec![(0, number(n))]);
+                assert!(matches!(bench.done.wait(None), EventStatus::Complete));
+                let found = bench.words();
+                let expected = if n == 20 { 7 } else { n - 1 };
+                assert_eq!((found[0], found[5]), (before, expected));
+            }
+        }
+    }
+}
+
+/// Where the driver's queue is out of order, its first enqueue makes a second recording, and an update changes both.
+#[test]
+fn out_of_order_queues_have_recordings_of_their_own() {
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        let device = OpenclDevice::open(index, OpenclOptions::new()).unwrap();
+        let Some(features) = device.shared().features.recording else { continue };
+        if !device.capabilities().out_of_order_queues {
+            continue;
+        }
+        for in_order in [true, false] {
+            let mut bench = Bench::new(index, in_order, QueueOrder::OutOfOrder);
+            let own = device.capabilities().progress != crate::hal::Progress::Waiter && features.out_of_order;
+            assert!(bench.buffer.recordings()[1].is_none());
+            assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
+            assert_eq!(bench.buffer.recordings().map(|recording| recording.is_some()), [true, own]);
+            let mut expected = 1;
+            for n in 2..30 {
+                bench.in_place(|update| update.args = vec![(0, number(n))]);
+                // By turns with a look in between and without.
+                bench.enqueue();
+                expected += n;
+                if n % 3 == 0 {
+                    bench.in_place(|update| update.args = vec![(0, number(1000))]);
+                }
+                assert!(matches!(bench.done.wait(None), EventStatus::Complete));
+                assert_eq!(bench.words()[0], expected);
+            }
+            let set = bench.set.clone();
+            bench.in_place(|update| update.kernel = Some(set));
+            assert_eq!(bench.run(), [29, 29, 29, 29, 0, 0, 0, 0]);
+            assert_eq!(bench.buffer.recordings().map(|recording| recording.is_some()), [true, own]);
+        }
+    }
+}
