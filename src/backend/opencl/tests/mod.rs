@@ -34,7 +34,7 @@ fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<Ope
     let raw = sys_event::Raw(user.raw());
     let started = Started { event: Some(user), failure: None, times: None };
     let event = OpenclEvent::new(shared);
-    *event.slot() = Some(Arc::new(Signal::new(shared, queue.driver(), true, started, Waited::new())));
+    *event.slot() = Some(Arc::new(Signal::new(shared, queue.driver(), started, Waited::new())));
     (Arc::new(event), raw)
 }
 
@@ -102,7 +102,7 @@ fn long_chains_do_not_need_the_stack() {
             let event: Option<Owned<Event>> = None;
             let started = Started { event, failure: None, times: None };
             let waited = std::iter::once(last).collect();
-            last = Arc::new(Signal::new(device.shared(), queue.driver(), true, started, waited));
+            last = Arc::new(Signal::new(device.shared(), queue.driver(), started, waited));
         }
         assert!(matches!(last.status(), EventStatus::Pending));
         end(&device, &driver_event, CODE);
