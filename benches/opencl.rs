@@ -234,7 +234,7 @@ impl Contender for Updated {
         let mut update = KernelUpdate::new(self.handle);
         update.args.push((0, Self::value(self.runs)));
         self.buffer.update(&[update]).expect("an update");
-        let signal = Signal { event: &self.event, notification: None };
+        let signal = Signal { event: &self.event, notification: None, prompt: false };
         // SAFETY: nothing else uses the memory, and all of it lives as long as `self`, which waits.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         assert!(matches!(self.event.wait(None), EventStatus::Complete));

@@ -3,9 +3,9 @@
 //! | row | ours | base | limit |
 //! |---|---|---|---|
 //! | `chain_N_policy_runtime` | `submit().await` of N kernels in a chain | `cuGraphLaunch` + `cuStreamSynchronize` | 1.0 with `Latency`, 1.3 with `Balanced` |
-//! | `throughput_N_runtime` | N tasks, each awaiting a graph of one kernel; a second | launches of one thread in a row, an event behind each | at least 0.8 |
-//! | `throughput_N_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
-//! | `throughput_N_runtime_cores` | cores busy meanwhile | of the base | 2 |
+//! | `throughput_N_policy_runtime` | N tasks, each awaiting a graph of one kernel; a second | launches of one thread in a row, an event behind each | at least 0.8 |
+//! | `throughput_N_policy_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
+//! | `throughput_N_policy_runtime_cores` | cores busy meanwhile | of the base | 2 |
 //! | `host_hop_runtime` | kernel, async host task, kernel | two launches, two synchronizes | 1.0 |
 //! | `wait_10ms_policy` | one kernel of 10 ms, awaited | launch, spin on an event | 30 us more |
 //! | `wait_10ms_policy_core` | percent of a core meanwhile | of the base | 3, `Efficient` 1 |

@@ -5,18 +5,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use wakegraph::{Device, ExecutableGraph};
+use wakegraph::{Device, ExecutableGraph, WakePolicy};
 
 use crate::raw::{Raw, RawGraph, cpu_seconds};
 use crate::support::{self, Report};
-use crate::{chain, runtimes};
+use crate::{POLICIES, chain, runtimes};
 
 const WINDOW: Duration = Duration::from_millis(200);
 
 pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
+    for (policy_name, policy) in POLICIES {
+        device.set_wake_policy(policy);
+        policy_rows(report, device, raw, policy_name);
+    }
+    device.set_wake_policy(WakePolicy::default());
+}
+
+fn policy_rows(report: &mut Report, device: &Device, raw: &Raw, policy: &str) {
     for (flavour, runtime) in runtimes() {
         for tasks in [64, 256] {
-            let name = format!("throughput_{tasks}_{flavour}");
+            let name = format!("throughput_{tasks}_{policy}_{flavour}");
             if !report.wants(&name) {
                 continue;
             }

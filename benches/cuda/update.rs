@@ -71,7 +71,7 @@ impl Contender for Updated {
         let mut update = KernelUpdate::new(self.handle);
         update.args.push((0, argument(self.number)));
         self.buffer.update(&[update]).expect("an update");
-        let signal = Signal { event: &self.event, notification: None };
+        let signal = Signal { event: &self.event, notification: None, prompt: true };
         // SAFETY: nothing else uses the memory, and everything lives until the event is final.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         while !self.event.status().is_final() {

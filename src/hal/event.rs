@@ -140,4 +140,7 @@ pub struct Signal<'a> {
     /// Called once when the event is final, on devices whose [`Capabilities::notifies`](super::Capabilities::notifies)
     /// says so; ignored (dropped) by the others.
     pub notification: Option<Notification>,
+    /// Somebody is going to look at the event in a loop from now on: the device may do a little more work so that the end
+    /// is seen earlier. A hint.
+    pub prompt: bool,
 }

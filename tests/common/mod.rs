@@ -103,7 +103,9 @@ pub(crate) fn enqueue(
     notification: Option<Notification>,
 ) -> Result<()> {
     // SAFETY: the tests' commands touch memory that nothing else touches meanwhile.
-    unsafe { buffer.enqueue(queue, WaitList::dependencies(wait), Signal { event, notification }) }
+    unsafe {
+        buffer.enqueue(queue, WaitList::dependencies(wait), Signal { event, notification, prompt: false })
+    }
 }
 
 /// Enqueues with a fresh event.
@@ -125,7 +127,13 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as for `enqueue`.
-    unsafe { queue.enqueue(command, WaitList::dependencies(wait), Signal { event, notification: None }) }
+    unsafe {
+        queue.enqueue(
+            command,
+            WaitList::dependencies(wait),
+            Signal { event, notification: None, prompt: false },
+        )
+    }
 }
 
 pub(crate) fn run_command(device: &dyn Device, queue: &dyn Queue, command: &Command) {

@@ -13,6 +13,7 @@ use super::graph::{Exec, Graph, Node, Op};
 use super::launch::Launch;
 use super::lower::{Lowered, lower, lower_kernel};
 use super::memory::CudaMemory;
+use super::prompt::{self, Prompt};
 use super::queue::CudaQueue;
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
@@ -31,6 +32,8 @@ pub(super) struct CudaCommandBuffer {
     commands: Vec<Recorded>,
     /// There from finalize on.
     exec: Option<Mutex<Exec>>,
+    /// Where all that is written stays on the device.
+    prompt: Option<Mutex<Prompt>>,
     /// With profiling: what the record nodes record until an enqueue names its own events.
     placeholder: Option<RawEvent>,
 }
@@ -41,6 +44,8 @@ struct Recorded {
     /// Keeps the operands alive.
     command: Command,
     _pattern: Option<Arc<CudaMemory>>,
+    /// What it comes after.
+    after: Ends,
     /// What has to be waited for to come after it.
     ends: Ends,
     /// Its node and what that was last given, if it can be updated.
@@ -62,6 +67,7 @@ impl CudaCommandBuffer {
             graph: Graph::create(context)?,
             commands: Vec::new(),
             exec: None,
+            prompt: (!desc.profiling).then(Mutex::default),
             placeholder,
         })
     }
@@ -90,16 +96,26 @@ impl CudaCommandBuffer {
     fn add(&mut self, command: &Command, after: Ends) -> Result<Recorded> {
         let Lowered { ops, pattern } = lower(&self.shared, command)?;
         let mut added = Added { graph: &mut self.graph, nodes: SmallVec::new() };
-        match added.all(ops, after, self.placeholder.as_ref()) {
+        match added.all(ops, after.clone(), self.placeholder.as_ref()) {
             Ok((ends, kernel, records)) => {
                 let kernel = kernel.filter(|_| self.desc.updatable);
-                Ok(Recorded { command: command.clone(), _pattern: pattern, ends, kernel, records })
+                Ok(Recorded { command: command.clone(), _pattern: pattern, after, ends, kernel, records })
             }
             Err(failure) => {
                 added.take_back();
                 Err(failure.into())
             }
         }
+    }
+
+    /// What has to be waited for to come after all commands.
+    fn ends(&self) -> Vec<Node> {
+        let mut ends: Vec<Node> = Vec::new();
+        for recorded in &self.commands {
+            ends.retain(|end| !recorded.after.contains(end));
+            ends.extend(recorded.ends.iter().filter(|end| !ends.contains(end)).copied().collect::<Ends>());
+        }
+        ends
     }
 
     fn exec(&self) -> Result<&Mutex<Exec>> {
@@ -200,6 +216,9 @@ impl CommandBuffer for CudaCommandBuffer {
             let after = self.predecessors(after)?;
             let recorded = self.add(command, after)?;
             self.commands.push(recorded);
+            if self.commands.len() > prompt::MOST_COMMANDS || !prompt::stays_on(&shared, command) {
+                self.prompt = None;
+            }
             Ok(())
         };
         let appended: Result<()> = { append }();
@@ -233,9 +252,19 @@ impl CommandBuffer for CudaCommandBuffer {
         let queue = queue.filter(|queue| Arc::ptr_eq(queue.shared(), &self.shared));
         let queue = queue.ok_or_else(|| foreign("queue"))?;
         let timed = self.desc.profiling.then_some(self.commands.len());
+        let asked = signal.prompt;
         // The driver starts it when its last launch, on whatever stream, is done.
         queue.submit(timed, None, wait, signal, |stream, starting| {
             let mut exec = exec.lock();
+            if let Some(prompt) = &self.prompt {
+                let mut prompt = prompt.lock();
+                prompt.follow(&self.shared, stream)?;
+                if asked
+                    && let Some(ticked) = prompt.launch(&self.shared, &self.graph, || self.ends(), stream)?
+                {
+                    return Ok(Some(ticked));
+                }
+            }
             if self.desc.profiling {
                 starting.with_places(|places| {
                     let records = self.commands.iter().map(|recorded| recorded.records);
@@ -247,7 +276,8 @@ impl CommandBuffer for CudaCommandBuffer {
                     Ok::<_, super::sys::Failure>(())
                 })?;
             }
-            Ok(exec.launch(stream)?)
+            exec.launch(stream)?;
+            Ok(None)
         })
     }
 
@@ -279,6 +309,9 @@ impl CommandBuffer for CudaCommandBuffer {
             changes.push((index, launch, lowered));
         }
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
+        if let Some(prompt) = &mut self.prompt {
+            prompt.get_mut().forget();
+        }
         for (done, (index, _, lowered)) in changes.iter().enumerate() {
             let node = self.commands[*index].kernel.as_ref().map(|(node, _)| *node);
             let Some(node) = node else { continue };

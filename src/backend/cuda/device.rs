@@ -22,6 +22,7 @@ use super::memory::{CudaMemory, Pool};
 use super::queue::CudaQueue;
 use super::stream::Stream;
 use super::sys::{CUdevice_attribute as Attribute, CUresult, Failure, call};
+use super::tick::Ticks;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Progress, Queue, QueueDesc, QueueOrder,
@@ -41,6 +42,7 @@ pub(super) struct Shared {
     fill: OnceLock<Arc<CudaKernel>>,
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
+    pub(super) ticks: Ticks,
     pub(super) clock: Clock,
     pub(super) pool: Pool,
     /// For reads, writes and allocations: what must not queue behind the user's work.
@@ -99,6 +101,7 @@ impl Shared {
             compute_capability: (10 * major + minor) as u32,
             fill: OnceLock::new(),
             peers: Mutex::default(),
+            ticks: Ticks::default(),
             clock: Clock::create(&context)?,
             pool: Pool::create(&context)?,
             service: Stream::create(&context)?,

@@ -99,6 +99,23 @@ impl Graph {
         Ok(Node(node))
     }
 
+    /// The same again, and the nodes in it that are these here.
+    pub(super) fn duplicate(&self, nodes: &[Node]) -> Result<(Self, Vec<Node>), Failure> {
+        let (context, driver) = (Arc::clone(&self.context), self.context.driver);
+        let mut raw = ptr::null_mut();
+        // SAFETY: the graph is alive; the place is a pointer's.
+        unsafe { call!(driver, cuGraphClone(&raw mut raw, self.raw)) }?;
+        let clone = Self { context, raw };
+        let find = |node: &Node| {
+            let mut found = ptr::null_mut();
+            // SAFETY: the node is one of the graph that was cloned; the place is a pointer's.
+            unsafe { call!(driver, cuGraphNodeFindInClone(&raw mut found, node.0, clone.raw)) }?;
+            Ok(Node(found))
+        };
+        let nodes = nodes.iter().map(find).collect::<Result<_, Failure>>()?;
+        Ok((clone, nodes))
+    }
+
     /// Takes away a node that nothing is behind.
     pub(super) fn remove(&mut self, node: Node) -> Result<(), Failure> {
         // SAFETY: the node is of this graph, and not used any more.

@@ -6,9 +6,9 @@ use std::ffi::{CString, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::compile::compile;
 use super::context::Context;
 use super::device::Shared;
+use super::programs::compiled;
 use super::sys::{
     CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule, CUresult, Failure, call,
 };
@@ -128,23 +128,23 @@ fn parameter_size(param: &Param) -> usize {
 }
 
 /// What the driver loads, and whether it is the portable dialect.
-fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Vec<u8>, bool)> {
+fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
     let KernelDesc { name, params, sources } = *desc;
     if let Some(cubin) = &sources.cubin {
-        return Ok((cubin.to_vec(), false));
+        return Ok((Arc::from(&cubin[..]), false));
     }
     if let Some(ptx) = &sources.ptx {
         let text = CString::new(ptx.as_bytes()).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the PTX holds a NUL"))
         })?;
-        return Ok((text.into_bytes_with_nul(), false));
+        return Ok((text.into_bytes_with_nul().into(), false));
     }
     if let Some(source) = &sources.cuda_c {
-        return Ok((compile(name, source, &[], capability)?, false));
+        return Ok((compiled(name, source, &[], capability)?, false));
     }
     if let Some(source) = &sources.c {
         let text = format!("{}{source}{}", dialect::CUDA, dialect::entry_point(name, params));
-        return Ok((compile(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
+        return Ok((compiled(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
     }
     let why = format!("kernel '{name}' has no variant for CUDA, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)

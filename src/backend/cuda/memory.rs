@@ -72,7 +72,7 @@ impl Pool {
         unsafe { call!(self.context.driver, cuMemPoolSetAccess(self.raw, &raw const access, 1)) }
     }
 
-    fn allocate(&self, len: usize, stream: &Stream) -> Result<CUdeviceptr, Failure> {
+    pub(super) fn allocate(&self, len: usize, stream: &Stream) -> Result<CUdeviceptr, Failure> {
         let (driver, raw, on) = (self.context.driver, self.raw, stream.raw());
         let mut address = 0;
         // SAFETY: pool and stream are of one device; the place is an address's.

@@ -37,11 +37,14 @@ mod kernel;
 mod launch;
 mod lower;
 mod memory;
+mod programs;
+mod prompt;
 mod queue;
 mod shape;
 mod signal;
 mod stream;
 mod sys;
+mod tick;
 mod times;
 
 use std::collections::HashMap;

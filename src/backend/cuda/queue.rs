@@ -9,10 +9,14 @@ use super::command_buffer::OneShot;
 use super::device::Shared;
 use super::error::foreign;
 use super::event::CudaEvent;
-use super::signal::{Kept, Signal as Signalled, Starting};
+use super::signal::{End, Kept, Signal as Signalled, Starting};
 use super::stream::Stream;
+use super::tick::Tick;
 use crate::hal::{Command, Event, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
+
+/// What counts up behind what was enqueued, and to what.
+pub(super) type Ticked = (Arc<Tick>, u64);
 
 /// A queue. Its stream goes on with what is in flight when it is dropped.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ impl CudaQueue {
         kept: Option<Kept>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
-        start: impl FnOnce(&Stream, &Starting<'_>) -> Result<()>,
+        start: impl FnOnce(&Arc<Stream>, &Starting<'_>) -> Result<Option<Ticked>>,
     ) -> Result<()> {
         let context = &self.shared.context;
         let event = signal.event.as_any().downcast_ref::<CudaEvent>();
@@ -70,13 +74,19 @@ impl CudaQueue {
             }
             start(&self.stream, &starting)
         };
-        if let Err(error) = begin() {
-            starting.abandon();
-            return Err(context.error(error));
-        }
         // From here on something is on the device: what fails now fails the event.
-        let broken = event.end().record(&self.stream).err().map(|failure| context.error(failure));
-        starting.enqueued((self.id, &self.stream), timed, kept, broken);
+        let end = match begin() {
+            Ok(Some((tick, run))) => End::Ticked(tick, run),
+            Ok(None) => match event.end().record(&self.stream) {
+                Ok(()) => End::Recorded,
+                Err(failure) => End::Broken(context.error(failure)),
+            },
+            Err(error) => {
+                starting.abandon();
+                return Err(context.error(error));
+            }
+        };
+        starting.enqueued((self.id, &self.stream), timed, kept, end);
         Ok(())
     }
 
@@ -122,7 +132,7 @@ impl Queue for CudaQueue {
     unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let command = Arc::new(OneShot::new(&self.shared, command)?);
         let kept: Kept = Arc::clone(&command) as Kept;
-        self.submit(None, Some(kept), wait, signal, |stream, _| command.launch(stream))
+        self.submit(None, Some(kept), wait, signal, |stream, _| command.launch(stream).map(|()| None))
     }
 
     fn flush(&self) -> Result<()> {

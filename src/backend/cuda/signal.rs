@@ -10,9 +10,21 @@ use super::clock::Base;
 use super::device::Shared;
 use super::stream::{RawEvent, Stream};
 use super::sys::Failure;
+use super::tick::Tick;
 use super::times::Times;
 use crate::hal::EventStatus;
 use crate::types::{Error, ErrorKind, Result};
+
+/// What tells of the end of one use.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The driver's event, recorded behind the work.
+    Recorded,
+    /// The event is not recorded, and what the use fails with once its stream is idle.
+    Broken(Error),
+    /// A word that counts up to this; the event is not recorded.
+    Ticked(Arc<Tick>, u64),
+}
 
 /// How one use of an event ended, once that is known.
 pub(super) type Outcome = OnceLock<Option<Error>>;
@@ -42,6 +54,10 @@ struct Inner {
     queue: Option<(u64, Arc<Stream>)>,
     /// Why this use fails when what did start is done.
     broken: Option<Error>,
+    /// What counts up at the end of this use, and to what.
+    tick: Option<(Arc<Tick>, u64)>,
+    /// How often the tick has been looked at.
+    looks: u32,
     /// What the device uses until this use is final.
     kept: Option<Kept>,
     times: Times,
@@ -63,6 +79,11 @@ const PENDING: u64 = 2;
 const BROKEN: u64 = 3;
 const COMPLETE: u64 = 4;
 const FAILED: u64 = 5;
+/// Pending, without a record of the driver's event: a tick tells.
+const TICKING: u64 = 6;
+
+/// A fault stops ticks; so every so many looks the stream is asked.
+const LOOKS_BETWEEN_CALLS: u32 = 64;
 
 /// A use of an event that is being enqueued.
 #[derive(Debug)]
@@ -133,7 +154,19 @@ impl Signal {
         if state % PHASES == PENDING {
             return self.end.is_complete();
         }
-        let stream = self.inner.lock().queue.as_ref().map(|(_, stream)| Arc::clone(stream));
+        let stream = {
+            let mut inner = self.inner.lock();
+            if let Some((tick, run)) = &inner.tick {
+                if tick.has_seen(*run) {
+                    return Ok(true);
+                }
+                inner.looks = inner.looks.wrapping_add(1);
+                if inner.looks % LOOKS_BETWEEN_CALLS != 0 {
+                    return Ok(false);
+                }
+            }
+            inner.queue.as_ref().map(|(_, stream)| Arc::clone(stream))
+        };
         stream.map_or(Ok(true), |stream| stream.is_idle())
     }
 
@@ -161,7 +194,8 @@ impl Signal {
         let status = failure.clone().map_or(EventStatus::Complete, EventStatus::Failed);
         // Nobody else sets it: this is done once a use, with the lock held.
         let _ = inner.outcome.set(failure);
-        let released = (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take());
+        let released =
+            (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take(), inner.tick.take());
         self.state.store(state - state % PHASES + phase, Ordering::Release);
         drop(inner);
         drop((waited, released));
@@ -212,20 +246,33 @@ impl Signal {
             EventStatus::Failed(error) => return Ok(Some(error)),
             EventStatus::Pending => {}
         }
-        let (on, broken) = {
+        let (on, phase) = {
             let inner = self.inner.lock();
             let on = inner.queue.as_ref().map(|(id, stream)| (*id, Arc::clone(stream)));
-            (on, self.state.load(Ordering::Acquire) % PHASES == BROKEN)
+            (on, self.state.load(Ordering::Acquire) % PHASES)
         };
-        match on {
+        match (on, phase) {
             // The queue's own order says as much.
-            Some((id, _)) if id == queue => {}
-            Some((_, stream)) if broken => {
+            (Some((id, _)), _) if id == queue => {}
+            (Some((_, stream)), BROKEN) => {
                 stream.synchronize().map_err(|failure| self.shared.context.error(failure))?
             }
+            (Some((_, on)), TICKING) => self.record_late(&on, stream)?,
             _ => stream.wait(&self.end)?,
         }
         Ok(None)
+    }
+
+    /// Makes `stream` come after everything on the stream `on`, this use included: nobody has recorded its event.
+    fn record_late(&self, on: &Stream, stream: &Stream) -> Result<(), Failure> {
+        let context = &self.shared.context;
+        let event = {
+            let _bound = context.bind()?;
+            let event = RawEvent::create(context, false)?;
+            event.record(on)?;
+            event
+        };
+        stream.wait(&event)
     }
 
     /// Reads what is recorded of the times.
@@ -280,21 +327,25 @@ impl<'a> Starting<'a> {
         signal.state.store(state - STARTING + FAILED, Ordering::Release);
     }
 
-    /// Everything is on the stream, and the driver's event recorded behind it. If `broken`, the event is not.
-    pub(super) fn enqueued(
-        self,
-        queue: (u64, &Arc<Stream>),
-        timed: bool,
-        kept: Option<Kept>,
-        broken: Option<Error>,
-    ) {
+    /// Everything is on the stream.
+    pub(super) fn enqueued(self, queue: (u64, &Arc<Stream>), timed: bool, kept: Option<Kept>, end: End) {
         let Self { signal, state, waited, .. } = self;
         let mut inner = signal.inner.lock();
-        let phase = if broken.is_some() { BROKEN } else { PENDING };
         inner.renew();
         inner.waited = waited;
-        inner.broken = broken;
         inner.kept = kept;
+        (inner.broken, inner.tick) = (None, None);
+        let phase = match end {
+            End::Recorded => PENDING,
+            End::Broken(error) => {
+                inner.broken = Some(error);
+                BROKEN
+            }
+            End::Ticked(tick, run) => {
+                inner.tick = Some((tick, run));
+                TICKING
+            }
+        };
         if !timed {
             inner.times.clear();
         }

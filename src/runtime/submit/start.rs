@@ -10,6 +10,7 @@ use crate::hal;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::{Shared, Work};
 use crate::runtime::run::{Go, Run};
+use crate::runtime::wake_policy::WakePolicy;
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
 /// leaves the rest to whoever ends what it waits for. `order_events` come before it whether they fail or not,
@@ -95,8 +96,11 @@ pub(crate) fn enqueue(
         .capabilities()
         .notifies
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
-    let signal = hal::Signal { event, notification };
     let expected = partition.prediction.expected();
+    // Who looks after the run does so only where the end should be near.
+    let looked_after = expected.filter(|&expected| run.is_looked_after() && expected <= shared.spin_limit());
+    let prompt = looked_after.is_some() && device.wake_policy() == WakePolicy::Latency;
+    let signal = hal::Signal { event, notification, prompt };
     run.will_enqueue(index, expected);
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
     // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
@@ -105,9 +109,6 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {
-                // Who looks after the run does so only where the end should be near.
-                let near = expected.filter(|&expected| expected <= shared.spin_limit());
-                let looked_after = near.filter(|_| run.is_looked_after());
                 reactor.watch(*lane, run.clone(), index, shared.expected_of(index), looked_after);
             }
             true

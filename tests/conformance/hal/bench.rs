@@ -184,7 +184,7 @@ pub(crate) fn enqueue_after(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: tests order conflicting work through wait lists and queues, and keep what pointers lead to.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None }) }
+    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None, prompt: false }) }
 }
 
 pub(crate) fn enqueue_notifying(
@@ -195,7 +195,7 @@ pub(crate) fn enqueue_notifying(
     notification: Notification,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: Some(notification) }) }
+    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: Some(notification), prompt: false }) }
 }
 
 pub(crate) fn enqueue_command(
@@ -205,7 +205,7 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { queue.enqueue(command, wait, Signal { event, notification: None }) }
+    unsafe { queue.enqueue(command, wait, Signal { event, notification: None, prompt: false }) }
 }
 
 /// Waits for an event, which must succeed.

@@ -65,7 +65,7 @@ fn what_waits_for_a_failure_fails_whatever_the_driver_says() {
         let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.shared())));
         let [b, c] = events.map(|event| event as Arc<dyn crate::hal::Event>);
         let enqueue = |queue: &super::queue::OpenclQueue, wait: &dyn crate::hal::Event, event| {
-            let signal = crate::hal::Signal { event, notification: None };
+            let signal = crate::hal::Signal { event, notification: None, prompt: false };
             // SAFETY: the memory lives until the end of this test, and nothing else uses it.
             unsafe { queue.enqueue(&fill, WaitList::dependencies(&[wait]), signal) }.unwrap();
         };

@@ -152,7 +152,7 @@ fn usm(address: usize, len: usize) -> UsmPointer {
 }
 
 fn signal(event: &Arc<dyn Event>) -> Signal<'_> {
-    Signal { event, notification: None }
+    Signal { event, notification: None, prompt: false }
 }
 
 fn enqueue(queue: &dyn Queue, command: &Command, wait: &[&dyn Event], done: &Arc<dyn Event>) -> Result<()> {

@@ -1,0 +1,132 @@
+//! The prompt form of a command-buffer: the same graph, followed by a kernel that tells the host of its end.
+//!
+//! The host reads that a microsecond before an event would say so, without a call, for a microsecond of the device's time;
+//! enqueues ask for it where somebody looks in a loop ([`Signal::prompt`](crate::hal::Signal::prompt)). There is no fence
+//! between the commands and the word, so this serves only what leaves nothing on the host or on another device: there, the
+//! driver's own order makes results visible to whatever is enqueued next.
+
+use std::sync::Arc;
+
+use super::device::Shared;
+use super::graph::{Exec, Graph, Node, Op};
+use super::memory::CudaMemory;
+use super::stream::{RawEvent, Stream};
+use super::tick::Tick;
+use crate::hal::{Command, KernelArg, MemoryKind, MemoryView};
+use crate::types::Result;
+
+/// The prompt form, made when it has been asked for a few times.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    form: Option<Form>,
+    /// How often it has been asked for since the command-buffer was last changed, and how often that takes.
+    asked: u32,
+    needed: u32,
+    /// The stream of the last enqueue, in whatever form: on one stream they follow each other.
+    stream: Option<Arc<Stream>>,
+    /// Several streams were used: the driver would let the two forms overlap.
+    given_up: bool,
+}
+
+#[derive(Debug)]
+struct Form {
+    exec: Exec,
+    tick: Arc<Tick>,
+    _graph: Graph,
+}
+
+/// What asks for it in vain is not worth the memory.
+const FIRST_NEEDED: u32 = 4;
+const MOST_NEEDED: u32 = 1 << 20;
+
+/// Of more commands nobody waits for the last microsecond.
+pub(super) const MOST_COMMANDS: usize = 128;
+
+impl Default for Prompt {
+    fn default() -> Self {
+        Self { form: None, asked: 0, needed: FIRST_NEEDED, stream: None, given_up: false }
+    }
+}
+
+impl Prompt {
+    /// The command-buffer has changed; one that changes often is not worth making again.
+    pub(super) fn forget(&mut self) {
+        if self.form.take().is_some() {
+            self.needed = (4 * self.needed).min(MOST_NEEDED);
+        }
+        self.asked = 0;
+    }
+
+    /// An enqueue on `stream` is next. The context is bound.
+    pub(super) fn follow(&mut self, shared: &Shared, stream: &Arc<Stream>) -> Result<()> {
+        let Some(last) = self.stream.replace(Arc::clone(stream)) else { return Ok(()) };
+        if Arc::ptr_eq(&last, stream) {
+            return Ok(());
+        }
+        self.given_up = true;
+        if let Some(form) = self.form.take()
+            && !form.tick.is_idle()
+        {
+            let event = RawEvent::create(&shared.context, false)?;
+            event.record(&last)?;
+            stream.wait(&event)?;
+        }
+        Ok(())
+    }
+
+    /// Launches the prompt form, if there is one by now; gives the tick, and what it will have counted then.
+    pub(super) fn launch(
+        &mut self,
+        shared: &Arc<Shared>,
+        graph: &Graph,
+        ends: impl FnOnce() -> Vec<Node>,
+        stream: &Stream,
+    ) -> Result<Option<(Arc<Tick>, u64)>> {
+        self.asked = self.asked.saturating_add(1);
+        if self.given_up || self.asked < self.needed {
+            return Ok(None);
+        }
+        let form = match &mut self.form {
+            Some(form) => form,
+            place => place.insert(Form::make(shared, graph, &ends(), stream)?),
+        };
+        form.exec.launch(stream)?;
+        Ok(Some((Arc::clone(&form.tick), form.tick.launched())))
+    }
+}
+
+impl Form {
+    fn make(shared: &Arc<Shared>, graph: &Graph, ends: &[Node], stream: &Stream) -> Result<Self> {
+        let tick = Tick::take(shared)?;
+        let (mut graph, ends) = graph.duplicate(ends)?;
+        graph.add(&Op::Kernel(tick.launch()?), &ends)?;
+        let mut exec = graph.instantiate()?;
+        exec.upload(stream)?;
+        Ok(Self { exec, tick: Arc::new(tick), _graph: graph })
+    }
+}
+
+/// Whether nothing of what the command writes is anywhere but on the device.
+pub(super) fn stays_on(shared: &Shared, command: &Command) -> bool {
+    let here = |view: &MemoryView| {
+        let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
+        memory.is_some_and(|memory| {
+            memory.shared().info.id == shared.info.id && view.memory().kind() == MemoryKind::Device
+        })
+    };
+    match command {
+        Command::Kernel(launch) => launch.args.iter().all(|arg| match arg {
+            KernelArg::Value(_) | KernelArg::Local(_) => true,
+            KernelArg::Memory(view) => here(view),
+            // It may be anywhere.
+            KernelArg::Usm(_) => false,
+        }),
+        Command::BufferCopy { dst, .. }
+        | Command::BufferCopyRect { dst, .. }
+        | Command::BufferWrite { dst, .. }
+        | Command::BufferWriteRect { dst, .. }
+        | Command::BufferFill { dst, .. } => here(dst),
+        Command::Empty => true,
+        _ => false,
+    }
+}
