@@ -19,7 +19,7 @@ use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
-use crate::sync::{AtomicU32, Patience};
+use crate::sync::{AtomicU32, AtomicU64, Patience};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -153,6 +153,8 @@ pub(crate) struct Shared {
     pub(crate) polled: bool,
     /// What a thread that waits for the devices does to their work.
     pub(crate) progress: Progress,
+    /// The number of the last run that is over, other than by the loss of a device.
+    pub(crate) ended: AtomicU64,
     pub(crate) state: Mutex<State>,
 }
 
@@ -245,6 +247,8 @@ impl Shared {
 /// What changes from submission to submission.
 #[derive(Default)]
 pub(crate) struct State {
+    /// How many runs there have been.
+    pub(crate) runs: u64,
     /// The run submitted last. When it is over, all earlier ones are.
     pub(crate) last: Option<Arc<Run>>,
     /// Earlier runs, oldest first, kept for reuse.

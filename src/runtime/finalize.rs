@@ -271,6 +271,7 @@ fn assemble(
         partitions: partitions.into(),
         allocations: allocations.values().cloned().collect(),
         profiling: options.profiling,
+        ended: crate::sync::AtomicU64::new(0),
         state: Mutex::new(State::default()),
     }
 }

@@ -41,6 +41,13 @@ impl Predecessor {
         self.latch().wait().await;
     }
 
+    pub(crate) fn run(&self) -> Option<Arc<Run>> {
+        match self {
+            Self::Run(run) => Some(run.clone()),
+            Self::Gate(_) => None,
+        }
+    }
+
     /// Set when it is over.
     pub(crate) fn latch(&self) -> &Latch {
         match self {

@@ -2,6 +2,7 @@
 
 mod ending;
 mod looking;
+mod loss;
 mod waiting;
 
 use std::fmt::{self, Debug};
@@ -62,6 +63,8 @@ pub(crate) struct Run {
     near_until: AtomicU64,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
+    /// The how manieth run of its executable this is, from 1 on.
+    number: u64,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
@@ -75,6 +78,8 @@ struct Inner {
     submitted: Option<u64>,
     /// Runs whose results the devices wait for, until this one is over.
     depends_on: SmallVec<[Arc<Run>; 1]>,
+    /// Runs of other executables that the devices have this one come after, until it is over.
+    comes_after: SmallVec<[Arc<Run>; 1]>,
     failure: Option<Error>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
@@ -145,6 +150,7 @@ impl Run {
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: shared.in_flight(),
+            number: 0,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -168,6 +174,7 @@ impl Run {
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: None,
+            number: 0,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -176,7 +183,8 @@ impl Run {
     }
 
     /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody looks at it.
-    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing) {
+    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing, number: u64) {
+        self.number = number;
         self.done.reset();
         self.cancelled = AtomicBool::new(false);
         self.failed = AtomicBool::new(false);
@@ -201,6 +209,7 @@ impl Run {
         inner.submitted = shared.profiling.then(clock::now);
         self.timed = timing == Timing::On;
         inner.depends_on.clear();
+        inner.comes_after.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
         self.looked_after = AtomicBool::new(false);
@@ -275,6 +284,11 @@ impl Run {
     /// The run needs the results of others, and its devices wait for them.
     pub(crate) fn set_depends_on(&self, runs: impl Iterator<Item = Arc<Run>>) {
         self.inner.lock().depends_on = runs.collect();
+    }
+
+    /// Runs of other executables on the same memory, which the devices let end first.
+    pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
+        self.inner.lock().comes_after = runs.collect();
     }
 
     /// Devices of the same partitions.
