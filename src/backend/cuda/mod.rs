@@ -22,6 +22,8 @@
 //! [`DeviceLost`](crate::ErrorKind::DeviceLost), as does whatever is tried from then on. The process lives, and its
 //! other devices of other backends work on; the driver lets nobody use the faulty device again before the process ends
 //! (measured: neither a released and retained, nor a reset, nor another context does).
+//! Work of another device that waits for one of its events may then wait for ever: it fails, too, and its stream takes no
+//! more (`signal/stuck.rs`).
 //!
 //! Imports `types` and `hal` only.
 
