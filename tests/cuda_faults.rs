@@ -1,5 +1,5 @@
-//! A kernel that goes beyond its arguments ends everything on a CUDA device, and nothing else: every pending submission
-//! fails, the process lives, and what the driver makes of the device afterwards is an error that says so. Each test runs
+//! A kernel that goes beyond its arguments ends everything on CUDA devices, and nothing else: every pending submission
+//! fails, the process lives, and what the driver makes of the devices afterwards is an error that says so. Each test runs
 //! in a process of its own, as nothing else may use a device that is lost.
 #![expect(unsafe_code, reason = "declares device code, and breaks its promise on purpose")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -30,8 +30,8 @@ type Test = (&'static str, usize, fn());
 const TESTS: &[Test] = &[
     ("a_fault_fails_everything_pending_and_nothing_else", 1, || run(everything_pending(open(0)))),
     ("a_fault_among_several_nodes_lists_them", 1, || run(several_nodes(open(0)))),
-    ("another_device_does_not_wait_for_a_lost_one", 2, || run(dependents([open(0), open(1)]))),
-    ("another_device_goes_on", 2, || run(independent([open(0), open(1)]))),
+    ("nothing_waits_for_ever_for_a_lost_device", 2, || run(dependents([open(0), open(1)]))),
+    ("what_another_device_does_meanwhile_ends", 2, || run(independent([open(0), open(1)]))),
 ];
 
 /// Which test this process is for.
@@ -182,18 +182,29 @@ async fn dependents([first, second]: [Device; 2]) {
             assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
         }
         assert_eq!(first.hal().status().unwrap_err().kind(), ErrorKind::DeviceLost);
-        second.hal().status().unwrap();
     }
-    works(&second).await.unwrap();
+    works_or_is_lost(&second).await;
 }
 
+// cuda:0: stray; cuda:1: add, in one graph without an edge
 async fn independent([first, second]: [Device; 2]) {
     let [x, y] = [&first, &second].map(|device| device.buffer::<u32>(8).unwrap());
     let mut graph = Graph::new(&first);
     graph.launch(stray(8, &x), Range::linear(1));
     graph.launch(add(1, &y), Range::linear(8));
     let error = graph.finalize().unwrap().submit().await.unwrap_err();
-    assert_eq!((error.kind(), error.device()), (ErrorKind::DeviceLost, Some("cuda:0")), "{error}");
-    assert_eq!(y.to_vec().await.unwrap(), [1; 8]);
-    works(&second).await.unwrap();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert!(error.to_string().contains("kernel 'stray' (#0)"), "{error}");
+    works_or_is_lost(&second).await;
+    // What is no CUDA device has nothing to do with it.
+    let host = Device::open("host:0").unwrap();
+    assert_eq!(host.buffer_from(&[1u32]).unwrap().to_vec().await.unwrap(), [1]);
+}
+
+/// Drivers of today end the contexts of all devices of the process.
+async fn works_or_is_lost(device: &Device) {
+    if let Err(error) = works(device).await {
+        assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+        assert_eq!(device.hal().status().unwrap_err().kind(), ErrorKind::DeviceLost);
+    }
 }

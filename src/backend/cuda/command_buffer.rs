@@ -302,15 +302,6 @@ impl CommandBuffer for CudaCommandBuffer {
     }
 }
 
-impl Drop for CudaCommandBuffer {
-    fn drop(&mut self) {
-        if self.shared.stuck.is_any() {
-            // It may be among what waits for a lost device, and be let go one day: it stays, and so do its operands.
-            std::mem::forget((self.exec.take(), std::mem::take(&mut self.commands)));
-        }
-    }
-}
-
 fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)
 }

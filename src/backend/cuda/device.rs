@@ -20,7 +20,6 @@ use super::launch::Limits;
 use super::lower;
 use super::memory::{CudaMemory, Pool};
 use super::queue::CudaQueue;
-use super::signal::Stuck;
 use super::stream::Stream;
 use super::sys::{CUdevice_attribute as Attribute, CUresult, Failure, call};
 use crate::hal::{
@@ -43,7 +42,6 @@ pub(super) struct Shared {
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
     pub(super) clock: Clock,
-    pub(super) stuck: Stuck,
     pub(super) pool: Pool,
     /// For reads, writes and allocations: what must not queue behind the user's work.
     pub(super) service: Stream,
@@ -102,7 +100,6 @@ impl Shared {
             fill: OnceLock::new(),
             peers: Mutex::default(),
             clock: Clock::create(&context)?,
-            stuck: Stuck::default(),
             pool: Pool::create(&context)?,
             service: Stream::create(&context)?,
             context,

@@ -48,9 +48,6 @@ impl CudaQueue {
         let event = event.filter(|event| Arc::ptr_eq(&event.signal().shared, &self.shared));
         let event = event.ok_or_else(|| foreign("event"))?.signal();
         context.status()?;
-        if self.shared.stuck.is_any() {
-            self.stream.reach.check()?;
-        }
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
         let mut starting = Signalled::begin(event)?;
         match self.wait_for(wait, &mut starting) {
@@ -95,9 +92,7 @@ impl CudaQueue {
             })
         }
         for &event in wait.order {
-            let signal = signal_of(event)?;
-            starting.come_after(signal);
-            signal.order_before(self.id, &self.stream)?;
+            signal_of(event)?.order_before(self.id, &self.stream)?;
         }
         for &event in wait.dependencies {
             let signal = signal_of(event)?;
@@ -136,7 +131,6 @@ impl Queue for CudaQueue {
 
     fn finish(&self) -> Result<()> {
         self.shared.context.status()?;
-        self.stream.reach.check()?;
         self.stream.synchronize().map_err(|failure| self.shared.context.error(failure))
     }
 }

@@ -1,8 +1,6 @@
 //! What an event shares with those that wait for it: where it stands, and how each of its uses ended.
 
-mod stuck;
-
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -15,7 +13,6 @@ use super::sys::Failure;
 use super::times::Times;
 use crate::hal::EventStatus;
 use crate::types::{Error, ErrorKind, Result};
-pub(super) use stuck::{Reach, Stuck};
 
 /// How one use of an event ended, once that is known.
 pub(super) type Outcome = OnceLock<Option<Error>>;
@@ -32,10 +29,6 @@ pub(super) struct Signal {
     pub(super) start: Option<RawEvent>,
     /// How often it was signalled, and its phase in the lowest bits.
     state: AtomicU64,
-    /// Whether this use waits for events of other devices.
-    abroad: AtomicBool,
-    /// Looks at those.
-    looks: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -45,12 +38,8 @@ struct Inner {
     outcome: Arc<Outcome>,
     /// What this use depends on, until it is final.
     waited: Waited,
-    /// What else it comes after on other streams, until it is final.
-    after: Waited,
     /// Where this use was enqueued.
     queue: Option<(u64, Arc<Stream>)>,
-    /// The how manieth of the stream's uses this one is.
-    place: u64,
     /// Why this use fails when what did start is done.
     broken: Option<Error>,
     /// What the device uses until this use is final.
@@ -83,8 +72,6 @@ pub(super) struct Starting<'a> {
     before: u64,
     state: u64,
     waited: Waited,
-    after: Waited,
-    abroad: bool,
 }
 
 impl Signal {
@@ -95,8 +82,6 @@ impl Signal {
             end: event()?,
             start: profiling.then(event).transpose()?,
             state: AtomicU64::new(IDLE),
-            abroad: AtomicBool::new(false),
-            looks: AtomicU64::new(0),
             inner: Mutex::default(),
         })
     }
@@ -139,7 +124,7 @@ impl Signal {
         match done {
             // Of a later use, if there is one by now: `settle` looks at the state again.
             Ok(true) => self.settle(state, None),
-            Ok(false) => self.not_over(state),
+            Ok(false) => EventStatus::Pending,
             Err(error) => self.settle(state, Some(error)),
         }
     }
@@ -176,8 +161,7 @@ impl Signal {
         let status = failure.clone().map_or(EventStatus::Complete, EventStatus::Failed);
         // Nobody else sets it: this is done once a use, with the lock held.
         let _ = inner.outcome.set(failure);
-        let waits = (std::mem::take(&mut inner.waited), std::mem::take(&mut inner.after));
-        let released = (waits, inner.kept.take(), inner.broken.take());
+        let released = (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take());
         self.state.store(state - state % PHASES + phase, Ordering::Release);
         drop(inner);
         drop((waited, released));
@@ -206,14 +190,7 @@ impl Signal {
         }
         let state = before - before % PHASES + PHASES + STARTING;
         match signal.state.compare_exchange(before, state, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(Starting {
-                signal,
-                before,
-                state,
-                waited: Waited::new(),
-                after: Waited::new(),
-                abroad: false,
-            }),
+            Ok(_) => Ok(Starting { signal, before, state, waited: Waited::new() }),
             Err(_) => pending(),
         }
     }
@@ -275,16 +252,7 @@ impl<'a> Starting<'a> {
     /// This use fails if the current one of `other` does.
     pub(super) fn depend_on(&mut self, other: &Arc<Signal>) {
         if let Some(outcome) = other.outcome() {
-            self.abroad |= !Arc::ptr_eq(&other.shared, &self.signal.shared);
             self.waited.push((Arc::clone(other), outcome));
-        }
-    }
-
-    /// This use comes after the current one of `other`, however that ends.
-    pub(super) fn come_after(&mut self, other: &Arc<Signal>) {
-        if let Some(outcome) = other.outcome() {
-            self.abroad |= !Arc::ptr_eq(&other.shared, &self.signal.shared);
-            self.after.push((Arc::clone(other), outcome));
         }
     }
 
@@ -320,14 +288,11 @@ impl<'a> Starting<'a> {
         kept: Option<Kept>,
         broken: Option<Error>,
     ) {
-        let Self { signal, state, waited, after, abroad, .. } = self;
+        let Self { signal, state, waited, .. } = self;
         let mut inner = signal.inner.lock();
         let phase = if broken.is_some() { BROKEN } else { PENDING };
         inner.renew();
         inner.waited = waited;
-        inner.after = after;
-        inner.place = queue.1.reach.next();
-        signal.abroad.store(abroad, Ordering::Relaxed);
         inner.broken = broken;
         inner.kept = kept;
         if !timed {

@@ -5,7 +5,6 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::signal::Reach;
 use super::sys::{
     CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, Failure, NOT_READY, SUCCESS, call,
 };
@@ -15,7 +14,6 @@ use super::sys::{
 pub(super) struct Stream {
     context: Arc<Context>,
     raw: CUstream,
-    pub(super) reach: Reach,
 }
 
 // SAFETY: the driver's streams may be used from any thread, by several at a time.
@@ -30,7 +28,7 @@ impl Stream {
         let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is bound; the place is a pointer's.
         unsafe { call!(context.driver, cuStreamCreate(&raw mut raw, flags)) }?;
-        Ok(Self { context: Arc::clone(context), raw, reach: Reach::default() })
+        Ok(Self { context: Arc::clone(context), raw })
     }
 
     pub(super) fn raw(&self) -> CUstream {

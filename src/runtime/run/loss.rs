@@ -23,24 +23,29 @@ impl Run {
                 let why = "this submission was queued behind another that was still in flight";
                 outline.place(partition, error.with_note(why))
             }
-            ErrorKind::DeviceLost => {
-                outline.locate_among(&self.suspects(shared, partition), partition, error)
-            }
+            ErrorKind::DeviceLost => outline.locate_among(&self.suspects(shared), partition, error),
             ErrorKind::Driver if enqueued => outline.locate_among(&[partition as u32], partition, error),
             _ => outline.locate(partition, error),
         }
     }
 
-    /// Partitions on the same device as this one that may have been running: nothing that they come after was pending.
-    fn suspects(&self, shared: &Shared, partition: usize) -> Vec<u32> {
-        let device = shared.partitions[partition].device();
+    /// Partitions that may have been running on what was lost: nothing that they come after was pending. They need not all be
+    /// on one device, as one may take others of its driver with it.
+    fn suspects(&self, shared: &Shared) -> Vec<u32> {
         let running = |&index: &u32| {
-            let other = &shared.partitions[index as usize];
-            self.state(index as usize) == ENQUEUED
-                && other.device() == device
-                && other.predecessors.iter().all(|&before| self.is_known_complete(before as usize))
+            let before = &shared.partitions[index as usize].predecessors;
+            self.is_lost(index as usize)
+                && before.iter().all(|&before| self.is_known_complete(before as usize))
         };
         (0..shared.partitions.len() as u32).filter(running).collect()
+    }
+
+    fn is_lost(&self, partition: usize) -> bool {
+        let event = self.event(partition).filter(|_| self.state(partition) == ENQUEUED);
+        event.is_some_and(|event| match event.status() {
+            EventStatus::Failed(error) => error.kind() == ErrorKind::DeviceLost,
+            _ => false,
+        })
     }
 
     fn is_known_complete(&self, partition: usize) -> bool {
