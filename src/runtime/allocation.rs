@@ -36,6 +36,11 @@ impl Allocation {
         Ok(Arc::new(Self { memory, device: device.clone(), users: Mutex::default() }))
     }
 
+    /// Of memory that is not a device's own.
+    pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
+        Arc::new(Self { memory, device: device.clone(), users: Mutex::default() })
+    }
+
     pub(crate) fn memory(&self) -> &Arc<dyn hal::Memory> {
         &self.memory
     }

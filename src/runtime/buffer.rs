@@ -3,6 +3,7 @@
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -28,7 +29,13 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn allocate(device: &Device, len: usize) -> Result<Self> {
         let bytes = super::host_buffer::byte_len::<T>(len)?;
         let allocation = Allocation::new(device, MemoryKind::Device, bytes)?;
-        Ok(Self { view: View { allocation, offset: 0, len: bytes }, elements: PhantomData })
+        Ok(Self::whole(allocation))
+    }
+
+    /// All of an allocation.
+    pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
+        let len = allocation.memory().len();
+        Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
     }
 
     /// Elements.

@@ -22,14 +22,18 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Everything it keeps alive.
-    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
-        let views: Box<dyn Iterator<Item = &View>> = match self {
+    /// Everything it uses.
+    pub(crate) fn views(&self) -> Box<dyn Iterator<Item = &View> + '_> {
+        match self {
             Self::Kernel { call, .. } => Box::new(call.views()),
             Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
             Self::HostTask { uses, .. } => Box::new(uses.iter()),
-        };
-        views.map(|view| &view.allocation)
+        }
+    }
+
+    /// Everything it keeps alive.
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.views().map(|view| &view.allocation)
     }
 }
 

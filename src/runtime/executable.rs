@@ -15,6 +15,7 @@ use super::outline::Outline;
 use super::prediction::Prediction;
 use super::reaper::{self, Elsewhere};
 use super::run::Run;
+use super::scratch::{GraphMemory, Places};
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use crate::hal::{self, Progress};
@@ -112,6 +113,11 @@ impl ExecutableGraph {
         SubmitBuilder::new(&self.shared)
     }
 
+    /// The memory of its own that the executable has for [scratch buffers](crate::Graph::scratch), by device.
+    pub fn graph_memory(&self) -> &[GraphMemory] {
+        &self.shared.scratch.memory
+    }
+
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
     pub fn plan(&self) -> &Plan {
         &self.shared.outline.plan
@@ -143,6 +149,8 @@ pub(crate) struct Shared {
     pub(crate) partitions: Box<[PartitionExec]>,
     /// Keeps the memory alive that the commands use.
     pub(crate) allocations: Box<[Arc<Allocation>]>,
+    /// Where the graph's scratch buffers lie.
+    pub(crate) scratch: Places,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
@@ -162,8 +170,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if Elsewhere::is_now() {
             let partitions = std::mem::take(&mut self.partitions);
-            let allocations = std::mem::take(&mut self.allocations);
-            reaper::drop_elsewhere(Box::new((partitions, allocations)));
+            let memory = (std::mem::take(&mut self.allocations), std::mem::take(&mut self.scratch));
+            reaper::drop_elsewhere(Box::new((partitions, memory)));
         }
     }
 }

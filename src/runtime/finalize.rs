@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, View};
 use super::command::Command;
 use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
@@ -15,6 +15,7 @@ use super::graph::Graph;
 use super::ordering;
 use super::outline::Outline;
 use super::prediction::Prediction;
+use super::scratch::{Places, ScratchMemory};
 use crate::graph::{self, Content};
 use crate::hal;
 use crate::plan::{PartitionKind, Plan, PlanOptions};
@@ -36,6 +37,10 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
     let plan = Plan::new(graph.inner(), supported, &plan_options(options))?;
 
     let source = Source::new(graph.inner(), &plan);
+    let scratch = match graph.has_scratch() {
+        true => Places::allocate(&plan, source.views(&plan))?,
+        false => Places::default(),
+    };
     let mut uses = Uses::default();
     let mut queues = Queues::default();
     let mut work = Vec::with_capacity(plan.partitions().len());
@@ -45,7 +50,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
                 device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
-                let command_buffer = record(&source, &plan, index, device, options, &mut uses)
+                let command_buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
                     .map_err(|error| error.on_device(device.selector()))?;
                 let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;
                 Work::Device { device: device.clone(), queue, lane, command_buffer }
@@ -58,8 +63,12 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
         .max()
         .map_or(0, |last| last + 1);
     let nodes = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
-    let Uses { accesses, allocations } = uses;
-    let shared = Arc::new(assemble(plan, work, nodes, &allocations, options));
+    let Uses { accesses, mut allocations } = uses;
+    if !scratch.is_empty() {
+        // Nobody else uses what stands behind them.
+        allocations.retain(|_, allocation| ScratchMemory::of(allocation).is_none());
+    }
+    let shared = Arc::new(assemble(plan, work, nodes, &allocations, scratch, options));
     ordering::register(
         &shared,
         allocations.into_values().map(|allocation| {
@@ -104,6 +113,19 @@ impl<'g> Source<'g> {
     fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
         let origin = plan.origin(node);
         (self.graphs[origin.instance as usize], origin.node as usize)
+    }
+
+    /// What each planned node uses.
+    fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
+        let nodes = (0..plan.partitions().len()).flat_map(|partition| plan.nodes(partition));
+        nodes.flat_map(|&node| {
+            let (graph, index) = self.place(plan, node);
+            let command = match graph.content_at(index) {
+                Content::Command(command) => Some(command),
+                Content::Empty | Content::SubGraph(_) => None,
+            };
+            command.into_iter().flat_map(Command::views).map(move |view| (node, view))
+        })
     }
 
     fn label_and_kind(&self, plan: &Plan, node: u32) -> (Box<str>, crate::CommandKind) {
@@ -167,6 +189,7 @@ fn record(
     partition: usize,
     device: &Device,
     options: FinalizeOptions,
+    scratch: &Places,
     uses: &mut Uses,
 ) -> Result<Box<dyn hal::CommandBuffer>> {
     let in_order = plan.partitions()[partition].in_order;
@@ -181,7 +204,7 @@ fn record(
         let appended = match graph.content_at(index) {
             Content::Command(command) => {
                 uses.add(graph, index, command);
-                append(&mut *buffer, device, command, &after)
+                append(&mut *buffer, device, command, scratch, &after)
             }
             Content::Empty | Content::SubGraph(_) => buffer.append(&hal::Command::Empty, &after),
         };
@@ -197,10 +220,16 @@ fn append(
     buffer: &mut dyn hal::CommandBuffer,
     device: &Device,
     command: &Command,
+    scratch: &Places,
     after: &[hal::SyncPoint],
 ) -> Result<hal::Appended> {
     match command {
-        Command::Memory { command, .. } => buffer.append(command, after),
+        Command::Memory { command, .. } if scratch.is_empty() => buffer.append(command, after),
+        Command::Memory { command, .. } => {
+            let mut command = hal::Command::clone(command);
+            scratch.resolve(&mut command)?;
+            buffer.append(&command, after)
+        }
         Command::Kernel { call, range } => {
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,
@@ -208,7 +237,9 @@ fn append(
                 range: *range,
                 alternatives: Vec::new(),
             };
-            buffer.append(&hal::Command::Kernel(Box::new(launch)), after)
+            let mut command = hal::Command::Kernel(Box::new(launch));
+            scratch.resolve(&mut command)?;
+            buffer.append(&command, after)
         }
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
@@ -220,6 +251,7 @@ fn assemble(
     work: Vec<Work>,
     nodes: Box<[(Box<str>, crate::CommandKind)]>,
     allocations: &HashMap<ResourceId, Arc<Allocation>>,
+    scratch: Places,
     options: FinalizeOptions,
 ) -> Shared {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
@@ -270,6 +302,7 @@ fn assemble(
         }),
         partitions: partitions.into(),
         allocations: allocations.values().cloned().collect(),
+        scratch,
         profiling: options.profiling,
         ended: crate::sync::AtomicU64::new(0),
         state: Mutex::new(State::default()),

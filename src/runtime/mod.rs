@@ -37,6 +37,7 @@ mod reactor;
 mod reaper;
 mod rect;
 mod run;
+mod scratch;
 mod spawn;
 mod submission;
 mod submit;
@@ -53,6 +54,7 @@ pub use host_task::{HostAccess, HostAccesses, ReadAccess, TaskOutput, WriteAcces
 pub use node::NodeBuilder;
 pub use profile::{NodeTimes, PartitionTimes, Profile, Timeline};
 pub use rect::{Layout, RectCopy};
+pub use scratch::GraphMemory;
 pub use submission::{CancelOnDrop, Submission};
 pub use submit::SubmitBuilder;
 pub use wake_policy::WakePolicy;

@@ -13,6 +13,7 @@ mod profile;
 mod random_graphs;
 mod rectangles;
 mod refusals;
+mod scratch;
 mod sub_graphs;
 
 use crate::registry::Test;
@@ -32,6 +33,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         random_graphs::TESTS,
         rectangles::TESTS,
         refusals::TESTS,
+        scratch::TESTS,
         sub_graphs::TESTS,
     ]
     .into_iter()
