@@ -1,8 +1,8 @@
 //! Buffers that belong to a graph and share memory where they are not needed at a time.
 
 use wakegraph::{
-    Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, PartitionPolicy, Range,
-    RectCopy, read, write,
+    Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, NodeId,
+    PartitionPolicy, Range, RectCopy, read, write,
 };
 
 use crate::kernels::{add, axpy, mix};
@@ -97,7 +97,7 @@ fn parts_and_rectangles(setup: &Setup) {
     let x = graph.scratch::<u32>(20).unwrap();
     graph.copy(input.slice(..10).unwrap(), x.slice(10..).unwrap());
     graph.copy(input.slice(10..).unwrap(), x.slice(..10).unwrap());
-    graph.launch(add(100, &x.slice(1..=5).unwrap()), Range::linear(5));
+    graph.launch(add(100, x.slice(1..=5).unwrap()), Range::linear(5));
     let tile = RectCopy::new([3, 2], Layout::rows(5).origin([0, 1]), Layout::rows(3));
     graph.copy_rect(&x, &output, tile);
     graph.fill(&other, 1).after_leaves();
@@ -208,8 +208,11 @@ fn between_devices(setup: &Setup) {
     });
 }
 
+/// A buffer, and what it should hold in the end.
+type Output = (Buffer<u32>, Vec<u32>);
+
 /// Buffers come and go; the result is that of running the nodes one after the other, each buffer with its own memory.
-fn check(devices: &[Device], seed: u64, random: &mut Random) -> (Graph, Vec<(Buffer<u32>, Vec<u32>)>) {
+fn random_graph(devices: &[Device], seed: u64, random: &mut Random) -> (Graph, Vec<Output>) {
     let mut graph = Graph::new(&devices[0]);
     let host = devices.iter().map(|device| device.host_buffer::<u32>(100).unwrap()).collect::<Vec<_>>();
     let mut live: Vec<(usize, Buffer<u32>, Vec<u32>)> = Vec::new();
@@ -274,7 +277,7 @@ fn check_random_graphs(setup: &Setup, devices: &[Device], seeds: u64) {
     setup.block_on(async {
         for seed in 0..seeds {
             let random = &mut Random::new(seed);
-            let (graph, outputs) = check(devices, seed, random);
+            let (graph, outputs) = random_graph(devices, seed, random);
             let policies = [PartitionPolicy::Signature, PartitionPolicy::Fewest, PartitionPolicy::Eager];
             let orders = [ExecutionOrder::DepthFirst, ExecutionOrder::BreadthFirst];
             let options = FinalizeOptions::new()
@@ -328,6 +331,9 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, words:
     assert!(error.to_string().contains(words), "{error}");
 }
 
+/// Adds a node that uses the first buffer, and perhaps the second.
+type Use = fn(&mut Graph, &Buffer<u32>, &Buffer<u32>) -> NodeId;
+
 fn refusals(setup: &Setup) {
     let device = setup.device();
     let x = device.buffer::<u32>(4).unwrap();
@@ -337,11 +343,11 @@ fn refusals(setup: &Setup) {
     let scratch = owner.scratch::<u32>(4).unwrap();
 
     let argument = ErrorKind::InvalidArgument;
-    let uses: [fn(&mut Graph, &Buffer<u32>, &Buffer<u32>); 4] = [
-        |graph, scratch, _| drop(graph.fill(scratch, 1).name("foreign")),
-        |graph, scratch, x| drop(graph.copy(scratch, x).name("foreign")),
-        |graph, scratch, x| drop(graph.copy(x, scratch).name("foreign")),
-        |graph, scratch, _| drop(graph.launch(add(1, scratch), Range::linear(4)).name("foreign")),
+    let uses: [Use; 4] = [
+        |graph, scratch, _| graph.fill(scratch, 1).id(),
+        |graph, scratch, x| graph.copy(scratch, x).id(),
+        |graph, scratch, x| graph.copy(x, scratch).id(),
+        |graph, scratch, _| graph.launch(add(1, scratch), Range::linear(4)).id(),
     ];
     for with_own in [false, true] {
         for add in uses {
