@@ -1,8 +1,10 @@
 //! Where buffers lie that live within a run only: those that are never needed at a time share memory.
 //!
 //! Two of them may share bytes when the plan runs every use of the one before every use of the other. What comes before
-//! what is found by walking the plan once for each 64 uses, one bit a use. Places are then given best-fit, the largest
-//! buffer first.
+//! what is found by walking the plan once for each 64 uses, one bit a use; of those in an in-order partition only the
+//! outermost count. Places are then given best-fit, the largest buffer first.
+
+use Outermost::{First, Last};
 
 use super::Plan;
 use crate::types::DeviceId;
@@ -67,19 +69,19 @@ impl Plan {
         largest_first.sort_by_key(|&index| std::cmp::Reverse(transients[index].bytes));
         let (sharing, rest) = largest_first.split_at(largest_first.len().min(MOST_SHARING));
 
-        let order = Order::new(self, sharing.iter().map(|&index| &*transients[index].uses).collect());
+        let uses: Vec<&[u32]> = sharing.iter().map(|&index| &*transients[index].uses).collect();
+        let order = Order::new(self, &uses);
         let mut arenas = Arenas { offsets: vec![0; transients.len()], sizes: Vec::new() };
+        // By their starts.
         let mut placed: Vec<Placed> = Vec::with_capacity(sharing.len());
         for (rank, &index) in sharing.iter().enumerate() {
             let (device, len) = (transients[index].device, len(index));
-            let mut in_the_way: Vec<&Placed> = placed
-                .iter()
-                .filter(|other| other.device == device && !order.is_apart(other.rank, rank))
-                .collect();
-            in_the_way.sort_by_key(|other| other.start);
-            let start = best_fit(&in_the_way, len);
+            let in_the_way =
+                placed.iter().filter(|other| other.device == device && !order.is_apart(other.rank, rank));
+            let start = best_fit(in_the_way, len);
             arenas.put(index, device, start, len);
-            placed.push(Placed { rank, device, start, end: start.saturating_add(len) });
+            let at = placed.partition_point(|other| other.start < start);
+            placed.insert(at, Placed { rank, device, start, end: start.saturating_add(len) });
         }
         for &index in rest {
             let device = transients[index].device;
@@ -112,7 +114,7 @@ struct Placed {
 }
 
 /// The start of the smallest gap between these, sorted by their starts, or of what is behind them all.
-fn best_fit(in_the_way: &[&Placed], len: usize) -> usize {
+fn best_fit<'a>(in_the_way: impl Iterator<Item = &'a Placed>, len: usize) -> usize {
     let (mut free, mut best) = (0, None);
     for other in in_the_way {
         let gap = other.start.saturating_sub(free);
@@ -124,29 +126,31 @@ fn best_fit(in_the_way: &[&Placed], len: usize) -> usize {
     best.map_or(free, |(_, start)| start)
 }
 
-/// Which uses the plan has all run before the first use of each buffer.
+/// Which uses the plan has all run before any use of each buffer.
 struct Order {
-    /// The first bit of each buffer's uses, and one past the last.
+    /// The first bit of each buffer's last uses, and one past the last.
     bits: Vec<usize>,
-    /// By buffer, a bit for each use of any buffer.
+    /// By buffer, a bit for each last use of any buffer.
     before: Vec<Vec<u64>>,
 }
 
 impl Order {
-    fn new(plan: &Plan, uses: Vec<&[u32]>) -> Self {
+    fn new(plan: &Plan, uses: &[&[u32]]) -> Self {
+        let places = Places::new(plan);
+        let first: Vec<Vec<u32>> = uses.iter().map(|uses| places.outermost(plan, uses, First)).collect();
         let mut bits = vec![0];
-        for uses in &uses {
-            bits.push(bits[bits.len() - 1] + uses.len());
+        let mut last: Vec<u32> = Vec::new();
+        for uses in uses {
+            last.extend(places.outermost(plan, uses, Last));
+            bits.push(last.len());
         }
-        let total = bits[uses.len()];
-        let words = total.div_ceil(64);
+        let words = last.len().div_ceil(64);
         let mut order = Self { bits, before: vec![vec![u64::MAX; words]; uses.len()] };
-        let all: Vec<u32> = uses.iter().flat_map(|uses| uses.iter().copied()).collect();
         let mut walk = Walk::new(plan);
-        for (word, block) in all.chunks(64).enumerate() {
+        for (word, block) in last.chunks(64).enumerate() {
             walk.go(plan, block);
-            for (before, uses) in order.before.iter_mut().zip(&uses) {
-                for &node in *uses {
+            for (before, first) in order.before.iter_mut().zip(&first) {
+                for &node in first {
                     before[word] &= walk.before[node as usize];
                 }
             }
@@ -164,6 +168,46 @@ impl Order {
     }
 }
 
+/// Where each planned node stands: its partition, and its position there.
+struct Places(Vec<(u32, u32)>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outermost {
+    First,
+    Last,
+}
+
+impl Places {
+    fn new(plan: &Plan) -> Self {
+        let mut places = vec![(0, 0); numbers(plan)];
+        for partition in 0..plan.partitions.len() {
+            for (position, &node) in plan.nodes(partition).iter().enumerate() {
+                places[node as usize] = (partition as u32, position as u32);
+            }
+        }
+        Self(places)
+    }
+
+    /// The uses that no other one comes before, or after, in the same in-order partition.
+    fn outermost(&self, plan: &Plan, uses: &[u32], which: Outermost) -> Vec<u32> {
+        let mut uses = uses.to_vec();
+        uses.sort_unstable_by_key(|&node| self.0[node as usize]);
+        if which == Last {
+            uses.reverse();
+        }
+        uses.dedup_by_key(|node| {
+            let (partition, position) = self.0[*node as usize];
+            // Elsewhere, positions are no order.
+            (partition, if plan.partitions[partition as usize].in_order { 0 } else { position })
+        });
+        uses
+    }
+}
+
+fn numbers(plan: &Plan) -> usize {
+    plan.nodes.items().iter().max().map_or(0, |&last| last as usize + 1)
+}
+
 /// A walk over the plan with a bit for each of at most 64 uses.
 struct Walk {
     /// By planned node: its uses, and those that have run before it.
@@ -175,7 +219,7 @@ struct Walk {
 
 impl Walk {
     fn new(plan: &Plan) -> Self {
-        let numbers = plan.nodes.items().iter().max().map_or(0, |&last| last as usize + 1);
+        let numbers = numbers(plan);
         Self { own: vec![0; numbers], before: vec![0; numbers], over: vec![0; plan.partitions.len()] }
     }
 

@@ -19,7 +19,8 @@ use crate::types::Result;
 /// Clones and [slices](Self::slice) are views of the same memory and cost an atomic increment. Graphs and executables
 /// keep the memory alive for as long as a device may touch it, so a buffer can be dropped at any time.
 ///
-/// New memory is zeroed.
+/// New memory is zeroed. (Buffers of [`Graph::scratch`] have memory only while their graph runs, and what is in it then is
+/// undefined.)
 pub struct Buffer<T> {
     view: View,
     elements: PhantomData<fn() -> T>,

@@ -160,3 +160,24 @@ fn more_than_share_have_places_of_their_own() {
     assert_eq!(arenas.sizes()[0].bytes, (2048 + 4) * ALIGNMENT);
     assert_eq!(arenas.sizes()[0].unshared, 4100 * ALIGNMENT);
 }
+
+#[test]
+fn along_a_long_chain_it_takes_no_more_than_is_needed_at_a_time() {
+    // A chain of 20,000 nodes; every buffer is used by 40 in a row, and one by all.
+    let mut graph = Graph::<()>::new();
+    let mut last: Option<NodeId> = None;
+    for _ in 0..20_000 {
+        let node = graph.add(CommandKind::Kernel, DeviceId::from_raw(0), Content::Command(()), &[]);
+        if let Some(last) = last {
+            graph.make_edge(last, node).unwrap();
+        }
+        last = Some(node);
+    }
+    let plan = plan(&graph, &SIGNATURE);
+    let transient = |uses| Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses };
+    let mut transients: Vec<_> =
+        (0..4000u32).map(|index| transient((index * 5..(index * 5 + 40).min(20_000)).collect())).collect();
+    transients.push(transient((0..20_000).collect()));
+    let arenas = plan.arenas(&transients, ALIGNMENT);
+    assert_eq!(arenas.sizes()[0].bytes, 9 * ALIGNMENT);
+}
