@@ -23,28 +23,33 @@ impl Run {
                 let why = "this submission was queued behind another that was still in flight";
                 outline.place(partition, error.with_note(why))
             }
-            ErrorKind::DeviceLost => outline.locate_among(&self.suspects(shared), partition, error),
+            ErrorKind::DeviceLost => {
+                outline.locate_among(&self.suspects(shared, partition), partition, error)
+            }
             ErrorKind::Driver if enqueued => outline.locate_among(&[partition as u32], partition, error),
             _ => outline.locate(partition, error),
         }
     }
 
-    /// Partitions that may have been running on what was lost: nothing that they come after was pending. They need not all be
-    /// on one device, as one may take others of its driver with it.
-    fn suspects(&self, shared: &Shared) -> Vec<u32> {
+    /// Partitions that may have been running on what was lost when this one was: nothing that they come after was pending.
+    /// They need not all be on its device, which may have taken others of its driver with it.
+    fn suspects(&self, shared: &Shared, partition: usize) -> Vec<u32> {
+        let device = shared.partitions[partition].device();
         let running = |&index: &u32| {
-            let before = &shared.partitions[index as usize].predecessors;
-            self.is_lost(index as usize)
-                && before.iter().all(|&before| self.is_known_complete(before as usize))
+            let other = &shared.partitions[index as usize];
+            self.is_lost(index as usize, other.device() == device)
+                && other.predecessors.iter().all(|&before| self.is_known_complete(before as usize))
         };
         (0..shared.partitions.len() as u32).filter(running).collect()
     }
 
-    fn is_lost(&self, partition: usize) -> bool {
+    fn is_lost(&self, partition: usize, on_lost_device: bool) -> bool {
         let event = self.event(partition).filter(|_| self.state(partition) == ENQUEUED);
         event.is_some_and(|event| match event.status() {
             EventStatus::Failed(error) => error.kind() == ErrorKind::DeviceLost,
-            _ => false,
+            // It is about to fail as well.
+            EventStatus::Pending => on_lost_device,
+            EventStatus::Complete | EventStatus::Idle => false,
         })
     }
 
