@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use wakegraph::hal::{
-    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, Device, DeviceInfo,
-    Event, Kernel, KernelDesc, KernelUpdate, Memory, MemoryDesc, Queue, QueueDesc, Signal, SyncPoint,
+    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate,
+    Device, DeviceInfo, Event, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, Signal, SyncPoint,
     WaitList,
 };
 use wakegraph::{Error, ErrorKind, Result};
@@ -115,7 +115,11 @@ impl CommandBuffer for FaultyBuffer {
         unsafe { self.inner.enqueue(queue, wait, signal) }
     }
 
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.inner.update(updates)
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        self.inner.update_from(other)
     }
 }
