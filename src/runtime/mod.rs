@@ -40,6 +40,9 @@ mod run;
 mod spawn;
 mod submission;
 mod submit;
+mod update;
+mod uses;
+mod versioned;
 mod wake_policy;
 
 pub use allocation::MemoryArg;
@@ -55,4 +58,5 @@ pub use profile::{NodeTimes, PartitionTimes, Profile, Timeline};
 pub use rect::{Layout, RectCopy};
 pub use submission::{CancelOnDrop, Submission};
 pub use submit::SubmitBuilder;
+pub use update::{Applied, Update};
 pub use wake_policy::WakePolicy;

@@ -115,28 +115,79 @@ pub(crate) fn register(
     uses: impl IntoIterator<Item = (Arc<Allocation>, Vec<Access>)>,
 ) {
     let mut others = Vec::new();
-    let _order = lock();
+    let order = lock();
     for (allocation, accesses) in uses {
-        let mut users = allocation.users.lock();
-        users.executables.retain(|(other, theirs)| {
-            let Some(other) = alive(other) else { return false };
-            if conflict(theirs, &accesses) {
-                executable.state.lock().add_rival(&other);
-                other.state.lock().add_rival(executable);
-            }
-            others.push(other);
-            true
-        });
-        users.gates.retain(|(_, gate)| !gate.is_open());
-        for (access, gate) in &users.gates {
-            if accesses.iter().any(|ours| ours.conflicts_with(access)) {
-                executable.state.lock().gates.push(gate.clone());
+        enter(executable, &allocation, accesses, &mut others);
+    }
+    drop(order);
+    drop(others);
+}
+
+/// Makes known that an executable, which may be in use, uses these allocations so, and none of `before` beside them.
+pub(crate) fn register_again(
+    executable: &Arc<Shared>,
+    before: &[Arc<Allocation>],
+    uses: Vec<(Arc<Allocation>, Vec<Access>)>,
+) {
+    let is = |known: &Weak<Shared>, other: &Arc<Shared>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(other));
+    let mut others = Vec::new();
+    let order = lock();
+    for allocation in before {
+        allocation.users.lock().executables.retain(|(known, _)| !is(known, executable));
+    }
+    let mut rivals = Vec::new();
+    for (allocation, accesses) in uses {
+        rivals.extend(enter(executable, &allocation, accesses, &mut others));
+    }
+    // Never without a rival that is still one: a submission looks at them without the order lock.
+    let mut former = Vec::new();
+    executable.state.lock().rivals.retain(|known| {
+        let Some(other) = alive(known) else { return false };
+        let remains = rivals.iter().any(|rival| Arc::ptr_eq(rival, &other));
+        if !remains {
+            former.push(other);
+        }
+        remains
+    });
+    for other in &former {
+        other.state.lock().rivals.retain(|known| !is(known, executable));
+    }
+    drop(order);
+    drop((others, former, rivals));
+}
+
+/// Makes the executable known to one allocation, and to those that use it in a conflicting way, which it gives back. Adds
+/// all others to `others`, for the caller to drop without the order lock, which it holds here.
+fn enter(
+    executable: &Arc<Shared>,
+    allocation: &Allocation,
+    accesses: Vec<Access>,
+    others: &mut Vec<Arc<Shared>>,
+) -> Vec<Arc<Shared>> {
+    let mut rivals = Vec::new();
+    let mut users = allocation.users.lock();
+    users.executables.retain(|(other, theirs)| {
+        let Some(other) = alive(other) else { return false };
+        let is_other = !Arc::ptr_eq(&other, executable);
+        if is_other && conflict(theirs, &accesses) {
+            executable.state.lock().add_rival(&other);
+            other.state.lock().add_rival(executable);
+            rivals.push(other.clone());
+        }
+        others.push(other);
+        is_other
+    });
+    users.gates.retain(|(_, gate)| !gate.is_open());
+    for (access, gate) in &users.gates {
+        if accesses.iter().any(|ours| ours.conflicts_with(access)) {
+            let mut state = executable.state.lock();
+            if !state.gates.iter().any(|known| Arc::ptr_eq(known, gate)) {
+                state.gates.push(gate.clone());
             }
         }
-        users.executables.push((Arc::downgrade(executable), accesses));
     }
-    drop(_order);
-    drop(others);
+    users.executables.push((Arc::downgrade(executable), accesses));
+    rivals
 }
 
 /// Whether two executables use one allocation in a conflicting way. Both lists are [`merged`].

@@ -72,12 +72,16 @@ impl Commands {
         let mut staged = HashMap::with_capacity(updates.len());
         for update in updates {
             let index = update.handle.index;
-            self.check_enabling(update, device)?;
-            if let Some(command) = self.find(update)? {
-                let current = staged.get(&index).unwrap_or(&command.launch);
-                let next = Change { update, current, registered: &command.registered, device }.apply()?;
-                staged.insert(index, next);
-            }
+            let mut stage = || {
+                self.check_enabling(update, device)?;
+                if let Some(command) = self.find(update)? {
+                    let current = staged.get(&index).unwrap_or(&command.launch);
+                    let next = Change { update, current, registered: &command.registered, device }.apply()?;
+                    staged.insert(index, next);
+                }
+                Ok(())
+            };
+            stage().map_err(|error: Error| error.at_command(index))?;
         }
         Ok(Staged(staged))
     }

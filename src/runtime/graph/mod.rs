@@ -22,7 +22,7 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions};
 use super::finalize;
 use super::host_task::{HostAccesses, HostTask, TaskOutput};
-use super::kernel::KernelCall;
+use super::kernel::{KernelCall, KernelRef};
 use super::node::NodeBuilder;
 use crate::graph::{self, Content, GraphProperties, NodeId};
 use crate::hal::MemoryKind;
@@ -95,8 +95,11 @@ impl Graph {
         let device = call.views().find(|view| view.kind() == MemoryKind::Device);
         let device = device.or(call.views().next()).map(|view| view.allocation.device().clone());
         let checked = range.check().and_then(|()| call.accesses());
-        let node = self
-            .add(CommandKind::Kernel, device, checked, || Command::Kernel { call: Arc::new(call), range });
+        let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel {
+            call: Arc::new(call),
+            range,
+            alternatives: Arc::default(),
+        });
         node.name(name)
     }
 
@@ -207,6 +210,26 @@ impl Graph {
 
     pub(crate) fn nodes_mut(&mut self) -> &mut graph::Graph<Command> {
         &mut self.nodes
+    }
+
+    pub(crate) fn add_alternative(
+        &mut self,
+        node: NodeId,
+        kernel: KernelRef,
+        at: &'static Location<'static>,
+    ) {
+        let added = match self.nodes.command_mut(node) {
+            Ok(Command::Kernel { alternatives, .. }) => {
+                *alternatives = alternatives.iter().cloned().chain([kernel]).collect();
+                Ok(())
+            }
+            _ => {
+                let label = self.nodes.node(node).map(|node| node.label()).unwrap_or_default();
+                let error = Error::new(ErrorKind::InvalidArgument, "only kernels have alternatives");
+                Err(error.in_node(label).at(at))
+            }
+        };
+        self.keep_error(added);
     }
 
     pub(crate) fn find_device(&self, id: DeviceId) -> Option<&Device> {

@@ -4,7 +4,7 @@ use super::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
 use crate::hal::EventStatus;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::Shared;
-use crate::runtime::reaper::Elsewhere;
+use crate::runtime::reaper::{self, Elsewhere};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -119,10 +119,11 @@ impl Run {
     }
 
     pub(super) fn complete(&self) {
-        let (shared, driver, depends_on) = {
+        let (shared, driver, depends_on, retired) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
-            (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
+            let depends_on = std::mem::take(&mut inner.depends_on);
+            (shared, inner.driver.take(), depends_on, std::mem::take(&mut inner.retired))
         };
         if self.timed {
             self.learn(&shared);
@@ -135,6 +136,10 @@ impl Run {
         self.done.set();
         // These go last: they may be the only ones left, and then buffers and closures go with them.
         drop((shared, driver, depends_on));
+        if !retired.is_empty() {
+            // Closures and memory, and who ends a run may hold a lock or be a device.
+            reaper::drop_elsewhere(Box::new(retired));
+        }
     }
 
     /// A run of nothing is done at once.

@@ -20,7 +20,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
-use super::reaper::Elsewhere;
+use super::reaper::{Elsewhere, Garbage};
 use crate::hal;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
@@ -75,6 +75,8 @@ struct Inner {
     submitted: Option<u64>,
     /// Runs whose results the devices wait for, until this one is over.
     depends_on: SmallVec<[Arc<Run>; 1]>,
+    /// What updates have taken out of the executable, and this run or one before it still uses.
+    retired: Vec<Garbage>,
     failure: Option<Error>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
@@ -284,6 +286,16 @@ impl Run {
             .iter()
             .flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
         tails.filter_map(|partition| partition.device().cloned()).collect()
+    }
+
+    /// Keeps what an update has taken out of the executable until this run is over, and with it all before it.
+    pub(crate) fn keep(&self, retired: Garbage) {
+        let mut inner = self.inner.lock();
+        if inner.owner.is_some() {
+            return inner.retired.push(retired);
+        }
+        drop(inner);
+        drop(retired);
     }
 
     pub(crate) fn set_all_enqueued(&self) {

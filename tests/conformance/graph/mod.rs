@@ -14,6 +14,7 @@ mod random_graphs;
 mod rectangles;
 mod refusals;
 mod sub_graphs;
+mod updates;
 
 use crate::registry::Test;
 
@@ -33,6 +34,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         rectangles::TESTS,
         refusals::TESTS,
         sub_graphs::TESTS,
+        updates::TESTS,
     ]
     .into_iter()
     .flatten()
