@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::allocation::{Allocation, View};
+use super::allocation::{Allocation, StaleUse, View};
 use super::executable::Shared;
 use super::gate::{Gate, GateLease};
 use super::latch::Latch;
@@ -26,6 +26,12 @@ pub(crate) fn lock() -> MutexGuard<'static, ()> {
     #[cfg(test)]
     tests::LOCKED.set(tests::LOCKED.get() + 1);
     ORDER.lock()
+}
+
+/// How often this thread has taken the order lock.
+#[cfg(test)]
+pub(crate) fn locks_taken() -> usize {
+    tests::LOCKED.get()
 }
 
 /// Something that has to be over before something else starts.
@@ -96,6 +102,9 @@ fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) 
         let conflicting = executables.iter().filter(|(_, conflicts)| *conflicts);
         let mut states: Vec<_> = conflicting.map(|(executable, _)| executable.state.lock()).collect();
         predecessors.extend(states.iter().filter_map(|state| state.last_unfinished()).map(Predecessor::Run));
+        users.stale.retain(|stale| !stale.run.is_done());
+        let conflicting = users.stale.iter().filter(|stale| stale.access.conflicts_with(&access));
+        predecessors.extend(conflicting.map(|stale| Predecessor::Run(stale.run.clone())));
         let conflicting = users.gates.iter().filter(|(theirs, _)| theirs.conflicts_with(&access));
         predecessors.extend(conflicting.map(|(_, gate)| Predecessor::Gate(gate.clone())));
         if may_wait || predecessors.is_empty() {
@@ -123,11 +132,13 @@ pub(crate) fn register(
     drop(others);
 }
 
-/// Makes known that an executable, which may be in use, uses these allocations so, and none of `before` beside them.
+/// Makes known that an executable, which may be in use, uses these allocations so, and none of `before` beside them; and what
+/// runs of it in flight still use.
 pub(crate) fn register_again(
     executable: &Arc<Shared>,
     before: &[Arc<Allocation>],
     uses: Vec<(Arc<Allocation>, Vec<Access>)>,
+    stale: Vec<(Arc<Allocation>, Access, Arc<Run>)>,
 ) {
     let is = |known: &Weak<Shared>, other: &Arc<Shared>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(other));
     let mut others = Vec::new();
@@ -138,6 +149,23 @@ pub(crate) fn register_again(
     let mut rivals = Vec::new();
     for (allocation, accesses) in uses {
         rivals.extend(enter(executable, &allocation, accesses, &mut others));
+    }
+    for (allocation, ..) in &stale {
+        let own = |stale: &StaleUse| is(&stale.executable, executable) || stale.run.is_done();
+        allocation.users.lock().stale.retain(|stale| !own(stale));
+    }
+    for (allocation, access, run) in stale {
+        let mut users = allocation.users.lock();
+        for (other, theirs) in &users.executables {
+            let Some(other) = alive(other).filter(|other| !Arc::ptr_eq(other, executable)) else { continue };
+            if theirs.iter().any(|theirs| theirs.conflicts_with(&access)) {
+                other.state.lock().add_rival(executable);
+                executable.state.lock().add_rival(&other);
+                rivals.push(other.clone());
+            }
+            others.push(other);
+        }
+        users.stale.push(StaleUse { executable: Arc::downgrade(executable), access, run });
     }
     // Never without a rival that is still one: a submission looks at them without the order lock.
     let mut former = Vec::new();
@@ -177,6 +205,18 @@ fn enter(
         others.push(other);
         is_other
     });
+    users.stale.retain(|stale| !stale.run.is_done());
+    for stale in &users.stale {
+        let Some(other) = alive(&stale.executable).filter(|other| !Arc::ptr_eq(other, executable)) else {
+            continue;
+        };
+        if accesses.iter().any(|ours| ours.conflicts_with(&stale.access)) {
+            executable.state.lock().add_rival(&other);
+            other.state.lock().add_rival(executable);
+            rivals.push(other.clone());
+        }
+        others.push(other);
+    }
     users.gates.retain(|(_, gate)| !gate.is_open());
     for (access, gate) in &users.gates {
         if accesses.iter().any(|ours| ours.conflicts_with(access)) {

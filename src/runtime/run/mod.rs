@@ -288,14 +288,15 @@ impl Run {
         tails.filter_map(|partition| partition.device().cloned()).collect()
     }
 
-    /// Keeps what an update has taken out of the executable until this run is over, and with it all before it.
-    pub(crate) fn keep(&self, retired: Garbage) {
+    /// Keeps what an update has taken out of the executable until this run is over, and with it all before it. Gives it back
+    /// if it is over.
+    pub(crate) fn keep(&self, retired: Garbage) -> Option<Garbage> {
         let mut inner = self.inner.lock();
-        if inner.owner.is_some() {
-            return inner.retired.push(retired);
+        if inner.owner.is_none() {
+            return Some(retired);
         }
-        drop(inner);
-        drop(retired);
+        inner.retired.push(retired);
+        None
     }
 
     pub(crate) fn set_all_enqueued(&self) {

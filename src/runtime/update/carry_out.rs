@@ -1,6 +1,6 @@
 //! One update: staged, made known to whoever else uses the memory, applied in one go, and remembered.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::Change;
 use super::nodes::{self, Nodes};
@@ -8,7 +8,6 @@ use super::state::{Current, Stale, Updatable};
 use super::whole::{self, Recorded};
 use crate::runtime::allocation::Allocation;
 use crate::runtime::executable::{Shared, State};
-use crate::runtime::ordering;
 use crate::runtime::reaper::Garbage;
 use crate::types::{Access, Result};
 
@@ -24,6 +23,22 @@ pub(super) enum Attempt {
 enum Staged {
     Nodes(Nodes),
     Whole(Recorded),
+}
+
+/// What an update has replaced, kept by a run that still uses it and dropped behind it, where no lock is held.
+struct Retired {
+    executable: Weak<Shared>,
+    _values: Garbage,
+}
+
+impl Drop for Retired {
+    /// The executable's rivals on that memory are none any more.
+    fn drop(&mut self) {
+        let Some(shared) = self.executable.upgrade() else { return };
+        if let Some(updatable) = &shared.updatable {
+            updatable.current.lock().register(&shared, &[], &[]);
+        }
+    }
 }
 
 /// Accesses with their allocations.
@@ -56,7 +71,7 @@ pub(super) fn carry_out(
     let moves = matches!(staged, Staged::Whole(_)) || !new.is_empty() || !old.is_empty();
     if moves {
         // Before any submission can use it.
-        ordering::register_again(shared, &[], current.registered(&new));
+        current.register(shared, &[], &new);
     }
     let (outcome, in_flight) = {
         let state = shared.state.lock();
@@ -78,7 +93,8 @@ pub(super) fn carry_out(
         };
         match in_flight.filter(|_| moves) {
             Some(run) => {
-                run.keep(retired);
+                garbage =
+                    run.keep(Box::new(Retired { executable: Arc::downgrade(shared), _values: retired }));
                 let accesses = old.iter().map(|(allocation, access)| (Arc::downgrade(allocation), *access));
                 current.stale.push(Stale { run, accesses: accesses.collect() });
             }
@@ -86,12 +102,11 @@ pub(super) fn carry_out(
             None => garbage = Some(retired),
         }
     }
-    current.stale.retain(|stale| !stale.run.is_done());
     if moves {
         let mut before: Vec<_> = new.into_iter().chain(old).map(|(allocation, _)| allocation).collect();
         before.sort_by_key(|allocation| allocation.memory().resource());
         before.dedup_by_key(|allocation| allocation.memory().resource());
-        ordering::register_again(shared, &before, current.registered(&[]));
+        current.register(shared, &before, &[]);
     }
     outcome.map_or(Attempt::Busy, |outcome| Attempt::Done(outcome, garbage))
 }

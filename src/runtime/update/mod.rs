@@ -18,6 +18,8 @@ mod carry_out;
 mod nodes;
 mod ordered;
 mod state;
+#[cfg(test)]
+mod tests;
 mod turn;
 mod whole;
 

@@ -9,9 +9,10 @@ use crate::graph::{self, NodeId};
 use crate::plan::Plan;
 use crate::runtime::allocation::Allocation;
 use crate::runtime::command::Command;
-use crate::runtime::executable::FinalizeOptions;
+use crate::runtime::executable::{FinalizeOptions, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::graph::Graph;
+use crate::runtime::ordering;
 use crate::runtime::run::Run;
 use crate::runtime::uses::Uses;
 use crate::types::{Access, Error, ErrorKind, Result};
@@ -123,13 +124,21 @@ impl Current {
         !self.disabled.contains(&(node as u32))
     }
 
-    /// Everything that the executable, or a run of it in flight, uses, and more.
-    pub(super) fn registered(
-        &self,
+    /// Makes known what the executable uses, and `more`, and what only runs in flight do. `before` is what may no longer be
+    /// used.
+    pub(super) fn register(
+        &mut self,
+        executable: &Arc<Shared>,
+        before: &[Arc<Allocation>],
         more: &[(Arc<Allocation>, Access)],
-    ) -> Vec<(Arc<Allocation>, Vec<Access>)> {
-        let stale = self.stale.iter().flat_map(|stale| &stale.accesses);
-        let stale = stale.filter_map(|(allocation, access)| Some((allocation.upgrade()?, *access)));
-        self.uses.merged_with(stale.chain(more.iter().cloned()))
+    ) {
+        self.stale.retain(|stale| !stale.run.is_done());
+        let stale = self.stale.iter().flat_map(|Stale { run, accesses }| {
+            accesses
+                .iter()
+                .filter_map(|(allocation, access)| Some((allocation.upgrade()?, *access, run.clone())))
+        });
+        let uses = self.uses.merged_with(more.iter().cloned());
+        ordering::register_again(executable, before, uses, stale.collect());
     }
 }
