@@ -36,6 +36,7 @@ mod profile;
 mod reactor;
 mod reaper;
 mod rect;
+mod rivals;
 mod run;
 mod spawn;
 mod submission;

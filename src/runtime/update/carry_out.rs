@@ -22,7 +22,7 @@ pub(super) enum Attempt {
 /// An update that is checked and prepared: from here on only devices can refuse it.
 enum Staged {
     Nodes(Nodes),
-    Whole(Recorded),
+    Whole(Box<Recorded>),
 }
 
 /// What an update has replaced, kept by a run that still uses it and dropped behind it, where no lock is held.
@@ -57,7 +57,9 @@ pub(super) fn carry_out(
     }
     let staged = match change {
         Change::Nodes(changes) => nodes::stage(shared, updatable, current, changes).map(Staged::Nodes),
-        Change::Whole(other) => whole::record(shared, updatable, current, other).map(Staged::Whole),
+        Change::Whole(other) => {
+            whole::record(shared, updatable, current, other).map(|recorded| Staged::Whole(Box::new(recorded)))
+        }
     };
     let staged = match staged {
         Ok(staged) => staged,

@@ -12,7 +12,7 @@ use crate::runtime::command::Command;
 use crate::runtime::executable::{FinalizeOptions, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::graph::Graph;
-use crate::runtime::ordering;
+use crate::runtime::rivals;
 use crate::runtime::run::Run;
 use crate::runtime::uses::Uses;
 use crate::types::{Access, Error, ErrorKind, Result};
@@ -117,7 +117,10 @@ impl Updatable {
 impl Current {
     /// The accesses of a node of the root graph.
     pub(super) fn accesses_of(&self, node: usize) -> &[Access] {
-        self.accesses.get(&(node as u32)).map_or_else(|| self.graph.accesses_at(node), |accesses| accesses)
+        match self.accesses.get(&(node as u32)) {
+            Some(accesses) => accesses,
+            None => self.graph.accesses_at(node),
+        }
     }
 
     pub(super) fn is_enabled(&self, node: usize) -> bool {
@@ -139,6 +142,6 @@ impl Current {
                 .filter_map(|(allocation, access)| Some((allocation.upgrade()?, *access, run.clone())))
         });
         let uses = self.uses.merged_with(more.iter().cloned());
-        ordering::register_again(executable, before, uses, stale.collect());
+        rivals::register_again(executable, before, uses, stale.collect());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn apply(shared: &Arc<Shared>, change: Result<Change>) -> Applied {
         return Applied::known(Err(error.help("finalize with `FinalizeOptions::new().updatable(true)`")));
     };
     let mut current = updatable.current.lock();
-    if !current.waiting.as_ref().is_some_and(|earlier| !earlier.is_open())
+    if current.waiting.as_ref().is_none_or(|earlier| earlier.is_open())
         && let Attempt::Done(result, garbage) = carry_out(shared, updatable, &mut current, &change, false)
     {
         drop(current);
