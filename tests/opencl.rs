@@ -12,9 +12,9 @@ use common::{assert_complete, buffer, event, failure, memory, queue, read, write
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
-    Backend as _, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
-    Progress, Queue, QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
+    Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Device, Event, Kernel, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Progress,
+    Queue, QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
@@ -340,7 +340,7 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         buffer.finalize().unwrap();
         let queue = queue(&*device, QueueOrder::InOrder);
         let events: [Arc<dyn Event>; 3] = std::array::from_fn(|_| event(&*device));
-        let mut update = KernelUpdate::new(handle);
+        let mut update = CommandUpdate::new(handle);
         let enqueue = |buffer: &dyn CommandBuffer, event: &Arc<dyn Event>| {
             common::enqueue(buffer, &*queue, &[], event, None).unwrap();
             if waits {
@@ -384,7 +384,7 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
         run(&*buffer);
         assert_eq!(words(&x), [1, 1, 1, 101, 101, 1, 1, 1]);
         for (arg, items) in [(&part, 2), (&x, 8)] {
-            let mut update = KernelUpdate::new(handle);
+            let mut update = CommandUpdate::new(handle);
             update.args = vec![(1, KernelArg::Memory(arg.clone()))];
             update.global_size = Some([items, 1, 1]);
             buffer.update(&[update]).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::allocation::{Allocation, View};
 use super::host_task::HostTask;
-use super::kernel::KernelCall;
+use super::kernel::{KernelCall, KernelRef};
 use crate::graph::Payload;
 use crate::hal;
 use crate::types::{Access, Range};
@@ -14,7 +14,12 @@ use crate::types::{Access, Range};
 #[derive(Clone)]
 pub(crate) enum Command {
     /// A kernel; loaded for its device at finalize.
-    Kernel { call: Arc<KernelCall>, range: Range },
+    Kernel {
+        call: Arc<KernelCall>,
+        range: Range,
+        /// What an update may put in the kernel's place.
+        alternatives: Arc<[KernelRef]>,
+    },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
     /// A closure of the host.
@@ -40,7 +45,7 @@ impl Command {
 impl Payload for Command {
     fn describe(&self) -> Cow<'_, str> {
         match self {
-            Self::Kernel { call, range } => {
+            Self::Kernel { call, range, .. } => {
                 format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into()
             }
             Self::Memory { command, .. } => format!("{command:?}").into(),

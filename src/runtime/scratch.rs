@@ -116,6 +116,24 @@ pub(crate) fn check_owner<'v>(
     Ok(())
 }
 
+/// Refuses scratch buffers that a node has not used so far: the places of all were planned for their uses.
+pub(crate) fn check_update<'v>(
+    new: impl IntoIterator<Item = &'v View>,
+    old: impl IntoIterator<Item = &'v View> + Clone,
+) -> Result<()> {
+    let is_known = |view: &View| {
+        ScratchMemory::of(&view.allocation).is_none()
+            || old.clone().into_iter().any(|known| Arc::ptr_eq(&known.allocation, &view.allocation))
+    };
+    if new.into_iter().all(is_known) {
+        return Ok(());
+    }
+    let why = "an update gives the node a scratch buffer that it does not use";
+    Err(Error::new(ErrorKind::InvalidArgument, why).help(
+        "use a buffer of the device, or finalize the graph anew: the places of scratch buffers are planned",
+    ))
+}
+
 /// Whether `device` could copy from scratch memory of another device.
 pub(crate) fn is_reachable(owner: &Device, device: &Device) -> Result<bool> {
     if owner == device {
@@ -202,13 +220,16 @@ impl Places {
         Ok(())
     }
 
-    fn resolve_launch(&self, launch: &mut KernelLaunch) -> Result<()> {
-        for arg in &mut launch.args {
-            if let KernelArg::Memory(view) = arg {
-                self.resolve_view(view)?;
-            }
+    /// An argument with the memory that it has, if it is a scratch buffer.
+    pub(crate) fn resolve_arg(&self, arg: &mut KernelArg) -> Result<()> {
+        match arg {
+            KernelArg::Memory(view) => self.resolve_view(view),
+            KernelArg::Value(_) | KernelArg::Usm(_) | KernelArg::Local(_) => Ok(()),
         }
-        Ok(())
+    }
+
+    fn resolve_launch(&self, launch: &mut KernelLaunch) -> Result<()> {
+        launch.args.iter_mut().try_for_each(|arg| self.resolve_arg(arg))
     }
 
     fn resolve_view(&self, view: &mut MemoryView) -> Result<()> {

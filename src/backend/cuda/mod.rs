@@ -35,6 +35,7 @@ mod device;
 mod error;
 mod event;
 mod graph;
+mod instance;
 mod kernel;
 mod launch;
 mod lower;
@@ -45,6 +46,7 @@ mod signal;
 mod stream;
 mod sys;
 mod times;
+mod update;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

@@ -34,6 +34,10 @@ impl CudaQueue {
         &self.shared
     }
 
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
     /// Enqueues what `start` puts on the stream; `timed_commands` if each of so many commands gets times.
     pub(super) fn submit(
         &self,

@@ -17,8 +17,7 @@ use super::replay::{After, List};
 use super::signal::Signal;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, EventStatus, KernelLaunch, KernelUpdate, Queue, QueueOrder, SyncPoint,
-    WaitList,
+    CommandBufferState, CommandChange, CommandUpdate, EventStatus, Queue, QueueOrder, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -78,26 +77,6 @@ impl OpenclCommandBuffer {
         let recording = Recording::new(shared, &self.list, queue, self.desc.updatable);
         recording.map(Some).map_err(|failure| shared.error(failure))
     }
-
-    /// The launches after these updates, by their command. Several updates of one command build on each other.
-    fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
-        let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
-        for update in updates {
-            let index = update.handle.index as usize;
-            if let Some((_, launch)) = launches.iter_mut().find(|(prepared, _)| *prepared == index) {
-                update.apply_to(launch)?;
-                continue;
-            }
-            let Some(Command::Kernel(launch)) = self.commands.get(index) else {
-                let why = format!("command {index} is not a kernel launch");
-                return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
-            };
-            let mut launch = (**launch).clone();
-            update.apply_to(&mut launch)?;
-            launches.push((index, launch));
-        }
-        Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
-    }
 }
 
 impl CommandBuffer for OpenclCommandBuffer {
@@ -139,11 +118,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         self.list.push(&self.shared, command, &after).map_err(|error| self.shared.error(error))?;
         self.commands.push(command.clone());
         self.after.push(after);
-        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
-        Ok(Appended {
-            sync_point: SyncPoint { buffer: self.id, index },
-            handle: updatable.then_some(CommandHandle { buffer: self.id, index }),
-        })
+        Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
     /// The first time on a device for commands of about this number, this measures both lowerings.
@@ -187,18 +162,25 @@ impl CommandBuffer for OpenclCommandBuffer {
 
     /// What is already enqueued has read its arguments, so an update replaces the kernel's instance, and, where there is a
     /// recording, records anew.
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         if self.state == CommandBufferState::Recording {
             return Err(invalid_operation("a command-buffer can be updated only after finalize"));
         }
         // All are prepared before the first is put in place: on an error nothing has changed.
-        let new = self.updated(updates)?;
-        if new.is_empty() {
+        let changes = CommandChange::of(updates, |index| self.commands.get(index))?;
+        let mut new = Vec::with_capacity(changes.len());
+        let mut switches = Vec::new();
+        for CommandChange { index, launch, enabled } in changes {
+            new.extend(launch.map(|launch| (index, Command::Kernel(launch))));
+            switches.extend(enabled.filter(|on| *on != self.list.is_enabled(index)).map(|on| (index, on)));
+        }
+        if new.is_empty() && switches.is_empty() {
             return Ok(());
         }
         let lowered = new.iter().map(|(index, launch)| Ok((*index, lower::lower(&self.shared, launch)?)));
         let lowered: Vec<_> =
             lowered.collect::<Result<_>>().map_err(|error: Error| self.shared.error(error))?;
+        let disabled = self.list.disabled().to_vec();
         let old_commands = self.exchange_commands(new);
         let old = match self.exchange(lowered) {
             Ok(old) => old,
@@ -207,7 +189,12 @@ impl CommandBuffer for OpenclCommandBuffer {
                 return Err(self.shared.error(error));
             }
         };
-        if self.recording.is_some() && !self.changed_in_place(&old_commands, &old) {
+        for &(index, enabled) in &switches {
+            self.list.set_enabled(index, enabled);
+        }
+        // What is disabled is left out of a recording.
+        let in_place = || switches.is_empty() && self.changed_in_place(&old_commands, &old);
+        if self.recording.is_some() && !in_place() {
             match self.record() {
                 Ok(recording) => self.retire(recording),
                 Err(error) => {
@@ -217,10 +204,38 @@ impl CommandBuffer for OpenclCommandBuffer {
                         // They fitted before.
                         Replaced::Ops(ops) => _ = self.exchange(ops),
                     }
+                    self.list.set_disabled(disabled);
                     return Err(error);
                 }
             }
         }
+        if let Replaced::List(old) = old {
+            self.keep_staged(old);
+        }
+        Ok(())
+    }
+
+    /// Always a new list, and, where recording is the faster lowering, a new recording.
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(invalid_operation("a command-buffer can be updated only after finalize"));
+        }
+        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.filter(|other| Arc::ptr_eq(&other.shared, &self.shared));
+        let other = other.ok_or_else(|| super::foreign("command-buffer"))?;
+        let list = List::build(&self.shared, &other.commands, &self.after);
+        let mut list = list.map_err(|error| self.shared.error(error))?;
+        list.set_disabled(other.list.disabled().to_vec());
+        let old_commands = std::mem::replace(&mut self.commands, other.commands.clone());
+        let old_list = std::mem::replace(&mut self.list, list);
+        match self.record() {
+            Ok(recording) => self.retire(recording),
+            Err(error) => {
+                (self.commands, self.list) = (old_commands, old_list);
+                return Err(error);
+            }
+        }
+        self.keep_staged(old_list);
         Ok(())
     }
 }
@@ -245,14 +260,14 @@ impl OpenclCommandBuffer {
             let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
             return Ok(Replaced::Ops(old.collect()));
         }
-        let list = List::build(&self.shared, &self.commands, &self.after)?;
+        let mut list = List::build(&self.shared, &self.commands, &self.after)?;
+        list.set_disabled(self.list.disabled().to_vec());
         Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
     }
 
     /// Changes the recording itself, if it is not in flight and the device can.
-    fn changed_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> bool {
-        let last = self.run.get_mut().last.as_ref();
-        let pending = last.is_some_and(|last| matches!(last.status(), EventStatus::Pending));
+    fn changed_in_place(&self, old_commands: &[(usize, Command)], old: &Replaced) -> bool {
+        let pending = self.pending().is_some();
         let (Some(recording), Replaced::Ops(_), false) = (&self.recording, old, pending) else {
             return false;
         };
@@ -271,8 +286,19 @@ impl OpenclCommandBuffer {
     /// Another recording from now on. The old one is kept while an enqueue of it is in flight.
     fn retire(&mut self, recording: Option<Recording>) {
         let replaced = std::mem::replace(&mut self.recording, recording);
-        let run = self.run.get_mut();
-        let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
-        run.retired.extend(pending.zip(replaced));
+        let pending = self.pending();
+        self.run.get_mut().retired.extend(pending.zip(replaced));
+    }
+
+    /// The memory of ours that a replaced list reads is kept while an enqueue of it is in flight.
+    fn keep_staged(&self, list: List) {
+        if let Some(pending) = self.pending() {
+            pending.keep(list.into_staged());
+        }
+    }
+
+    /// The last enqueue, if it is in flight.
+    fn pending(&self) -> Option<Arc<Signal>> {
+        self.run.lock().last.clone().filter(|last| matches!(last.status(), EventStatus::Pending))
     }
 }

@@ -24,7 +24,7 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions};
 use super::finalize;
 use super::host_task::{HostAccesses, HostTask, TaskOutput};
-use super::kernel::KernelCall;
+use super::kernel::{KernelCall, KernelRef};
 use super::node::NodeBuilder;
 use super::scratch;
 use crate::graph::{self, Content, GraphProperties, NodeId};
@@ -107,8 +107,11 @@ impl Graph {
             .check()
             .and_then(|()| scratch::check_owner(call.views(), self.scratch_owner.as_ref()))
             .and_then(|()| call.accesses());
-        let node = self
-            .add(CommandKind::Kernel, device, checked, || Command::Kernel { call: Arc::new(call), range });
+        let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel {
+            call: Arc::new(call),
+            range,
+            alternatives: Arc::default(),
+        });
         node.name(name)
     }
 
@@ -224,6 +227,26 @@ impl Graph {
 
     pub(crate) fn has_scratch(&self) -> bool {
         self.has_scratch
+    }
+
+    pub(crate) fn add_alternative(
+        &mut self,
+        node: NodeId,
+        kernel: KernelRef,
+        at: &'static Location<'static>,
+    ) {
+        let added = match self.nodes.command_mut(node) {
+            Ok(Command::Kernel { alternatives, .. }) => {
+                *alternatives = alternatives.iter().cloned().chain([kernel]).collect();
+                Ok(())
+            }
+            _ => {
+                let label = self.nodes.node(node).map(|node| node.label()).unwrap_or_default();
+                let error = Error::new(ErrorKind::InvalidArgument, "only kernels have alternatives");
+                Err(error.in_node(label).at(at))
+            }
+        };
+        self.keep_error(added);
     }
 
     pub(crate) fn find_device(&self, id: DeviceId) -> Option<&Device> {

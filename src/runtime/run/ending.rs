@@ -4,7 +4,7 @@ use super::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
 use crate::hal::EventStatus;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::Shared;
-use crate::runtime::reaper::Elsewhere;
+use crate::runtime::reaper::{self, Elsewhere};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -119,11 +119,11 @@ impl Run {
     }
 
     pub(super) fn complete(&self) {
-        let (shared, driver, depends_on, comes_after) = {
+        let (shared, driver, depends_on, comes_after, retired) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
             let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
-            (shared, inner.driver.take(), earlier.0, earlier.1)
+            (shared, inner.driver.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };
         self.has_ended(&shared);
         if self.timed {
@@ -137,6 +137,10 @@ impl Run {
         self.done.set();
         // These go last: they may be the only ones left, and then buffers and closures go with them.
         drop((shared, driver, depends_on, comes_after));
+        if !retired.is_empty() {
+            // Closures and memory, and who ends a run may hold a lock or be a device.
+            reaper::drop_elsewhere(Box::new(retired));
+        }
     }
 
     /// A run of nothing is done at once.

@@ -21,7 +21,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
-use super::reaper::Elsewhere;
+use super::reaper::{Elsewhere, Garbage};
 use crate::hal;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
@@ -80,6 +80,8 @@ struct Inner {
     depends_on: SmallVec<[Arc<Run>; 1]>,
     /// Runs of other executables that the devices have this one come after, until it is over.
     comes_after: SmallVec<[Arc<Run>; 1]>,
+    /// What updates have taken out of the executable, and this run or one before it still uses.
+    retired: Vec<Garbage>,
     failure: Option<Error>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
@@ -298,6 +300,17 @@ impl Run {
             .iter()
             .flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
         tails.filter_map(|partition| partition.device().cloned()).collect()
+    }
+
+    /// Keeps what an update has taken out of the executable until this run is over, and with it all before it. Gives it back
+    /// if it is over.
+    pub(crate) fn keep(&self, retired: Garbage) -> Option<Garbage> {
+        let mut inner = self.inner.lock();
+        if inner.owner.is_none() {
+            return Some(retired);
+        }
+        inner.retired.push(retired);
+        None
     }
 
     pub(crate) fn set_all_enqueued(&self) {

@@ -15,6 +15,7 @@ mod rectangles;
 mod refusals;
 mod scratch;
 mod sub_graphs;
+mod updates;
 
 use crate::registry::Test;
 
@@ -35,6 +36,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         refusals::TESTS,
         scratch::TESTS,
         sub_graphs::TESTS,
+        updates::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -1,5 +1,6 @@
 //! Buffers that belong to a graph and share memory where they are not needed at a time.
 
+use wakegraph::hal::UpdateCapabilities;
 use wakegraph::{
     Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, NodeId,
     PartitionPolicy, Range, RectCopy, read, write,
@@ -7,11 +8,11 @@ use wakegraph::{
 
 use crate::kernels::{add, axpy, mix};
 use crate::random::Random;
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/scratch":
     &[Need::Results] => [along_a_chain, branches, zeroed_in_every_run, parts_and_rectangles, across_a_host_task,
-        in_sub_graphs, executables_have_memory_of_their_own, random_graphs],
+        in_sub_graphs, executables_have_memory_of_their_own, updates, random_graphs],
     &[Need::Results, Need::TwoDevices] => [between_devices, random_graphs_on_two_devices],
     &[] => [memory_is_shared, refusals]);
 
@@ -178,6 +179,43 @@ fn executables_have_memory_of_their_own(setup: &Setup) {
             submission.await.unwrap();
         }
         assert_eq!(output.to_vec().await.unwrap(), [10; LEN]);
+    });
+}
+
+fn updates(setup: &Setup) {
+    let device = setup.device();
+    let needed = UpdateCapabilities::KERNEL_ARGUMENTS | UpdateCapabilities::GLOBAL_WORK_SIZE;
+    if !device.capabilities().update.contains(needed) {
+        return lacks("updates of arguments and sizes");
+    }
+    let (output, y) = (device.buffer::<u32>(LEN).unwrap(), device.buffer::<u32>(LEN).unwrap());
+    let mut graph = Graph::new(device);
+    let [before, x, unused] = [(); 3].map(|()| graph.scratch::<u32>(LEN).unwrap());
+    graph.fill(&before, 1);
+    graph.copy(&before, &x);
+    let node = graph.launch(add(10, &x), Range::linear(LEN)).id();
+    graph.copy(&x, &output);
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    setup.block_on(async {
+        let runs = async |expected: u32| {
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                assert_eq!(output.to_vec().await.unwrap(), [expected; LEN]);
+            }
+        };
+        runs(11).await;
+        exec.update().launch(node, add(20, &x)).apply().await.unwrap();
+        runs(21).await;
+        for other in [&before, &unused] {
+            let refused_one = exec.update().launch(node, add(30, other)).apply().await;
+            refused(refused_one, ErrorKind::InvalidArgument, "a scratch buffer that it does not use");
+        }
+        let same = exec.update_from(&graph).await;
+        refused(same, ErrorKind::InvalidArgument, "a graph with scratch buffers");
+        runs(21).await;
+        exec.update().launch(node, add(5, &y)).apply().await.unwrap();
+        runs(1).await;
+        assert_eq!(y.to_vec().await.unwrap(), [10; LEN]);
     });
 }
 

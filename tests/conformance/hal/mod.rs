@@ -15,6 +15,8 @@ mod order;
 mod profiling;
 mod rectangles;
 mod results_of_updates;
+mod switches;
+mod update_from;
 mod updates;
 mod waiting;
 
@@ -36,6 +38,8 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         profiling::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,
+        switches::TESTS,
+        update_from::TESTS,
         updates::TESTS,
         waiting::TESTS,
     ]
