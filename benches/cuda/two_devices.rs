@@ -11,7 +11,9 @@ use crate::{One, POLICIES, bump, memory_of, runtimes};
 const STEPS: usize = 10;
 
 pub(crate) fn rows(report: &mut Report, first: &Device, raw: &Raw) {
-    if !report.wants("two_devices") {
+    let runtimes = runtimes();
+    let all = runtimes.iter().flat_map(|(flavour, _)| POLICIES.map(|(policy, _)| names(policy, flavour)));
+    if !all.flatten().any(|name| report.wants(&name)) {
         return;
     }
     let second = match Device::open("cuda:1") {
@@ -23,15 +25,14 @@ pub(crate) fn rows(report: &mut Report, first: &Device, raw: &Raw) {
     };
     let devices = [first, &second];
     let raw = [raw, &Raw::open(&second)];
-    for (flavour, runtime) in runtimes() {
+    for (flavour, runtime) in runtimes {
         for (policy_name, policy) in POLICIES {
             devices.iter().for_each(|device| device.set_wake_policy(policy));
-            let name = format!("two_devices_{policy_name}_{flavour}");
+            let [name, with_copies] = names(policy_name, flavour);
             let row = Row::new(&name).limit(1.15);
             report.race(row, &runtime, One(back_and_forth(devices)), Relay::new(raw));
             if reach_each_other(devices) {
-                let name = format!("two_devices_copies_{policy_name}_{flavour}");
-                let row = Row::new(&name).limit(1.15);
+                let row = Row::new(&with_copies).limit(1.15);
                 report.race(row, &runtime, One(handed_over(devices)), Relay::with_copies(raw));
             } else {
                 eprintln!("two_devices_copies: nothing to measure: the devices have no direct path");
@@ -39,6 +40,10 @@ pub(crate) fn rows(report: &mut Report, first: &Device, raw: &Raw) {
         }
     }
     devices.iter().for_each(|device| device.set_wake_policy(WakePolicy::default()));
+}
+
+fn names(policy: &str, flavour: &str) -> [String; 2] {
+    ["two_devices", "two_devices_copies"].map(|row| format!("{row}_{policy}_{flavour}"))
 }
 
 /// Whether each can copy from the other's memory; from then on it may.
