@@ -182,7 +182,7 @@ impl ExecutableGraph {
 
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
-        self.shared.outline.text()
+        self.shared.outline.text(|partition| self.shared.partitions[partition].lowering())
     }
 
     /// The plan in Graphviz' language, partitions as clusters.

@@ -302,7 +302,6 @@ fn assemble(
             plan,
             nodes,
             devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
-            lowerings: partitions.iter().map(PartitionExec::lowering).collect(),
         }),
         partitions: partitions.into(),
         allocations: uses.into_allocations(),

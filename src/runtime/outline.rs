@@ -16,8 +16,6 @@ pub(crate) struct Outline {
     pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
     /// Each partition's device, `None` for a host task.
     pub(crate) devices: Box<[Option<Device>]>,
-    /// What each partition's device made of its commands.
-    pub(crate) lowerings: Box<[Option<&'static str>]>,
 }
 
 impl Outline {
@@ -25,12 +23,12 @@ impl Outline {
         &self.nodes[node as usize].0
     }
 
-    /// The plan as a list of instructions.
-    pub(crate) fn text(&self) -> String {
+    /// The plan as a list of instructions; `lowering` tells what each partition's device made of its commands.
+    pub(crate) fn text(&self, lowering: impl Fn(usize) -> Option<&'static str>) -> String {
         // The list says by itself what is a host task.
         let label = |node| self.label(node).trim_start_matches("host task ");
         let listing = self.plan.display(label).devices(|device| self.device_name(device));
-        listing.lowerings(|partition| self.lowerings[partition as usize]).to_string()
+        listing.lowerings(|partition| lowering(partition as usize)).to_string()
     }
 
     /// The plan in Graphviz' language.

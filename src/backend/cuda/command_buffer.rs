@@ -285,13 +285,12 @@ impl CommandBuffer for CudaCommandBuffer {
             let mut instance = instance.lock();
             if self.desc.profiling {
                 starting.with_places(|places| {
-                    let records = self.commands.iter().map(|recorded| recorded.records);
-                    for (records, places) in records.zip(places) {
-                        for (node, event) in records.iter().flatten().zip(places) {
-                            instance.exec().set_event(*node, event)?;
-                        }
-                    }
-                    Ok::<_, super::sys::Failure>(())
+                    let records = self
+                        .commands
+                        .iter()
+                        .zip(places)
+                        .filter_map(|(recorded, places)| Some(recorded.records?.into_iter().zip(places)));
+                    instance.record(starting.signal(), records.flatten())
                 })?;
             }
             instance.launch(queue.stream(), self.desc.updatable)

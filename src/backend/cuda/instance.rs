@@ -6,6 +6,7 @@ use super::context::Context;
 use super::graph::{Exec, Node};
 use super::launch::Launch;
 use super::memory::CudaMemory;
+use super::signal::Signal;
 use super::stream::{RawEvent, Stream};
 use super::sys::Failure;
 use crate::types::{Error, Result};
@@ -20,13 +21,16 @@ pub(super) struct Instance {
     after: Option<RawEvent>,
     /// Memory that is no longer used once the event is complete.
     retired: Vec<(RawEvent, Vec<Arc<CudaMemory>>)>,
+    /// With profiling: whose events its record nodes have. The driver gives a node no other event once it has destroyed the
+    /// one that it has.
+    recorded: Vec<Arc<Signal>>,
     /// Why it must not be launched any more.
     broken: Option<Error>,
 }
 
 impl Instance {
     pub(super) fn new(exec: Exec) -> Self {
-        Self { exec, last: None, after: None, retired: Vec::new(), broken: None }
+        Self { exec, last: None, after: None, retired: Vec::new(), recorded: Vec::new(), broken: None }
     }
 
     /// Launches it. The driver starts it when its last launch, on whatever stream, is done.
@@ -42,6 +46,21 @@ impl Instance {
         if updatable && !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
             self.last = Some(Arc::clone(stream));
         }
+        Ok(())
+    }
+
+    /// Lets the record nodes record these events in later launches. All of them are the signal's.
+    pub(super) fn record<'a>(
+        &mut self,
+        signal: &Arc<Signal>,
+        events: impl Iterator<Item = (Node, &'a RawEvent)>,
+    ) -> Result<(), Failure> {
+        // Should it fail half-way, some nodes have events of either.
+        self.recorded.push(Arc::clone(signal));
+        for (node, event) in events {
+            self.exec.set_event(node, event)?;
+        }
+        self.recorded.drain(..self.recorded.len() - 1);
         Ok(())
     }
 

@@ -85,7 +85,7 @@ impl CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        // After an update in place the driver no longer lets record nodes have other events.
+        // Record nodes would get events of the other's, which may be destroyed before they get others.
         let alike = other.as_recorded
             && !self.desc.profiling
             && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {

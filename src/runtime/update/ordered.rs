@@ -3,10 +3,12 @@
 //! The plan orders two nodes exactly if one is reached from the other along the graph's edges. Those follow from the
 //! accesses that the graph was built with, so a new one may meet another node's without any edge between the two.
 
+use std::collections::{HashMap, HashSet};
+
 use super::state::Current;
 use crate::graph;
 use crate::runtime::command::Command;
-use crate::types::{Access, Error, ErrorKind, Result};
+use crate::types::{Access, Error, ErrorKind, ResourceId, Result};
 
 /// The new accesses of one node.
 pub(super) struct Changed<'a> {
@@ -19,17 +21,22 @@ pub(super) struct Changed<'a> {
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming both nodes, for two that may run at the same time.
 pub(super) fn check(current: &Current, changed: &[Changed<'_>]) -> Result<()> {
+    let nodes: HashSet<u32> = changed.iter().map(|one| one.node).collect();
+    let mut by_resource: HashMap<ResourceId, Vec<(u32, Access)>> = HashMap::new();
+    for one in changed {
+        for access in one.accesses {
+            by_resource.entry(access.resource).or_default().push((one.node, *access));
+        }
+    }
     for one in changed {
         let mut others: Vec<u32> = Vec::new();
         for access in one.accesses {
             if is_covered(*access, current.accesses_of(one.node as usize)) {
                 continue;
             }
-            let is_changed = |node: u32| changed.iter().any(|changed| changed.node == node);
-            others.extend(current.uses.conflicts(*access).filter(|&node| !is_changed(node)));
-            let conflicts =
-                |other: &&Changed<'_>| other.accesses.iter().any(|theirs| theirs.conflicts_with(access));
-            others.extend(changed.iter().filter(conflicts).map(|other| other.node));
+            others.extend(current.uses.conflicts(*access).filter(|node| !nodes.contains(node)));
+            let changed = by_resource.get(&access.resource).into_iter().flatten();
+            others.extend(changed.filter(|(_, theirs)| theirs.conflicts_with(access)).map(|(node, _)| *node));
         }
         others.retain(|&other| other != one.node);
         if others.is_empty() {

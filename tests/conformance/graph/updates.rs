@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wakegraph::hal::UpdateCapabilities;
+use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::{Buffer, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read};
 
 use crate::kernels::{add, axpy, fold, indices, mix, pack};
@@ -14,6 +14,7 @@ tests!("graph/updates":
     &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs,
         from_another_graph, from_a_graph_with_host_tasks, rivals_follow_the_update, random_updates],
+    &[Need::Results, Need::TwoDevices] => [on_two_devices],
     &[] => [misuse_is_refused, unordered_memory_is_refused, other_graphs_are_refused]);
 
 fn can_update(setup: &Setup) -> bool {
@@ -323,6 +324,46 @@ fn beside_sub_graphs(setup: &Setup) {
         // What the sub-graph does counts where order is asked about.
         let refused = exec.update().launch(aside, mix(1, &x)).apply().await.unwrap_err();
         assert!(refused.message().contains("'aside'") && refused.message().contains("no edge"), "{refused}");
+    });
+}
+
+// mix x on the first device -> copy to the second -> mix there, both changed by one update.
+fn on_two_devices(setup: &Setup) {
+    let all = |device: &wakegraph::Device| device.capabilities().update == UpdateCapabilities::all();
+    if !setup.devices.iter().all(all) {
+        return lacks("all updates");
+    }
+    let [a, b] = [&setup.devices[0], &setup.devices[1]];
+    let (x, y, z) =
+        (a.buffer_from(&[1u32; 8]).unwrap(), b.buffer::<u32>(8).unwrap(), b.buffer_from(&[1u32; 8]).unwrap());
+    let mut graph = Graph::new(a);
+    let first = graph.launch(mix(1, &x), Range::linear(8)).id();
+    graph.copy(&x, &y);
+    let last = graph.launch(axpy(1, &y, &z), Range::linear(8)).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut submissions, mut updates, mut model) = (Vec::new(), Vec::new(), [1u32; 2]);
+        for n in 0..30 {
+            let update = exec.update().launch(first, mix(n, &x)).launch(last, axpy(n, &y, &z));
+            updates.push(update.enabled(first, n % 4 > 0).apply());
+            submissions.push(exec.submit());
+            model[0] = if n % 4 > 0 { mixed(model[0], &[n]) } else { model[0] };
+            model[1] = model[1].wrapping_add(n.wrapping_mul(model[0]));
+        }
+        for update in updates {
+            update.await.unwrap();
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [model[0]; 8]);
+        assert_eq!(z.to_vec().await.unwrap(), [model[1]; 8]);
+        // Memory of the other device, which the node cannot use.
+        let far = exec.update().launch(first, mix(1, &z)).apply().await;
+        let far_memory = MemoryDesc { len: 4, kind: MemoryKind::Device };
+        if !a.hal().can_access(&*b.hal().allocate(&far_memory).unwrap()) {
+            assert_eq!(far.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
     });
 }
 
