@@ -22,9 +22,9 @@ use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Event, EventDesc, EventStatus, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param,
-    ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus,
+    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
+    Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, write};
 
@@ -231,7 +231,7 @@ impl Updated {
 impl Contender for Updated {
     async fn once(&mut self) {
         self.runs += 1;
-        let mut update = KernelUpdate::new(self.handle);
+        let mut update = CommandUpdate::new(self.handle);
         update.args.push((0, Self::value(self.runs)));
         self.buffer.update(&[update]).expect("an update");
         let signal = Signal { event: &self.event, notification: None, prompt: false };

@@ -11,7 +11,7 @@ use common::*;
 use proptest::prelude::*;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::hal::{
-    Command, CommandBufferDesc, Device, KernelArg, KernelUpdate, MemoryView, QueueOrder, UsmPointer,
+    Command, CommandBufferDesc, CommandUpdate, Device, KernelArg, MemoryView, QueueOrder, UsmPointer,
 };
 use wakegraph::{Error, ErrorKind, Pitch, Range, Rect};
 
@@ -243,15 +243,15 @@ fn an_update_applies_to_later_enqueues_only() {
     start(&**DEVICE, &*buffer, &*queue, &[]);
     start(&**DEVICE, &*buffer, &*queue, &[]);
 
-    let mut update = KernelUpdate::new(handle);
+    let mut update = CommandUpdate::new(handle);
     update.args = vec![(0, value(2))];
     buffer.update(&[update]).unwrap();
     start(&**DEVICE, &*buffer, &*queue, &[]);
 
-    let mut update = KernelUpdate::new(handle);
+    let mut update = CommandUpdate::new(handle);
     (update.kernel, update.local_size) = (Some(other), Some(None));
     (update.global_size, update.global_offset) = (Some([6, 2, 1]), Some([3, 1, 0]));
-    let mut bad = KernelUpdate::new(handle);
+    let mut bad = CommandUpdate::new(handle);
     bad.args = vec![(9, value(0))];
     assert!(buffer.update(&[update.clone(), bad]).is_err());
     start(&**DEVICE, &*buffer, &*queue, &[]);

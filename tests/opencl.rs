@@ -13,8 +13,8 @@ use common::{assert_complete, buffer, event, failure, memory, queue, read, write
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
-    Backend as _, Command, CommandBuffer, CommandBufferDesc, Device, Event, Kernel, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
+    Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Device, Event, Kernel, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
     QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
@@ -383,7 +383,7 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         buffer.finalize().unwrap();
         let queue = queue(&*device, QueueOrder::InOrder);
         let events: [Arc<dyn Event>; 3] = std::array::from_fn(|_| event(&*device));
-        let mut update = KernelUpdate::new(handle);
+        let mut update = CommandUpdate::new(handle);
         let enqueue = |buffer: &dyn CommandBuffer, event: &Arc<dyn Event>| {
             common::enqueue(buffer, &*queue, &[], event, None).unwrap();
             if waits {
@@ -426,7 +426,7 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
         let second = buffer.append(&add_to(&*device, 10, &x), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
-        let [mut good, mut bad] = [first, second].map(KernelUpdate::new);
+        let [mut good, mut bad] = [first, second].map(CommandUpdate::new);
         good.args = vec![(0, number(2))];
         (bad.global_size, bad.local_size) = (Some([items, 1, 1]), Some(Some([items, 1, 1])));
         let mut expected = 0;
@@ -449,7 +449,7 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
                         }
                         Lowering::CommandBuffer => expected = words(&x)[0],
                     }
-                    let [mut old, mut whole] = [first, second].map(KernelUpdate::new);
+                    let [mut old, mut whole] = [first, second].map(CommandUpdate::new);
                     old.args = vec![(0, number(1))];
                     (whole.global_size, whole.local_size) = (Some([items, 1, 1]), Some(None));
                     buffer.update(&[old, whole]).unwrap();
@@ -486,7 +486,7 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
         run(&*buffer);
         assert_eq!(words(&x), [1, 1, 1, 101, 101, 1, 1, 1]);
         for (arg, items) in [(&part, 2), (&x, 8)] {
-            let mut update = KernelUpdate::new(handle);
+            let mut update = CommandUpdate::new(handle);
             update.args = vec![(1, KernelArg::Memory(arg.clone()))];
             update.global_size = Some([items, 1, 1]);
             buffer.update(&[update]).unwrap();

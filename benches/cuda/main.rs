@@ -11,6 +11,8 @@
 //! | `wait_10ms_policy_core` | percent of a core meanwhile | of the base | 3, `Efficient` 1 |
 //! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning | 10.6 ms, 5 % |
 //! | `update` | change an argument, enqueue, see it complete (contract) | set parameters, launch, synchronize | 1.1 |
+//! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
+//! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
 //! | `million_host`, `million_device` | bytes more after 1,000,000 submissions | before | 64 KiB |
 #![expect(unsafe_code, reason = "declares device code")]
@@ -23,6 +25,7 @@ mod latency;
 mod memory;
 mod raw;
 mod throughput;
+mod two_devices;
 mod update;
 mod waiting;
 
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
     update::rows(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);
     throughput::rows(&mut report, &device, &raw);
+    two_devices::rows(&mut report, &device, &raw);
     memory::rows(&mut report, &device, &raw);
     report.finish()
 }

@@ -21,6 +21,9 @@ fn check(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS, "a raw driver call failed");
 }
 
+/// Bytes that a graph's kernels use.
+const BYTES: usize = 64;
+
 /// The primary context and the kernels.
 #[derive(Clone)]
 pub(crate) struct Raw {
@@ -53,8 +56,9 @@ impl Raw {
     pub(crate) fn open(device: &Device) -> Self {
         unsafe {
             check(sys::cuInit(0));
+            let number = device.selector().rsplit(':').next().and_then(|number| number.parse().ok());
             let (mut index, mut context) = (0, ptr::null_mut());
-            check(sys::cuDeviceGet(&mut index, 0));
+            check(sys::cuDeviceGet(&mut index, number.expect("a selector such as cuda:0")));
             check(sys::cuDevicePrimaryCtxRetain(&mut context, index));
             check(sys::cuCtxSetCurrent(context));
             let text = CString::new(include_str!("kernels.ptx")).expect("no NUL");
@@ -83,15 +87,20 @@ impl Raw {
     }
 
     pub(crate) fn chain(&self, len: usize) -> RawGraph {
-        self.graph(len, self.bump, 1)
+        self.graph(len, self.bump, 1, None)
+    }
+
+    /// One kernel, after a copy of this memory to its own.
+    pub(crate) fn copied_from(&self, source: &RawGraph) -> RawGraph {
+        self.graph(1, self.bump, 1, Some(source.memory))
     }
 
     pub(crate) fn busy(&self, nanoseconds: u64) -> RawGraph {
-        self.graph(1, self.busy, nanoseconds)
+        self.graph(1, self.busy, nanoseconds, None)
     }
 
-    fn graph(&self, len: usize, function: CUfunction, value: u64) -> RawGraph {
-        let desc = MemoryDesc { len: 64, kind: MemoryKind::Device };
+    fn graph(&self, len: usize, function: CUfunction, value: u64, source: Option<u64>) -> RawGraph {
+        let desc = MemoryDesc { len: BYTES, kind: MemoryKind::Device };
         let owner = self.device.hal().allocate(&desc).expect("a little memory");
         let memory = owner.usm().expect("an address").address() as u64;
         self.bind();
@@ -101,8 +110,13 @@ impl Raw {
             check(sys::cuStreamCreate(&mut stream, 1));
             check(sys::cuEventCreate(&mut event, 2));
             let mut nodes: Vec<CUgraphNode> = Vec::new();
+            let mut before = None;
+            if let Some(source) = source {
+                let (mut node, copy) = (ptr::null_mut(), copy_params(source, memory));
+                check(sys::cuGraphAddMemcpyNode(&mut node, graph, ptr::null(), 0, &copy, self.context));
+                before = Some(node);
+            }
             for _ in 0..len {
-                let before = nodes.last().copied();
                 let mut node = ptr::null_mut();
                 with_params(function, value, memory, |params| {
                     let (list, count) =
@@ -110,6 +124,7 @@ impl Raw {
                     check(sys::cuGraphAddKernelNode_v2(&mut node, graph, list, count, params));
                 });
                 nodes.push(node);
+                before = Some(node);
             }
             let mut exec = ptr::null_mut();
             check(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
@@ -117,6 +132,37 @@ impl Raw {
             check(sys::cuStreamSynchronize(stream));
             RawGraph { raw: self.clone(), graph, exec, stream, event, nodes, memory, _owner: owner }
         }
+    }
+}
+
+/// All of a graph's memory, from and to wherever the addresses are.
+fn copy_params(from: u64, to: u64) -> sys::CUDA_MEMCPY3D_st {
+    sys::CUDA_MEMCPY3D_st {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+        srcHost: ptr::null(),
+        srcDevice: from,
+        srcArray: ptr::null_mut(),
+        reserved0: ptr::null_mut(),
+        srcPitch: BYTES,
+        srcHeight: 1,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+        dstHost: ptr::null_mut(),
+        dstDevice: to,
+        dstArray: ptr::null_mut(),
+        reserved1: ptr::null_mut(),
+        dstPitch: BYTES,
+        dstHeight: 1,
+        WidthInBytes: BYTES,
+        Height: 1,
+        Depth: 1,
     }
 }
 
@@ -150,6 +196,17 @@ impl RawGraph {
 
     pub(crate) fn launch(&self) {
         unsafe { check(sys::cuGraphLaunch(self.exec, self.stream)) };
+    }
+
+    /// Launches on the stream of another graph of the same device, after `before`, and records the event behind it.
+    pub(crate) fn relay(&self, on: &Self, before: Option<&Self>) {
+        unsafe {
+            if let Some(before) = before {
+                check(sys::cuStreamWaitEvent(on.stream, before.event, 0));
+            }
+            check(sys::cuGraphLaunch(self.exec, on.stream));
+            check(sys::cuEventRecord(self.event, on.stream));
+        }
     }
 
     pub(crate) fn record(&self) {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Event, EventDesc, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, KernelUpdate, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
     QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, Device, Range, Result};
@@ -68,7 +68,7 @@ fn argument(number: u32) -> KernelArg {
 impl Contender for Updated {
     async fn once(&mut self) {
         self.number += 1;
-        let mut update = KernelUpdate::new(self.handle);
+        let mut update = CommandUpdate::new(self.handle);
         update.args.push((0, argument(self.number)));
         self.buffer.update(&[update]).expect("an update");
         let signal = Signal { event: &self.event, notification: None, prompt: true };

@@ -16,6 +16,11 @@ pub struct NodeId {
 }
 
 impl NodeId {
+    /// Which graph's it is, as [`Graph::identity`] says it.
+    pub(crate) fn graph(self) -> u32 {
+        self.graph
+    }
+
     /// Position in insertion order, counting from 0.
     pub fn index(self) -> usize {
         self.index as usize

@@ -23,6 +23,11 @@ impl<P> Graph<P> {
         self.adjacency.edges().len()
     }
 
+    /// What the ids of its nodes carry. A clone has another one.
+    pub(crate) fn identity(&self) -> u32 {
+        self.identity
+    }
+
     /// How the graph was created.
     pub fn properties(&self) -> GraphProperties {
         self.properties

@@ -17,6 +17,8 @@ bitflags::bitflags! {
         const GLOBAL_WORK_OFFSET = 1 << 3;
         /// The kernel itself, among the alternatives registered at append.
         const KERNEL_HANDLE = 1 << 4;
+        /// Whether a kernel, fill or copy does anything.
+        const ENABLED = 1 << 5;
     }
 }
 

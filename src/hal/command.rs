@@ -142,6 +142,23 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether an update can disable it: kernels, fills and copies. What only orders or hints cannot be.
+    pub fn can_be_disabled(&self) -> bool {
+        match self {
+            Self::Kernel(_)
+            | Self::UsmCopy { .. }
+            | Self::UsmFill { .. }
+            | Self::BufferCopy { .. }
+            | Self::BufferCopyRect { .. }
+            | Self::BufferRead { .. }
+            | Self::BufferReadRect { .. }
+            | Self::BufferWrite { .. }
+            | Self::BufferWriteRect { .. }
+            | Self::BufferFill { .. } => true,
+            Self::UsmPrefetch { .. } | Self::UsmAdvise { .. } | Self::Empty => false,
+        }
+    }
+
     /// What the command does, without its operands.
     pub fn kind(&self) -> CommandKind {
         match self {

@@ -3,16 +3,15 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Command, Kernel, KernelArg, KernelLaunch, Queue, Signal, WaitList};
-use crate::types::{DeviceId, Error, ErrorKind, Range, Result};
+use super::{Command, CommandUpdate, Queue, Signal, WaitList};
+use crate::types::{DeviceId, Result};
 
 /// How to create a command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommandBufferDesc {
-    /// Kernel commands can be changed after finalize.
+    /// Commands can be changed after finalize.
     pub updatable: bool,
     /// Commands run in the order of their appends; sync-points may be ignored.
     pub in_order: bool,
@@ -41,7 +40,7 @@ pub struct SyncPoint {
     pub index: u32,
 }
 
-/// A kernel command that can be updated.
+/// A command that can be updated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CommandHandle {
     /// The buffer it is a command of.
@@ -55,8 +54,19 @@ pub struct CommandHandle {
 pub struct Appended {
     /// For later commands to wait for.
     pub sync_point: SyncPoint,
-    /// For updates: there for kernel launches in updatable buffers.
+    /// For updates: there, in updatable buffers, for each command that [can be disabled](Command::can_be_disabled).
     pub handle: Option<CommandHandle>,
+}
+
+impl Appended {
+    /// What the append that came as number `index` gives back, for backends.
+    pub fn new(buffer: CommandBufferId, index: u32, command: &Command, desc: &CommandBufferDesc) -> Self {
+        let updatable = desc.updatable && command.can_be_disabled();
+        Self {
+            sync_point: SyncPoint { buffer, index },
+            handle: updatable.then_some(CommandHandle { buffer, index }),
+        }
+    }
 }
 
 /// Life of a command-buffer.
@@ -83,68 +93,6 @@ pub struct CommandBufferInfo {
     pub commands: usize,
     /// What the backend made of it, such as "CUDA graph" or "replayed enqueues".
     pub lowering: &'static str,
-}
-
-/// New values for a kernel command. What is `None` or not named stays.
-#[derive(Clone, Debug)]
-pub struct KernelUpdate {
-    /// Which command.
-    pub handle: CommandHandle,
-    /// Another kernel, out of the alternatives registered at append.
-    pub kernel: Option<Arc<dyn Kernel>>,
-    /// New arguments by index.
-    pub args: Vec<(usize, KernelArg)>,
-    /// A new global size, with the dimensions of the old one (unused ones are 1).
-    pub global_size: Option<[usize; 3]>,
-    /// A new work-group size; `Some(None)` leaves it to the device.
-    pub local_size: Option<Option<[usize; 3]>>,
-    /// A new global offset.
-    pub global_offset: Option<[usize; 3]>,
-}
-
-impl KernelUpdate {
-    /// An update of this command that changes nothing yet.
-    pub fn new(handle: CommandHandle) -> Self {
-        Self {
-            handle,
-            kernel: None,
-            args: Vec::new(),
-            global_size: None,
-            local_size: None,
-            global_offset: None,
-        }
-    }
-
-    /// Changes a launch to what the update makes of it.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the launch does not have; it may have been
-    /// changed in part.
-    pub fn apply_to(&self, launch: &mut KernelLaunch) -> Result<()> {
-        if let Some(kernel) = &self.kernel {
-            launch.kernel = Arc::clone(kernel);
-        }
-        for (index, arg) in &self.args {
-            let Some(slot) = launch.args.get_mut(*index) else {
-                let why = format!("the kernel has no parameter {index}");
-                return Err(Error::new(ErrorKind::InvalidArgument, why));
-            };
-            *slot = arg.clone();
-        }
-        let old = launch.range;
-        let global = self.global_size.unwrap_or(old.global_size());
-        let new = match old.dimensions() {
-            1 => Range::linear(global[0]),
-            2 => Range::new([global[0], global[1]]),
-            _ => Range::new(global),
-        };
-        let new = new.offset(self.global_offset.unwrap_or(old.global_offset()));
-        launch.range = match self.local_size.unwrap_or(old.local_size()) {
-            Some(local) => new.local(local),
-            None => new,
-        };
-        Ok(())
-    }
 }
 
 /// Commands recorded once and enqueued many times.
@@ -190,16 +138,38 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// device code keeps to its arguments, over the ranges it is launched with.
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
-    /// Changes kernel commands, all of them or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).
+    /// Changes commands, all that are named or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).
     ///
-    /// Applies to later enqueues; those already made run with the old values. May allocate, where the driver cannot change
+    /// Applies to later enqueues; those already made run with the old values. Does not wait for them, and keeps the old
+    /// operands no longer: the caller does, as [`enqueue`](Self::enqueue) asks. May allocate, where the driver cannot change
     /// what is running.
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize or when not updatable;
-    /// [`InvalidCommandHandle`](crate::ErrorKind::InvalidCommandHandle) for a handle of another buffer;
+    /// [`InvalidCommandHandle`](crate::ErrorKind::InvalidCommandHandle) for a handle of another buffer, or a change that
+    /// only kernels have of another command;
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an index out of range, an argument of the wrong kind
     /// or an unregistered kernel; [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a missing
     /// capability bit.
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()>;
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()>;
+
+    /// Makes every command what the same one of `other` is: kernel, operands, whether it is enabled, alternatives. Or, on an
+    /// error, none.
+    ///
+    /// `other` was created on the same device with the same [`CommandBufferDesc`], and has the same topology: as many
+    /// commands, of the same kinds, with the same sync-points in the same order. Whether it is finalized does not matter; it
+    /// stays as it is, and what it uses is kept alive by this buffer, too. Order and earlier enqueues as for
+    /// [`update`](Self::update). No capability bit is needed but that the buffer could be created.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize or when not updatable;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for another device's buffer or another topology, with the
+    /// index of the first command that differs; the driver's.
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
+
+    /// For the checking wrapper to recognise its own, as its `as_any` is that of what it wraps.
+    #[doc(hidden)]
+    fn as_checked(&self) -> Option<&dyn Any> {
+        None
+    }
 }

@@ -48,13 +48,14 @@ mod kernel;
 mod memory;
 mod queue;
 mod sources;
+mod update;
 
 pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
 pub use checked::checked;
 pub use command::{Advice, Command, KernelLaunch};
 pub use command_buffer::{
     Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
-    CommandHandle, KernelUpdate, SyncPoint,
+    CommandHandle, SyncPoint,
 };
 pub(crate) use describe::Bytes;
 pub use device::{Backend, ClockSample, Device, DeviceInfo};
@@ -65,3 +66,4 @@ pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, Valu
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use queue::{Queue, QueueDesc, QueueOrder};
 pub use sources::{HostFn, KernelSources};
+pub use update::{CommandChange, CommandUpdate};

@@ -16,12 +16,15 @@
 //! | `dependencies`, `reduce` | orders the partitions and reduces their dependencies |
 //! | `inside` | append order and sync-points inside partitions |
 //! | `lanes` | spreads partitions over queues |
+//! | `arena` | on request: which buffers that live within a run can share memory |
 //! | `lower`, `print` | the instruction list, as data, as text and as DOT |
 //!
-//! Every pass takes time linear in nodes and edges (signatures: nearly, see there), and nothing recurses.
+//! Every pass takes time linear in nodes and edges (signatures: nearly; `arena`: times the uses, see there), and nothing
+//! recurses.
 //!
 //! Imports from `types` and `graph` only. No tokio, no FFI, no clock, no locks. The runtime may enter.
 
+mod arena;
 mod check;
 mod dependencies;
 mod empties;
@@ -42,6 +45,7 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
+pub use arena::{ArenaSize, Arenas, Transient};
 pub use lower::Instruction;
 pub use options::{ExecutionOrder, PartitionPolicy, PlanOptions};
 pub use print::{Dot, Listing};

@@ -11,6 +11,7 @@ use super::device::Device;
 use super::executable::Shared;
 use super::gate::Gate;
 use super::host_buffer::HostBuffer;
+use super::run::Run;
 use crate::hal;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 
@@ -27,6 +28,15 @@ pub(crate) struct Allocation {
 pub(crate) struct Users {
     pub(crate) executables: Vec<(Weak<Shared>, Vec<Access>)>,
     pub(crate) gates: Vec<(Access, Arc<Gate>)>,
+    /// Runs in flight that use it though their executables no longer do.
+    pub(crate) stale: Vec<StaleUse>,
+}
+
+/// A use that is over when the run is.
+pub(crate) struct StaleUse {
+    pub(crate) executable: Weak<Shared>,
+    pub(crate) access: Access,
+    pub(crate) run: Arc<Run>,
 }
 
 impl Allocation {
@@ -34,6 +44,11 @@ impl Allocation {
         let memory = device.hal().allocate(&hal::MemoryDesc { len, kind });
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
         Ok(Arc::new(Self { memory, device: device.clone(), users: Mutex::default() }))
+    }
+
+    /// Of memory that is not a device's own.
+    pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
+        Arc::new(Self { memory, device: device.clone(), users: Mutex::default() })
     }
 
     pub(crate) fn memory(&self) -> &Arc<dyn hal::Memory> {

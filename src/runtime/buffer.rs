@@ -3,6 +3,7 @@
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -18,7 +19,8 @@ use crate::types::Result;
 /// Clones and [slices](Self::slice) are views of the same memory and cost an atomic increment. Graphs and executables
 /// keep the memory alive for as long as a device may touch it, so a buffer can be dropped at any time.
 ///
-/// New memory is zeroed.
+/// New memory is zeroed. (Buffers of [`Graph::scratch`] have memory only while their graph runs, and what is in it then is
+/// undefined.)
 pub struct Buffer<T> {
     view: View,
     elements: PhantomData<fn() -> T>,
@@ -28,7 +30,13 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn allocate(device: &Device, len: usize) -> Result<Self> {
         let bytes = super::host_buffer::byte_len::<T>(len)?;
         let allocation = Allocation::new(device, MemoryKind::Device, bytes)?;
-        Ok(Self { view: View { allocation, offset: 0, len: bytes }, elements: PhantomData })
+        Ok(Self::whole(allocation))
+    }
+
+    /// All of an allocation.
+    pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
+        let len = allocation.memory().len();
+        Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
     }
 
     /// Elements.

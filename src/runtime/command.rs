@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::allocation::{Allocation, View};
 use super::host_task::HostTask;
-use super::kernel::KernelCall;
+use super::kernel::{KernelCall, KernelRef};
 use crate::graph::Payload;
 use crate::hal;
 use crate::types::{Access, Range};
@@ -14,7 +14,12 @@ use crate::types::{Access, Range};
 #[derive(Clone)]
 pub(crate) enum Command {
     /// A kernel; loaded for its device at finalize.
-    Kernel { call: Arc<KernelCall>, range: Range },
+    Kernel {
+        call: Arc<KernelCall>,
+        range: Range,
+        /// What an update may put in the kernel's place.
+        alternatives: Arc<[KernelRef]>,
+    },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
     /// A closure of the host.
@@ -22,21 +27,25 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Everything it keeps alive.
-    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
-        let views: Box<dyn Iterator<Item = &View>> = match self {
+    /// Everything it uses.
+    pub(crate) fn views(&self) -> Box<dyn Iterator<Item = &View> + '_> {
+        match self {
             Self::Kernel { call, .. } => Box::new(call.views()),
             Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
             Self::HostTask { uses, .. } => Box::new(uses.iter()),
-        };
-        views.map(|view| &view.allocation)
+        }
+    }
+
+    /// Everything it keeps alive.
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.views().map(|view| &view.allocation)
     }
 }
 
 impl Payload for Command {
     fn describe(&self) -> Cow<'_, str> {
         match self {
-            Self::Kernel { call, range } => {
+            Self::Kernel { call, range, .. } => {
                 format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into()
             }
             Self::Memory { command, .. } => format!("{command:?}").into(),

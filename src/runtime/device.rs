@@ -215,8 +215,8 @@ impl Device {
         }
         // Loading may take long; two threads that load the same kernel at once both succeed, one of them in vain.
         let loaded = kernel.describe(|desc| self.inner.hal.create_kernel(desc))?;
-        self.inner.kernels.insert(address, loaded.clone());
-        Ok(loaded)
+        // The first one stays: what is known by its address has to be the same for all.
+        Ok(self.inner.kernels.entry(address).or_insert(loaded).clone())
     }
 
     pub(crate) fn downgrade(&self) -> WeakDevice {
@@ -268,6 +268,32 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
+
+    crate::kernel! {
+        fn nothing(x: &mut [u32]) { host: |_, x| _ = x }
+    }
+
+    #[test]
+    fn threads_that_load_a_kernel_at_once_get_the_same_one() {
+        for index in 870..900 {
+            let (device, all) = (Device::open(&format!("host:{index}")).unwrap(), Barrier::new(4));
+            let raw = crate::kernel::RawKernel::new("raw").host(|_, _| Ok(()));
+            let x = device.buffer::<u32>(1).unwrap();
+            let declared: crate::kernel::KernelCall = nothing(&x);
+            for call in [declared, raw.call().into()] {
+                let load = || {
+                    all.wait();
+                    call.kernel.on(&device).unwrap()
+                };
+                let kernels: Vec<_> = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (0..4).map(|_| scope.spawn(load)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                });
+                assert!(kernels.iter().all(|kernel| Arc::ptr_eq(kernel, &kernels[0])));
+                assert!(Arc::ptr_eq(&call.kernel.on(&device).unwrap(), &kernels[0]));
+            }
+        }
+    }
 
     #[test]
     fn threads_that_open_a_device_at_once_get_the_same_one() {

@@ -72,7 +72,7 @@ impl Driver {
         let clock = shared.profiling.then(super::clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         // Here the closure is cloned, which is the user's code: a panic of it is the task's.
-        let result = match caught(|| task.call(&lease)) {
+        let result = match task.with(|task| caught(|| task.call(&lease))) {
             Ok(future) => future.await,
             Err(panic) => Err(panic),
         };

@@ -10,16 +10,20 @@ use smallvec::SmallVec;
 use super::allocation::Allocation;
 use super::device::Device;
 use super::gate::Gate;
+use super::graph::Graph;
 use super::host_task::HostTask;
 use super::outline::Outline;
 use super::prediction::Prediction;
 use super::reaper::{self, Elsewhere};
 use super::run::Run;
+use super::scratch::{GraphMemory, Places};
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
+use super::update::{self, Applied, Updatable, Update};
+use super::versioned::Versioned;
 use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
-use crate::sync::{AtomicU32, Patience};
+use crate::sync::{AtomicU32, AtomicU64, Patience};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,10 +38,12 @@ pub struct FinalizeOptions {
     pub in_order: bool,
     /// Record times of nodes and partitions. Off, it costs nothing.
     pub profiling: bool,
+    /// Let the executable be [updated](ExecutableGraph::update). Off, it costs nothing.
+    pub updatable: bool,
 }
 
 impl FinalizeOptions {
-    /// The defaults: signatures, depth-first, sync-points, no profiling.
+    /// The defaults: signatures, depth-first, sync-points, no profiling, no updates.
     pub fn new() -> Self {
         Self::default()
     }
@@ -65,9 +71,16 @@ impl FinalizeOptions {
     pub fn profiling(self, profiling: bool) -> Self {
         Self { profiling, ..self }
     }
+
+    /// Sets whether the executable can be updated.
+    #[must_use]
+    pub fn updatable(self, updatable: bool) -> Self {
+        Self { updatable, ..self }
+    }
 }
 
-/// A finalized graph: planned, recorded into command-buffers, immutable, submitted as often as you like.
+/// A finalized graph: planned, recorded into command-buffers, submitted as often as you like. Its topology never changes;
+/// what its nodes work on can be [updated](Self::update).
 ///
 /// Clones are handles to the same executable. Its runs never overlap: a second [`submit`](Self::submit) is ordered
 /// after the first, without anybody waiting in between. Different executables overlap freely, except where they use the
@@ -112,6 +125,56 @@ impl ExecutableGraph {
         SubmitBuilder::new(&self.shared)
     }
 
+    /// The memory of its own that the executable has for [scratch buffers](crate::Graph::scratch), by device.
+    pub fn graph_memory(&self) -> &[GraphMemory] {
+        &self.shared.scratch.memory
+    }
+
+    /// Prepares a change of kernels' arguments and ranges, and of which nodes do anything: of an executable that was
+    /// finalized as [`updatable`](FinalizeOptions::updatable).
+    ///
+    /// ```
+    /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
+    /// # wakegraph::kernel! {
+    /// #     fn add(n: u32, x: &mut [u32]) { host: |_range, n, x| x.iter_mut().for_each(|x| *x += n) }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// let x = device.buffer::<u32>(3)?;
+    /// let mut graph = Graph::new(&device);
+    /// let node = graph.launch(add(1, &x), Range::linear(3)).id();
+    /// let exec = graph.finalize_with(FinalizeOptions::new().updatable(true))?;
+    ///
+    /// let before = exec.submit();
+    /// exec.update().launch(node, add(10, &x)).apply().await?;
+    /// let after = exec.submit();
+    /// before.await?;
+    /// after.await?;
+    /// assert_eq!(x.to_vec().await?, [11; 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update(&self) -> Update<'_> {
+        Update::new(&self.shared)
+    }
+
+    /// Makes the executable do what `graph` says, as if it had been finalized from it: new operands, ranges and host tasks
+    /// in the same topology. All nodes are enabled then.
+    ///
+    /// Applies after the submissions already made and before later ones, as [`Update::apply`] does, with all that is said
+    /// there. `graph` is read before this returns; its ids are not those of the executable's nodes, whose own stay good.
+    ///
+    /// # Errors
+    /// They come out of the future, and the executable is as it was. [`InvalidOperation`](crate::ErrorKind::InvalidOperation)
+    /// when it is not updatable; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the graph has other nodes, on
+    /// other devices, or other edges, compared in the order in which they were added, or launches a kernel that is
+    /// neither the node's own nor a [registered alternative](crate::NodeBuilder::alternative): each difference by its nodes'
+    /// names, or has [scratch buffers](crate::Graph::scratch); the first of the graph's own [errors](crate::Graph::errors); those of the devices.
+    pub fn update_from(&self, graph: &Graph) -> Applied {
+        update::apply(&self.shared, update::whole(graph))
+    }
+
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
     pub fn plan(&self) -> &Plan {
         &self.shared.outline.plan
@@ -119,7 +182,7 @@ impl ExecutableGraph {
 
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
-        self.shared.outline.text()
+        self.shared.outline.text(|partition| self.shared.partitions[partition].lowering())
     }
 
     /// The plan in Graphviz' language, partitions as clusters.
@@ -143,6 +206,10 @@ pub(crate) struct Shared {
     pub(crate) partitions: Box<[PartitionExec]>,
     /// Keeps the memory alive that the commands use.
     pub(crate) allocations: Box<[Arc<Allocation>]>,
+    /// Where the graph's scratch buffers lie.
+    pub(crate) scratch: Places,
+    /// What an update needs to know, if there can be one; then it keeps the memory alive.
+    pub(crate) updatable: Option<Box<Updatable>>,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
@@ -153,6 +220,8 @@ pub(crate) struct Shared {
     pub(crate) polled: bool,
     /// What a thread that waits for the devices does to their work.
     pub(crate) progress: Progress,
+    /// The number of the last run that is over, other than by the loss of a device.
+    pub(crate) ended: AtomicU64,
     pub(crate) state: Mutex<State>,
 }
 
@@ -160,8 +229,9 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if Elsewhere::is_now() {
             let partitions = std::mem::take(&mut self.partitions);
-            let allocations = std::mem::take(&mut self.allocations);
-            reaper::drop_elsewhere(Box::new((partitions, allocations)));
+            let memory = (std::mem::take(&mut self.allocations), std::mem::take(&mut self.scratch));
+            let updatable = self.updatable.take();
+            reaper::drop_elsewhere(Box::new((partitions, memory, updatable)));
         }
     }
 }
@@ -190,16 +260,16 @@ pub(crate) enum Work {
         device: Device,
         queue: Arc<dyn hal::Queue>,
         lane: u64,
-        command_buffer: Box<dyn hal::CommandBuffer>,
+        command_buffer: Versioned<Box<dyn hal::CommandBuffer>>,
     },
-    HostTask(Arc<HostTask>),
+    HostTask(Versioned<Arc<HostTask>>),
 }
 
 impl PartitionExec {
     /// What the device made of the commands.
     pub(crate) fn lowering(&self) -> Option<&'static str> {
         match &self.work {
-            Work::Device { command_buffer, .. } => Some(command_buffer.info().lowering),
+            Work::Device { command_buffer, .. } => Some(command_buffer.with(|buffer| buffer.info().lowering)),
             Work::HostTask(_) => None,
         }
     }
@@ -245,6 +315,8 @@ impl Shared {
 /// What changes from submission to submission.
 #[derive(Default)]
 pub(crate) struct State {
+    /// How many runs there have been.
+    pub(crate) runs: u64,
     /// The run submitted last. When it is over, all earlier ones are.
     pub(crate) last: Option<Arc<Run>>,
     /// Earlier runs, oldest first, kept for reuse.

@@ -7,18 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::allocation::Allocation;
+use super::allocation::View;
 use super::command::Command;
 use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
 use super::graph::Graph;
+use super::host_task::HostTask;
 use super::ordering;
 use super::outline::Outline;
 use super::prediction::Prediction;
+use super::scratch::Places;
+use super::update::Updatable;
+use super::uses::Uses;
+use super::versioned::Versioned;
 use crate::graph::{self, Content};
 use crate::hal;
 use crate::plan::{PartitionKind, Plan, PlanOptions};
-use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> {
     let _span =
@@ -36,17 +41,26 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
     let plan = Plan::new(graph.inner(), supported, &plan_options(options))?;
 
     let source = Source::new(graph.inner(), &plan);
+    let scratch = match graph.has_scratch() {
+        true => Places::allocate(&plan, source.views(&plan))?,
+        false => Places::default(),
+    };
     let mut uses = Uses::default();
     let mut queues = Queues::default();
     let mut work = Vec::with_capacity(plan.partitions().len());
     for (index, partition) in plan.partitions().iter().enumerate() {
         work.push(match partition.kind {
-            PartitionKind::HostTask => host_task(&source, &plan, index, &mut uses)?,
+            PartitionKind::HostTask => {
+                let task = host_task(&source, &plan, index, &mut uses)?;
+                Work::HostTask(Versioned::new(task, options.updatable))
+            }
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
                 device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
-                let command_buffer = record(&source, &plan, index, device, options, &mut uses)
+                let command_buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
+                    .and_then(|mut buffer| buffer.finalize().map(|()| buffer))
                     .map_err(|error| error.on_device(device.selector()))?;
+                let command_buffer = Versioned::new(command_buffer, options.updatable);
                 let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;
                 Work::Device { device: device.clone(), queue, lane, command_buffer }
             }
@@ -58,15 +72,10 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
         .max()
         .map_or(0, |last| last + 1);
     let nodes = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
-    let Uses { accesses, allocations } = uses;
-    let shared = Arc::new(assemble(plan, work, nodes, &allocations, options));
-    ordering::register(
-        &shared,
-        allocations.into_values().map(|allocation| {
-            let accesses = accesses.get(&allocation.memory().resource()).map_or(&[][..], Vec::as_slice);
-            (allocation, ordering::merged(accesses))
-        }),
-    );
+    let registered = uses.merged();
+    let updatable = options.updatable.then(|| Box::new(Updatable::new(graph, &plan, options, &mut uses)));
+    let shared = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
+    ordering::register(&shared, registered);
     tracing::debug!(target: "wakegraph::finalize", partitions = shared.partitions.len(), "finalized");
     Ok(ExecutableGraph { shared })
 }
@@ -82,23 +91,36 @@ fn plan_options(options: FinalizeOptions) -> PlanOptions {
 }
 
 /// Finds the commands behind the plan's numbers.
-struct Source<'g> {
+pub(super) struct Source<'g> {
     /// The graph of each instance that the plan copied in.
     graphs: Vec<&'g graph::Graph<Command>>,
+    /// The node of the root graph that each instance but the first belongs to.
+    roots: Vec<u32>,
 }
 
 impl<'g> Source<'g> {
-    fn new(root: &'g graph::Graph<Command>, plan: &Plan) -> Self {
+    pub(super) fn new(root: &'g graph::Graph<Command>, plan: &Plan) -> Self {
         let mut graphs: Vec<&graph::Graph<Command>> = Vec::with_capacity(plan.instances().len());
+        let mut roots: Vec<u32> = Vec::with_capacity(plan.instances().len());
         for instance in plan.instances() {
             // A parent comes before its children.
+            roots.push(match instance.parent {
+                Some(parent) if parent > 0 => roots[parent as usize],
+                _ => instance.node,
+            });
             let parent = instance.parent.and_then(|parent| graphs.get(parent as usize)).copied();
             graphs.push(match parent.map(|parent| parent.content_at(instance.node as usize)) {
                 Some(Content::SubGraph(child)) => child,
                 _ => root,
             });
         }
-        Self { graphs }
+        Self { graphs, roots }
+    }
+
+    /// The node of the root graph that a planned node is, or is in.
+    fn root_node(&self, plan: &Plan, node: u32) -> u32 {
+        let origin = plan.origin(node);
+        if origin.instance == 0 { origin.node } else { self.roots[origin.instance as usize] }
     }
 
     fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
@@ -106,27 +128,22 @@ impl<'g> Source<'g> {
         (self.graphs[origin.instance as usize], origin.node as usize)
     }
 
+    /// What each planned node uses.
+    fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
+        let nodes = (0..plan.partitions().len()).flat_map(|partition| plan.nodes(partition));
+        nodes.flat_map(|&node| {
+            let (graph, index) = self.place(plan, node);
+            let command = match graph.content_at(index) {
+                Content::Command(command) => Some(command),
+                Content::Empty | Content::SubGraph(_) => None,
+            };
+            command.into_iter().flat_map(Command::views).map(move |view| (node, view))
+        })
+    }
+
     fn label_and_kind(&self, plan: &Plan, node: u32) -> (Box<str>, crate::CommandKind) {
         let (graph, index) = self.place(plan, node);
         (graph.label_at(index).into(), graph.kinds()[index])
-    }
-}
-
-/// What the executable uses, for keeping it alive and for its order among others.
-#[derive(Default)]
-struct Uses {
-    accesses: HashMap<ResourceId, Vec<Access>>,
-    allocations: HashMap<ResourceId, Arc<Allocation>>,
-}
-
-impl Uses {
-    fn add(&mut self, graph: &graph::Graph<Command>, index: usize, command: &Command) {
-        for allocation in command.allocations() {
-            self.allocations.entry(allocation.memory().resource()).or_insert_with(|| allocation.clone());
-        }
-        for access in graph.accesses_at(index) {
-            self.accesses.entry(access.resource).or_default().push(*access);
-        }
     }
 }
 
@@ -148,29 +165,37 @@ impl Queues {
     }
 }
 
-fn host_task(source: &Source<'_>, plan: &Plan, partition: usize, uses: &mut Uses) -> Result<Work> {
+/// A host task's partition.
+pub(super) fn host_task(
+    source: &Source<'_>,
+    plan: &Plan,
+    partition: usize,
+    uses: &mut Uses,
+) -> Result<Arc<HostTask>> {
     for &node in plan.nodes(partition) {
         let (graph, index) = source.place(plan, node);
         if let Content::Command(command @ Command::HostTask { task, .. }) = graph.content_at(index) {
-            uses.add(graph, index, command);
-            return Ok(Work::HostTask(task.clone()));
+            uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
+            return Ok(task.clone());
         }
     }
     Err(Error::new(ErrorKind::Bug, "a host-task partition without a host task")
         .in_partition(partition as u32))
 }
 
-/// Records a device partition.
-fn record(
+/// Records a device partition, for the caller to finalize.
+pub(super) fn record(
     source: &Source<'_>,
     plan: &Plan,
     partition: usize,
     device: &Device,
     options: FinalizeOptions,
+    scratch: &Places,
     uses: &mut Uses,
 ) -> Result<Box<dyn hal::CommandBuffer>> {
     let in_order = plan.partitions()[partition].in_order;
-    let desc = hal::CommandBufferDesc { updatable: false, in_order, profiling: options.profiling };
+    let FinalizeOptions { updatable, profiling, .. } = options;
+    let desc = hal::CommandBufferDesc { updatable, in_order, profiling };
     let mut buffer = device.hal().create_command_buffer(&desc)?;
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
     let mut after = Vec::new();
@@ -180,8 +205,8 @@ fn record(
         after.extend(plan.waits(partition, position).iter().map(|&earlier| points[earlier as usize]));
         let appended = match graph.content_at(index) {
             Content::Command(command) => {
-                uses.add(graph, index, command);
-                append(&mut *buffer, device, command, &after)
+                uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
+                append(&mut *buffer, device, command, scratch, &after, updatable)
             }
             Content::Empty | Content::SubGraph(_) => buffer.append(&hal::Command::Empty, &after),
         };
@@ -189,7 +214,6 @@ fn record(
             appended.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
         points.push(appended.sync_point);
     }
-    buffer.finalize()?;
     Ok(buffer)
 }
 
@@ -197,18 +221,28 @@ fn append(
     buffer: &mut dyn hal::CommandBuffer,
     device: &Device,
     command: &Command,
+    scratch: &Places,
     after: &[hal::SyncPoint],
+    updatable: bool,
 ) -> Result<hal::Appended> {
     match command {
-        Command::Memory { command, .. } => buffer.append(command, after),
-        Command::Kernel { call, range } => {
+        Command::Memory { command, .. } if scratch.is_empty() => buffer.append(command, after),
+        Command::Memory { command, .. } => {
+            let mut command = hal::Command::clone(command);
+            scratch.resolve(&mut command)?;
+            buffer.append(&command, after)
+        }
+        Command::Kernel { call, range, alternatives } => {
+            let alternatives = if updatable { &**alternatives } else { &[] };
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,
                 args: call.to_hal()?,
                 range: *range,
-                alternatives: Vec::new(),
+                alternatives: alternatives.iter().map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
             };
-            buffer.append(&hal::Command::Kernel(Box::new(launch)), after)
+            let mut command = hal::Command::Kernel(Box::new(launch));
+            scratch.resolve(&mut command)?;
+            buffer.append(&command, after)
         }
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
@@ -219,8 +253,10 @@ fn assemble(
     plan: Plan,
     work: Vec<Work>,
     nodes: Box<[(Box<str>, crate::CommandKind)]>,
-    allocations: &HashMap<ResourceId, Arc<Allocation>>,
+    uses: Uses,
+    scratch: Places,
     options: FinalizeOptions,
+    updatable: Option<Box<Updatable>>,
 ) -> Shared {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
     let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
@@ -266,11 +302,13 @@ fn assemble(
             plan,
             nodes,
             devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
-            lowerings: partitions.iter().map(PartitionExec::lowering).collect(),
         }),
         partitions: partitions.into(),
-        allocations: allocations.values().cloned().collect(),
+        allocations: uses.into_allocations(),
+        scratch,
+        updatable,
         profiling: options.profiling,
+        ended: crate::sync::AtomicU64::new(0),
         state: Mutex::new(State::default()),
     }
 }

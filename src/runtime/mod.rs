@@ -36,10 +36,15 @@ mod profile;
 mod reactor;
 mod reaper;
 mod rect;
+mod rivals;
 mod run;
+mod scratch;
 mod spawn;
 mod submission;
 mod submit;
+mod update;
+mod uses;
+mod versioned;
 mod wake_policy;
 
 pub use allocation::MemoryArg;
@@ -53,6 +58,8 @@ pub use host_task::{HostAccess, HostAccesses, ReadAccess, TaskOutput, WriteAcces
 pub use node::NodeBuilder;
 pub use profile::{NodeTimes, PartitionTimes, Profile, Timeline};
 pub use rect::{Layout, RectCopy};
+pub use scratch::GraphMemory;
 pub use submission::{CancelOnDrop, Submission};
 pub use submit::SubmitBuilder;
+pub use update::{Applied, Update};
 pub use wake_policy::WakePolicy;

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use super::device::Device;
 use super::graph::Graph;
+use super::kernel::KernelCall;
 use crate::graph::NodeId;
 
 /// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing; the node stays.
@@ -62,6 +63,19 @@ impl<'g> NodeBuilder<'g> {
         if !self.staged {
             self.graph.set_node_device(self.id, device, Location::caller());
         }
+        self
+    }
+
+    /// Registers the kernel of `call` as one that an [update](crate::Update) may put in the place of the node's own. The
+    /// arguments of `call` are of no importance: the update brings new ones.
+    ///
+    /// # Errors
+    /// At finalize: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node that is no kernel. If the graph is
+    /// finalized as updatable, [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the kernel has no variant
+    /// for the device.
+    #[track_caller]
+    pub fn alternative(self, call: impl Into<KernelCall>) -> Self {
+        self.graph.add_alternative(self.id, call.into().kernel, Location::caller());
         self
     }
 

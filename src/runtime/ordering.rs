@@ -16,6 +16,7 @@ use super::allocation::{Allocation, View};
 use super::executable::Shared;
 use super::gate::{Gate, GateLease};
 use super::latch::Latch;
+use super::rivals;
 use super::run::Run;
 use crate::types::{Access, AccessMode};
 
@@ -26,6 +27,12 @@ pub(crate) fn lock() -> MutexGuard<'static, ()> {
     #[cfg(test)]
     tests::LOCKED.set(tests::LOCKED.get() + 1);
     ORDER.lock()
+}
+
+/// How often this thread has taken the order lock.
+#[cfg(test)]
+pub(crate) fn locks_taken() -> usize {
+    tests::LOCKED.get()
 }
 
 /// Something that has to be over before something else starts.
@@ -39,6 +46,13 @@ impl Predecessor {
     /// Waits until it is over, however it ended.
     pub(crate) async fn finished(&self) {
         self.latch().wait().await;
+    }
+
+    pub(crate) fn run(&self) -> Option<Arc<Run>> {
+        match self {
+            Self::Run(run) => Some(run.clone()),
+            Self::Gate(_) => None,
+        }
     }
 
     /// Set when it is over.
@@ -96,6 +110,9 @@ fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) 
         let conflicting = executables.iter().filter(|(_, conflicts)| *conflicts);
         let mut states: Vec<_> = conflicting.map(|(executable, _)| executable.state.lock()).collect();
         predecessors.extend(states.iter().filter_map(|state| state.last_unfinished()).map(Predecessor::Run));
+        users.stale.retain(|stale| !stale.run.is_done());
+        let conflicting = users.stale.iter().filter(|stale| stale.access.conflicts_with(&access));
+        predecessors.extend(conflicting.map(|stale| Predecessor::Run(stale.run.clone())));
         let conflicting = users.gates.iter().filter(|(theirs, _)| theirs.conflicts_with(&access));
         predecessors.extend(conflicting.map(|(_, gate)| Predecessor::Gate(gate.clone())));
         if may_wait || predecessors.is_empty() {
@@ -115,32 +132,16 @@ pub(crate) fn register(
     uses: impl IntoIterator<Item = (Arc<Allocation>, Vec<Access>)>,
 ) {
     let mut others = Vec::new();
-    let _order = lock();
+    let order = lock();
     for (allocation, accesses) in uses {
-        let mut users = allocation.users.lock();
-        users.executables.retain(|(other, theirs)| {
-            let Some(other) = alive(other) else { return false };
-            if conflict(theirs, &accesses) {
-                executable.state.lock().add_rival(&other);
-                other.state.lock().add_rival(executable);
-            }
-            others.push(other);
-            true
-        });
-        users.gates.retain(|(_, gate)| !gate.is_open());
-        for (access, gate) in &users.gates {
-            if accesses.iter().any(|ours| ours.conflicts_with(access)) {
-                executable.state.lock().gates.push(gate.clone());
-            }
-        }
-        users.executables.push((Arc::downgrade(executable), accesses));
+        rivals::enter(executable, &allocation, accesses, &mut others);
     }
-    drop(_order);
+    drop(order);
     drop(others);
 }
 
 /// Whether two executables use one allocation in a conflicting way. Both lists are [`merged`].
-fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
+pub(super) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
     let (mut a, mut b) = (0, 0);
     while let (Some(x), Some(y)) = (ours.get(a), theirs.get(b)) {
         if x.conflicts_with(y) {

@@ -39,7 +39,8 @@ impl Drop for Elsewhere {
     }
 }
 
-type Garbage = Box<dyn Any + Send>;
+/// What is to be dropped, whatever it is.
+pub(super) type Garbage = Box<dyn Any + Send>;
 
 /// What is to be dropped, and its thread.
 struct Reaper {

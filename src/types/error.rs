@@ -195,6 +195,15 @@ impl Error {
         self.with(|inner| inner.help = Some(help.into()))
     }
 
+    /// Adds to what was wrong.
+    #[must_use]
+    pub(crate) fn with_note(self, note: &str) -> Self {
+        self.with(|inner| {
+            inner.message.push_str(", ");
+            inner.message.push_str(note);
+        })
+    }
+
     /// Keeps what lies behind it.
     #[must_use]
     pub fn caused_by(self, source: impl Into<BoxError>) -> Self {

@@ -4,11 +4,11 @@
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use wakegraph::hal::{
-    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, Device, DeviceInfo,
-    Event, Kernel, KernelDesc, KernelUpdate, Memory, MemoryDesc, Queue, QueueDesc, Signal, SyncPoint,
+    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate,
+    Device, DeviceInfo, Event, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, Signal, SyncPoint,
     WaitList,
 };
 use wakegraph::{Error, ErrorKind, Result};
@@ -16,22 +16,45 @@ use wakegraph::{Error, ErrorKind, Result};
 /// Whether enqueues fail.
 pub(crate) type Switch = Arc<AtomicBool>;
 
+/// How many updates more succeed.
+pub(crate) type Updates = Arc<AtomicUsize>;
+
 #[derive(Debug)]
 struct Faulty {
     inner: Arc<dyn Device>,
     fails: Switch,
+    updates: Updates,
 }
 
 #[derive(Debug)]
 struct FaultyBuffer {
     inner: Box<dyn CommandBuffer>,
     fails: Switch,
+    updates: Updates,
 }
 
 /// Wraps a device.
 pub(crate) fn faulty(inner: Arc<dyn Device>) -> (wakegraph::Device, Switch) {
     let fails = Switch::default();
-    (wakegraph::Device::from_hal(Arc::new(Faulty { inner, fails: fails.clone() })), fails)
+    let updates = Updates::new(AtomicUsize::new(usize::MAX));
+    (wakegraph::Device::from_hal(Arc::new(Faulty { inner, fails: fails.clone(), updates })), fails)
+}
+
+/// Wraps a device, whose updates fail when so many have succeeded.
+pub(crate) fn faulty_updates(inner: Arc<dyn Device>) -> (wakegraph::Device, Updates) {
+    let updates = Updates::new(AtomicUsize::new(usize::MAX));
+    let faulty = Faulty { inner, fails: Switch::default(), updates: updates.clone() };
+    (wakegraph::Device::from_hal(Arc::new(faulty)), updates)
+}
+
+impl FaultyBuffer {
+    fn count_update(&self) -> Result<()> {
+        let less = |left: usize| left.checked_sub(1);
+        match self.updates.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::new(ErrorKind::Driver, "the update failed")),
+        }
+    }
 }
 
 // SAFETY: every object is one of the inner device, but for command-buffers, which may refuse to enqueue.
@@ -74,7 +97,7 @@ unsafe impl Device for Faulty {
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
         let inner = self.inner.create_command_buffer(desc)?;
-        Ok(Box::new(FaultyBuffer { inner, fails: self.fails.clone() }))
+        Ok(Box::new(FaultyBuffer { inner, fails: self.fails.clone(), updates: self.updates.clone() }))
     }
 
     fn can_access(&self, memory: &dyn Memory) -> bool {
@@ -115,7 +138,13 @@ impl CommandBuffer for FaultyBuffer {
         unsafe { self.inner.enqueue(queue, wait, signal) }
     }
 
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+        self.count_update()?;
         self.inner.update(updates)
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        self.count_update()?;
+        self.inner.update_from(other)
     }
 }

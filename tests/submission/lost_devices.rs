@@ -1,8 +1,8 @@
 //! A device that is lost resolves everything that is pending on it.
 
-use wakegraph::{ErrorKind, Graph, Range};
+use wakegraph::{Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, Range};
 
-use crate::common::{Count, device, in_both_runtimes, manual, yield_often};
+use crate::common::{Count, current_thread, device, in_both_runtimes, manual, yield_often};
 
 #[test]
 fn everything_pending_resolves() {
@@ -58,5 +58,145 @@ fn other_devices_go_on() {
         let error = submission.await.unwrap_err();
         assert_eq!((error.kind(), error.device()), (ErrorKind::DeviceLost, Some(lost.selector())), "{error}");
         assert_eq!(count.get(), 1);
+    });
+}
+
+/// A graph of fills of `x`, one after the other, with these names.
+fn fills(device: &Device, x: &Buffer<u8>, names: &[&str]) -> ExecutableGraph {
+    let mut graph = Graph::new(device);
+    for &name in names {
+        graph.fill(x, 1).name(name);
+    }
+    graph.finalize().unwrap()
+}
+
+#[track_caller]
+fn lost(error: &Error, node: Option<&str>, words: &str) {
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert!(error.device().is_some(), "{error}");
+    assert_eq!(error.node(), node, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[test]
+fn the_node_in_flight_is_named_and_what_was_queued_behind_it_is_not() {
+    in_both_runtimes(|| async {
+        for notifies in [true, false] {
+            let (device, control) = manual(notifies);
+            let (x, y) = (device.buffer::<u8>(4).unwrap(), device.buffer::<u8>(4).unwrap());
+            let exec = fills(&device, &x, &["culprit"]);
+            let rival = fills(&device, &x, &["rival"]);
+            let other = fills(&device, &y, &["other"]);
+            // What has ended is not to blame, nor is anybody behind it.
+            let earlier = [exec.submit(), rival.submit(), other.submit()];
+            assert_eq!(control.complete_all(), 3);
+            for submission in earlier {
+                submission.await.unwrap();
+            }
+            let first = exec.submit();
+            let behind = [exec.submit(), rival.submit()];
+            let independent = other.submit();
+            control.lose_device();
+            // Whoever is asked first.
+            for submission in behind {
+                let error = submission.await.unwrap_err();
+                lost(&error, None, "queued behind another that was still in flight");
+                assert_eq!(error.partition(), Some(0), "{error}");
+            }
+            lost(&first.await.unwrap_err(), Some("buffer fill 'culprit' (#0)"), "the device is gone [");
+            lost(&independent.await.unwrap_err(), Some("buffer fill 'other' (#0)"), "the device is gone [");
+            lost(&exec.submit().await.unwrap_err(), None, "the device is gone");
+        }
+    });
+}
+
+#[test]
+fn what_explicitly_waited_has_the_error_of_what_it_waited_for() {
+    in_both_runtimes(|| async {
+        for notifies in [true, false] {
+            let (device, control) = manual(notifies);
+            let (x, y) = (device.buffer::<u8>(4).unwrap(), device.buffer::<u8>(4).unwrap());
+            let (exec, after) = (fills(&device, &x, &["culprit"]), fills(&device, &y, &["behind"]));
+            let first = exec.submit();
+            let behind = after.prepare().after(&first).submit();
+            control.lose_device();
+            for submission in [behind, first] {
+                lost(
+                    &submission.await.unwrap_err(),
+                    Some("buffer fill 'culprit' (#0)"),
+                    "the device is gone",
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn of_several_nodes_in_flight_some_are_listed() {
+    in_both_runtimes(|| async {
+        for notifies in [true, false] {
+            for (names, words) in [
+                (&["a", "b"][..], "'a' (#0) and buffer fill 'b' (#1) of partition 0 ["),
+                (&["a", "b", "c", "d", "e", "f"], "'e' (#4) and 1 other of partition 0 ["),
+                (&["a", "b", "c", "d", "e", "f", "g", "h"], "'e' (#4) and 3 others of partition 0 ["),
+            ] {
+                let (device, control) = manual(notifies);
+                let x = device.buffer::<u8>(4).unwrap();
+                let submission = fills(&device, &x, names).submit();
+                control.lose_device();
+                let error = submission.await.unwrap_err();
+                lost(&error, None, "gone, in one of the nodes buffer fill 'a' (#0)");
+                lost(&error, None, words);
+                assert_eq!(error.partition(), Some(0), "{error}");
+            }
+        }
+    });
+}
+
+// host task -> fill a -> host task -> fill c
+// host task -> fill b
+#[test]
+fn of_several_partitions_in_flight_none_is_named() {
+    // One thread: what is pending on the device has been enqueued altogether.
+    current_thread().block_on(async {
+        for notifies in [true, false] {
+            let (device, control) = manual(notifies);
+            let buffers = [(); 3].map(|()| device.buffer::<u8>(4).unwrap());
+            let mut graph = Graph::new(&device);
+            let [left, right] = [(); 2].map(|()| graph.host_task((), async |()| ()).id());
+            let a = graph.fill(&buffers[0], 1).name("a").after([left]).id();
+            graph.fill(&buffers[1], 1).name("b").after([right]);
+            let join = graph.host_task((), async |()| ()).after([a]).id();
+            graph.fill(&buffers[2], 1).name("c").after([join]);
+            let exec = graph.finalize().unwrap();
+
+            let submission = exec.submit();
+            while control.pending() < 2 {
+                tokio::task::yield_now().await;
+            }
+            control.lose_device();
+            let error = submission.await.unwrap_err();
+            let words = "in one of the nodes buffer fill 'a' (#2) and buffer fill 'b' (#3) [on ";
+            lost(&error, None, words);
+            assert_eq!(error.partition(), None, "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_driver_error_of_several_nodes_lists_them() {
+    in_both_runtimes(|| async {
+        for notifies in [true, false] {
+            let (device, control) = manual(notifies);
+            let x = device.buffer::<u8>(4).unwrap();
+            let exec = fills(&device, &x, &["a", "b"]);
+            let submission = exec.submit();
+            control.fail_next(Error::new(ErrorKind::Driver, "error 999"));
+            control.complete_all();
+            let error = submission.await.unwrap_err();
+            let words =
+                "error 999, in one of the nodes buffer fill 'a' (#0) and buffer fill 'b' (#1) of partition 0";
+            assert!(error.to_string().contains(words), "{error}");
+        }
     });
 }

@@ -20,5 +20,6 @@ mod runtimes;
 mod shutdown;
 #[path = "../support/mod.rs"]
 mod support;
+mod updates;
 mod waiting;
 mod waking;

@@ -10,15 +10,16 @@ use smallvec::{SmallVec, smallvec};
 use super::device::Shared;
 use super::error::foreign;
 use super::graph::{Exec, Graph, Node, Op};
+use super::instance::Instance;
 use super::launch::Launch;
-use super::lower::{Lowered, lower, lower_kernel};
+use super::lower::{Lowered, lower};
 use super::memory::CudaMemory;
 use super::prompt::{self, Prompt};
 use super::queue::CudaQueue;
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, KernelLaunch, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -26,30 +27,36 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct CudaCommandBuffer {
     id: CommandBufferId,
-    shared: Arc<Shared>,
-    desc: CommandBufferDesc,
-    graph: Graph,
-    commands: Vec<Recorded>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) desc: CommandBufferDesc,
+    /// Locked by whoever updates another command-buffer from it: the driver wants one call at a time, readers too.
+    pub(super) graph: Mutex<Graph>,
+    pub(super) commands: Vec<Recorded>,
     /// There from finalize on.
-    exec: Option<Mutex<Exec>>,
-    /// Where all that is written stays on the device.
+    pub(super) instance: Option<Mutex<Instance>>,
+    /// Where all that is written stays on the device, and nothing of it changes.
     prompt: Option<Mutex<Prompt>>,
     /// With profiling: what the record nodes record until an enqueue names its own events.
-    placeholder: Option<RawEvent>,
+    pub(super) placeholder: Option<RawEvent>,
+    /// Whether the graph still says what the commands do. An update changes the instance only.
+    pub(super) as_recorded: bool,
 }
 
 /// One command in the graph.
 #[derive(Debug)]
-struct Recorded {
+pub(super) struct Recorded {
     /// Keeps the operands alive.
-    command: Command,
-    _pattern: Option<Arc<CudaMemory>>,
-    /// What it comes after.
-    after: Ends,
+    pub(super) command: Command,
+    pub(super) pattern: Option<Arc<CudaMemory>>,
     /// What has to be waited for to come after it.
     ends: Ends,
+    /// In updatable buffers: the commands that it follows.
+    pub(super) after: SmallVec<[u32; 2]>,
+    /// In updatable buffers: the nodes that do its work.
+    pub(super) nodes: SmallVec<[Node; 1]>,
     /// Its node and what that was last given, if it can be updated.
-    kernel: Option<(Node, Launch)>,
+    pub(super) kernel: Option<(Node, Launch)>,
+    pub(super) enabled: bool,
     /// With profiling: the nodes that record its times.
     records: Option<[Node; 2]>,
 }
@@ -64,42 +71,64 @@ impl CudaCommandBuffer {
             id: CommandBufferId::unique(),
             shared: Arc::clone(shared),
             desc,
-            graph: Graph::create(context)?,
+            graph: Mutex::new(Graph::create(context)?),
             commands: Vec::new(),
-            exec: None,
-            prompt: (!desc.profiling).then(Mutex::default),
+            instance: None,
+            prompt: (!desc.profiling && !desc.updatable).then(Mutex::default),
             placeholder,
+            as_recorded: true,
         })
     }
 
-    /// What the next command comes after.
-    fn predecessors(&self, after: &[SyncPoint]) -> Result<Ends> {
-        let mut ends = Ends::new();
+    /// The commands that the next one follows.
+    fn predecessors(&self, after: &[SyncPoint]) -> Result<SmallVec<[u32; 2]>> {
+        let mut indices = SmallVec::with_capacity(after.len());
         for point in after {
-            let earlier = self.commands.get(point.index as usize).filter(|_| point.buffer == self.id);
-            let Some(earlier) = earlier else {
+            if point.buffer != self.id || point.index as usize >= self.commands.len() {
                 let why = "a sync-point is not of an earlier command of this command-buffer";
                 return Err(Error::new(ErrorKind::InvalidSyncPoint, why));
-            };
-            ends.extend_from_slice(&earlier.ends);
+            }
+            indices.push(point.index);
         }
         if self.desc.in_order {
-            ends.extend(self.commands.last().into_iter().flat_map(|last| last.ends.iter().copied()));
+            indices.extend((self.commands.len() as u32).checked_sub(1));
         }
-        // The driver takes each once.
-        ends.sort_unstable();
-        ends.dedup();
-        Ok(ends)
+        Ok(indices)
+    }
+
+    /// What comes after these commands has to wait for. The same for the same commands, whatever addresses the nodes have:
+    /// the driver compares graphs in the order in which they were built.
+    pub(super) fn ends_of(&self, commands: &[u32]) -> Ends {
+        let ends = commands.iter().filter_map(|&index| self.commands.get(index as usize));
+        let ends: Ends = ends.flat_map(|earlier| earlier.ends.iter().copied()).collect();
+        if ends.len() <= 1 {
+            return ends;
+        }
+        // The driver takes each once: the first of them.
+        let mut places: SmallVec<[(Node, usize); 8]> = ends.into_iter().zip(0..).collect();
+        places.sort_unstable();
+        places.dedup_by_key(|(node, _)| *node);
+        places.sort_unstable_by_key(|&(_, place)| place);
+        places.into_iter().map(|(node, _)| node).collect()
     }
 
     /// Adds the nodes of a command. On an error the graph is as it was.
-    fn add(&mut self, command: &Command, after: Ends) -> Result<Recorded> {
+    pub(super) fn add(&mut self, command: &Command, after: Ends) -> Result<Recorded> {
         let Lowered { ops, pattern } = lower(&self.shared, command)?;
-        let mut added = Added { graph: &mut self.graph, nodes: SmallVec::new() };
-        match added.all(ops, after.clone(), self.placeholder.as_ref()) {
-            Ok((ends, kernel, records)) => {
-                let kernel = kernel.filter(|_| self.desc.updatable);
-                Ok(Recorded { command: command.clone(), _pattern: pattern, after, ends, kernel, records })
+        let mut added = Added { graph: self.graph.get_mut(), nodes: SmallVec::new() };
+        match added.all(ops, after, self.placeholder.as_ref()) {
+            Ok(Nodes { ends, work, kernel, records }) => {
+                let updatable = self.desc.updatable;
+                Ok(Recorded {
+                    command: command.clone(),
+                    pattern,
+                    ends,
+                    after: SmallVec::new(),
+                    nodes: if updatable { work } else { SmallVec::new() },
+                    kernel: kernel.filter(|_| updatable),
+                    enabled: true,
+                    records,
+                })
             }
             Err(failure) => {
                 added.take_back();
@@ -108,18 +137,19 @@ impl CudaCommandBuffer {
         }
     }
 
-    /// What has to be waited for to come after all commands.
-    fn ends(&self) -> Vec<Node> {
-        let mut ends: Vec<Node> = Vec::new();
-        for recorded in &self.commands {
-            ends.retain(|end| !recorded.after.contains(end));
-            ends.extend(recorded.ends.iter().filter(|end| !ends.contains(end)).copied().collect::<Ends>());
+    /// The graph as it can be launched, without what is disabled. The caller has bound the context.
+    pub(super) fn instantiate(&mut self) -> Result<Exec, super::sys::Failure> {
+        let mut exec = self.graph.get_mut().instantiate()?;
+        for recorded in self.commands.iter().filter(|recorded| !recorded.enabled) {
+            recorded.nodes.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
         }
-        ends
+        // Else the first launch would have to.
+        exec.upload(&self.shared.service)?;
+        Ok(exec)
     }
 
-    fn exec(&self) -> Result<&Mutex<Exec>> {
-        self.exec.as_ref().ok_or_else(|| invalid("the command-buffer is not finalized"))
+    fn instance(&self) -> Result<&Mutex<Instance>> {
+        self.instance.as_ref().ok_or_else(|| invalid("the command-buffer is not finalized"))
     }
 }
 
@@ -129,7 +159,14 @@ struct Added<'a> {
     nodes: SmallVec<[Node; 4]>,
 }
 
-type Nodes = (Ends, Option<(Node, Launch)>, Option<[Node; 2]>);
+/// What has been added for one command.
+struct Nodes {
+    ends: Ends,
+    /// Those that do its work.
+    work: SmallVec<[Node; 1]>,
+    kernel: Option<(Node, Launch)>,
+    records: Option<[Node; 2]>,
+}
 
 impl Added<'_> {
     fn all(
@@ -146,6 +183,7 @@ impl Added<'_> {
             (first, after) = (Some(node), smallvec![node]);
         }
         let mut ends = Ends::new();
+        let mut work = SmallVec::new();
         let mut kernel = None;
         // One that only orders adds nothing where there is one thing to order after.
         if matches!(ops.as_slice(), [Op::Empty]) && after.len() <= 1 {
@@ -155,6 +193,9 @@ impl Added<'_> {
                 let node = self.graph.add(&op, &after)?;
                 self.nodes.push(node);
                 ends.push(node);
+                if !matches!(op, Op::Empty) {
+                    work.push(node);
+                }
                 if let Op::Kernel(launch) = op {
                     kernel = Some((node, launch));
                 }
@@ -172,7 +213,7 @@ impl Added<'_> {
             self.nodes.push(last);
             (records, ends) = (Some([first, last]), smallvec![last]);
         }
-        Ok((ends, kernel, records))
+        Ok(Nodes { ends, work, kernel, records })
     }
 
     fn take_back(self) {
@@ -191,7 +232,7 @@ impl CommandBuffer for CudaCommandBuffer {
     }
 
     fn info(&self) -> CommandBufferInfo {
-        let state = match self.exec {
+        let state = match self.instance {
             None => CommandBufferState::Recording,
             Some(_) => CommandBufferState::Executable,
         };
@@ -206,7 +247,7 @@ impl CommandBuffer for CudaCommandBuffer {
     }
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
-        if self.exec.is_some() {
+        if self.instance.is_some() {
             return Err(invalid("commands cannot be appended after finalize"));
         }
         let index = u32::try_from(self.commands.len()).map_err(|_| invalid("the command-buffer is full"))?;
@@ -214,128 +255,76 @@ impl CommandBuffer for CudaCommandBuffer {
         let append = || {
             let _bound = shared.context.bind()?;
             let after = self.predecessors(after)?;
-            let recorded = self.add(command, after)?;
-            self.commands.push(recorded);
-            if self.commands.len() > prompt::MOST_COMMANDS || !prompt::stays_on(&shared, command) {
-                self.prompt = None;
+            let follows = self.ends_of(&after);
+            let mut recorded = self.add(command, follows.clone())?;
+            self.prompt = self.prompt.take().filter(|_| prompt::stays_on(&shared, command));
+            if let Some(prompt) = &mut self.prompt {
+                prompt.get_mut().append(&follows, &recorded.ends);
             }
+            if self.desc.updatable {
+                recorded.after = after;
+            }
+            self.commands.push(recorded);
             Ok(())
         };
         let appended: Result<()> = { append }();
         appended.map_err(|error| shared.context.error(error))?;
-        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
-        Ok(Appended {
-            sync_point: SyncPoint { buffer: self.id, index },
-            handle: updatable.then_some(CommandHandle { buffer: self.id, index }),
-        })
+        Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
     fn finalize(&mut self) -> Result<()> {
-        if self.exec.is_some() {
+        if self.instance.is_some() {
             return Err(invalid("the command-buffer is finalized already"));
         }
-        let finalize = || {
-            let _bound = self.shared.context.bind()?;
-            let mut exec = self.graph.instantiate()?;
-            // Else the first launch would have to.
-            exec.upload(&self.shared.service)?;
-            Ok(exec)
-        };
-        let exec = finalize().map_err(|failure: super::sys::Failure| self.shared.context.error(failure))?;
-        self.exec = Some(Mutex::new(exec));
+        let shared = Arc::clone(&self.shared);
+        let context = &shared.context;
+        let _bound = context.bind().map_err(|failure| context.error(failure))?;
+        let exec = self.instantiate().map_err(|failure| context.error(failure))?;
+        self.instance = Some(Mutex::new(Instance::new(exec)));
         Ok(())
     }
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        let exec = self.exec()?;
+        let instance = self.instance()?;
         let queue = queue.as_any().downcast_ref::<CudaQueue>();
         let queue = queue.filter(|queue| Arc::ptr_eq(queue.shared(), &self.shared));
         let queue = queue.ok_or_else(|| foreign("queue"))?;
         let timed = self.desc.profiling.then_some(self.commands.len());
         let asked = signal.prompt;
-        // The driver starts it when its last launch, on whatever stream, is done.
         queue.submit(timed, None, wait, signal, |stream, starting| {
-            let mut exec = exec.lock();
+            let mut instance = instance.lock();
             if let Some(prompt) = &self.prompt {
                 let mut prompt = prompt.lock();
                 prompt.follow(&self.shared, stream)?;
-                if asked
-                    && let Some(ticked) = prompt.launch(&self.shared, &self.graph, || self.ends(), stream)?
-                {
+                if asked && let Some(ticked) = prompt.launch(&self.shared, &self.graph.lock(), stream)? {
                     return Ok(Some(ticked));
                 }
             }
             if self.desc.profiling {
                 starting.with_places(|places| {
-                    let records = self.commands.iter().map(|recorded| recorded.records);
-                    for (records, places) in records.zip(places) {
-                        for (node, event) in records.iter().flatten().zip(places) {
-                            exec.set_event(*node, event)?;
-                        }
-                    }
-                    Ok::<_, super::sys::Failure>(())
+                    let records = self
+                        .commands
+                        .iter()
+                        .zip(places)
+                        .filter_map(|(recorded, places)| Some(recorded.records?.into_iter().zip(places)));
+                    instance.record(starting.signal(), records.flatten())
                 })?;
             }
-            exec.launch(stream)?;
+            instance.launch(stream, self.desc.updatable)?;
             Ok(None)
         })
     }
 
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
-        let Some(exec) = &mut self.exec else {
-            return Err(invalid("a command-buffer can be updated only after finalize"));
-        };
-        let context = &self.shared.context;
-        let exec = exec.get_mut();
-        // All are prepared before the driver gets the first: what is wrong shows here. Several updates of one command build
-        // on each other.
-        let mut changes: SmallVec<[(usize, Box<KernelLaunch>, Launch); 1]> = SmallVec::new();
-        for update in updates {
-            let index = update.handle.index as usize;
-            let mut launch = match changes.iter().rev().find(|(changed, ..)| *changed == index) {
-                Some((_, launch, _)) => launch.clone(),
-                None => match self.commands.get(index) {
-                    Some(Recorded { command: Command::Kernel(launch), kernel: Some(_), .. }) => {
-                        launch.clone()
-                    }
-                    _ => {
-                        let why = format!("command {index} is not a kernel launch that can be updated");
-                        return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
-                    }
-                },
-            };
-            update.apply_to(&mut launch)?;
-            let lowered = lower_kernel(&self.shared, &launch).map_err(|error| context.error(error))?;
-            changes.push((index, launch, lowered));
-        }
-        let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        if let Some(prompt) = &mut self.prompt {
-            prompt.get_mut().forget();
-        }
-        for (done, (index, _, lowered)) in changes.iter().enumerate() {
-            let node = self.commands[*index].kernel.as_ref().map(|(node, _)| *node);
-            let Some(node) = node else { continue };
-            if let Err(failure) = exec.set_kernel(node, lowered) {
-                for (index, ..) in &changes[..done] {
-                    if let Some((node, old)) = &self.commands[*index].kernel {
-                        exec.set_kernel(*node, old).map_err(|failure| context.error(failure))?;
-                    }
-                }
-                return Err(context.error(failure));
-            }
-        }
-        for (index, launch, lowered) in changes {
-            let recorded = &mut self.commands[index];
-            recorded.command = Command::Kernel(launch);
-            if let Some((_, current)) = &mut recorded.kernel {
-                *current = lowered;
-            }
-        }
-        Ok(())
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+        self.update_commands(updates)
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        self.become_like(other.as_any())
     }
 }
 
-fn invalid(why: &str) -> Error {
+pub(super) fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)
 }
 

@@ -61,8 +61,8 @@ impl From<Failure> for Error {
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
-                "look for a kernel that goes beyond its arguments (compute-sanitizer finds it); CUDA works again only in a \
-                 new process",
+                "look for a kernel that goes beyond its arguments, on any CUDA device of the process (compute-sanitizer finds \
+                 it); CUDA works again only in a new process",
             ),
             _ => error,
         }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
@@ -10,9 +11,14 @@ use super::launch::Launch;
 use super::shape::{CopyShape, SetShape, Side};
 use super::stream::{RawEvent, Stream};
 use super::sys::{
-    CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraph, CUgraphExec, CUgraphNode, CUmemorytype, Failure,
-    call,
+    CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo_st,
+    CUgraphNode, CUmemorytype, Code, Failure, call,
 };
+
+/// How the driver refuses to update in place.
+const INVALID_VALUE: Code = 1;
+const NOT_SUPPORTED: Code = 801;
+const UPDATE_FAILURE: Code = 910;
 
 /// A node of a graph; the graph keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,7 +49,7 @@ pub(super) struct Graph {
 
 // SAFETY: the driver's graphs may be used from any thread, by one at a time, which the exclusive references see to.
 unsafe impl Send for Graph {}
-// SAFETY: nothing can be done with a shared reference but instantiate.
+// SAFETY: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
 
 impl Graph {
@@ -122,7 +128,7 @@ impl Graph {
         unsafe { call!(self.context.driver, cuGraphDestroyNode(node.0)) }
     }
 
-    pub(super) fn instantiate(&self) -> Result<Exec, Failure> {
+    pub(super) fn instantiate(&mut self) -> Result<Exec, Failure> {
         let _bound = self.context.bind()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the graph is alive; the place is a pointer's.
@@ -170,6 +176,31 @@ impl Exec {
             // SAFETY: the node is of the graph that this was made of; the parameters are complete, and copied.
             unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, node.0, params)) }
         })
+    }
+
+    /// Lets a kernel, copy or set node do what it says, or nothing, in later launches.
+    pub(super) fn set_enabled(&mut self, node: Node, enabled: bool) -> Result<(), Failure> {
+        // SAFETY: the node is of the graph that this was made of, and of a kind that has the switch.
+        unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, node.0, u32::from(enabled))) }
+    }
+
+    /// Does in later launches what `graph` says, whose nodes are like those of the graph that this was made of. False where
+    /// the driver does not do that; then nobody knows what it says.
+    pub(super) fn update(&mut self, graph: &mut Graph) -> Result<bool, Failure> {
+        let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo_st>::zeroed();
+        let place = info.as_mut_ptr();
+        // SAFETY: both are alive; the place is such a structure's.
+        match unsafe { call!(self.context.driver, cuGraphExecUpdate(self.raw, graph.raw, place)) } {
+            Ok(()) => Ok(true),
+            Err(Failure { code: INVALID_VALUE | NOT_SUPPORTED | UPDATE_FAILURE, .. }) => {
+                // A newer driver's reason is no value of the type.
+                // SAFETY: the structure begins with this number, and all its bytes are written.
+                let reason = unsafe { place.cast::<u32>().read() };
+                tracing::debug!(target: "wakegraph::cuda", reason, "an update in place was refused");
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Lets a record node record another event in later launches.

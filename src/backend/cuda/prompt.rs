@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::device::Shared;
 use super::graph::{Exec, Graph, Node, Op};
 use super::memory::CudaMemory;
@@ -16,12 +18,14 @@ use crate::hal::{Command, KernelArg, MemoryKind, MemoryView};
 use crate::types::Result;
 
 /// The prompt form, made when it has been asked for a few times.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Prompt {
     form: Option<Form>,
-    /// How often it has been asked for since the command-buffer was last changed, and how often that takes.
+    /// How often it has been asked for.
     asked: u32,
-    needed: u32,
+    commands: u32,
+    /// The nodes that nothing follows yet.
+    ends: SmallVec<[Node; 4]>,
     /// The stream of the last enqueue, in whatever form: on one stream they follow each other.
     stream: Option<Arc<Stream>>,
     /// Several streams were used: the driver would let the two forms overlap.
@@ -35,26 +39,24 @@ struct Form {
     _graph: Graph,
 }
 
-/// What asks for it in vain is not worth the memory.
-const FIRST_NEEDED: u32 = 4;
-const MOST_NEEDED: u32 = 1 << 20;
+/// What is asked for less often is not worth the memory.
+const NEEDED: u32 = 4;
 
 /// Of more commands nobody waits for the last microsecond.
-pub(super) const MOST_COMMANDS: usize = 128;
-
-impl Default for Prompt {
-    fn default() -> Self {
-        Self { form: None, asked: 0, needed: FIRST_NEEDED, stream: None, given_up: false }
-    }
-}
+const MOST_COMMANDS: u32 = 128;
 
 impl Prompt {
-    /// The command-buffer has changed; one that changes often is not worth making again.
-    pub(super) fn forget(&mut self) {
-        if self.form.take().is_some() {
-            self.needed = (4 * self.needed).min(MOST_NEEDED);
+    /// A command has been appended: after these nodes, and with these ends.
+    pub(super) fn append(&mut self, after: &[Node], ends: &[Node]) {
+        self.commands = self.commands.saturating_add(1);
+        if self.commands > MOST_COMMANDS {
+            self.ends = SmallVec::new();
+            return;
         }
-        self.asked = 0;
+        self.ends.retain(|end| !after.contains(end));
+        self.ends.extend(
+            ends.iter().filter(|end| !self.ends.contains(end)).copied().collect::<SmallVec<[Node; 4]>>(),
+        );
     }
 
     /// An enqueue on `stream` is next. The context is bound.
@@ -79,16 +81,15 @@ impl Prompt {
         &mut self,
         shared: &Arc<Shared>,
         graph: &Graph,
-        ends: impl FnOnce() -> Vec<Node>,
         stream: &Stream,
     ) -> Result<Option<(Arc<Tick>, u64)>> {
         self.asked = self.asked.saturating_add(1);
-        if self.given_up || self.asked < self.needed {
+        if self.given_up || self.asked < NEEDED || self.commands > MOST_COMMANDS {
             return Ok(None);
         }
         let form = match &mut self.form {
             Some(form) => form,
-            place => place.insert(Form::make(shared, graph, &ends(), stream)?),
+            place => place.insert(Form::make(shared, graph, &self.ends, stream)?),
         };
         form.exec.launch(stream)?;
         Ok(Some((Arc::clone(&form.tick), form.tick.launched())))

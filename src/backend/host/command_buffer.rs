@@ -13,7 +13,7 @@ use super::schedule::LineId;
 use super::{execute, foreign};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, KernelLaunch, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+    CommandBufferState, CommandChange, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
 };
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
@@ -85,11 +85,7 @@ impl CommandBuffer for HostCommandBuffer {
         }
         commands.push(command.clone());
         all_after.push(after.iter().map(|point| point.index).collect());
-        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
-        Ok(Appended {
-            sync_point: SyncPoint { buffer: self.id, index },
-            handle: updatable.then_some(CommandHandle { buffer: self.id, index }),
-        })
+        Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
     fn finalize(&mut self) -> Result<()> {
@@ -111,39 +107,42 @@ impl CommandBuffer for HostCommandBuffer {
         queue.submit(program, self.desc.profiling, Some(self.line), wait, signal)
     }
 
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         let State::Executable(program) = &mut self.state else {
             return Err(invalid("a command-buffer can be updated only after finalize"));
         };
-        // All are prepared before the first is put in place: on an error nothing has changed. Several updates of one
-        // command build on each other.
-        let mut launches = Vec::<(usize, Box<KernelLaunch>)>::with_capacity(updates.len());
+        // All are prepared before the first is put in place: on an error nothing has changed.
+        let changes = CommandChange::of(updates, |index| program.commands().get(index))?;
         for update in updates {
-            let index = update.handle.index as usize;
-            let mut launch = match launches.iter().rev().find(|(prepared, _)| *prepared == index) {
-                Some((_, launch)) => launch.clone(),
-                None => match program.commands().get(index) {
-                    Some(Command::Kernel(launch)) => launch.clone(),
-                    _ => {
-                        return Err(Error::new(
-                            ErrorKind::InvalidCommandHandle,
-                            format!("command {index} is not a kernel launch"),
-                        ));
-                    }
-                },
-            };
             if let Some(kernel) = &update.kernel {
                 execute::host_kernel(&**kernel)?;
             }
             update.args.iter().try_for_each(|(_, arg)| execute::check_arg(arg))?;
-            update.apply_to(&mut launch)?;
-            launches.push((index, launch));
         }
         // Copies the commands only if an earlier enqueue still needs the old ones.
-        let commands = Arc::make_mut(program).commands_mut();
-        for (index, launch) in launches {
-            commands[index] = Command::Kernel(launch);
+        let program = Arc::make_mut(program);
+        for CommandChange { index, launch, enabled } in changes {
+            if let Some(launch) = launch {
+                program.set_command(index, Command::Kernel(launch));
+            }
+            if let Some(enabled) = enabled {
+                program.set_enabled(index, enabled);
+            }
         }
+        Ok(())
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        let State::Executable(program) = &mut self.state else {
+            return Err(invalid("a command-buffer can be updated only after finalize"));
+        };
+        let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
+        // The order is the same, and with it how far a run has got: so is the object that holds both.
+        let new = match &other.ok_or_else(|| foreign("command-buffer"))?.state {
+            State::Recording { commands, .. } => program.with_commands(commands.clone()),
+            State::Executable(other) => program.like(other),
+        };
+        *program = Arc::new(new);
         Ok(())
     }
 }

@@ -19,6 +19,8 @@ const POISON: u32 = 1 << 31;
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     commands: Vec<Command>,
+    /// Which are disabled; empty while none ever was.
+    disabled: Vec<bool>,
     order: Arc<Order>,
 }
 
@@ -74,15 +76,37 @@ impl Program {
             times: (0..if profiling { commands.len() } else { 0 }).map(|_| Times::default()).collect(),
             effectless: !profiling && commands.iter().all(is_hint),
         };
-        Self { commands, order: Arc::new(order) }
+        Self { commands, disabled: Vec::new(), order: Arc::new(order) }
+    }
+
+    /// Other commands, all enabled, in the order of this one.
+    pub(super) fn with_commands(&self, commands: Vec<Command>) -> Self {
+        Self { commands, disabled: Vec::new(), order: Arc::clone(&self.order) }
+    }
+
+    /// The commands of `other` in the order of this one.
+    pub(super) fn like(&self, other: &Self) -> Self {
+        Self { order: Arc::clone(&self.order), ..other.clone() }
     }
 
     pub(super) fn commands(&self) -> &[Command] {
         &self.commands
     }
 
-    pub(super) fn commands_mut(&mut self) -> &mut [Command] {
-        &mut self.commands
+    pub(super) fn set_command(&mut self, index: usize, command: Command) {
+        self.commands[index] = command;
+    }
+
+    pub(super) fn is_enabled(&self, index: usize) -> bool {
+        !self.disabled.get(index).is_some_and(|disabled| *disabled)
+    }
+
+    pub(super) fn set_enabled(&mut self, index: usize, enabled: bool) {
+        if enabled && self.disabled.is_empty() {
+            return;
+        }
+        self.disabled.resize(self.commands.len(), false);
+        self.disabled[index] = !enabled;
     }
 
     /// The order as a graph, or `None` when the commands run one after the other.

@@ -164,6 +164,9 @@ fn run_in_order(program: &Program) -> Result<()> {
 
 fn run_command(program: &Program, index: usize) -> Result<()> {
     let result = program.timed(index, |command| {
+        if !program.is_enabled(index) {
+            return Ok(());
+        }
         // SAFETY: `checked` has checked the operands, and the caller of the enqueue vouched for the pointers and that
         // only what is ordered before and after touches the same bytes, an order that the schedule keeps.
         unsafe { execute(command) }

@@ -8,7 +8,7 @@ use super::foreign;
 use super::queue::NullQueue;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+    CommandBufferState, CommandChange, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
 };
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
@@ -55,13 +55,8 @@ impl CommandBuffer for NullCommandBuffer {
 
     fn append(&mut self, command: &Command, _: &[SyncPoint]) -> Result<Appended> {
         self.expect_state(CommandBufferState::Recording)?;
-        let (buffer, index) = (self.id, self.commands.len() as u32);
         self.commands.push(command.clone());
-        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
-        Ok(Appended {
-            sync_point: SyncPoint { buffer, index },
-            handle: updatable.then_some(CommandHandle { buffer, index }),
-        })
+        Ok(Appended::new(self.id, self.commands.len() as u32 - 1, command, &self.desc))
     }
 
     fn finalize(&mut self) -> Result<()> {
@@ -78,7 +73,23 @@ impl CommandBuffer for NullCommandBuffer {
         queue.submit(Some(self.id), timed_commands, wait, signal)
     }
 
-    fn update(&mut self, _: &[KernelUpdate]) -> Result<()> {
-        self.expect_state(CommandBufferState::Executable)
+    /// Where something is disabled, it keeps its place in the order.
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+        self.expect_state(CommandBufferState::Executable)?;
+        for CommandChange { index, launch, .. } in
+            CommandChange::of(updates, |index| self.commands.get(index))?
+        {
+            if let Some(launch) = launch {
+                self.commands[index] = Command::Kernel(launch);
+            }
+        }
+        Ok(())
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        self.expect_state(CommandBufferState::Executable)?;
+        let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
+        self.commands = other.ok_or_else(|| foreign("command-buffer"))?.commands.clone();
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ use super::sys;
 use super::update::Replaced;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandHandle, KernelUpdate, Queue, QueueOrder, SyncPoint, WaitList,
+    CommandBufferState, CommandChange, CommandUpdate, Queue, QueueOrder, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -154,11 +154,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         self.list.push(&self.shared, command, &after).map_err(|error| self.shared.error(error))?;
         self.commands.push(command.clone());
         self.after.push(after);
-        let updatable = self.desc.updatable && matches!(command, Command::Kernel(_));
-        Ok(Appended {
-            sync_point: SyncPoint { buffer: self.id, index },
-            handle: updatable.then_some(CommandHandle { buffer: self.id, index }),
-        })
+        Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
     /// The first time on a device for commands of about this number, this measures both lowerings.
@@ -204,18 +200,25 @@ impl CommandBuffer for OpenclCommandBuffer {
 
     /// What is already enqueued has read its arguments, so an update replaces the kernel's instance, and, where there is a
     /// recording, records anew.
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         if self.state == CommandBufferState::Recording {
             return Err(invalid_operation("a command-buffer can be updated only after finalize"));
         }
         // All are prepared before the first is put in place: on an error nothing has changed.
-        let new = self.updated(updates)?;
-        if new.is_empty() {
+        let changes = CommandChange::of(updates, |index| self.commands.get(index))?;
+        let mut new = Vec::with_capacity(changes.len());
+        let mut switches = Vec::new();
+        for CommandChange { index, launch, enabled } in changes {
+            new.extend(launch.map(|launch| (index, Command::Kernel(launch))));
+            switches.extend(enabled.filter(|on| *on != self.list.is_enabled(index)).map(|on| (index, on)));
+        }
+        if new.is_empty() && switches.is_empty() {
             return Ok(());
         }
         let lowered = new.iter().map(|(index, launch)| Ok((*index, lower::lower(&self.shared, launch)?)));
         let lowered: Vec<_> =
             lowered.collect::<Result<_>>().map_err(|error: Error| self.shared.error(error))?;
+        let disabled = self.list.disabled().to_vec();
         let old_commands = self.exchange_commands(new);
         let old = match self.exchange(lowered) {
             Ok(old) => old,
@@ -224,7 +227,14 @@ impl CommandBuffer for OpenclCommandBuffer {
                 return Err(self.shared.error(error));
             }
         };
-        let [in_order, out_of_order] = self.change_in_place(&old_commands, &old);
+        for &(index, enabled) in &switches {
+            self.list.set_enabled(index, enabled);
+        }
+        // What is disabled is left out of a recording.
+        let [in_order, out_of_order] = match switches.is_empty() {
+            true => self.change_in_place(&old_commands, &old),
+            false => [false; 2],
+        };
         if self.recording.is_some() && !in_order {
             match self.record() {
                 Ok(recording) => {
@@ -238,15 +248,45 @@ impl CommandBuffer for OpenclCommandBuffer {
                         // They fitted before.
                         Replaced::Ops(ops) => _ = self.exchange(ops),
                     }
+                    self.list.set_disabled(disabled);
                     return Err(error);
                 }
             }
         }
         if !out_of_order {
-            // The next enqueue that needs one makes it.
-            let replaced = std::mem::take(&mut self.out_of_order).into_inner().flatten();
-            self.retire(replaced);
+            self.retire_out_of_order();
         }
+        if let Replaced::List(old) = old {
+            self.keep_staged(old);
+        }
+        Ok(())
+    }
+
+    /// Always a new list, and, where recording is the faster lowering, a new recording.
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(invalid_operation("a command-buffer can be updated only after finalize"));
+        }
+        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.filter(|other| Arc::ptr_eq(&other.shared, &self.shared));
+        let other = other.ok_or_else(|| super::foreign("command-buffer"))?;
+        let list = List::build(&self.shared, &other.commands, &self.after);
+        let mut list = list.map_err(|error| self.shared.error(error))?;
+        list.set_disabled(other.list.disabled().to_vec());
+        let old_commands = std::mem::replace(&mut self.commands, other.commands.clone());
+        let old_list = std::mem::replace(&mut self.list, list);
+        match self.record() {
+            Ok(recording) => {
+                let replaced = std::mem::replace(&mut self.recording, recording);
+                self.retire(replaced);
+            }
+            Err(error) => {
+                (self.commands, self.list) = (old_commands, old_list);
+                return Err(error);
+            }
+        }
+        self.retire_out_of_order();
+        self.keep_staged(old_list);
         Ok(())
     }
 }

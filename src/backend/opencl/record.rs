@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::device::Shared;
 use super::op::{self, KernelOp, Op};
 use super::queue::DriverQueue;
-use super::replay::{List, Step};
+use super::replay::List;
 use super::signal;
 use super::sys::{self, Event, Failure, Owned, call, create};
 use crate::hal::QueueOrder;
@@ -97,7 +97,7 @@ impl Recording {
                     step.after.iter().map(|&earlier| points[earlier as usize]).collect()
                 }
             };
-            let (point, handle) = recording.record(step, features.properties, &after)?;
+            let (point, handle) = recording.record(list.op(step), features.properties, &after)?;
             points.push(point);
             recording.handles.push(handle);
         }
@@ -141,16 +141,16 @@ impl Recording {
         signal::adopt(self.shared.core, event)
     }
 
-    /// Records one step; `new` is whether the device's version has `properties` everywhere.
+    /// Records one operation; `new` is whether the device's version has `properties` everywhere.
     fn record(
         &self,
-        step: &Step,
+        op: &Op,
         new: bool,
         after: &[sys::cl_sync_point_khr],
     ) -> Result<(sys::cl_sync_point_khr, Handle), Failure> {
         let (mut point, mut handle) = (0, ptr::null_mut());
         let place = Place { buffer: self.raw.as_ptr(), after: op::list(after), point: &raw mut point };
-        match &step.op {
+        match op {
             Op::Kernel(op) => self.record_kernel(op, &place, &mut handle)?,
             // SAFETY: objects of this context, alive; the version says which signature it is.
             other => unsafe { self.record_transfer(other, new, &place) }?,

@@ -22,8 +22,13 @@ pub(super) struct List {
     steps: Vec<Step>,
     /// The first and the last step of each command.
     commands: Vec<(u32, u32)>,
+    /// Which commands are disabled; empty while none ever was.
+    disabled: Vec<bool>,
     staged: Vec<Arc<OpenclMemory>>,
 }
+
+/// What a disabled command does.
+static NOTHING: Op = Op::Marker;
 
 /// The commands that one follows.
 pub(super) type After = SmallVec<[u32; 2]>;
@@ -88,6 +93,29 @@ impl List {
         &self.steps
     }
 
+    /// What a step does: nothing where its command is disabled.
+    pub(super) fn op<'a>(&self, step: &'a Step) -> &'a Op {
+        if self.is_enabled(step.command as usize) { &step.op } else { &NOTHING }
+    }
+
+    pub(super) fn is_enabled(&self, command: usize) -> bool {
+        !self.disabled.get(command).is_some_and(|disabled| *disabled)
+    }
+
+    /// Which commands are disabled, as [`set_disabled`](Self::set_disabled) takes it.
+    pub(super) fn disabled(&self) -> &[bool] {
+        &self.disabled
+    }
+
+    pub(super) fn set_disabled(&mut self, disabled: Vec<bool>) {
+        self.disabled = disabled;
+    }
+
+    pub(super) fn set_enabled(&mut self, command: usize, enabled: bool) {
+        self.disabled.resize(self.commands.len(), false);
+        self.disabled[command] = !enabled;
+    }
+
     /// The step that a command starts with.
     pub(super) fn first_step(&self, command: usize) -> Option<usize> {
         self.commands.get(command).map(|(first, _)| *first as usize)
@@ -147,7 +175,7 @@ impl List {
         let core = shared.core;
         let all = timing == Timing::Commands;
         // In order, a marker does nothing but for its event.
-        let runs = |step: &&Step| all || !matches!(step.op, Op::Marker);
+        let runs = |step: &&Step| all || !matches!(self.op(step), Op::Marker);
         let mut rest = self.steps.iter().filter(runs).peekable();
         let mut times = Times::new(timing, self.commands.len());
         let mut started = false;
@@ -158,7 +186,7 @@ impl List {
             let place = if wanted { &raw mut event } else { ptr::null_mut() };
             let wait = if started { &[][..] } else { wait };
             // SAFETY: passed on to the caller.
-            let enqueued = unsafe { step.op.enqueue(core, queue.raw(), wait, place) };
+            let enqueued = unsafe { self.op(step).enqueue(core, queue.raw(), wait, place) };
             let event = match enqueued {
                 Ok(()) if wanted => Some(signal::adopt(core, event)?),
                 Ok(()) => None,
@@ -201,12 +229,13 @@ impl List {
             let after: SmallVec<[sys::cl_event; 8]> =
                 step.after.iter().map(|&earlier| events[earlier as usize].raw()).collect();
             let wait = if after.is_empty() { wait } else { &after };
-            let enqueued = if matches!(step.op, Op::Marker) && wait.is_empty() {
+            let op = self.op(step);
+            let enqueued = if matches!(op, Op::Marker) && wait.is_empty() {
                 // Without a wait list it would wait for everything in the queue.
                 signal::completed(shared).map(|done| events.push(done))
             } else {
                 // SAFETY: passed on to the caller.
-                let enqueued = unsafe { step.op.enqueue(core, queue.raw(), wait, &raw mut event) };
+                let enqueued = unsafe { op.enqueue(core, queue.raw(), wait, &raw mut event) };
                 enqueued.and_then(|()| {
                     events.push(signal::adopt(core, event)?);
                     Ok(())

@@ -99,7 +99,7 @@ impl Signal {
     /// Keeps memory until the event is used again.
     pub(super) fn keep(&self, staged: Vec<Arc<OpenclMemory>>) {
         if !staged.is_empty() {
-            *self.staged.lock() = staged;
+            self.staged.lock().extend(staged);
         }
     }
 

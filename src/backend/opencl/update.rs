@@ -1,12 +1,15 @@
 //! The parts of an update: what commands become, what that replaces, and which recordings can stay.
 
+use std::sync::Arc;
+
 use super::command_buffer::OpenclCommandBuffer;
 use super::lower::Lowered;
 use super::mutate::{self, Change};
 use super::record::Recording;
 use super::replay::List;
-use crate::hal::{Command, EventStatus, KernelLaunch, KernelUpdate};
-use crate::types::{Error, ErrorKind, Result};
+use super::signal::Signal;
+use crate::hal::{Command, EventStatus};
+use crate::types::Result;
 
 /// What an update has taken out of the list.
 pub(super) enum Replaced {
@@ -15,26 +18,6 @@ pub(super) enum Replaced {
 }
 
 impl OpenclCommandBuffer {
-    /// The launches after these updates, by their command. Several updates of one command build on each other.
-    pub(super) fn updated(&self, updates: &[KernelUpdate]) -> Result<Vec<(usize, Command)>> {
-        let mut launches = Vec::<(usize, KernelLaunch)>::with_capacity(updates.len());
-        for update in updates {
-            let index = update.handle.index as usize;
-            if let Some((_, launch)) = launches.iter_mut().find(|(prepared, _)| *prepared == index) {
-                update.apply_to(launch)?;
-                continue;
-            }
-            let Some(Command::Kernel(launch)) = self.commands.get(index) else {
-                let why = format!("command {index} is not a kernel launch");
-                return Err(Error::new(ErrorKind::InvalidCommandHandle, why));
-            };
-            let mut launch = (**launch).clone();
-            update.apply_to(&mut launch)?;
-            launches.push((index, launch));
-        }
-        Ok(launches.into_iter().map(|(index, launch)| (index, Command::Kernel(Box::new(launch)))).collect())
-    }
-
     pub(super) fn exchange_commands(&mut self, new: Vec<(usize, Command)>) -> Vec<(usize, Command)> {
         new.into_iter()
             .map(|(index, command)| (index, std::mem::replace(&mut self.commands[index], command)))
@@ -48,14 +31,14 @@ impl OpenclCommandBuffer {
             let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
             return Ok(Replaced::Ops(old.collect()));
         }
-        let list = List::build(&self.shared, &self.commands, &self.after)?;
+        let mut list = List::build(&self.shared, &self.commands, &self.after)?;
+        list.set_disabled(self.list.disabled().to_vec());
         Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
     }
 
     /// Changes the recordings themselves, if they are not in flight and the device can: which of the two it has changed.
     pub(super) fn change_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> [bool; 2] {
-        let last = self.run.get_mut().last.as_ref();
-        let pending = last.is_some_and(|last| matches!(last.status(), EventStatus::Pending));
+        let pending = self.pending().is_some();
         let (Replaced::Ops(_), false) = (old, pending) else { return [false; 2] };
         if self.recording.is_none() {
             return [false; 2];
@@ -76,8 +59,25 @@ impl OpenclCommandBuffer {
 
     /// Keeps a recording that has been replaced while an enqueue of it is in flight.
     pub(super) fn retire(&mut self, replaced: Option<Recording>) {
-        let run = self.run.get_mut();
-        let pending = run.last.clone().filter(|last| matches!(last.status(), EventStatus::Pending));
-        run.retired.extend(pending.zip(replaced));
+        let pending = self.pending();
+        self.run.get_mut().retired.extend(pending.zip(replaced));
+    }
+
+    /// The next enqueue that needs such a recording makes it.
+    pub(super) fn retire_out_of_order(&mut self) {
+        let replaced = std::mem::take(&mut self.out_of_order).into_inner().flatten();
+        self.retire(replaced);
+    }
+
+    /// The memory of ours that a replaced list reads is kept while an enqueue of it is in flight.
+    pub(super) fn keep_staged(&self, list: List) {
+        if let Some(pending) = self.pending() {
+            pending.keep(list.into_staged());
+        }
+    }
+
+    /// The last enqueue, if it is in flight.
+    fn pending(&self) -> Option<Arc<Signal>> {
+        self.run.lock().last.clone().filter(|last| matches!(last.status(), EventStatus::Pending))
     }
 }

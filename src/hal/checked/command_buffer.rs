@@ -4,11 +4,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::update::Launches;
+use super::update::Commands;
 use super::{command, kernel, submit};
 use crate::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, Device,
-    KernelUpdate, Queue, Signal, SyncPoint, WaitList,
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandUpdate,
+    Device, Queue, Signal, SyncPoint, WaitList,
 };
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
@@ -22,7 +22,7 @@ pub(super) struct CheckedCommandBuffer {
     appended: usize,
     finalized: bool,
     /// Stays empty in a buffer that is not updatable.
-    launches: Launches,
+    commands: Commands,
 }
 
 impl CheckedCommandBuffer {
@@ -34,8 +34,8 @@ impl CheckedCommandBuffer {
     ) -> Self {
         let id = inner.info().id;
         let device_id = device.info().id;
-        let launches = Launches::new(id);
-        Self { inner, device, device_id, id, desc, appended: 0, finalized: false, launches }
+        let commands = Commands::new(id);
+        Self { inner, device, device_id, id, desc, appended: 0, finalized: false, commands }
     }
 
     fn check_append(&self, command: &Command, after: &[SyncPoint]) -> Result<()> {
@@ -102,6 +102,26 @@ impl CheckedCommandBuffer {
         Ok(())
     }
 
+    /// What this is to be updated from, if it could be.
+    fn check_other<'a>(&self, other: &'a dyn CommandBuffer) -> Result<&'a Self> {
+        let refused = |why: String| {
+            let error = Error::new(ErrorKind::InvalidArgument, format!("update from another buffer: {why}"));
+            error.help("record it on this device, with the same properties")
+        };
+        let Some(other) = other.as_checked().and_then(<dyn Any>::downcast_ref::<Self>) else {
+            return Err(refused("it is not of a checked device".into()));
+        };
+        if other.device_id != self.device_id {
+            let (theirs, ours) = (other.device_id, self.device_id);
+            return Err(refused(format!("it belongs to {theirs}, this one to {ours}")));
+        }
+        if other.desc != self.desc {
+            let (theirs, ours) = (other.desc, self.desc);
+            return Err(refused(format!("it was created as {theirs:?}, this one as {ours:?}")));
+        }
+        self.commands.check_same(&other.commands).map(|()| other)
+    }
+
     fn here(&self, error: Error) -> Error {
         error.on_device(&*self.device.info().selector)
     }
@@ -120,9 +140,8 @@ impl CommandBuffer for CheckedCommandBuffer {
         self.check_append(command, after).map_err(|error| self.here(error))?;
         let appended = self.inner.append(command, after)?;
         self.appended += 1;
-        if let (true, Command::Kernel(launch), Some(handle)) = (self.desc.updatable, command, appended.handle)
-        {
-            self.launches.record(handle, launch);
+        if self.desc.updatable {
+            self.commands.record(command, after, appended.handle);
         }
         Ok(appended)
     }
@@ -142,13 +161,25 @@ impl CommandBuffer for CheckedCommandBuffer {
         unsafe { self.inner.enqueue(queue, wait, signal) }
     }
 
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.check_updatable().map_err(|error| self.here(error))?;
-        let staged = self.launches.stage(updates, &*self.device, self.appended);
+        let staged = self.commands.stage(updates, &*self.device);
         let staged = staged.map_err(|error| self.here(error))?;
         self.inner.update(updates)?;
-        self.launches.commit(staged);
+        self.commands.commit(staged);
         Ok(())
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        self.check_updatable().map_err(|error| self.here(error))?;
+        let other = self.check_other(other).map_err(|error| self.here(error))?;
+        self.inner.update_from(&*other.inner)?;
+        self.commands.become_like(&other.commands);
+        Ok(())
+    }
+
+    fn as_checked(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

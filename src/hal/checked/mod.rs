@@ -12,11 +12,13 @@
 //! | `command` | the operands of each command, in the specification's order |
 //! | `memory`, `rect` | sides, bounds, overlap |
 //! | `kernel` | signatures, arguments, index spaces |
-//! | `update` | updates, against what each kernel command holds by then |
+//! | `update` | updates, against what each command holds by then |
+//! | `topology` | whether a command-buffer can be updated from another one |
 //!
 //! **Wrappers are transparent.** A wrapper's `as_any` is that of the object it wraps, so a backend recognises its own
 //! queue, device or command-buffer whether it is wrapped or not. A backend therefore goes on with what it found behind
-//! `as_any`; calling the trait object it was given would check everything once more.
+//! `as_any`; calling the trait object it was given would check everything once more. The wrapper of a command-buffer
+//! recognises its own by `as_checked`.
 //!
 //! **Memory, kernels and events are not wrapped.** They travel in views, arguments and wait lists, where a wrapper would
 //! cost an indirection at every use. `Memory::read` and `Memory::write` therefore check their own bounds.
@@ -33,6 +35,7 @@ mod memory;
 mod queue;
 mod rect;
 mod submit;
+mod topology;
 mod update;
 
 #[cfg(test)]
@@ -58,6 +61,7 @@ use super::Device;
 /// | [`finalize`](super::CommandBuffer::finalize) | `InvalidOperation` the second time |
 /// | [`enqueue`](super::CommandBuffer::enqueue) | `InvalidOperation` before finalize or when the signalled event is pending; `InvalidArgument` for another device's queue or event; `InvalidWaitList` for an idle event or the signalled one |
 /// | [`update`](super::CommandBuffer::update) | `InvalidOperation` before finalize or when not updatable; `InvalidCommandHandle`; `FeatureNotSupported` for a capability bit; `InvalidSize` and `InvalidArgument` for what the command would become |
+/// | [`update_from`](super::CommandBuffer::update_from) | `InvalidOperation` before finalize or when not updatable; `InvalidArgument` for another device's buffer, other properties or another topology |
 /// | [`Queue::enqueue`](super::Queue::enqueue) | as for `append` and `enqueue` |
 pub fn checked(device: Arc<dyn Device>) -> Arc<dyn Device> {
     device::wrap(device)

@@ -1,4 +1,4 @@
-//! Updates: what each kernel command holds by now, and what an update would make of it.
+//! Updates: what each command holds by now, and what an update would make of it.
 //!
 //! An update is worked out on copies, [staged](Launches::stage), and becomes the state only after the backend has taken
 //! it too: all or nothing.
@@ -7,19 +7,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::kernel::{self, Subject};
+use super::topology::Topology;
 use crate::hal::{
-    CommandBufferId, CommandHandle, Device, Kernel, KernelArg, KernelLaunch, KernelUpdate, UpdateCapabilities,
+    Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelArg, KernelLaunch,
+    SyncPoint, UpdateCapabilities,
 };
 use crate::types::{Error, ErrorKind, Range, Result};
 
-/// The kernel commands of an updatable command-buffer.
+/// The commands of an updatable command-buffer.
 #[derive(Debug)]
-pub(super) struct Launches {
+pub(super) struct Commands {
     buffer: CommandBufferId,
-    commands: HashMap<u32, Recorded>,
+    topology: Topology,
+    /// Whether each can be updated.
+    updatable: Vec<bool>,
+    launches: HashMap<u32, Recorded>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Recorded {
     /// The kernel of the append and its alternatives: what an update may choose from.
     registered: Vec<Arc<dyn Kernel>>,
@@ -30,35 +35,53 @@ struct Recorded {
 /// What commands will hold once the backend has taken the update, by index.
 pub(super) struct Staged(HashMap<u32, KernelLaunch>);
 
-impl Launches {
+impl Commands {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
-        Self { buffer, commands: HashMap::new() }
+        let (topology, updatable) = (Topology::default(), Vec::new());
+        Self { buffer, topology, updatable, launches: HashMap::new() }
     }
 
-    /// Remembers a launch that was just appended.
-    pub(super) fn record(&mut self, handle: CommandHandle, launch: &KernelLaunch) {
-        let KernelLaunch { kernel, args, range, alternatives } = launch;
+    /// Remembers a command that was just appended.
+    pub(super) fn record(&mut self, command: &Command, after: &[SyncPoint], handle: Option<CommandHandle>) {
+        self.topology.record(command, after);
+        self.updatable.push(handle.is_some());
+        let (Command::Kernel(launch), Some(handle)) = (command, handle) else { return };
+        let KernelLaunch { kernel, args, range, alternatives } = &**launch;
         let registered = std::iter::once(kernel).chain(alternatives).cloned().collect();
         let (kernel, args, alternatives) = (Arc::clone(kernel), args.clone(), Vec::new());
         let launch = KernelLaunch { kernel, args, range: *range, alternatives };
-        self.commands.insert(handle.index, Recorded { registered, launch });
+        self.launches.insert(handle.index, Recorded { registered, launch });
+    }
+
+    /// Whether this could become `other`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and how.
+    pub(super) fn check_same(&self, other: &Self) -> Result<()> {
+        self.topology.check_same(&other.topology)
+    }
+
+    /// Holds what `other` holds, which has the same topology.
+    pub(super) fn become_like(&mut self, other: &Self) {
+        self.launches.clone_from(&other.launches);
     }
 
     /// Works out `updates` one after the other. Each must leave a launch that can run; a second one of the same command
     /// goes on from the first.
-    pub(super) fn stage(
-        &self,
-        updates: &[KernelUpdate],
-        device: &dyn Device,
-        appended: usize,
-    ) -> Result<Staged> {
+    pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<Staged> {
         let mut staged = HashMap::with_capacity(updates.len());
         for update in updates {
             let index = update.handle.index;
-            let command = self.find(update.handle, appended)?;
-            let current = staged.get(&index).unwrap_or(&command.launch);
-            let next = Change { update, current, registered: &command.registered, device }.apply()?;
-            staged.insert(index, next);
+            let mut stage = || {
+                self.check_enabling(update, device)?;
+                if let Some(command) = self.find(update)? {
+                    let current = staged.get(&index).unwrap_or(&command.launch);
+                    let next = Change { update, current, registered: &command.registered, device }.apply()?;
+                    staged.insert(index, next);
+                }
+                Ok(())
+            };
+            stage().map_err(|error: Error| error.at_command(index))?;
         }
         Ok(Staged(staged))
     }
@@ -66,31 +89,48 @@ impl Launches {
     /// Makes what was staged the state.
     pub(super) fn commit(&mut self, staged: Staged) {
         for (index, launch) in staged.0 {
-            if let Some(command) = self.commands.get_mut(&index) {
+            if let Some(command) = self.launches.get_mut(&index) {
                 command.launch = launch;
             }
         }
     }
 
-    fn find(&self, handle: CommandHandle, appended: usize) -> Result<&Recorded> {
-        let CommandHandle { buffer, index } = handle;
-        let why = if buffer != self.buffer {
-            format!("update: command {index} belongs to {buffer:?}, not to {:?}", self.buffer)
-        } else if let Some(command) = self.commands.get(&index) {
-            return Ok(command);
-        } else if (index as usize) < appended {
-            format!("update: command {index} is not a kernel")
-        } else {
-            format!("update: command {index} does not exist: {appended} commands were appended")
+    /// The launch that is to be changed, if it is one.
+    fn find(&self, update: &CommandUpdate) -> Result<Option<&Recorded>> {
+        let CommandHandle { buffer, index } = update.handle;
+        let why = match (self.topology.kind(index as usize), self.launches.get(&index)) {
+            _ if buffer != self.buffer => {
+                format!("command {index} belongs to {buffer:?}, not to {:?}", self.buffer)
+            }
+            (Some(_), Some(command)) => return Ok(Some(command)),
+            (Some(_), None) if self.updatable[index as usize] && !update.changes_launch() => return Ok(None),
+            (Some(kind), None) if self.updatable[index as usize] => {
+                format!("command {index} is a {kind}: it has no kernel, arguments and sizes to be changed")
+            }
+            (Some(kind), None) => format!("command {index} cannot be updated: {kind}"),
+            (None, _) => {
+                let appended = self.updatable.len();
+                format!("command {index} does not exist: {appended} commands were appended")
+            }
         };
-        Err(Error::new(ErrorKind::InvalidCommandHandle, why)
-            .help("pass the handle that the kernel's append to this command-buffer returned"))
+        Err(Error::new(ErrorKind::InvalidCommandHandle, format!("update: {why}"))
+            .help("pass the handle that the command's append to this command-buffer returned"))
+    }
+
+    fn check_enabling(&self, update: &CommandUpdate, device: &dyn Device) -> Result<()> {
+        let (index, bit) = (update.handle.index, UpdateCapabilities::ENABLED);
+        if update.enabled.is_none() || device.capabilities().update.contains(bit) {
+            return Ok(());
+        }
+        let why =
+            format!("update of command {index}: the device cannot enable or disable commands ({bit:?})");
+        Err(Error::new(ErrorKind::FeatureNotSupported, why))
     }
 }
 
 /// One update of one command.
 struct Change<'a> {
-    update: &'a KernelUpdate,
+    update: &'a CommandUpdate,
     current: &'a KernelLaunch,
     registered: &'a [Arc<dyn Kernel>],
     device: &'a dyn Device,

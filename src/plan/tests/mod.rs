@@ -1,5 +1,6 @@
 //! Tests of plans as data.
 
+mod arenas;
 mod cases;
 mod examples;
 mod model;

@@ -42,7 +42,7 @@ fn read(case: &Case, options: &PlanOptions) -> Read {
     Read { plan, model, nodes, before }
 }
 
-fn any_options() -> impl Strategy<Value = PlanOptions> {
+pub(super) fn any_options() -> impl Strategy<Value = PlanOptions> {
     let policy = prop_oneof![
         Just(PartitionPolicy::Signature),
         Just(PartitionPolicy::Fewest),

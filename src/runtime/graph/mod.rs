@@ -4,9 +4,11 @@
 //! |---|---|
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `transfer` | copies, fills, hints |
+//! | `scratch_buffers` | memory that belongs to the graph |
 //! | `queries` | what can be asked of a graph |
 
 mod queries;
+mod scratch_buffers;
 mod transfer;
 
 use std::fmt;
@@ -22,8 +24,9 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions};
 use super::finalize;
 use super::host_task::{HostAccesses, HostTask, TaskOutput};
-use super::kernel::KernelCall;
+use super::kernel::{KernelCall, KernelRef};
 use super::node::NodeBuilder;
+use super::scratch;
 use crate::graph::{self, Content, GraphProperties, NodeId};
 use crate::hal::MemoryKind;
 use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, Range, Result};
@@ -63,6 +66,10 @@ pub struct Graph {
     device: Device,
     devices: SmallVec<[Device; 2]>,
     errors: Vec<Error>,
+    /// There once the graph has scratch buffers of its own.
+    scratch_owner: Option<scratch::Owner>,
+    /// Whether there may be scratch buffers, of sub-graphs too.
+    has_scratch: bool,
 }
 
 impl Graph {
@@ -78,6 +85,8 @@ impl Graph {
             device: device.clone(),
             devices: SmallVec::from_iter([device.clone()]),
             errors: Vec::new(),
+            scratch_owner: None,
+            has_scratch: false,
         }
     }
 
@@ -94,9 +103,15 @@ impl Graph {
         let name: Box<str> = call.kernel.name().into();
         let device = call.views().find(|view| view.kind() == MemoryKind::Device);
         let device = device.or(call.views().next()).map(|view| view.allocation.device().clone());
-        let checked = range.check().and_then(|()| call.accesses());
-        let node = self
-            .add(CommandKind::Kernel, device, checked, || Command::Kernel { call: Arc::new(call), range });
+        let checked = range
+            .check()
+            .and_then(|()| scratch::check_owner(call.views(), self.scratch_owner.as_ref()))
+            .and_then(|()| call.accesses());
+        let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel {
+            call: Arc::new(call),
+            range,
+            alternatives: Arc::default(),
+        });
         node.name(name)
     }
 
@@ -169,6 +184,7 @@ impl Graph {
         for device in &child.devices {
             self.know(device);
         }
+        self.has_scratch |= child.has_scratch;
         let accesses = child.merged_accesses();
         let content = Content::SubGraph(Arc::new(child.nodes.clone()));
         let id = self.nodes.add(CommandKind::SubGraph, child.device.id(), content, &accesses);
@@ -207,6 +223,30 @@ impl Graph {
 
     pub(crate) fn nodes_mut(&mut self) -> &mut graph::Graph<Command> {
         &mut self.nodes
+    }
+
+    pub(crate) fn has_scratch(&self) -> bool {
+        self.has_scratch
+    }
+
+    pub(crate) fn add_alternative(
+        &mut self,
+        node: NodeId,
+        kernel: KernelRef,
+        at: &'static Location<'static>,
+    ) {
+        let added = match self.nodes.command_mut(node) {
+            Ok(Command::Kernel { alternatives, .. }) => {
+                *alternatives = alternatives.iter().cloned().chain([kernel]).collect();
+                Ok(())
+            }
+            _ => {
+                let label = self.nodes.node(node).map(|node| node.label()).unwrap_or_default();
+                let error = Error::new(ErrorKind::InvalidArgument, "only kernels have alternatives");
+                Err(error.in_node(label).at(at))
+            }
+        };
+        self.keep_error(added);
     }
 
     pub(crate) fn find_device(&self, id: DeviceId) -> Option<&Device> {

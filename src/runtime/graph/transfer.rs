@@ -14,6 +14,7 @@ use crate::runtime::device::Device;
 use crate::runtime::host_buffer::HostBuffer;
 use crate::runtime::node::NodeBuilder;
 use crate::runtime::rect::RectCopy;
+use crate::runtime::scratch::{self, ScratchMemory};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
 
 impl Graph {
@@ -130,13 +131,14 @@ impl Graph {
     }
 
     #[track_caller]
-    fn memory_command<const N: usize>(
+    pub(super) fn memory_command<const N: usize>(
         &mut self,
         kind: CommandKind,
         command: Result<hal::Command>,
         uses: [(View, AccessMode); N],
     ) -> NodeBuilder<'_> {
-        let command = match command {
+        let owned = scratch::check_owner(uses.iter().map(|(view, _)| view), self.scratch_owner.as_ref());
+        let command = match owned.and(command) {
             Ok(command) => Arc::new(command),
             Err(error) => return self.refuse(kind, error),
         };
@@ -166,8 +168,12 @@ impl Graph {
                 return self.refuse(CommandKind::UsmCopy, error.help("copy them in a host task"));
             }
         };
-        if direction == Direction::OnDevice && !reachable(src, dst) {
-            return self.staged(src.clone(), dst.clone(), make);
+        if direction == Direction::OnDevice {
+            match reachable(src, dst) {
+                Ok(true) => {}
+                Ok(false) => return self.staged(src.clone(), dst.clone(), make),
+                Err(error) => return self.refuse(CommandKind::BufferCopy, error),
+            }
         }
         let command = src.to_hal().and_then(|src| Ok(make(direction, src, dst.to_hal()?)));
         let kind = command.as_ref().map_or(CommandKind::BufferCopy, hal::Command::kind);
@@ -189,6 +195,7 @@ impl Graph {
             Err(error) => return self.refuse(CommandKind::BufferCopy, error),
         };
         let mut child = Graph::new(&from);
+        child.scratch_owner = self.scratch_owner.clone();
         let whole = |view: &View, mode| (view.clone(), mode);
         let read = src.to_hal().and_then(|src| Ok(hal::Command::BufferRead { src, host: staging.to_hal()? }));
         child
@@ -215,8 +222,12 @@ enum Direction {
 }
 
 /// Whether the device of `dst` can copy from `src` directly.
-fn reachable(src: &View, dst: &View) -> bool {
-    dst.allocation.device().hal().can_access(&**src.allocation.memory())
+fn reachable(src: &View, dst: &View) -> Result<bool> {
+    let device = dst.allocation.device();
+    match ScratchMemory::of(&src.allocation) {
+        Some(_) => scratch::is_reachable(src.allocation.device(), device),
+        None => Ok(device.hal().can_access(&**src.allocation.memory())),
+    }
 }
 
 /// Where a command runs best: where it writes device memory, else where it reads some.
@@ -229,6 +240,10 @@ fn preferred_device(uses: &[(View, AccessMode)]) -> Option<Device> {
 
 #[expect(unsafe_code, reason = "narrows a pointer that the device vouches for")]
 fn usm(view: &View) -> Result<hal::UsmPointer> {
+    if ScratchMemory::of(&view.allocation).is_some() {
+        let why = "hints are not for scratch buffers, which have memory only while the graph runs";
+        return Err(Error::new(ErrorKind::InvalidArgument, why).help("leave the hint out"));
+    }
     let whole = view.allocation.memory().usm().ok_or_else(|| {
         Error::new(ErrorKind::FeatureNotSupported, "the device's memory has no unified-shared-memory pointer")
     })?;

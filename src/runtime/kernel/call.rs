@@ -23,6 +23,28 @@ pub enum CallArg {
     Memory(Operand),
 }
 
+impl CallArg {
+    /// Whether both are the same bytes, or the same memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(KernelArg::Value(one)), Self::Value(KernelArg::Value(other))) => one == other,
+            (Self::Value(KernelArg::Local(one)), Self::Value(KernelArg::Local(other))) => one == other,
+            (Self::Memory(Operand(one)), Self::Memory(Operand(other))) => {
+                let same_place = (one.offset, one.len) == (other.offset, other.len);
+                same_place && std::sync::Arc::ptr_eq(&one.allocation, &other.allocation)
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn to_hal(&self) -> Result<KernelArg> {
+        match self {
+            Self::Value(value) => Ok(value.clone()),
+            Self::Memory(operand) => operand.0.to_hal().map(KernelArg::Memory),
+        }
+    }
+}
+
 impl fmt::Display for CallArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,13 +100,7 @@ impl KernelCall {
     }
 
     pub(crate) fn to_hal(&self) -> Result<Vec<KernelArg>> {
-        self.args
-            .iter()
-            .map(|arg| match arg {
-                CallArg::Value(value) => Ok(value.clone()),
-                CallArg::Memory(operand) => operand.0.to_hal().map(KernelArg::Memory),
-            })
-            .collect()
+        self.args.iter().map(CallArg::to_hal).collect()
     }
 
     fn check(&self, param: &Param, arg: &CallArg) -> Result<Option<Access>> {

@@ -19,7 +19,7 @@ impl Loaded {
         loaded.iter().find(|(known, _)| known.is(device)).map(|(_, kernel)| kernel.clone())
     }
 
-    /// Loads it and keeps it. Two threads that do so at once both succeed, one of them in vain.
+    /// Loads it and keeps it. Two threads that do so at once both succeed, one of them in vain: both get the first one.
     pub(super) fn load(
         &self,
         device: &Device,
@@ -28,6 +28,9 @@ impl Loaded {
         let kernel = load()?;
         let mut loaded = self.0.lock();
         loaded.retain(|(known, _)| !known.is_gone());
+        if let Some((_, first)) = loaded.iter().find(|(known, _)| known.is(device)) {
+            return Ok(first.clone());
+        }
         loaded.push((device.downgrade(), kernel.clone()));
         Ok(kernel)
     }

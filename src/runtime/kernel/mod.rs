@@ -78,6 +78,15 @@ impl KernelRef {
         }
     }
 
+    /// Whether both are the same kernel, not only equal ones.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Declared(one), Self::Declared(other)) => std::ptr::eq(*one, *other),
+            (Self::Raw(one), Self::Raw(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The kernel as loaded on `device`, from the cache if it is there.
     pub(crate) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
         match self {

@@ -4,7 +4,7 @@ use super::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
 use crate::hal::EventStatus;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::Shared;
-use crate::runtime::reaper::Elsewhere;
+use crate::runtime::reaper::{self, Elsewhere};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -91,7 +91,7 @@ impl Run {
         if shared.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
-        let error = self.failed_dependency().unwrap_or_else(|| shared.outline.locate(partition, error));
+        let error = self.failed_dependency().unwrap_or_else(|| self.locate(shared, partition, error));
         let mut inner = self.inner.lock();
         match &inner.failure {
             // A cause says more than the cancellation that followed or preceded it.
@@ -119,11 +119,13 @@ impl Run {
     }
 
     pub(super) fn complete(&self) {
-        let (shared, driver, depends_on) = {
+        let (shared, driver, depends_on, comes_after, retired) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
-            (shared, inner.driver.take(), std::mem::take(&mut inner.depends_on))
+            let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
+            (shared, inner.driver.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };
+        self.has_ended(&shared);
         if self.timed {
             self.learn(&shared);
         }
@@ -134,7 +136,11 @@ impl Run {
         depends_on.iter().for_each(|run| run.look());
         self.done.set();
         // These go last: they may be the only ones left, and then buffers and closures go with them.
-        drop((shared, driver, depends_on));
+        drop((shared, driver, depends_on, comes_after));
+        if !retired.is_empty() {
+            // Closures and memory, and who ends a run may hold a lock or be a device.
+            reaper::drop_elsewhere(Box::new(retired));
+        }
     }
 
     /// A run of nothing is done at once.

@@ -2,6 +2,7 @@
 
 mod ending;
 mod looking;
+mod loss;
 mod waiting;
 
 use std::fmt::{self, Debug};
@@ -20,7 +21,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
-use super::reaper::Elsewhere;
+use super::reaper::{Elsewhere, Garbage};
 use crate::hal;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
@@ -62,6 +63,8 @@ pub(crate) struct Run {
     near_until: AtomicU64,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
+    /// The how manieth run of its executable this is, from 1 on.
+    number: u64,
     slots: Box<[Slot]>,
     inner: Mutex<Inner>,
 }
@@ -75,6 +78,10 @@ struct Inner {
     submitted: Option<u64>,
     /// Runs whose results the devices wait for, until this one is over.
     depends_on: SmallVec<[Arc<Run>; 1]>,
+    /// Runs of other executables that the devices have this one come after, until it is over.
+    comes_after: SmallVec<[Arc<Run>; 1]>,
+    /// What updates have taken out of the executable, and this run or one before it still uses.
+    retired: Vec<Garbage>,
     failure: Option<Error>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
@@ -145,6 +152,7 @@ impl Run {
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: shared.in_flight(),
+            number: 0,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
         })
@@ -168,6 +176,7 @@ impl Run {
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: None,
+            number: 0,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
         };
@@ -176,7 +185,8 @@ impl Run {
     }
 
     /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody looks at it.
-    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing) {
+    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing, number: u64) {
+        self.number = number;
         self.done.reset();
         self.cancelled = AtomicBool::new(false);
         self.failed = AtomicBool::new(false);
@@ -201,6 +211,7 @@ impl Run {
         inner.submitted = shared.profiling.then(clock::now);
         self.timed = timing == Timing::On;
         inner.depends_on.clear();
+        inner.comes_after.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
         inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
         self.looked_after = AtomicBool::new(false);
@@ -277,6 +288,11 @@ impl Run {
         self.inner.lock().depends_on = runs.collect();
     }
 
+    /// Runs of other executables on the same memory, which the devices let end first.
+    pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
+        self.inner.lock().comes_after = runs.collect();
+    }
+
     /// Devices of the same partitions.
     pub(crate) fn tail_devices(&self) -> SmallVec<[Device; 2]> {
         let owner = self.inner.lock().owner.clone();
@@ -284,6 +300,17 @@ impl Run {
             .iter()
             .flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
         tails.filter_map(|partition| partition.device().cloned()).collect()
+    }
+
+    /// Keeps what an update has taken out of the executable until this run is over, and with it all before it. Gives it back
+    /// if it is over.
+    pub(crate) fn keep(&self, retired: Garbage) -> Option<Garbage> {
+        let mut inner = self.inner.lock();
+        if inner.owner.is_none() {
+            return Some(retired);
+        }
+        inner.retired.push(retired);
+        None
     }
 
     pub(crate) fn set_all_enqueued(&self) {

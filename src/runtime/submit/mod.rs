@@ -123,6 +123,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         rivals.extend(alive.clone());
         alive.is_some()
     });
+    let own = order_after.len();
     for rival in &rivals {
         order_after.extend(rival.state.lock().last_unfinished().map(Predecessor::Run));
     }
@@ -154,6 +155,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
             Ok(dependencies) => {
+                run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
                 run.set_depends_on(events.iter().map(|event| event.run().clone()));
                 start(shared, &run, &order_events, &dependencies);
             }
@@ -219,17 +221,25 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 
 /// `alone`: nothing is in flight that the run has to come after.
 fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<Run>> {
+    if let Some(error) = shared.updatable.as_ref().and_then(|updatable| updatable.broken()) {
+        return Err(error.clone());
+    }
     // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.
     let timing = match alone && (shared.polled || !state.patience.is_resting()) {
         true => Timing::On,
         false => Timing::Off,
     };
-    if let Some(run) = state.take_reusable(|run| run.reset(shared, timing)) {
-        return Ok(run);
-    }
-    let mut run = Run::new(shared)?;
-    run.reset(shared, timing);
-    Ok(Arc::new(run))
+    let number = state.runs + 1;
+    let run = match state.take_reusable(|run| run.reset(shared, timing, number)) {
+        Some(run) => run,
+        None => {
+            let mut run = Run::new(shared)?;
+            run.reset(shared, timing, number);
+            Arc::new(run)
+        }
+    };
+    state.runs = number;
+    Ok(run)
 }
 
 fn failed(error: Error) -> Submission {

@@ -105,7 +105,8 @@ pub(crate) fn enqueue(
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
     // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
     // `ordering`. The run owns the executable, and with it all memory, until the event is final.
-    match unsafe { command_buffer.enqueue(&**queue, wait, signal) } {
+    let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(&**queue, wait, signal) });
+    match enqueued {
         Ok(()) => {
             run.set_enqueued(index);
             if let Some(reactor) = device.reactor() {

@@ -13,7 +13,9 @@ mod profile;
 mod random_graphs;
 mod rectangles;
 mod refusals;
+mod scratch;
 mod sub_graphs;
+mod updates;
 
 use crate::registry::Test;
 
@@ -32,7 +34,9 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         random_graphs::TESTS,
         rectangles::TESTS,
         refusals::TESTS,
+        scratch::TESTS,
         sub_graphs::TESTS,
+        updates::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -1,7 +1,7 @@
 //! States, sync-points, wait lists, handles, properties: every condition is refused, and nothing has changed.
 
 use wakegraph::hal::{
-    Command, CommandBufferDesc, CommandHandle, Event, KernelDesc, KernelSources, KernelUpdate, Param,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelDesc, KernelSources, Param,
     ParamKind, QueueDesc, QueueOrder, SyncPoint, WaitList,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Result};
@@ -104,7 +104,7 @@ fn updates_need_an_updatable_buffer(setup: &Setup) {
     let bench = Bench::new(setup);
     let mut buffer = bench.recorded(&[Command::Empty]);
     let handle = CommandHandle { buffer: buffer.info().id, index: 0 };
-    refused(buffer.update(&[KernelUpdate::new(handle)]), ErrorKind::InvalidOperation);
+    refused(buffer.update(&[CommandUpdate::new(handle)]), ErrorKind::InvalidOperation);
     if bench.device.capabilities().update.is_empty() {
         return;
     }
@@ -128,7 +128,7 @@ fn foreign_handles(setup: &Setup) {
         CommandHandle { buffer: own, index: 0 },
         CommandHandle { buffer: own, index: 1 },
     ] {
-        refused(buffer.update(&[KernelUpdate::new(handle)]), ErrorKind::InvalidCommandHandle);
+        refused(buffer.update(&[CommandUpdate::new(handle)]), ErrorKind::InvalidCommandHandle);
     }
 }
 

@@ -19,6 +19,8 @@ mod records;
 mod rectangles;
 mod results_of_updates;
 mod stamps;
+mod switches;
+mod update_from;
 mod updates;
 mod waiting;
 
@@ -41,6 +43,8 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         profiling::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,
+        switches::TESTS,
+        update_from::TESTS,
         updates::TESTS,
         waiting::TESTS,
     ]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{Command, CommandBufferDesc, Event, KernelUpdate, Queue, UpdateCapabilities, WaitList};
+use wakegraph::hal::{Command, CommandBufferDesc, CommandUpdate, Event, Queue, UpdateCapabilities, WaitList};
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_after, enqueue_command};
 use super::launches::{ground, mixed, number, words};
@@ -102,7 +102,7 @@ fn updates_between_runs(setup: &Setup) {
                 complete(event);
             }
             values = [values[0] + 10, values[1] + 100];
-            let [mut first, mut second] = [a, b].map(KernelUpdate::new);
+            let [mut first, mut second] = [a, b].map(CommandUpdate::new);
             first.args.push((0, number(values[0])));
             second.args.push((0, number(values[1])));
             buffer.update(&[first, second]).unwrap();

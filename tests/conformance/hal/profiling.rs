@@ -6,7 +6,8 @@ use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, WaitList
 use super::bench::{Bench, append, complete, enqueue, enqueue_command};
 use crate::registry::{Setup, lacks, tests};
 
-tests!("profiling": &[] => [commands_have_times, queues_have_times, without_profiling_there_are_none, times_advance]);
+tests!("profiling": &[] => [commands_have_times,
+    commands_have_times_in_events_that_come_and_go, queues_have_times, without_profiling_there_are_none, times_advance]);
 
 fn commands_have_times(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -38,6 +39,29 @@ fn commands_have_times(setup: &Setup) {
             }
             assert!(profile.commands[0].end <= profile.commands[2].start, "{profile:?}");
         }
+    }
+}
+
+/// Each enqueue with an event of its own, which is gone by the next.
+fn commands_have_times_in_events_that_come_and_go(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().profiling {
+        return lacks("profiling");
+    }
+    let mut buffer = bench.buffer(CommandBufferDesc { profiling: true, ..CommandBufferDesc::default() });
+    let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1].as_slice().into() };
+    append(&mut *buffer, &fill, &mut Vec::new(), &[]);
+    buffer.finalize().unwrap();
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        let event = bench.event();
+        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        complete(&event);
+        let profile = event.profile().unwrap();
+        assert!(profile.start <= profile.commands[0].start && profile.commands[0].end <= profile.end);
+        drop(event);
+        // Takes the place of what was dropped.
+        others.push(bench.event());
     }
 }
 

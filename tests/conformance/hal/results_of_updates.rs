@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, HostArgs, Kernel, KernelArg, KernelDesc,
-    KernelLaunch, KernelSources, KernelUpdate, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, HostArgs, Kernel, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
     ValueBytes,
 };
 use wakegraph::{AccessMode, Range, Result};
@@ -14,7 +14,7 @@ use crate::kernels::SOURCE;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("updates/results": &[Need::Results] => [arguments, memory, sizes_and_offsets, kernels,
-    what_was_enqueued_keeps_its_values]);
+    kernels_of_other_parameters, what_was_enqueued_keeps_its_values]);
 
 /// A command-buffer of one launch of `add` or `mix` over the first elements of a buffer of 8.
 struct Updatable {
@@ -25,11 +25,11 @@ struct Updatable {
     x: MemoryView,
 }
 
-fn number(number: u32) -> KernelArg {
+pub(super) fn number(number: u32) -> KernelArg {
     KernelArg::Value(ValueBytes::from_slice(&number.to_ne_bytes()))
 }
 
-fn kernel(bench: &Bench, name: &str, step: fn(u32, u32) -> u32) -> Arc<dyn Kernel> {
+pub(super) fn kernel(bench: &Bench, name: &str, step: fn(u32, u32) -> u32) -> Arc<dyn Kernel> {
     let (element_size, element_align) = (4, 4);
     let x = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size, element_align };
     let params = [value("n", 4), Param { name: "x".into(), kind: x }];
@@ -62,8 +62,8 @@ impl Updatable {
         Some(Self { bench, buffer, handle, mix, x })
     }
 
-    fn update(&mut self, change: impl FnOnce(&mut KernelUpdate)) -> Result<()> {
-        let mut update = KernelUpdate::new(self.handle);
+    fn update(&mut self, change: impl FnOnce(&mut CommandUpdate)) -> Result<()> {
+        let mut update = CommandUpdate::new(self.handle);
         change(&mut update);
         self.buffer.update(&[update])
     }
@@ -74,7 +74,7 @@ impl Updatable {
     }
 }
 
-fn numbers(view: &MemoryView) -> Vec<u32> {
+pub(super) fn numbers(view: &MemoryView) -> Vec<u32> {
     read(view).chunks_exact(4).map(|bytes| u32::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
 
@@ -117,6 +117,48 @@ fn kernels(setup: &Setup) {
     })
     .unwrap();
     assert_eq!(this.run(), [36, 36, 36, 36, 0, 0, 0, 0]);
+}
+
+/// A kernel with one parameter more than `add` and in its place, and back.
+fn kernels_of_other_parameters(setup: &Setup) {
+    let needed = Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS;
+    if !setup.hal().capabilities().update.contains(needed) {
+        return lacks("this update");
+    }
+    let bench = Bench::new(setup);
+    let add = kernel(&bench, "add", |x, n| x.wrapping_add(n));
+    let memory = |name: &'static str, access| Param {
+        name: name.into(),
+        kind: ParamKind::Buffer { access, element_size: 4, element_align: 4 },
+    };
+    let params = [value("a", 4), memory("x", AccessMode::Read), memory("y", AccessMode::ReadWrite)];
+    let host = |_: &Range, args: &mut HostArgs<'_>| {
+        let (a, x, y) = (args.value::<u32>()?, args.read::<u32>()?, args.write::<u32>()?);
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = y.wrapping_add(a.wrapping_mul(*x)));
+        Ok(())
+    };
+    let sources = KernelSources::new().host(host).c(SOURCE);
+    let desc = KernelDesc { name: "axpy", params: &params, sources: &sources };
+    let axpy = bench.device.create_kernel(&desc).unwrap();
+    let (x, y) = (bench.memory(&[0; 16]), bench.memory(&[0; 16]));
+    let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+    let args = vec![number(2), KernelArg::Memory(x.clone())];
+    let (alternatives, range) = (vec![axpy.clone()], Range::linear(4));
+    let launch = KernelLaunch { kernel: add.clone(), args, range, alternatives };
+    let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
+    buffer.finalize().unwrap();
+    bench.run_buffer(&*buffer);
+    let mut update = CommandUpdate { kernel: Some(axpy), ..CommandUpdate::new(handle) };
+    assert!(buffer.update(&[update.clone()]).is_err(), "the third argument has no value");
+    update.args = vec![(2, KernelArg::Memory(y.clone())), (0, number(10))];
+    buffer.update(&[update]).unwrap();
+    bench.run_buffer(&*buffer);
+    bench.run_buffer(&*buffer);
+    assert_eq!((numbers(&x), numbers(&y)), (vec![2; 4], vec![40; 4]));
+    let args = vec![(0, number(1))];
+    buffer.update(&[CommandUpdate { kernel: Some(add), args, ..CommandUpdate::new(handle) }]).unwrap();
+    bench.run_buffer(&*buffer);
+    assert_eq!((numbers(&x), numbers(&y)), (vec![3; 4], vec![40; 4]));
 }
 
 fn what_was_enqueued_keeps_its_values(setup: &Setup) {

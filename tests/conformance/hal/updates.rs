@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, Kernel, KernelLaunch, KernelUpdate,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelLaunch,
     UpdateCapabilities,
 };
 use wakegraph::{ErrorKind, Range, Result};
@@ -37,8 +37,8 @@ impl Updatable {
         Self { bench, buffer, handle, record }
     }
 
-    fn update(&mut self, change: impl FnOnce(&mut KernelUpdate)) -> Result<()> {
-        let mut update = KernelUpdate::new(self.handle);
+    fn update(&mut self, change: impl FnOnce(&mut CommandUpdate)) -> Result<()> {
+        let mut update = CommandUpdate::new(self.handle);
         change(&mut update);
         self.buffer.update(&[update])
     }
@@ -127,7 +127,7 @@ fn several_at_once(setup: &Setup) {
         return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(4));
-    let [mut first, mut second, mut third] = [(); 3].map(|()| KernelUpdate::new(this.handle));
+    let [mut first, mut second, mut third] = [(); 3].map(|()| CommandUpdate::new(this.handle));
     first.args.push((0, number(7)));
     second.global_size = Some([16, 1, 1]);
     third.args.push((0, number(9)));
@@ -161,9 +161,9 @@ fn all_or_nothing(setup: &Setup) {
         return lacks("this update");
     }
     let mut this = Updatable::new(setup, Range::linear(4));
-    let mut good = KernelUpdate::new(this.handle);
+    let mut good = CommandUpdate::new(this.handle);
     good.args.push((0, number(5)));
-    let mut bad = KernelUpdate::new(this.handle);
+    let mut bad = CommandUpdate::new(this.handle);
     bad.args.push((3, number(5)));
     let error = this.buffer.update(&[good, bad]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -179,7 +179,7 @@ fn missing_capabilities_are_refused(setup: &Setup) {
         assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
         return;
     }
-    type Change = fn(&mut KernelUpdate);
+    type Change = fn(&mut CommandUpdate);
     let changes: [(UpdateCapabilities, Change); 4] = [
         (UpdateCapabilities::KERNEL_ARGUMENTS, |update| update.args.push((0, number(2)))),
         (UpdateCapabilities::GLOBAL_WORK_SIZE, |update| update.global_size = Some([8, 1, 1])),

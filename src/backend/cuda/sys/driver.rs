@@ -80,6 +80,8 @@ table! {
     cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams_v2"(
         CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v2_st
     );
+    cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled"(CUgraphExec, CUgraphNode, c_uint);
+    cuGraphExecUpdate = "cuGraphExecUpdate_v2"(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo_st);
     cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent"(CUgraphExec, CUgraphNode, CUevent);
     }
     optional: {

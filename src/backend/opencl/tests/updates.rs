@@ -7,10 +7,9 @@ use super::super::command_buffer::OpenclCommandBuffer;
 use super::super::device::OpenclDevice;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use crate::hal::{
-    Backend as _, Command, CommandBuffer as _, CommandBufferDesc, CommandHandle, Device as _, Event,
-    EventDesc, EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, KernelUpdate,
-    MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes,
-    WaitList,
+    Backend as _, Command, CommandBuffer as _, CommandBufferDesc, CommandHandle, CommandUpdate, Device as _,
+    Event, EventDesc, EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc,
+    MemoryKind, MemoryView, Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use crate::types::{AccessMode, Range};
 
@@ -82,9 +81,9 @@ impl Bench {
     }
 
     /// Updates, and tells whether the recording is still the same one.
-    fn in_place(&mut self, change: impl FnOnce(&mut KernelUpdate)) -> bool {
+    fn in_place(&mut self, change: impl FnOnce(&mut CommandUpdate)) -> bool {
         let before = self.buffer.recordings()[0].unwrap().raw();
-        let mut update = KernelUpdate::new(self.handle);
+        let mut update = CommandUpdate::new(self.handle);
         change(&mut update);
         self.buffer.update(&[update]).unwrap();
         self.buffer.recordings()[0].unwrap().raw() == before

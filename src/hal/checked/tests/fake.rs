@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::hal::{
     Appended, Capabilities, ClockSample, Command, CommandBuffer, CommandBufferDesc, CommandBufferId,
-    CommandBufferInfo, CommandBufferState, CommandHandle, Device, DeviceInfo, Event, EventDesc, EventProfile,
-    EventStatus, Kernel, KernelDesc, KernelUpdate, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc,
-    Signal, SyncPoint, UpdateCapabilities, UsmPointer, WaitList,
+    CommandBufferInfo, CommandBufferState, CommandUpdate, Device, DeviceInfo, Event, EventDesc, EventProfile,
+    EventStatus, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc, Signal,
+    SyncPoint, UpdateCapabilities, UsmPointer, WaitList,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
@@ -334,13 +334,8 @@ impl CommandBuffer for FakeCommandBuffer {
         self.fault.strike()?;
         let after_indices: Vec<_> = after.iter().map(|point| point.index).collect();
         self.log.note(format!("append {command:?} after {after_indices:?}"));
-        let (buffer, index) = (self.info.id, self.info.commands as u32);
         self.info.commands += 1;
-        let kernel = self.info.desc.updatable && matches!(command, Command::Kernel(_));
-        Ok(Appended {
-            sync_point: SyncPoint { buffer, index },
-            handle: kernel.then_some(CommandHandle { buffer, index }),
-        })
+        Ok(Appended::new(self.info.id, self.info.commands as u32 - 1, command, &self.info.desc))
     }
 
     fn finalize(&mut self) -> Result<()> {
@@ -357,9 +352,16 @@ impl CommandBuffer for FakeCommandBuffer {
         Ok(())
     }
 
-    fn update(&mut self, updates: &[KernelUpdate]) -> Result<()> {
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.fault.strike()?;
         self.log.note(format!("update {updates:?}"));
+        Ok(())
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        assert!(other.as_checked().is_none() && other.as_any().is::<Self>(), "a backend gets its own buffer");
+        self.fault.strike()?;
+        self.log.note(format!("update from a buffer of {}", other.info().commands));
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hal::{CommandBufferState, KernelUpdate};
+use crate::hal::{CommandBufferState, CommandUpdate};
 use crate::types::CommandKinds;
 
 #[test]
@@ -28,7 +28,7 @@ fn only_updatable_buffers_are_updated() {
     assert_eq!(appended.handle, None);
     buffer.finalize().unwrap();
     let handle = crate::hal::CommandHandle { buffer: buffer.info().id, index: 0 };
-    let update = KernelUpdate::new(handle);
+    let update = CommandUpdate::new(handle);
     let message = "command-buffer: updated, but not created as updatable";
     refused(buffer.update(&[update]), ErrorKind::InvalidOperation, message);
 }

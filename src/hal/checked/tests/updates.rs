@@ -1,5 +1,5 @@
 use super::*;
-use crate::hal::{CommandHandle, KernelUpdate, UpdateCapabilities};
+use crate::hal::{CommandHandle, CommandUpdate, UpdateCapabilities};
 
 const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
 const SIZE: ErrorKind = ErrorKind::InvalidSize;
@@ -29,20 +29,20 @@ impl Updatable {
         Self { fixture, buffer, handle: appended.handle.unwrap() }
     }
 
-    fn change(&self, fill: impl FnOnce(&mut KernelUpdate)) -> KernelUpdate {
-        let mut update = KernelUpdate::new(self.handle);
+    fn change(&self, fill: impl FnOnce(&mut CommandUpdate)) -> CommandUpdate {
+        let mut update = CommandUpdate::new(self.handle);
         fill(&mut update);
         update
     }
 
-    fn takes(&mut self, fill: impl FnOnce(&mut KernelUpdate)) {
+    fn takes(&mut self, fill: impl FnOnce(&mut CommandUpdate)) {
         let update = self.change(fill);
         self.buffer.update(std::slice::from_ref(&update)).unwrap();
         assert_eq!(self.fixture.log.take(), [format!("update {:?}", [update])]);
     }
 
     #[track_caller]
-    fn refuses(&mut self, fill: impl FnOnce(&mut KernelUpdate), kind: ErrorKind, message: &str) {
+    fn refuses(&mut self, fill: impl FnOnce(&mut CommandUpdate), kind: ErrorKind, message: &str) {
         let update = self.change(fill);
         refused(self.buffer.update(&[update]), kind, message);
         assert!(self.fixture.log.take().is_empty());
@@ -50,15 +50,15 @@ impl Updatable {
 }
 
 #[test]
-fn handles_are_of_kernels_in_this_buffer() {
+fn handles_are_of_commands_in_this_buffer() {
     let mut this = Updatable::new(|_, _| ());
     let (ours, other) = (this.handle.buffer, this.fixture.buffer().info().id);
     for (buffer, index, why) in [
         (other, 0, format!("command 0 belongs to {other:?}, not to {ours:?}")),
-        (ours, 1, "command 1 is not a kernel".into()),
+        (ours, 1, "command 1 cannot be updated: empty node".into()),
         (ours, 2, "command 2 does not exist: 2 commands were appended".into()),
     ] {
-        let update = KernelUpdate::new(CommandHandle { buffer, index });
+        let update = CommandUpdate::new(CommandHandle { buffer, index });
         refused(this.buffer.update(&[update]), ErrorKind::InvalidCommandHandle, &format!("update: {why}"));
     }
     assert!(this.fixture.log.take().is_empty());
@@ -66,7 +66,7 @@ fn handles_are_of_kernels_in_this_buffer() {
 
 #[test]
 fn each_change_needs_its_capability() {
-    type Fill = fn(&mut KernelUpdate);
+    type Fill = fn(&mut CommandUpdate);
     let kernel = Fixture::new().saxpy().kernel;
     let changes: [(Fill, UpdateCapabilities, &str); 5] = [
         (|u| u.args.push((0, value(&[1; 4]))), UpdateCapabilities::KERNEL_ARGUMENTS, "arguments"),
@@ -77,7 +77,7 @@ fn each_change_needs_its_capability() {
     ];
     for (fill, bit, what) in changes {
         let of_kernel = bit == UpdateCapabilities::KERNEL_HANDLE;
-        let fill = |update: &mut KernelUpdate| {
+        let fill = |update: &mut CommandUpdate| {
             fill(update);
             update.kernel = of_kernel.then(|| Arc::clone(&kernel));
         };
@@ -229,4 +229,109 @@ fn what_the_backend_refuses_is_not_remembered() {
     let update = this.change(|update| update.local_size = Some(Some([8, 1, 1])));
     assert_eq!(this.buffer.update(&[update]).unwrap_err().kind(), ErrorKind::Driver);
     this.takes(|update| update.global_size = Some([4, 1, 1]));
+}
+
+/// A buffer of a launch and a fill, and their handles.
+fn launch_and_fill(capabilities: Capabilities) -> (Fixture, Box<dyn CommandBuffer>, [CommandHandle; 2]) {
+    let fixture = Fixture::with(capabilities);
+    let fill = Command::BufferFill { dst: fixture.memory(16), pattern: [1].into_iter().collect() };
+    let mut buffer = fixture.updatable_buffer();
+    let launch = Command::Kernel(Box::new(fixture.saxpy()));
+    let handles =
+        [launch, fill].map(|command| buffer.append(&command, &[]).unwrap().handle.expect("can be disabled"));
+    buffer.finalize().unwrap();
+    fixture.log.take();
+    (fixture, buffer, handles)
+}
+
+#[test]
+fn commands_are_switched_and_only_kernels_have_more_to_change() {
+    let (fixture, mut buffer, [launch, fill]) = launch_and_fill(everything());
+    let switch = |handle| CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handle) };
+    let updates = [switch(launch), switch(fill)];
+    buffer.update(&updates).unwrap();
+    assert_eq!(fixture.log.take(), [format!("update {updates:?}")]);
+
+    let mut update = switch(fill);
+    update.global_size = Some([1, 1, 1]);
+    let message = "update: command 1 is a buffer fill: it has no kernel, arguments and sizes to be changed";
+    refused(buffer.update(&[switch(launch), update]), ErrorKind::InvalidCommandHandle, message);
+    assert!(fixture.log.take().is_empty());
+}
+
+#[test]
+fn switching_needs_its_capability() {
+    let able =
+        Capabilities { update: UpdateCapabilities::all() - UpdateCapabilities::ENABLED, ..everything() };
+    let (fixture, mut buffer, [_, fill]) = launch_and_fill(able);
+    let switch = CommandUpdate { enabled: Some(false), ..CommandUpdate::new(fill) };
+    let message =
+        "update of command 1: the device cannot enable or disable commands (UpdateCapabilities(ENABLED))";
+    refused(buffer.update(&[switch]), ErrorKind::FeatureNotSupported, message);
+    assert!(fixture.log.take().is_empty());
+}
+
+#[test]
+fn a_buffer_is_updated_from_one_of_the_same_topology() {
+    let fixture = Fixture::new();
+    let fill = |len| Command::BufferFill { dst: fixture.memory(len), pattern: [1].into_iter().collect() };
+    let record = |fixture: &Fixture, commands: &[(Command, &[usize])]| {
+        let mut buffer = fixture.updatable_buffer();
+        let mut points: Vec<SyncPoint> = Vec::new();
+        for (command, after) in commands {
+            let after: Vec<_> = after.iter().map(|&index| points[index]).collect();
+            points.push(buffer.append(command, &after).unwrap().sync_point);
+        }
+        buffer
+    };
+    let mut buffer = record(&fixture, &[(fill(16), &[]), (fill(16), &[]), (fill(16), &[0, 1])]);
+    let early = buffer.update_from(&*record(&fixture, &[]));
+    refused(early, ErrorKind::InvalidOperation, "command-buffer: updated before finalize");
+    buffer.finalize().unwrap();
+    fixture.log.take();
+
+    let of = "update from another buffer";
+    for (commands, why) in [
+        (&[(fill(16), &[][..]), (fill(16), &[])][..], "command 2 is in one of them only: 3 here, 2 there"),
+        (&[(fill(16), &[]), (Command::Empty, &[])], "command 1 is: buffer fill here, empty node there"),
+        (
+            &[(fill(16), &[]), (fill(16), &[]), (fill(16), &[1, 0])],
+            "command 2 comes after [0, 1] here and after [1, 0] there",
+        ),
+    ] {
+        let other = record(&fixture, commands);
+        fixture.log.take();
+        refused(buffer.update_from(&*other), ARGUMENT, &format!("{of}: {why}"));
+    }
+    let same: [(Command, &[usize]); 3] = [(fill(4), &[]), (fill(4), &[]), (fill(4), &[0, 1])];
+    let stranger = Fixture::new();
+    let other = record(&stranger, &[]);
+    let (theirs, ours) = (other.info().device, buffer.info().device);
+    let message = format!("{of}: it belongs to {theirs}, this one to {ours}");
+    refused(buffer.update_from(&*other), ARGUMENT, &message);
+    let other = fixture.buffer();
+    let error = buffer.update_from(&*other).unwrap_err();
+    assert!(error.message().contains("it was created as CommandBufferDesc"), "{error}");
+
+    let other = record(&fixture, &same);
+    fixture.log.take();
+    buffer.update_from(&*other).unwrap();
+    assert_eq!(fixture.log.take(), ["update from a buffer of 3"]);
+}
+
+#[test]
+fn what_a_buffer_was_updated_from_is_what_the_next_update_changes() {
+    let (fixture, mut buffer, [launch, _]) = launch_and_fill(everything());
+    let mut other = fixture.updatable_buffer();
+    let mut grouped = fixture.saxpy();
+    grouped.range = Range::linear(16).local([8]);
+    other.append(&Command::Kernel(Box::new(grouped)), &[]).unwrap();
+    other
+        .append(&Command::BufferFill { dst: fixture.memory(4), pattern: [1].into_iter().collect() }, &[])
+        .unwrap();
+    buffer.update_from(&*other).unwrap();
+    let update = CommandUpdate { global_size: Some([4, 1, 1]), ..CommandUpdate::new(launch) };
+    let message =
+        format!("{PREFIX}: range [4] in groups of [8]: the work-group size does not divide the global size");
+    refused(buffer.update(&[update]), SIZE, &message);
 }

@@ -1,0 +1,177 @@
+//! Updates of a finalized command-buffer.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::command_buffer::{CudaCommandBuffer, invalid};
+use super::error::foreign;
+use super::launch::Launch;
+use super::lower::lower_kernel;
+use super::sys::Failure;
+use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
+use crate::types::Result;
+
+/// What one command becomes.
+struct Step {
+    index: usize,
+    launch: Option<(Box<KernelLaunch>, Launch)>,
+    /// Where that changes.
+    enabled: Option<bool>,
+}
+
+impl CudaCommandBuffer {
+    /// Changes nodes of the instance. What is in flight keeps its values.
+    pub(super) fn update_commands(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+        if self.instance.is_none() {
+            return Err(invalid("a command-buffer can be updated only after finalize"));
+        }
+        let shared = Arc::clone(&self.shared);
+        let context = &shared.context;
+        // All are prepared before the driver gets the first: what is wrong shows here.
+        let mut steps = Vec::with_capacity(updates.len());
+        let current = |index: usize| self.commands.get(index).map(|recorded| &recorded.command);
+        for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
+            let lowered =
+                launch.map(|launch| lower_kernel(&shared, &launch).map(|lowered| (launch, lowered)));
+            let launch = lowered.transpose().map_err(|error| context.error(error))?;
+            let enabled = enabled.filter(|enabled| *enabled != self.commands[index].enabled);
+            steps.push(Step { index, launch, enabled });
+        }
+        let _bound = context.bind().map_err(|failure| context.error(failure))?;
+        for (done, step) in steps.iter().enumerate() {
+            if let Err(failure) = self.set_step(step, Side::New) {
+                for step in &steps[..=done] {
+                    self.set_step(step, Side::Old).map_err(|failure| context.error(failure))?;
+                }
+                return Err(context.error(failure));
+            }
+        }
+        for Step { index, launch, enabled } in steps {
+            let recorded = &mut self.commands[index];
+            if let (Some((launch, lowered)), Some((_, current))) = (launch, &mut recorded.kernel) {
+                recorded.command = Command::Kernel(launch);
+                *current = lowered;
+                self.as_recorded = false;
+            }
+            if let Some(enabled) = enabled {
+                recorded.enabled = enabled;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the instance do what the new or the old version of a command says.
+    fn set_step(&mut self, step: &Step, side: Side) -> Result<(), Failure> {
+        let Some(instance) = &mut self.instance else { return Ok(()) };
+        let recorded = &self.commands[step.index];
+        let kernel = step.launch.as_ref().zip(recorded.kernel.as_ref()).map(|((_, new), (node, old))| {
+            let launch = if side == Side::New { new } else { old };
+            (*node, launch)
+        });
+        let enabled = step.enabled.map(|new| {
+            let enabled = if side == Side::New { new } else { recorded.enabled };
+            (&recorded.nodes[..], enabled)
+        });
+        instance.get_mut().set(kernel, enabled)
+    }
+
+    /// Lets the driver compare the graphs, and instantiates anew where it refuses.
+    pub(super) fn become_like(&mut self, other: &dyn Any) -> Result<()> {
+        if self.instance.is_none() {
+            return Err(invalid("a command-buffer can be updated only after finalize"));
+        }
+        let other = other.downcast_ref::<Self>().filter(|other| Arc::ptr_eq(&other.shared, &self.shared));
+        let other = other.ok_or_else(|| foreign("command-buffer"))?;
+        let shared = Arc::clone(&self.shared);
+        let context = &shared.context;
+        let _bound = context.bind().map_err(|failure| context.error(failure))?;
+        // Record nodes would get events of the other's, which may be destroyed before they get others.
+        let alike = other.as_recorded
+            && !self.desc.profiling
+            && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
+                let same_nodes = ours.nodes.len() == theirs.nodes.len()
+                    && ours.kernel.is_some() == theirs.kernel.is_some();
+                same_nodes && ours.enabled && theirs.enabled
+            });
+        if alike {
+            let Some(instance) = &mut self.instance else { return Ok(()) };
+            // The other's graph is this thread's alone meanwhile.
+            let taken = instance.get_mut().exec().update(&mut other.graph.lock());
+            if taken.map_err(|failure| context.error(failure))? {
+                self.take_commands(other);
+                return Ok(());
+            }
+        }
+        let outcome = self.instantiate_like(other).map_err(|error| context.error(error));
+        if outcome.is_err() && alike {
+            self.restore();
+        }
+        outcome
+    }
+
+    /// The instance does what the other's commands say: so do ours from now on, at their own nodes.
+    fn take_commands(&mut self, other: &Self) {
+        let mut replaced = Vec::new();
+        for (ours, theirs) in self.commands.iter_mut().zip(&other.commands) {
+            ours.command = theirs.command.clone();
+            replaced.extend(std::mem::replace(&mut ours.pattern, theirs.pattern.clone()));
+            if let (Some((_, launch)), Some((_, new))) = (&mut ours.kernel, &theirs.kernel) {
+                launch.clone_from(new);
+            }
+        }
+        self.as_recorded = false;
+        if let Some(instance) = &mut self.instance {
+            instance.get_mut().retire(replaced, &self.shared.context);
+        }
+    }
+
+    /// Records the other's commands once more, for an instance in the place of ours.
+    fn instantiate_like(&mut self, other: &Self) -> Result<()> {
+        let mut again = other.record_again()?;
+        let exec = again.instantiate()?;
+        let Some(instance) = &mut self.instance else { return Ok(()) };
+        let instance = instance.get_mut();
+        instance.replace(exec, &self.shared.context)?;
+        let replaced = self.commands.iter_mut().filter_map(|recorded| recorded.pattern.take()).collect();
+        instance.retire(replaced, &self.shared.context);
+        std::mem::swap(&mut self.graph, &mut again.graph);
+        std::mem::swap(&mut self.commands, &mut again.commands);
+        std::mem::swap(&mut self.placeholder, &mut again.placeholder);
+        self.as_recorded = true;
+        Ok(())
+    }
+
+    /// The same commands, enabled or not as they are, in a graph of their own.
+    fn record_again(&self) -> Result<Self> {
+        let mut again = Self::create(&self.shared, self.desc)?;
+        for recorded in &self.commands {
+            let after = again.ends_of(&recorded.after);
+            let mut copy = again.add(&recorded.command, after)?;
+            copy.after.clone_from(&recorded.after);
+            copy.enabled = recorded.enabled;
+            again.commands.push(copy);
+        }
+        Ok(again)
+    }
+
+    /// After an update in place that the driver refused, and that may have left traces: back to what the commands say.
+    fn restore(&mut self) {
+        let again = self.record_again();
+        let Some(instance) = &mut self.instance else { return };
+        let instance = instance.get_mut();
+        let restored = again.and_then(|again| Ok(instance.exec().update(&mut again.graph.lock())?));
+        match restored {
+            Ok(true) => {}
+            Ok(false) => {
+                instance.set_broken(invalid("an update failed half-way, and could not be taken back"));
+            }
+            Err(error) => instance.set_broken(error),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    New,
+    Old,
+}

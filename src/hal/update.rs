@@ -1,0 +1,142 @@
+//! Updates: what of a finalized command-buffer can be changed, command by command.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
+use crate::types::{Error, ErrorKind, Range, Result};
+
+/// New values for a command. What is `None` or not named stays. All but `enabled` is for kernel launches only.
+#[derive(Clone, Debug)]
+pub struct CommandUpdate {
+    /// Which command.
+    pub handle: CommandHandle,
+    /// Whether it does anything. A disabled command keeps its operands and its place in the order.
+    pub enabled: Option<bool>,
+    /// Another kernel, out of the alternatives registered at append.
+    pub kernel: Option<Arc<dyn Kernel>>,
+    /// New arguments by index.
+    pub args: Vec<(usize, KernelArg)>,
+    /// A new global size, with the dimensions of the old one (unused ones are 1).
+    pub global_size: Option<[usize; 3]>,
+    /// A new work-group size; `Some(None)` leaves it to the device.
+    pub local_size: Option<Option<[usize; 3]>>,
+    /// A new global offset.
+    pub global_offset: Option<[usize; 3]>,
+}
+
+impl CommandUpdate {
+    /// An update of this command that changes nothing yet.
+    pub fn new(handle: CommandHandle) -> Self {
+        Self {
+            handle,
+            enabled: None,
+            kernel: None,
+            args: Vec::new(),
+            global_size: None,
+            local_size: None,
+            global_offset: None,
+        }
+    }
+
+    /// Whether it changes anything that only kernel launches have.
+    pub fn changes_launch(&self) -> bool {
+        self.kernel.is_some()
+            || !self.args.is_empty()
+            || self.global_size.is_some()
+            || self.local_size.is_some()
+            || self.global_offset.is_some()
+    }
+
+    /// Changes a launch to what the update makes of it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the launch does not have; it may have been
+    /// changed in part.
+    pub fn apply_to(&self, launch: &mut KernelLaunch) -> Result<()> {
+        if let Some(kernel) = &self.kernel {
+            launch.kernel = Arc::clone(kernel);
+        }
+        let count = launch.kernel.params().len();
+        let missing = |index: usize| {
+            let why = format!("the kernel's argument {index} is missing, or too many");
+            Error::new(ErrorKind::InvalidArgument, why)
+        };
+        // Another kernel may take more arguments, which are among the new ones, or fewer.
+        launch.args.truncate(count);
+        for index in launch.args.len()..count {
+            let given = self.args.iter().rfind(|(given, _)| *given == index);
+            launch.args.push(given.ok_or_else(|| missing(index))?.1.clone());
+        }
+        for (index, arg) in &self.args {
+            *launch.args.get_mut(*index).ok_or_else(|| missing(*index))? = arg.clone();
+        }
+        let old = launch.range;
+        let global = self.global_size.unwrap_or(old.global_size());
+        let new = match old.dimensions() {
+            1 => Range::linear(global[0]),
+            2 => Range::new([global[0], global[1]]),
+            _ => Range::new(global),
+        };
+        let new = new.offset(self.global_offset.unwrap_or(old.global_offset()));
+        launch.range = match self.local_size.unwrap_or(old.local_size()) {
+            Some(local) => new.local(local),
+            None => new,
+        };
+        Ok(())
+    }
+}
+
+/// What a batch of updates makes of one command.
+#[derive(Clone, Debug)]
+pub struct CommandChange {
+    /// Which append it came from.
+    pub index: usize,
+    /// The launch that it becomes, where that changes.
+    pub launch: Option<Box<KernelLaunch>>,
+    /// Whether it does anything from now on, where that changes.
+    pub enabled: Option<bool>,
+}
+
+impl CommandChange {
+    /// Works out what updates make of the commands that `current` gives by index, for backends: each command once, in the
+    /// order in which they are first named. Several updates of one command build on each other.
+    ///
+    /// # Errors
+    /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for what is no such command;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that a launch does not have.
+    pub fn of<'a>(
+        updates: &[CommandUpdate],
+        current: impl Fn(usize) -> Option<&'a Command>,
+    ) -> Result<Vec<Self>> {
+        let mut changes = Vec::<Self>::with_capacity(updates.len());
+        let mut places = HashMap::with_capacity(updates.len());
+        for update in updates {
+            let index = update.handle.index as usize;
+            let place = *places.entry(index).or_insert(changes.len());
+            if place == changes.len() {
+                changes.push(Self { index, launch: None, enabled: None });
+            }
+            let change = &mut changes[place];
+            let command = current(index).filter(|command| command.can_be_disabled());
+            match (update.changes_launch(), &mut change.launch, command) {
+                (_, _, None) => return Err(unknown(index)),
+                (false, ..) => {}
+                (true, Some(launch), _) => update.apply_to(launch)?,
+                (true, launch @ None, Some(Command::Kernel(current))) => {
+                    let mut new = current.clone();
+                    update.apply_to(&mut new)?;
+                    *launch = Some(new);
+                }
+                (true, None, Some(_)) => return Err(unknown(index)),
+            }
+            change.enabled = update.enabled.or(change.enabled);
+        }
+        Ok(changes)
+    }
+}
+
+#[cold]
+fn unknown(index: usize) -> Error {
+    Error::new(ErrorKind::InvalidCommandHandle, format!("command {index} cannot be updated so"))
+}

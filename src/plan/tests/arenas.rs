@@ -1,0 +1,183 @@
+//! Places of transient buffers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::cases::cases;
+use super::properties::any_options;
+use super::*;
+use crate::plan::{PartitionKind, Transient};
+
+const ALIGNMENT: usize = 256;
+
+/// By planned node: those that the plan has run before it starts.
+fn before(plan: &Plan) -> BTreeMap<u32, BTreeSet<u32>> {
+    let mut all: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for (index, partition) in plan.partitions().iter().enumerate() {
+        let mut entry = BTreeSet::new();
+        for &earlier in plan.predecessors(index) {
+            for node in plan.nodes(earlier as usize) {
+                entry.insert(*node);
+                entry.extend(&all[node]);
+            }
+        }
+        for (position, &node) in plan.nodes(index).iter().enumerate() {
+            let mut set = entry.clone();
+            let waits = plan.waits(index, position).iter().map(|&at| at as usize);
+            let in_order = if partition.in_order { 0..position } else { 0..0 };
+            for earlier in waits.chain(in_order).map(|at| plan.nodes(index)[at]) {
+                set.insert(earlier);
+                set.extend(&all[&earlier]);
+            }
+            all.insert(node, set);
+        }
+    }
+    all
+}
+
+/// Device nodes and their devices.
+fn device_nodes(plan: &Plan) -> Vec<(u32, DeviceId)> {
+    let partitions = plan.partitions().iter().enumerate();
+    let on_device = partitions.filter_map(|(index, partition)| match partition.kind {
+        PartitionKind::Device(device) => Some((index, device)),
+        PartitionKind::HostTask => None,
+    });
+    on_device.flat_map(|(index, device)| plan.nodes(index).iter().map(move |&node| (node, device))).collect()
+}
+
+proptest! {
+    #![proptest_config(random_cases(400))]
+
+    #[test]
+    fn what_may_be_in_use_at_a_time_lies_apart(
+        case in cases(3),
+        options in any_options(),
+        wanted in prop::collection::vec(
+            (1usize..2000, prop::collection::vec(any::<prop::sample::Index>(), 0..4)), 0..90),
+    ) {
+        let plan = case.plan(&options);
+        let nodes = device_nodes(&plan);
+        prop_assume!(!nodes.is_empty());
+        let transients: Vec<Transient> = wanted
+            .iter()
+            .map(|(bytes, uses)| {
+                let uses: Vec<_> = uses.iter().map(|index| nodes[index.index(nodes.len())]).collect();
+                let device = uses.first().map_or(nodes[0].1, |(_, device)| *device);
+                Transient { device, bytes: *bytes, uses: uses.into_iter().map(|(node, _)| node).collect() }
+            })
+            .collect();
+        let arenas = plan.arenas(&transients, ALIGNMENT);
+        let before = before(&plan);
+        let first = |a: &Transient, b: &Transient| {
+            b.uses.iter().all(|late| a.uses.iter().all(|early| before[late].contains(early)))
+        };
+        let used: Vec<_> = transients.iter().zip(arenas.offsets()).filter(|(t, _)| !t.uses.is_empty()).collect();
+        for (at, (a, start)) in used.iter().enumerate() {
+            prop_assert!(start.is_multiple_of(ALIGNMENT));
+            let size = arenas.sizes().iter().find(|size| size.device == a.device).unwrap();
+            prop_assert!(*start + a.bytes <= size.bytes);
+            for (b, other) in &used[..at] {
+                let overlap = **start < **other + b.bytes && **other < **start + a.bytes;
+                if a.device == b.device && overlap {
+                    prop_assert!(first(a, b) || first(b, a), "{a:?} and {b:?} share memory");
+                }
+            }
+        }
+        for size in arenas.sizes() {
+            let own = used.iter().filter(|(t, _)| t.device == size.device);
+            let unshared: usize = own.clone().map(|(t, _)| t.bytes.next_multiple_of(ALIGNMENT)).sum();
+            prop_assert_eq!(size.unshared, unshared);
+            prop_assert!(size.bytes <= unshared);
+            prop_assert!(size.bytes >= own.map(|(t, _)| t.bytes).max().unwrap());
+        }
+    }
+}
+
+/// Buffers of these sizes and uses, on a graph from words; gives offsets in units of the alignment.
+#[track_caller]
+fn assert_places(nodes: &str, paths: &str, buffers: &[(usize, &str)], offsets: &[usize], total: usize) {
+    let (graph, names) = graph(nodes, paths);
+    let plan = plan(&graph, &SIGNATURE);
+    let number = |name: &str| names.iter().position(|known| known == name).unwrap() as u32;
+    let transients: Vec<_> = buffers
+        .iter()
+        .map(|(units, uses)| Transient {
+            device: DeviceId::from_raw(0),
+            bytes: units * ALIGNMENT,
+            uses: uses.split_whitespace().map(number).collect(),
+        })
+        .collect();
+    let arenas = plan.arenas(&transients, ALIGNMENT);
+    let found: Vec<_> = arenas.offsets().iter().map(|offset| offset / ALIGNMENT).collect();
+    assert_eq!(found, offsets);
+    assert_eq!(arenas.sizes().iter().map(|size| size.bytes / ALIGNMENT).sum::<usize>(), total);
+}
+
+#[test]
+fn along_a_chain_every_other_buffer_is_the_same_memory() {
+    let buffers = [(4, "A B"), (4, "B C"), (4, "C D"), (4, "D E")];
+    assert_places("A B C D E", "A>B>C>D>E", &buffers, &[0, 4, 0, 4], 8);
+}
+
+#[test]
+fn branches_do_not_share_but_what_comes_after_both_does() {
+    let buffers = [(4, "A B"), (4, "A C"), (8, "E")];
+    assert_places("A B C D E", "A>B>D A>C>D D>E", &buffers, &[0, 4, 0], 8);
+}
+
+#[test]
+fn across_host_tasks_and_devices_the_partitions_order_says_who_shares() {
+    // B runs on another device, C behind it.
+    assert_places("A B@1 C", "A>B>C", &[(2, "A B"), (2, "C")], &[0, 0], 2);
+    assert_places("A H! C", "A>H>C", &[(2, "A"), (2, "C")], &[0, 0], 2);
+    // Nothing orders A and C.
+    assert_places("A H! C", "H>C", &[(2, "A"), (2, "C")], &[0, 2], 4);
+}
+
+#[test]
+fn the_smallest_gap_that_fits_is_taken() {
+    // Those of A and B leave gaps of 7 and 5 for what comes later.
+    let buffers = [(8, "A B C"), (7, "A B"), (6, "A B C"), (5, "A B"), (4, "A B C"), (4, "C")];
+    assert_places("A B C", "A>B>C", &buffers, &[0, 8, 15, 21, 26, 21], 30);
+}
+
+#[test]
+fn what_nobody_uses_takes_no_place() {
+    assert_places("A", "", &[(4, ""), (2, "A")], &[0, 0], 2);
+    let (graph, _) = graph("A", "");
+    assert_eq!(plan(&graph, &SIGNATURE).arenas(&[], ALIGNMENT).sizes(), []);
+}
+
+#[test]
+fn more_than_share_have_places_of_their_own() {
+    let (graph, _) = graph("A B", "A>B");
+    let transient =
+        |index: u32| Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses: vec![index % 2] };
+    let transients: Vec<_> = (0..4100).map(transient).collect();
+    let arenas = plan(&graph, &SIGNATURE).arenas(&transients, ALIGNMENT);
+    // Half of the first 4096 at a time, and the four others.
+    assert_eq!(arenas.sizes()[0].bytes, (2048 + 4) * ALIGNMENT);
+    assert_eq!(arenas.sizes()[0].unshared, 4100 * ALIGNMENT);
+}
+
+#[test]
+fn along_a_long_chain_it_takes_no_more_than_is_needed_at_a_time() {
+    // A chain of 20,000 nodes; every buffer is used by 40 in a row, and one by all.
+    let mut graph = Graph::<()>::new();
+    let mut last: Option<NodeId> = None;
+    for _ in 0..20_000 {
+        let node = graph.add(CommandKind::Kernel, DeviceId::from_raw(0), Content::Command(()), &[]);
+        if let Some(last) = last {
+            graph.make_edge(last, node).unwrap();
+        }
+        last = Some(node);
+    }
+    let plan = plan(&graph, &SIGNATURE);
+    let transient = |uses| Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses };
+    let mut transients: Vec<_> =
+        (0..4000u32).map(|index| transient((index * 5..(index * 5 + 40).min(20_000)).collect())).collect();
+    transients.push(transient((0..20_000).collect()));
+    let arenas = plan.arenas(&transients, ALIGNMENT);
+    assert_eq!(arenas.sizes()[0].bytes, 9 * ALIGNMENT);
+}

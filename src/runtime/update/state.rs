@@ -1,0 +1,147 @@
+//! What an updatable executable remembers of the graph that it was finalized from.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+use crate::graph::{self, NodeId};
+use crate::plan::Plan;
+use crate::runtime::allocation::Allocation;
+use crate::runtime::command::Command;
+use crate::runtime::executable::{FinalizeOptions, Shared};
+use crate::runtime::gate::Gate;
+use crate::runtime::graph::Graph;
+use crate::runtime::rivals;
+use crate::runtime::run::Run;
+use crate::runtime::uses::Uses;
+use crate::types::{Access, Error, ErrorKind, Result};
+
+/// Where a node's command is: the partition, and which of its commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) partition: u32,
+    pub(super) position: u32,
+}
+
+/// What updates need to know.
+pub(crate) struct Updatable {
+    /// What the ids of the finalized graph's nodes carry.
+    identity: u32,
+    pub(super) options: FinalizeOptions,
+    /// Of each node of the root graph that is one command.
+    pub(super) places: Box<[Option<Place>]>,
+    /// Why nobody knows any more what the executable would do.
+    broken: OnceLock<Error>,
+    /// Locked for the length of an update, before the order lock and any state.
+    pub(super) current: Mutex<Current>,
+}
+
+/// The executable as it is by now.
+pub(super) struct Current {
+    /// Its topology, and its commands but for their declared accesses.
+    pub(super) graph: graph::Graph<Command>,
+    /// The accesses of nodes that have been updated.
+    pub(super) accesses: HashMap<u32, Box<[Access]>>,
+    pub(super) disabled: HashSet<u32>,
+    pub(super) uses: Uses,
+    /// What runs in flight may still access though the executable no longer does.
+    pub(super) stale: Vec<Stale>,
+    /// The last update that had to wait.
+    pub(super) waiting: Option<Arc<Gate>>,
+}
+
+/// Accesses that are over when the run is.
+pub(super) struct Stale {
+    pub(super) run: Arc<Run>,
+    pub(super) accesses: Vec<(Weak<Allocation>, Access)>,
+}
+
+impl Updatable {
+    /// Takes over what keeps the memory alive.
+    pub(crate) fn new(graph: &Graph, plan: &Plan, options: FinalizeOptions, uses: &mut Uses) -> Self {
+        let graph = graph.inner();
+        let mut places = vec![None; graph.len()];
+        for partition in 0..plan.partitions().len() {
+            for (position, &node) in plan.nodes(partition).iter().enumerate() {
+                let origin = plan.origin(node);
+                if origin.instance == 0 {
+                    let place = Place { partition: partition as u32, position: position as u32 };
+                    places[origin.node as usize] = Some(place);
+                }
+            }
+        }
+        Self {
+            identity: graph.identity(),
+            options,
+            places: places.into(),
+            broken: OnceLock::new(),
+            current: Mutex::new(Current {
+                graph: graph.clone(),
+                accesses: HashMap::new(),
+                disabled: HashSet::new(),
+                uses: std::mem::take(uses),
+                stale: Vec::new(),
+                waiting: None,
+            }),
+        }
+    }
+
+    pub(crate) fn broken(&self) -> Option<&Error> {
+        self.broken.get()
+    }
+
+    /// An update could not be taken back: the executable must not run any more.
+    pub(super) fn set_broken(&self, cause: Error) {
+        let why = "an update failed half-way, and could not be taken back";
+        let error = Error::new(cause.kind(), why).caused_by(cause).help("finalize the graph anew");
+        tracing::error!(target: "wakegraph", %error, "an executable is of no more use");
+        let _ = self.broken.set(error);
+    }
+
+    /// The index of a node of the finalized graph.
+    pub(super) fn index_of(&self, node: NodeId) -> Result<usize> {
+        let why = if node.graph() != self.identity {
+            format!("node #{} is of another graph than the one that was finalized", node.index())
+        } else if node.index() >= self.places.len() {
+            format!("node #{} was added after the graph was finalized", node.index())
+        } else {
+            return Ok(node.index());
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, why).help(
+            "pass ids of that graph; nodes inside sub-graphs cannot be updated one by one, only with `update_from`",
+        ))
+    }
+}
+
+impl Current {
+    /// The accesses of a node of the root graph.
+    pub(super) fn accesses_of(&self, node: usize) -> &[Access] {
+        match self.accesses.get(&(node as u32)) {
+            Some(accesses) => accesses,
+            None => self.graph.accesses_at(node),
+        }
+    }
+
+    pub(super) fn is_enabled(&self, node: usize) -> bool {
+        !self.disabled.contains(&(node as u32))
+    }
+
+    /// Makes known what the executable uses, and `more`, and what only runs in flight do. `before` is what may no longer be
+    /// used.
+    pub(super) fn register(
+        &mut self,
+        executable: &Arc<Shared>,
+        before: &[Arc<Allocation>],
+        more: &[(Arc<Allocation>, Access)],
+    ) {
+        self.stale.retain(|stale| !stale.run.is_done());
+        let stale = self.stale.iter().flat_map(|Stale { run, accesses }| {
+            accesses
+                .iter()
+                .filter_map(|(allocation, access)| Some((allocation.upgrade()?, *access, run.clone())))
+        });
+        let uses = self.uses.merged_with(more.iter().cloned());
+        rivals::register_again(executable, before, uses, stale.collect());
+    }
+}

@@ -1,0 +1,675 @@
+//! Updates of executables: what submissions see before and after, on every device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
+use wakegraph::{Buffer, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read};
+
+use crate::kernels::{add, axpy, fold, indices, mix, pack};
+use crate::random::Random;
+use crate::registry::{Need, Setup, lacks, tests};
+
+tests!("graph/updates":
+    &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
+        pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs,
+        from_another_graph, from_a_graph_with_host_tasks, rivals_follow_the_update, random_updates],
+    &[Need::Results, Need::TwoDevices] => [on_two_devices],
+    &[] => [misuse_is_refused, unordered_memory_is_refused, other_graphs_are_refused]);
+
+fn can_update(setup: &Setup) -> bool {
+    let can = setup.device().capabilities().update == UpdateCapabilities::all();
+    if !can {
+        lacks("all updates");
+    }
+    can
+}
+
+fn finalize(graph: &Graph) -> ExecutableGraph {
+    graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap()
+}
+
+fn mixed(start: u32, numbers: &[u32]) -> u32 {
+    numbers.iter().fold(start, |x, n| x.wrapping_mul(31).wrapping_add(*n))
+}
+
+fn buffer(setup: &Setup, numbers: &[u32]) -> Buffer<u32> {
+    setup.device().buffer_from(numbers).unwrap()
+}
+
+/// x = 31 * x + n, once for each number.
+fn chain(setup: &Setup, x: &Buffer<u32>, numbers: &[u32]) -> (Graph, Vec<NodeId>) {
+    let mut graph = Graph::new(setup.device());
+    let nodes = numbers.iter().map(|&n| graph.launch(mix(n, x), Range::linear(x.len())).id()).collect();
+    (graph, nodes)
+}
+
+fn arguments(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let x = buffer(setup, &[1; 4]);
+    let (graph, nodes) = chain(setup, &x, &[1, 2, 3]);
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        let mut expected = mixed(1, &[1, 2, 3]);
+        exec.update().launch(nodes[1], mix(20, &x)).apply().await.unwrap();
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            expected = mixed(expected, &[1, 20, 3]);
+            assert_eq!(x.to_vec().await.unwrap(), [expected; 4]);
+        }
+        let update = exec.update().launch(nodes[0], mix(5, &x)).launch(nodes[2], mix(6, &x));
+        update.launch(nodes[0], mix(7, &x)).apply().await.unwrap();
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            expected = mixed(expected, &[7, 20, 6]);
+            assert_eq!(x.to_vec().await.unwrap(), [expected; 4]);
+        }
+        // The graph is as it was.
+        graph.finalize().unwrap().submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(expected, &[1, 2, 3]); 4]);
+    });
+}
+
+fn buffers_are_swapped(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let buffers = [buffer(setup, &[1; 4]), buffer(setup, &[2; 8]), buffer(setup, &[3; 4])];
+    let y = buffer(setup, &[0; 4]);
+    let mut graph = Graph::new(setup.device());
+    let first = graph.launch(add(1, &buffers[0]), Range::linear(4)).id();
+    let second = graph.launch(axpy(1, &buffers[0], &y), Range::linear(4)).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        let part = buffers[1].slice(2..6).unwrap();
+        exec.update().launch(first, add(10, &part)).launch(second, axpy(1, &part, &y)).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        exec.update()
+            .launch(first, add(1, &buffers[2]))
+            .launch(second, axpy(1, &buffers[2], &y))
+            .apply()
+            .await
+            .unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(buffers[0].to_vec().await.unwrap(), [2; 4]);
+        assert_eq!(buffers[1].to_vec().await.unwrap(), [2, 2, 22, 22, 22, 22, 2, 2]);
+        assert_eq!(buffers[2].to_vec().await.unwrap(), [4; 4]);
+        assert_eq!(y.to_vec().await.unwrap(), [2 + 12 + 22 + 4; 4]);
+    });
+}
+
+fn ranges(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let out = setup.device().buffer::<u64>(24).unwrap();
+    let mut graph = Graph::new(setup.device());
+    let node = graph.launch(indices(out.slice(..4).unwrap()), Range::new([2, 2])).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        let ranges = [
+            Range::new([4, 6]),
+            Range::new([4, 6]).offset([3, 5]),
+            Range::new([8, 3]).local([4, 1]),
+            Range::new([8, 3]).local([2, 3]).offset([1]),
+        ];
+        for range in ranges {
+            exec.update().launch(node, indices(&out)).range(node, range).apply().await.unwrap();
+            let ([width, height, _], [x0, y0, _]) = (range.global_size(), range.global_offset());
+            let items = (0..height).flat_map(|y| (0..width).map(move |x| pack([x + x0, y + y0, 0])));
+            let expected: Vec<_> = items.collect();
+            for _ in 0..2 {
+                out.write(&[0; 24]).await.unwrap();
+                exec.submit().await.unwrap();
+                assert_eq!(out.to_vec().await.unwrap(), expected, "{range}");
+            }
+        }
+        let error = exec.update().range(node, Range::linear(4)).apply().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("has 1 dimensions, the node's has 2"), "{error}");
+        let zero = exec.update().range(node, Range::new([0, 4])).apply().await.unwrap_err();
+        assert_eq!(zero.kind(), ErrorKind::InvalidSize);
+    });
+}
+
+fn alternatives(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, y) = (buffer(setup, &[1]), buffer(setup, &[100]));
+    let mut graph = Graph::new(setup.device());
+    let node = graph.launch(add(1, &x), Range::linear(1));
+    let node = node.alternative(mix(0, &x)).alternative(fold(1, &x, &y)).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        exec.update().launch(node, mix(5, &x)).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [67]);
+        exec.update().launch(node, fold(1, &x, &y)).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(y.to_vec().await.unwrap(), [(100 * 31 + 67) * 31 + 67]);
+        // And back to its own.
+        exec.update().launch(node, add(3, &x)).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [70]);
+        let error = exec.update().launch(node, axpy(1, &x, &y)).apply().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.message().contains("'axpy' is neither the node's own nor a registered"), "{error}");
+    });
+}
+
+// fill x -> mix x -> copy x to y, each of them without the others.
+fn nodes_are_switched(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, y) = (buffer(setup, &[0; 4]), buffer(setup, &[0; 4]));
+    let host = setup.device().host_buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(setup.device());
+    let nodes = [
+        graph.fill(&x, 7).id(),
+        graph.launch(mix(1, &x), Range::linear(4)).id(),
+        graph.copy(&x, &y).id(),
+        graph.copy(&y, &host).id(),
+    ];
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut model_x, mut model_y, mut model_host) = (0u32, 0, 0);
+        for switches in 0..32 {
+            let on = |node: usize| switches >> node & 1 == 1;
+            let update = (0..4).fold(exec.update(), |update, node| update.enabled(nodes[node], on(node)));
+            update.apply().await.unwrap();
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                model_x = if on(0) { 7 } else { model_x };
+                model_x = if on(1) { mixed(model_x, &[1]) } else { model_x };
+                model_y = if on(2) { model_x } else { model_y };
+                model_host = if on(3) { model_y } else { model_host };
+                assert_eq!(x.to_vec().await.unwrap(), [model_x; 4], "{switches:b}");
+                assert_eq!(y.to_vec().await.unwrap(), [model_y; 4], "{switches:b}");
+                assert_eq!(*host.read().await, [model_host; 4], "{switches:b}");
+            }
+        }
+    });
+}
+
+fn pipelined_submissions_see_their_values(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, other) = (buffer(setup, &[1; 64]), buffer(setup, &[1; 64]));
+    let (graph, nodes) = chain(setup, &x, &[0, 1, 2]);
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut submissions, mut model) = (Vec::new(), [1u32; 2]);
+        for n in 0..60 {
+            let to = if n % 3 == 0 { 1 } else { 0 };
+            let target = [&x, &other][to];
+            let update =
+                nodes.iter().fold(exec.update(), |update, &node| update.launch(node, mix(n, target)));
+            // Nothing is waited for here but the update.
+            update.enabled(nodes[1], n % 2 == 0).apply().await.unwrap();
+            submissions.push(exec.submit());
+            let numbers: &[u32] = if n % 2 == 0 { &[n, n, n] } else { &[n, n] };
+            model[to] = mixed(model[to], numbers);
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [model[0]; 64]);
+        assert_eq!(other.to_vec().await.unwrap(), [model[1]; 64]);
+    });
+}
+
+fn all_or_nothing(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, y) = (buffer(setup, &[1; 4]), buffer(setup, &[1; 2]));
+    let (graph, nodes) = chain(setup, &x, &[1, 2]);
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let good = || exec.update().launch(nodes[0], mix(10, &x)).enabled(nodes[1], false);
+        let foreign = chain(setup, &x, &[1, 2]).1[0];
+        for bad in [
+            good().range(nodes[0], Range::new([2, 2])),
+            good().launch(nodes[1], add(1, &x)),
+            good().launch(foreign, mix(1, &x)),
+            good().range(nodes[0], Range::linear(9).local([2])),
+            // What only the device's side can tell: a work-group of more than there can be.
+            good().range(nodes[1], Range::linear(1 << 40).local([1 << 40])),
+        ] {
+            bad.apply().await.unwrap_err();
+        }
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(1, &[1, 2, 1, 2]); 4]);
+        assert_eq!(y.to_vec().await.unwrap(), [1; 2]);
+    });
+}
+
+// Several partitions, one of them a host task: runs that are not over keep the old values in all of them.
+fn around_host_tasks(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let (x, host) = (buffer(setup, &[1; 4]), device.host_buffer::<u32>(4).unwrap());
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut graph = Graph::new(device);
+    let first = graph.launch(mix(1, &x), Range::linear(4)).id();
+    graph.copy(&x, &host);
+    let tell = seen.clone();
+    let task = graph.host_task((read(&host),), async move |(host,)| {
+        tokio::task::yield_now().await;
+        tell.lock().push(host[0]);
+    });
+    let task = task.id();
+    let last = graph.launch(mix(2, &x), Range::linear(4)).after([task]).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut model, mut expected) = (1, Vec::new());
+        let mut submissions = Vec::new();
+        let mut updates = Vec::new();
+        for n in 0..20 {
+            updates.push(exec.update().launch(first, mix(n, &x)).launch(last, mix(n + 100, &x)).apply());
+            submissions.push(exec.submit());
+            model = mixed(model, &[n]);
+            expected.push(model);
+            model = mixed(model, &[n + 100]);
+        }
+        for update in updates {
+            update.await.unwrap();
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        assert_eq!(*seen.lock(), expected);
+        assert_eq!(x.to_vec().await.unwrap(), [model; 4]);
+        let error = exec.update().enabled(task, false).apply().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    });
+}
+
+fn beside_sub_graphs(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, y) = (buffer(setup, &[1]), buffer(setup, &[1]));
+    let (child, inner) = chain(setup, &x, &[5, 6]);
+    let mut graph = Graph::new(setup.device());
+    let before = graph.launch(mix(1, &x), Range::linear(1)).id();
+    let node = graph.sub_graph(&child).id();
+    let after = graph.launch(mix(2, &x), Range::linear(1)).id();
+    let aside = graph.launch(mix(3, &y), Range::linear(1)).name("aside").id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.update().launch(before, mix(10, &x)).enabled(after, false).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(1, &[10, 5, 6, 10, 5, 6])]);
+        let refused = exec.update().launch(inner[0], mix(1, &x)).apply().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert!(refused.message().contains("of another graph than the one that was finalized"), "{refused}");
+        let refused = exec.update().enabled(node, false).apply().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        // What the sub-graph does counts where order is asked about.
+        let refused = exec.update().launch(aside, mix(1, &x)).apply().await.unwrap_err();
+        assert!(refused.message().contains("'aside'") && refused.message().contains("no edge"), "{refused}");
+    });
+}
+
+// mix x on the first device -> copy to the second -> mix there, both changed by one update.
+fn on_two_devices(setup: &Setup) {
+    let all = |device: &wakegraph::Device| device.capabilities().update == UpdateCapabilities::all();
+    if !setup.devices.iter().all(all) {
+        return lacks("all updates");
+    }
+    let [a, b] = [&setup.devices[0], &setup.devices[1]];
+    let (x, y, z) =
+        (a.buffer_from(&[1u32; 8]).unwrap(), b.buffer::<u32>(8).unwrap(), b.buffer_from(&[1u32; 8]).unwrap());
+    let mut graph = Graph::new(a);
+    let first = graph.launch(mix(1, &x), Range::linear(8)).id();
+    graph.copy(&x, &y);
+    let last = graph.launch(axpy(1, &y, &z), Range::linear(8)).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut submissions, mut updates, mut model) = (Vec::new(), Vec::new(), [1u32; 2]);
+        for n in 0..30 {
+            let update = exec.update().launch(first, mix(n, &x)).launch(last, axpy(n, &y, &z));
+            updates.push(update.enabled(first, n % 4 > 0).apply());
+            submissions.push(exec.submit());
+            model[0] = if n % 4 > 0 { mixed(model[0], &[n]) } else { model[0] };
+            model[1] = model[1].wrapping_add(n.wrapping_mul(model[0]));
+        }
+        for update in updates {
+            update.await.unwrap();
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [model[0]; 8]);
+        assert_eq!(z.to_vec().await.unwrap(), [model[1]; 8]);
+        // Memory of the other device, which the node cannot use.
+        let far = exec.update().launch(first, mix(1, &z)).apply().await;
+        let far_memory = MemoryDesc { len: 4, kind: MemoryKind::Device };
+        if !a.hal().can_access(&*b.hal().allocate(&far_memory).unwrap()) {
+            assert_eq!(far.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+    });
+}
+
+/// fill x with `n` -> mix x -> [copy to y] and, beside it, add to z; and a sub-graph behind.
+fn diamond(setup: &Setup, n: u32, [x, y, z]: [&Buffer<u32>; 3]) -> Graph {
+    let range = Range::linear(x.len());
+    let mut child = Graph::new(setup.device());
+    child.launch(mix(n + 2, z), range);
+    let mut graph = Graph::new(setup.device());
+    graph.fill(x, n);
+    graph.launch(mix(n + 1, x), range).alternative(add(0, x));
+    graph.copy(x, y);
+    graph.launch(add(n, z), range);
+    graph.sub_graph(&child);
+    graph.empty().after_leaves();
+    graph
+}
+
+fn from_another_graph(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let buffers = || [(); 3].map(|()| buffer(setup, &[1; 4]));
+    let (ours, theirs) = (buffers(), buffers());
+    let exec = finalize(&diamond(setup, 5, ours.each_ref()));
+    setup.block_on(async {
+        let before = exec.submit();
+        let other = diamond(setup, 8, theirs.each_ref());
+        exec.update_from(&other).await.unwrap();
+        drop(other);
+        for round in 1..=2 {
+            exec.submit().await.unwrap();
+            let z = (0..round).fold(1, |z: u32, _| mixed(z + 8, &[10]));
+            for (buffer, value) in theirs.iter().zip([mixed(8, &[9]), mixed(8, &[9]), z]) {
+                assert_eq!(buffer.to_vec().await.unwrap(), [value; 4]);
+            }
+        }
+        before.await.unwrap();
+        for (buffer, value) in ours.iter().zip([mixed(5, &[6]), mixed(5, &[6]), mixed(6, &[7])]) {
+            assert_eq!(buffer.to_vec().await.unwrap(), [value; 4]);
+        }
+        // A registered alternative in the place of the kernel.
+        let mut another = Graph::new(setup.device());
+        let [x, y, z] = ours.each_ref();
+        another.fill(x, 3);
+        another.launch(add(4, x), Range::linear(4));
+        another.copy(x, y);
+        another.launch(add(0, z), Range::linear(4));
+        let mut child = Graph::new(setup.device());
+        child.launch(mix(0, z), Range::linear(4));
+        another.sub_graph(&child);
+        another.empty().after_leaves();
+        exec.update_from(&another).await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(y.to_vec().await.unwrap(), [7; 4]);
+    });
+}
+
+fn from_a_graph_with_host_tasks(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let host = device.host_buffer::<u32>(2).unwrap();
+    let last = Arc::new(AtomicU32::new(0));
+    let build = |x: &Buffer<u32>, factor: u32| {
+        let mut graph = Graph::new(device);
+        graph.launch(add(1, x), Range::linear(2));
+        graph.copy(x, &host);
+        let last = last.clone();
+        graph.host_task((read(&host),), async move |(host,)| last.store(factor * host[1], Ordering::SeqCst));
+        graph
+    };
+    let (x, y) = (buffer(setup, &[1; 2]), buffer(setup, &[10; 2]));
+    let exec = finalize(&build(&x, 1));
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(last.load(Ordering::SeqCst), 2);
+        let running = exec.submit();
+        let update = exec.update_from(&build(&y, 1000));
+        let after = exec.submit();
+        update.await.unwrap();
+        running.await.unwrap();
+        after.await.unwrap();
+        assert_eq!(last.load(Ordering::SeqCst), 11_000);
+        assert_eq!((x.to_vec().await.unwrap(), y.to_vec().await.unwrap()), (vec![3; 2], vec![11; 2]));
+    });
+}
+
+// Another executable uses what the update brings, and what it leaves.
+fn rivals_follow_the_update(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, y) = (buffer(setup, &[1; 256]), buffer(setup, &[1; 256]));
+    let (graph, nodes) = chain(setup, &x, &[1]);
+    let exec = finalize(&graph);
+    let rivals = [&x, &y].map(|buffer| chain(setup, buffer, &[2]).0.finalize().unwrap());
+    setup.block_on(async {
+        let (mut submissions, mut model) = (Vec::new(), [1u32; 2]);
+        for n in 0..40u32 {
+            let to = (n / 3 % 2) as usize;
+            exec.update().launch(nodes[0], mix(n, [&x, &y][to])).apply().await.unwrap();
+            submissions.extend([exec.submit(), rivals[0].submit(), rivals[1].submit(), exec.submit()]);
+            model[to] = mixed(model[to], &[n, 2, n]);
+            model[1 - to] = mixed(model[1 - to], &[2]);
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [model[0]; 256]);
+        assert_eq!(y.to_vec().await.unwrap(), [model[1]; 256]);
+    });
+}
+
+// Any number of updates and submissions, against a model; nothing is waited for in between.
+fn random_updates(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    for seed in 0..8 {
+        let mut random = Random::new(seed);
+        let buffers: Vec<_> = (0..3).map(|_| buffer(setup, &[1; 16])).collect();
+        let mut graph = Graph::new(setup.device());
+        // Each after the one before, so that any memory is in order.
+        let mut nodes: Vec<NodeId> = Vec::new();
+        for _ in 0..5 {
+            let node = graph.launch(mix(0, &buffers[0]), Range::linear(16));
+            let node = node.alternative(add(0, &buffers[0])).after(nodes.last().copied());
+            nodes.push(node.id());
+        }
+        let exec = finalize(&graph);
+        // Kernel, number, buffer, enabled.
+        let mut state = [(true, 0u32, 0usize, true); 5];
+        let mut model = [[1u32]; 3];
+        setup.block_on(async {
+            let mut submissions = Vec::new();
+            for _ in 0..40 {
+                let mut update = exec.update();
+                for _ in 0..random.within(1..=3) {
+                    let node = random.below(5);
+                    let (mixes, n, to) = (random.below(2) == 0, random.below(1000) as u32, random.below(3));
+                    let on = random.below(4) > 0;
+                    state[node] = (mixes, n, to, on);
+                    update = if mixes {
+                        update.launch(nodes[node], mix(n, &buffers[to]))
+                    } else {
+                        update.launch(nodes[node], add(n, &buffers[to]))
+                    };
+                    update = update.enabled(nodes[node], on);
+                }
+                update.apply().await.unwrap();
+                for _ in 0..random.within(1..=2) {
+                    submissions.push(exec.submit());
+                    for (mixes, n, to, on) in state {
+                        let [x] = &mut model[to];
+                        match (on, mixes) {
+                            (true, true) => *x = mixed(*x, &[n]),
+                            (true, false) => *x = x.wrapping_add(n),
+                            (false, _) => {}
+                        }
+                    }
+                }
+            }
+            for submission in submissions {
+                submission.await.unwrap();
+            }
+            for (buffer, [value]) in buffers.iter().zip(model) {
+                assert_eq!(buffer.to_vec().await.unwrap(), [value; 16], "seed {seed}");
+            }
+        });
+    }
+}
+
+#[track_caller]
+fn refused(result: Result<()>, kind: ErrorKind, words: &[&str]) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    let text = error.to_string();
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+}
+
+fn misuse_is_refused(setup: &Setup) {
+    let x = buffer(setup, &[1; 4]);
+    let (mut graph, nodes) = chain(setup, &x, &[1, 2]);
+    let hint = graph.empty().id();
+    let fixed = graph.finalize().unwrap();
+    let options = FinalizeOptions::new().updatable(true);
+    let invalid = ErrorKind::InvalidArgument;
+    setup.block_on(async {
+        let update = fixed.update().launch(nodes[0], mix(1, &x)).apply().await;
+        refused(update, ErrorKind::InvalidOperation, &["not updatable", "updatable(true)"]);
+        refused(fixed.update_from(&graph).await, ErrorKind::InvalidOperation, &["not updatable"]);
+        if setup.device().capabilities().update.is_empty() {
+            let error = graph.finalize_with(options).unwrap_err();
+            return assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{error}");
+        }
+        let exec = graph.finalize_with(options).unwrap();
+        let late = graph.launch(mix(1, &x), Range::linear(4)).id();
+        let (_, others) = chain(setup, &x, &[1]);
+        let update = exec.update().launch(others[0], mix(1, &x)).apply().await;
+        refused(update, invalid, &["node #0", "another graph", "updates.rs"]);
+        let update = exec.update().enabled(late, false).apply().await;
+        refused(update, invalid, &["node #3", "added after"]);
+        let update = exec.update().enabled(hint, false).apply().await;
+        refused(update, invalid, &["only kernels, fills and copies", "empty node #2"]);
+        let update = exec.update().range(hint, Range::linear(1)).apply().await;
+        refused(update, invalid, &["only kernels have arguments and a range", "empty node #2"]);
+        let update = exec.update().launch(nodes[0], add(1, &x)).apply().await;
+        refused(update, invalid, &["'add'", "registered alternative", "kernel 'mix' (#0)"]);
+        let y = x.slice(..3).unwrap();
+        let overlapping = exec.update().launch(nodes[0], axpy(1, &x, &y)).apply().await;
+        refused(overlapping, invalid, &["'axpy'"]);
+        exec.update().apply().await.unwrap();
+        exec.submit().await.unwrap();
+        graph.launch(mix(1, &x), Range::linear(4)).alternative(add(0, &x));
+        graph.fill(&x, 1).alternative(add(0, &x));
+        let error = graph.finalize().unwrap_err();
+        assert!(error.to_string().contains("only kernels have alternatives"), "{error}");
+    });
+}
+
+fn unordered_memory_is_refused(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let [x, y, z] = [(); 3].map(|()| buffer(setup, &[1; 4]));
+    let range = Range::linear(4);
+    let mut graph = Graph::new(setup.device());
+    let left = graph.launch(mix(1, &x), range).name("left").id();
+    let right = graph.launch(axpy(1, &z, &y), range).name("right").id();
+    let join = graph.launch(axpy(1, &x, &y), range).name("join").id();
+    let exec = finalize(&graph);
+    let refuses = ["'left'", "'right'", "no edge orders the two", "finalize"];
+    let invalid = ErrorKind::InvalidArgument;
+    setup.block_on(async {
+        // Writes what the other one writes, or reads.
+        refused(exec.update().launch(left, mix(1, &y)).apply().await, invalid, &refuses);
+        refused(exec.update().launch(left, mix(1, &z)).apply().await, invalid, &refuses);
+        // Both at once, neither with what it had: the same memory, or each other's.
+        let w = buffer(setup, &[1; 4]);
+        let both = exec.update().launch(left, mix(1, &w)).launch(right, axpy(1, &z, &w));
+        refused(both.apply().await, invalid, &["no edge orders the two"]);
+        exec.update().launch(left, mix(1, &z)).launch(right, axpy(1, &w, &y)).apply().await.unwrap();
+        // Now that `right` reads something else, `z` is free for `left`, and no longer for `right`.
+        refused(exec.update().launch(right, axpy(1, &z, &y)).apply().await, invalid, &refuses);
+        // Parts that do not meet, and memory of nodes in order.
+        let halves = [x.slice(..2).unwrap(), x.slice(2..).unwrap()];
+        let parts = exec.update().launch(left, mix(1, &halves[0])).range(left, Range::linear(2));
+        let parts =
+            parts.launch(right, axpy(1, &halves[1], w.slice(..2).unwrap())).range(right, Range::linear(2));
+        parts.apply().await.unwrap();
+        exec.update().launch(join, axpy(1, &w, &z)).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+    });
+}
+
+fn other_graphs_are_refused(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let [x, y, z] = [(); 3].map(|()| buffer(setup, &[1; 4]));
+    let range = Range::linear(4);
+    let build = |change: usize| {
+        let mut child = Graph::new(setup.device());
+        match change {
+            1 => child.fill(&z, 1),
+            _ => child.launch(mix(1, &z), range),
+        };
+        let mut graph = Graph::new(setup.device());
+        let first = match change {
+            2 => graph.launch(add(1, &x), range),
+            _ => graph.launch(mix(1, &x), range),
+        };
+        let first = first.name("first").id();
+        match change {
+            3 => graph.copy(&y, &x),
+            4 => graph.copy(&z, &y),
+            _ => graph.copy(&x, &y),
+        };
+        let child = graph.sub_graph(&child).name("child").id();
+        match change {
+            5 => _ = graph.make_edge(first, child),
+            6 => _ = graph.empty(),
+            _ => {}
+        }
+        graph
+    };
+    let exec = finalize(&build(0));
+    setup.block_on(async {
+        for (change, words) in [
+            (1, &["sub-graph 'child' (#2) / kernel", "buffer fill there"][..]),
+            (2, &["kernel 'first' (#0)", "kernel 'add' there", "no registered alternative"]),
+            (4, &["edge"]),
+            (5, &["edge", "kernel 'first' (#0) -> sub-graph 'child' (#2)", "there only"]),
+            (6, &["empty node #3", "there only"]),
+        ] {
+            refused(exec.update_from(&build(change)).await, ErrorKind::InvalidArgument, words);
+        }
+        let mut wrong = build(0);
+        wrong.copy(&x, x.slice(..2).unwrap());
+        refused(exec.update_from(&wrong).await, ErrorKind::InvalidSize, &["cannot copy 4 elements"]);
+        // The other way round is another edge set only where it is one.
+        exec.update_from(&build(3)).await.unwrap();
+        exec.update_from(&build(0)).await.unwrap();
+        exec.submit().await.unwrap();
+    });
+}
