@@ -32,15 +32,17 @@ impl Driver {
     /// Starts partitions, or ends those that must not start, and goes on with what that makes ready.
     pub(crate) fn start(&self, ready: Ready) {
         for host_task in self.start_devices(ready) {
-            self.start_later(smallvec![host_task]);
+            self.clone().start_later(smallvec![host_task]);
         }
     }
 
     /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
-    pub(crate) fn start_later(&self, ready: Ready) {
+    pub(crate) fn start_later(self, ready: Ready) {
         let Some(&first) = ready.first() else { return };
-        let pending = Pending { driver: self.clone(), ready, _on_host: self.run.host_task() };
-        spawn(&self.handle, || self.shared.outline.partition_name(first as usize), pending.start());
+        let (handle, shared) = (self.handle.clone(), self.shared.clone());
+        let _on_host = self.run.host_task();
+        let pending = Pending { driver: self, ready, _on_host };
+        spawn(&handle, || shared.outline.partition_name(first as usize), pending.start());
     }
 
     /// Enqueues the devices' partitions and gives back the host tasks.
@@ -98,7 +100,7 @@ impl Pending {
         // The last one needs no task of its own.
         let own = host_tasks.pop();
         for host_task in host_tasks {
-            self.driver.start_later(smallvec![host_task]);
+            self.driver.clone().start_later(smallvec![host_task]);
         }
         if let Some(own) = own {
             self.driver.run_host_task(own as usize).await;

@@ -61,10 +61,10 @@ impl Prompt {
 
     /// An enqueue on `stream` is next. The context is bound.
     pub(super) fn follow(&mut self, shared: &Shared, stream: &Arc<Stream>) -> Result<()> {
-        let Some(last) = self.stream.replace(Arc::clone(stream)) else { return Ok(()) };
-        if Arc::ptr_eq(&last, stream) {
+        if self.stream.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
             return Ok(());
         }
+        let Some(last) = self.stream.replace(Arc::clone(stream)) else { return Ok(()) };
         self.given_up = true;
         if let Some(form) = self.form.take()
             && !form.tick.is_idle()

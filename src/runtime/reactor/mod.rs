@@ -36,7 +36,7 @@ struct State {
     schedule: Schedule<Watch>,
     /// Until when the thread sleeps unless it is woken; 0 while it is awake.
     asleep_until: u64,
-    /// How long what a submission looks at itself is left alone, beyond twice its expected time.
+    /// How long what a submission looks at itself is left alone, beyond that.
     grace: Duration,
     thread: Thread,
     closed: bool,
@@ -54,14 +54,11 @@ struct Watch {
     partition: usize,
 }
 
-/// How long the reactor leaves alone, beyond twice its expected time, what a submission looks at itself: to be woken for
+/// How long the reactor leaves alone, beyond the time for that it looks, what a submission looks at itself: to be woken for
 /// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled: soon
 /// at first, and less and less so while each look is in vain, as even those take cores from who has work.
 const LEAST_GRACE: Duration = Duration::from_micros(100);
 const MOST_GRACE: Duration = Duration::from_millis(2);
-
-/// The most that the expected time adds to that: no submission looks by itself for longer.
-const MOST_EXPECTED: Duration = Duration::from_millis(1);
 
 impl Watch {
     /// The same again, if a submission waits for the run, and for nothing but this partition of it.
@@ -133,8 +130,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Watches a partition that has just been enqueued on an in-order queue, the lane. `looked_after` is how long it should
-    /// take where a submission looks for its end, too.
+    /// Watches a partition that has just been enqueued on an in-order queue, the lane. `looked_after` is for how long a
+    /// submission looks for its end, if one does.
     pub(crate) fn watch(
         &self,
         lane: u64,
@@ -146,8 +143,7 @@ impl Reactor {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
         let mut state = self.shared.state.lock();
-        let grace =
-            looked_after.map_or(Duration::ZERO, |expected| state.grace + (2 * expected).min(MOST_EXPECTED));
+        let grace = looked_after.map_or(Duration::ZERO, |looks| state.grace + looks);
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let times = Times { expected, grace };

@@ -10,6 +10,7 @@ use crate::hal;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::{Shared, Work};
 use crate::runtime::run::{Go, Run};
+use crate::runtime::submission::spin_time_among;
 use crate::runtime::wake_policy::WakePolicy;
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
@@ -98,7 +99,10 @@ pub(crate) fn enqueue(
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let expected = partition.prediction.expected();
     // Who looks after the run does so only where the end should be near.
-    let looked_after = expected.filter(|&expected| run.is_looked_after() && expected <= shared.spin_limit());
+    let looked_after = expected.filter(|_| run.is_looked_after()).and_then(|expected| {
+        let limit = shared.spin_limit();
+        (expected <= limit).then(|| spin_time_among(run.crowd(), expected, limit))
+    });
     let prompt = looked_after.is_some() && device.wake_policy() == WakePolicy::Latency;
     let signal = hal::Signal { event, notification, prompt };
     run.will_enqueue(index, expected);
