@@ -5,14 +5,15 @@ use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::device::Shared;
 use super::error::foreign;
-use super::graph::{Exec, Graph, Node, Op};
+use super::graph::{Exec, Graph, Node};
 use super::launch::Launch;
 use super::lower::{Lowered, lower, lower_kernel};
 use super::memory::CudaMemory;
+use super::nodes::{self, Added, Ends, once_each};
 use super::queue::CudaQueue;
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
@@ -40,7 +41,7 @@ pub(super) struct CudaCommandBuffer {
 struct Recorded {
     /// Keeps the operands alive.
     command: Command,
-    _pattern: Option<Arc<CudaMemory>>,
+    _patterns: Vec<Arc<CudaMemory>>,
     /// What has to be waited for to come after it.
     ends: Ends,
     /// Its node and what that was last given, if it can be updated.
@@ -48,8 +49,6 @@ struct Recorded {
     /// With profiling: the nodes that record its times.
     records: Option<[Node; 2]>,
 }
-
-type Ends = SmallVec<[Node; 1]>;
 
 impl CudaCommandBuffer {
     pub(super) fn create(shared: &Arc<Shared>, desc: CommandBufferDesc) -> Result<Self> {
@@ -80,92 +79,20 @@ impl CudaCommandBuffer {
         if self.desc.in_order {
             ends.extend(self.commands.last().into_iter().flat_map(|last| last.ends.iter().copied()));
         }
-        // The driver takes each once.
-        ends.sort_unstable();
-        ends.dedup();
-        Ok(ends)
+        Ok(once_each(ends))
     }
 
     /// Adds the nodes of a command. On an error the graph is as it was.
     fn add(&mut self, command: &Command, after: Ends) -> Result<Recorded> {
-        let Lowered { ops, pattern } = lower(&self.shared, command)?;
-        let mut added = Added { graph: &mut self.graph, nodes: SmallVec::new() };
-        match added.all(ops, after, self.placeholder.as_ref()) {
-            Ok((ends, kernel, records)) => {
-                let kernel = kernel.filter(|_| self.desc.updatable);
-                Ok(Recorded { command: command.clone(), _pattern: pattern, ends, kernel, records })
-            }
-            Err(failure) => {
-                added.take_back();
-                Err(failure.into())
-            }
-        }
+        let Lowered { ops, patterns } = lower(&self.shared, command)?;
+        let Added { ends, kernel, records } =
+            nodes::add(&self.shared, &mut self.graph, ops, after, self.placeholder.as_ref())?;
+        let kernel = kernel.filter(|_| self.desc.updatable);
+        Ok(Recorded { command: command.clone(), _patterns: patterns, ends, kernel, records })
     }
 
     fn exec(&self) -> Result<&Mutex<Exec>> {
         self.exec.as_ref().ok_or_else(|| invalid("the command-buffer is not finalized"))
-    }
-}
-
-/// The nodes of one command while they are added.
-struct Added<'a> {
-    graph: &'a mut Graph,
-    nodes: SmallVec<[Node; 4]>,
-}
-
-type Nodes = (Ends, Option<(Node, Launch)>, Option<[Node; 2]>);
-
-impl Added<'_> {
-    fn all(
-        &mut self,
-        mut ops: SmallVec<[Op; 1]>,
-        after: Ends,
-        record: Option<&RawEvent>,
-    ) -> Result<Nodes, super::sys::Failure> {
-        let mut after = after;
-        let mut first = None;
-        if let Some(event) = record {
-            let node = self.graph.add_record(event, &after)?;
-            self.nodes.push(node);
-            (first, after) = (Some(node), smallvec![node]);
-        }
-        let mut ends = Ends::new();
-        let mut kernel = None;
-        // One that only orders adds nothing where there is one thing to order after.
-        if matches!(ops.as_slice(), [Op::Empty]) && after.len() <= 1 {
-            ends = after;
-        } else {
-            for op in ops.drain(..) {
-                let node = self.graph.add(&op, &after)?;
-                self.nodes.push(node);
-                ends.push(node);
-                if let Op::Kernel(launch) = op {
-                    kernel = Some((node, launch));
-                }
-            }
-        }
-        // Many parts are joined, so that what comes after waits for one.
-        if ends.len() > 1 {
-            let node = self.graph.add(&Op::Empty, &ends)?;
-            self.nodes.push(node);
-            ends = smallvec![node];
-        }
-        let mut records = None;
-        if let (Some(event), Some(first)) = (record, first) {
-            let last = self.graph.add_record(event, &ends)?;
-            self.nodes.push(last);
-            (records, ends) = (Some([first, last]), smallvec![last]);
-        }
-        Ok((ends, kernel, records))
-    }
-
-    fn take_back(self) {
-        for node in self.nodes.into_iter().rev() {
-            if let Err(failure) = self.graph.remove(node) {
-                let error = Error::from(failure);
-                tracing::warn!(target: "wakegraph", %error, "a node could not be taken back");
-            }
-        }
     }
 }
 
@@ -312,20 +239,18 @@ pub(super) struct OneShot {
     exec: Mutex<Exec>,
     _graph: Graph,
     _command: Command,
-    _pattern: Option<Arc<CudaMemory>>,
+    _patterns: Vec<Arc<CudaMemory>>,
 }
 
 impl OneShot {
     pub(super) fn new(shared: &Arc<Shared>, command: &Command) -> Result<Self> {
         let prepare = || {
             let _bound = shared.context.bind()?;
-            let Lowered { ops, pattern } = lower(shared, command)?;
+            let Lowered { ops, patterns } = lower(shared, command)?;
             let mut graph = Graph::create(&shared.context)?;
-            for op in &ops {
-                graph.add(op, &[])?;
-            }
+            nodes::add(shared, &mut graph, ops, Ends::new(), None)?;
             let exec = Mutex::new(graph.instantiate()?);
-            Ok(Self { exec, _graph: graph, _command: command.clone(), _pattern: pattern })
+            Ok(Self { exec, _graph: graph, _command: command.clone(), _patterns: patterns })
         };
         prepare().map_err(|error: Error| shared.context.error(error))
     }

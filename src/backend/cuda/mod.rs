@@ -28,6 +28,7 @@
 mod clock;
 mod command_buffer;
 mod compile;
+mod condition;
 mod context;
 mod device;
 mod error;
@@ -37,6 +38,9 @@ mod kernel;
 mod launch;
 mod lower;
 mod memory;
+mod native;
+mod nodes;
+mod place;
 mod queue;
 mod shape;
 mod signal;

@@ -53,6 +53,11 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
         Command::BufferFill { dst, pattern } => to.fill(dst, pattern),
         // Fine-grained memory is where everybody sees it: hints only keep their place in the order.
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(Op::Marker.into()),
+        // The commands of a child graph are lowered one by one (`flatten.rs`).
+        Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_) => {
+            let why = format!("OpenCL has nothing that a {} could become", command.kind());
+            Err(Error::new(ErrorKind::FeatureNotSupported, why))
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `submit` | wait lists and signals, for both |
 //! | `command` | the operands of each command, in the specification's order |
 //! | `memory`, `rect` | sides, bounds, overlap |
+//! | `control` | commands that hold commands, native ones |
 //! | `kernel` | signatures, arguments, index spaces |
 //! | `update` | updates, against what each kernel command holds by then |
 //!
@@ -27,6 +28,7 @@
 
 mod command;
 mod command_buffer;
+mod control;
 mod device;
 mod kernel;
 mod memory;
