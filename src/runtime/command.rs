@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::allocation::{Allocation, View};
+use super::control::Control;
 use super::host_task::HostTask;
 use super::kernel::KernelCall;
 use crate::graph::Payload;
@@ -17,6 +18,10 @@ pub(crate) enum Command {
     Kernel { call: Arc<KernelCall>, range: Range },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
+    /// A conditional or a loop; its bodies are recorded at finalize.
+    Control(Arc<Control>),
+    /// The user's own work on a device's stream.
+    Native { command: Arc<hal::Command>, uses: Arc<[View]> },
     /// A closure of the host.
     HostTask { task: Arc<HostTask>, uses: Arc<[View]> },
 }
@@ -24,12 +29,15 @@ pub(crate) enum Command {
 impl Command {
     /// Everything it keeps alive.
     pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
-        let views: Box<dyn Iterator<Item = &View>> = match self {
-            Self::Kernel { call, .. } => Box::new(call.views()),
-            Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
-            Self::HostTask { uses, .. } => Box::new(uses.iter()),
+        let all: Box<dyn Iterator<Item = &Arc<Allocation>>> = match self {
+            Self::Kernel { call, .. } => Box::new(call.views().map(View::allocation)),
+            Self::Memory { uses, .. } => Box::new(uses.iter().flatten().map(View::allocation)),
+            Self::Control(control) => Box::new(control.allocations.iter()),
+            Self::Native { uses, .. } | Self::HostTask { uses, .. } => {
+                Box::new(uses.iter().map(View::allocation))
+            }
         };
-        views.map(|view| &view.allocation)
+        all
     }
 }
 
@@ -40,7 +48,10 @@ impl Payload for Command {
                 format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into()
             }
             Self::Memory { command, .. } => format!("{command:?}").into(),
-            Self::HostTask { uses, .. } => format!("{} accesses", uses.len()).into(),
+            Self::Control(control) => control.describe(),
+            Self::Native { uses, .. } | Self::HostTask { uses, .. } => {
+                format!("{} accesses", uses.len()).into()
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! From a graph to an executable: plan it, record a command-buffer for each device partition, find its rivals.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -82,13 +83,13 @@ fn plan_options(options: FinalizeOptions) -> PlanOptions {
 }
 
 /// Finds the commands behind the plan's numbers.
-struct Source<'g> {
+pub(super) struct Source<'g> {
     /// The graph of each instance that the plan copied in.
     graphs: Vec<&'g graph::Graph<Command>>,
 }
 
 impl<'g> Source<'g> {
-    fn new(root: &'g graph::Graph<Command>, plan: &Plan) -> Self {
+    pub(super) fn new(root: &'g graph::Graph<Command>, plan: &Plan) -> Self {
         let mut graphs: Vec<&graph::Graph<Command>> = Vec::with_capacity(plan.instances().len());
         for instance in plan.instances() {
             // A parent comes before its children.
@@ -101,7 +102,7 @@ impl<'g> Source<'g> {
         Self { graphs }
     }
 
-    fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
+    pub(super) fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
         let origin = plan.origin(node);
         (self.graphs[origin.instance as usize], origin.node as usize)
     }
@@ -199,8 +200,13 @@ fn append(
     command: &Command,
     after: &[hal::SyncPoint],
 ) -> Result<hal::Appended> {
+    buffer.append(&*to_hal(device, command)?, after)
+}
+
+/// The command as a device takes it.
+pub(super) fn to_hal<'c>(device: &Device, command: &'c Command) -> Result<Cow<'c, hal::Command>> {
     match command {
-        Command::Memory { command, .. } => buffer.append(command, after),
+        Command::Memory { command, .. } | Command::Native { command, .. } => Ok(Cow::Borrowed(command)),
         Command::Kernel { call, range } => {
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,
@@ -208,8 +214,9 @@ fn append(
                 range: *range,
                 alternatives: Vec::new(),
             };
-            buffer.append(&hal::Command::Kernel(Box::new(launch)), after)
+            Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
         }
+        Command::Control(control) => control.to_hal(device).map(Cow::Owned),
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
 }

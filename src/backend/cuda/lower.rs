@@ -12,8 +12,8 @@ use super::memory::CudaMemory;
 use super::native;
 use super::shape::{self, CopyShape, period};
 use crate::hal::{
-    Body, Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
-    ParamKind, UsmPointer, ValueBytes,
+    Body, Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
+    Param, ParamKind, UsmPointer, ValueBytes,
 };
 use crate::types::{AccessMode, Range, Result};
 

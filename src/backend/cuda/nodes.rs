@@ -121,7 +121,8 @@ impl Adding<'_> {
             let mut behind = after.clone();
             if !part.after.is_empty() {
                 part.after.iter().for_each(|&earlier| is_leaf[earlier as usize] = false);
-                behind = part.after.iter().flat_map(|&earlier| all[earlier as usize].iter().copied()).collect();
+                behind =
+                    part.after.iter().flat_map(|&earlier| all[earlier as usize].iter().copied()).collect();
             }
             all.push(self.ops(place, &part.ops, &once_each(behind), level)?);
         }

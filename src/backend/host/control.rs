@@ -11,9 +11,7 @@ pub(super) fn check(command: &Command) -> Result<()> {
     if let Command::If { condition, .. } | Command::While { condition, .. } = command {
         address(condition)?;
     }
-    command
-        .bodies()
-        .try_for_each(|body| body.commands().try_for_each(|(command, _)| execute::check(command)))
+    command.bodies().try_for_each(|body| body.commands().try_for_each(|(command, _)| execute::check(command)))
 }
 
 /// The host has no stream to lend.

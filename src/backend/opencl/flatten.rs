@@ -41,12 +41,7 @@ fn add(
 }
 
 /// Bodies lie in each other less deep than the stack is (`Body::MAX_DEPTH`).
-fn add_body(
-    shared: &Arc<Shared>,
-    body: &Body,
-    after: After,
-    parts: &mut SmallVec<[Part; 1]>,
-) -> Result<u32> {
+fn add_body(shared: &Arc<Shared>, body: &Body, after: After, parts: &mut SmallVec<[Part; 1]>) -> Result<u32> {
     let mut ends: Vec<u32> = Vec::with_capacity(body.len());
     let mut is_leaf = vec![true; body.len()];
     for (command, befores) in body.commands() {

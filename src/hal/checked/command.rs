@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use super::{control, kernel};
 use super::memory::{Extent, Operand};
 use super::rect::Region;
+use super::{control, kernel};
 
 use crate::hal::{Command, Device, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{CommandKind, Error, ErrorKind, Pitch, Rect, Result};

@@ -228,7 +228,7 @@ fn preferred_device(uses: &[(View, AccessMode)]) -> Option<Device> {
 }
 
 #[expect(unsafe_code, reason = "narrows a pointer that the device vouches for")]
-fn usm(view: &View) -> Result<hal::UsmPointer> {
+pub(super) fn usm(view: &View) -> Result<hal::UsmPointer> {
     let whole = view.allocation.memory().usm().ok_or_else(|| {
         Error::new(ErrorKind::FeatureNotSupported, "the device's memory has no unified-shared-memory pointer")
     })?;

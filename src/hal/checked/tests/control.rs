@@ -77,7 +77,11 @@ fn the_commands_of_bodies_are_checked_in_all_depths() {
     let child = Command::Child(body(wrong()));
     let message = format!("child graph: command 0 of its body: buffer fill: {why}");
     this.refuses(&child, SIZE, &message);
-    this.refuses(&native_after(child.clone()), SIZE, &format!("child graph: command 1 of its body: {message}"));
+    this.refuses(
+        &native_after(child.clone()),
+        SIZE,
+        &format!("child graph: command 1 of its body: {message}"),
+    );
     let good = Arc::new(Body::new());
     let otherwise = if_nonzero(flag.clone(), good, Some(body(wrong())));
     this.refuses(&otherwise, SIZE, &format!("conditional: command 0 of its body: buffer fill: {why}"));
