@@ -1,5 +1,6 @@
 //! The public API: graphs, executables, submissions.
 
+mod control;
 mod copies;
 mod edges;
 mod empty;
@@ -19,6 +20,7 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        control::TESTS,
         copies::TESTS,
         edges::TESTS,
         empty::TESTS,

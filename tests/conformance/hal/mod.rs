@@ -1,6 +1,7 @@
 //! The backend contract, through [`hal::checked`](wakegraph::hal::checked).
 
 mod bench;
+mod bodies;
 mod copies;
 mod errors;
 mod failures;
@@ -22,6 +23,7 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        bodies::TESTS,
         copies::TESTS,
         errors::TESTS,
         failures::TESTS,
