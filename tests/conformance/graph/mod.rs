@@ -10,6 +10,7 @@ mod implicit;
 mod kernels;
 mod lifetime;
 mod multi_device;
+mod native;
 mod profile;
 mod random_graphs;
 mod rectangles;
@@ -39,4 +40,5 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
     .into_iter()
     .flatten()
     .copied()
+    .chain(native::tests())
 }
