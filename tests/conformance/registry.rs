@@ -17,6 +17,8 @@ pub(crate) enum Need {
     Closures,
     /// A second device.
     TwoDevices,
+    /// The first device's streams are those of CUDA's driver.
+    Cuda,
 }
 
 /// One test of the suite.
@@ -62,8 +64,8 @@ pub(crate) struct Variant {
 const HOST: &[Need] = &[Need::Results, Need::Closures];
 const HOST_TWICE: &[Need] = &[Need::Results, Need::Closures, Need::TwoDevices];
 
-const GPU: &[Need] = &[Need::Results];
-const GPU_TWICE: &[Need] = &[Need::Results, Need::TwoDevices];
+const CUDA: &[Need] = &[Need::Results, Need::Cuda];
+const CUDA_TWICE: &[Need] = &[Need::Results, Need::Cuda, Need::TwoDevices];
 
 const BACKENDS: &[Variant] = &[
     Variant { backend: "host", device: "0", can: HOST, open: || Ok(vec![backend::open("host:0")?]) },
@@ -97,17 +99,17 @@ const BACKENDS: &[Variant] = &[
         can: &[],
         open: || Ok(vec![null::open(null::NullOptions::new()).0]),
     },
-    Variant { backend: "cuda", device: "0", can: GPU, open: || Ok(vec![backend::open("cuda:0")?]) },
+    Variant { backend: "cuda", device: "0", can: CUDA, open: || Ok(vec![backend::open("cuda:0")?]) },
     Variant {
         backend: "cuda",
         device: "two-devices",
-        can: GPU_TWICE,
+        can: CUDA_TWICE,
         open: || Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?]),
     },
     Variant {
         backend: "cuda",
         device: "0-and-host",
-        can: GPU_TWICE,
+        can: CUDA_TWICE,
         open: || Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?]),
     },
     #[cfg(not(feature = "opencl"))]

@@ -117,7 +117,7 @@ impl<'a> Place<'a> {
         after: &[Node],
     ) -> Result<(Node, [Place<'a>; N]), Failure> {
         let Some(add) = self.context.driver.cuGraphAddNode else { return Err(missing("cuGraphAddNode")) };
-        // Of no kind, and all zero, so that no byte of it is left open.
+        // All zero first, so that no byte of the union is left open.
         let mut params = CUgraphNodeParams {
             type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
             reserved0: [0; 3],
@@ -131,14 +131,14 @@ impl<'a> Place<'a> {
             phGraph_out: ptr::null_mut(),
             ctx: self.context.raw(),
         };
-        let params = &raw mut params;
+        let place = &raw mut params;
         let node = self.add(after, |node, graph, before, count| {
             // SAFETY: nodes, graph and handle are alive; the parameters are complete.
-            let code = unsafe { add(node, graph, before, ptr::null(), count, params) };
+            let code = unsafe { add(node, graph, before, ptr::null(), count, place) };
             super::sys::outcome("cuGraphAddNode", code)
         })?;
         // SAFETY: these are still a conditional's parameters.
-        let conditional = unsafe { (*params).__bindgen_anon_1.conditional };
+        let conditional = unsafe { params.__bindgen_anon_1.conditional };
         // SAFETY: the driver has put the place of its array of as many graphs there, which live as long as the node.
         let bodies = unsafe { conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
         Ok((node, bodies.map(|body| Place::new(self.context, body))))

@@ -1,6 +1,6 @@
 //! Conditionals and loops, decided by a word on the device.
 
-use wakegraph::{Buffer, CommandKind, Device, ErrorKind, Graph, Layout, Range, RectCopy};
+use wakegraph::{Buffer, CommandKind, Device, ErrorKind, Graph, Layout, NodeId, Range, RectCopy};
 
 use crate::kernels::{add, mix};
 use crate::registry::{Need, Setup, lacks, tests};
@@ -380,24 +380,24 @@ fn refused(setup: &Setup) {
     let (flags, x) = (words(device, [0; 2]), words(device, [0]));
     let flag = flags.slice(..1).unwrap();
     let body = adds(device, 1, &x);
-    let refused = |build: &dyn Fn(&mut Graph), kind, words: &str| {
+    let refused = |build: &dyn Fn(&mut Graph) -> NodeId, kind, words: &str| {
         let mut graph = Graph::new(device);
         build(&mut graph);
         refusal(&graph, kind, words);
     };
-    refused(&|graph| drop(graph.if_nonzero(&flags, &body)), ErrorKind::InvalidSize, "2 elements");
-    refused(&|graph| drop(graph.while_nonzero(&flags, &body)), ErrorKind::InvalidSize, "2 elements");
+    refused(&|graph| graph.if_nonzero(&flags, &body).id(), ErrorKind::InvalidSize, "2 elements");
+    refused(&|graph| graph.while_nonzero(&flags, &body).id(), ErrorKind::InvalidSize, "2 elements");
     let mut with_task = Graph::new(device);
     with_task.host_task((), async |()| {}).name("think");
     let mut around = Graph::new(device);
     around.sub_graph(&with_task);
     for body in [&with_task, &around] {
         let task = "the body holds a host task 'think' (#0)";
-        refused(&|graph| drop(graph.if_nonzero(&flag, body)), ErrorKind::InvalidArgument, task);
+        refused(&|graph| graph.if_nonzero(&flag, body).id(), ErrorKind::InvalidArgument, task);
     }
     let mut broken = Graph::new(device);
     broken.launch(add(1, &x), Range::linear(0));
-    refused(&|graph| drop(graph.while_nonzero(&flag, &broken)), ErrorKind::InvalidSize, "size 0");
+    refused(&|graph| graph.while_nonzero(&flag, &broken).id(), ErrorKind::InvalidSize, "size 0");
     // As deep as they may lie, and deeper.
     let mut deep = adds(device, 1, &x);
     for _ in 0..63 {
@@ -406,7 +406,7 @@ fn refused(setup: &Setup) {
         deep = outer;
     }
     assert!(deep.errors().is_empty());
-    refused(&|graph| drop(graph.if_nonzero(&flag, &deep)), ErrorKind::InvalidSize, "63 deep");
+    refused(&|graph| graph.if_nonzero(&flag, &deep).id(), ErrorKind::InvalidSize, "63 deep");
 }
 
 fn bodies_are_of_one_device(setup: &Setup) {

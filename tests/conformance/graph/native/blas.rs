@@ -7,11 +7,10 @@ use std::ptr;
 use libloading::Library;
 use wakegraph::{Error, ErrorKind, Graph, NativeAccess, Range, Result};
 
-use super::cuda::is_cuda;
 use super::raw;
 use crate::registry::{Need, Setup, lacks, tests};
 
-tests!("graph/native/blas": &[Need::Results] => [a_product_of_matrices]);
+tests!("graph/native/blas": &[Need::Cuda] => [a_product_of_matrices]);
 
 type Handle = *mut c_void;
 type Create = unsafe extern "C" fn(*mut Handle) -> c_int;
@@ -76,7 +75,7 @@ impl Blas {
         let (n, one, zero) = (n as c_int, 1f32, 0f32);
         // SAFETY: this is how the vendor's headers declare the function.
         let sgemm = unsafe { self.library.get::<Sgemm>("cublasSgemm_v2") }.unwrap();
-        let [a, b, c] = [a, b, c].map(|address| ptr::with_exposed_provenance_mut::<f32>(address));
+        let [a, b, c] = [a, b, c].map(ptr::with_exposed_provenance_mut::<f32>);
         // SAFETY: n by n elements are at all three addresses; the factors are read at once.
         let code =
             unsafe { sgemm(self.handle, 0, 0, n, n, n, &raw const one, a, n, b, n, &raw const zero, c, n) };
@@ -103,9 +102,6 @@ wakegraph::kernel! {
 
 // number a, number b -> c = a * b, by cuBLAS -> host
 fn a_product_of_matrices(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let Some(blas) = Blas::load() else { return lacks("cuBLAS") };
     const N: usize = 64;
     let device = setup.device();

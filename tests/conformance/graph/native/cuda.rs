@@ -11,17 +11,9 @@ use super::raw::{self, Branch, copy, set, synchronize};
 use crate::kernels::{add, mix};
 use crate::registry::{Need, Setup, lacks, tests};
 
-tests!("graph/native/cuda": &[Need::Results] => [work_is_part_of_the_graph, streams_may_branch, called_once_a_finalize,
+tests!("graph/native/cuda": &[Need::Cuda] => [work_is_part_of_the_graph, streams_may_branch, called_once_a_finalize,
     inside_bodies_and_sub_graphs, nothing_is_enqueued, with_profiling, errors_of_the_closure, panics_of_the_closure,
     what_cannot_be_captured, a_stream_that_does_not_join, the_context_is_current]);
-
-pub(super) fn is_cuda(setup: &Setup) -> bool {
-    let found = setup.device().info().backend == "cuda";
-    if !found {
-        lacks("CUDA");
-    }
-    found
-}
 
 /// A graph of one native command that writes the buffer.
 fn native(
@@ -37,9 +29,6 @@ fn native(
 
 // mix 1 -> y = x, x = 5 -> mix 2
 fn work_is_part_of_the_graph(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let device = setup.device();
     let (x, y) = (device.buffer_from(&[1u32; 4]).unwrap(), device.buffer::<u32>(4).unwrap());
     let mut graph = Graph::new(device);
@@ -70,9 +59,6 @@ fn work_is_part_of_the_graph(setup: &Setup) {
 }
 
 fn streams_may_branch(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let device = setup.device();
     let (x, y) = (device.buffer::<u32>(1000).unwrap(), device.buffer::<u32>(1000).unwrap());
     let mut graph = Graph::new(device);
@@ -103,9 +89,6 @@ fn streams_may_branch(setup: &Setup) {
 }
 
 fn called_once_a_finalize(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let (device, calls) = (setup.device(), Arc::new(AtomicUsize::new(0)));
     let x = device.buffer::<u32>(1).unwrap();
     let counted = calls.clone();
@@ -126,9 +109,6 @@ fn called_once_a_finalize(setup: &Setup) {
 }
 
 fn inside_bodies_and_sub_graphs(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let device = setup.device();
     if !device.capabilities().commands.contains(wakegraph::CommandKinds::WHILE) {
         return lacks("loops");
@@ -156,9 +136,6 @@ fn inside_bodies_and_sub_graphs(setup: &Setup) {
 }
 
 fn nothing_is_enqueued(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let device = setup.device();
     let x = device.buffer_from(&[1u32]).unwrap();
     let mut graph = native(device, &x, |_, _| Ok(()));
@@ -171,9 +148,6 @@ fn nothing_is_enqueued(setup: &Setup) {
 }
 
 fn with_profiling(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let device = setup.device();
     let x = device.buffer::<u32>(1 << 20).unwrap();
     let graph = native(device, &x, |stream, x| set(stream.stream(), x, 9));
@@ -204,9 +178,6 @@ fn fails(setup: &Setup, graph: &Graph, x: &Buffer<u32>) -> Error {
 }
 
 fn errors_of_the_closure(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let x = setup.device().buffer::<u32>(1).unwrap();
     let graph = native(setup.device(), &x, |stream, x| {
         set(stream.stream(), x, 1)?;
@@ -218,9 +189,6 @@ fn errors_of_the_closure(setup: &Setup) {
 }
 
 fn panics_of_the_closure(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let x = setup.device().buffer::<u32>(1).unwrap();
     let graph = native(setup.device(), &x, |stream, x| {
         set(stream.stream(), x, 1)?;
@@ -233,9 +201,6 @@ fn panics_of_the_closure(setup: &Setup) {
 
 // A wait breaks the capture, whether the closure minds or not.
 fn what_cannot_be_captured(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let x = setup.device().buffer::<u32>(1).unwrap();
     for minds in [true, false] {
         let graph = native(setup.device(), &x, move |stream, x| {
@@ -250,9 +215,6 @@ fn what_cannot_be_captured(setup: &Setup) {
 }
 
 fn a_stream_that_does_not_join(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let x = setup.device().buffer::<u32>(1).unwrap();
     let branch = Branch::new();
     let graph = native(setup.device(), &x, move |stream, x| {
@@ -264,9 +226,6 @@ fn a_stream_that_does_not_join(setup: &Setup) {
 }
 
 fn the_context_is_current(setup: &Setup) {
-    if !is_cuda(setup) {
-        return;
-    }
     let device = setup.device();
     let x = device.buffer_from(&[1u32]).unwrap();
     let mut graph = native(device, &x, |stream, x| {
