@@ -10,6 +10,7 @@ use wakegraph::{Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, Native
 use super::raw::{self, Branch, copy, set, synchronize};
 use crate::kernels::{add, mix};
 use crate::registry::{Need, Setup, lacks, tests};
+use crate::support::PANIC;
 
 tests!("graph/native/cuda": &[Need::Cuda] => [work_is_part_of_the_graph, streams_may_branch, called_once_a_finalize,
     inside_bodies_and_sub_graphs, nothing_is_enqueued, with_profiling, errors_of_the_closure, panics_of_the_closure,
@@ -192,11 +193,11 @@ fn panics_of_the_closure(setup: &Setup) {
     let x = setup.device().buffer::<u32>(1).unwrap();
     let graph = native(setup.device(), &x, |stream, x| {
         set(stream.stream(), x, 1)?;
-        panic!("expected");
+        panic!("{PANIC}");
     });
     let error = fails(setup, &graph, &x);
     assert_eq!(error.kind(), ErrorKind::NativePanicked, "{error}");
-    assert!(error.message().contains("expected"), "{error}");
+    assert!(error.message().contains(PANIC), "{error}");
 }
 
 // A wait breaks the capture, whether the closure minds or not.
