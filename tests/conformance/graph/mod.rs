@@ -1,6 +1,7 @@
 //! The public API: graphs, executables, submissions.
 
 mod control;
+mod control_nodes;
 mod copies;
 mod edges;
 mod empty;
@@ -22,6 +23,7 @@ use crate::registry::Test;
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
         control::TESTS,
+        control_nodes::TESTS,
         copies::TESTS,
         edges::TESTS,
         empty::TESTS,

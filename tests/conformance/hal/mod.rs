@@ -14,6 +14,7 @@ mod notify;
 mod operands;
 mod order;
 mod profiling;
+mod random_bodies;
 mod rectangles;
 mod results_of_updates;
 mod updates;
@@ -36,6 +37,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         operands::TESTS,
         order::TESTS,
         profiling::TESTS,
+        random_bodies::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,
         updates::TESTS,
