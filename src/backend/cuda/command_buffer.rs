@@ -15,6 +15,7 @@ use super::lower::{Lowered, lower, lower_kernel};
 use super::memory::CudaMemory;
 use super::nodes::{self, Added, Ends, once_each};
 use super::queue::CudaQueue;
+use super::signal::Signal as Signalled;
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
@@ -34,6 +35,9 @@ pub(super) struct CudaCommandBuffer {
     exec: Option<Mutex<Exec>>,
     /// With profiling: what the record nodes record until an enqueue names its own events.
     placeholder: Option<RawEvent>,
+    /// With profiling: whose events the record nodes were last given. The driver looks at the old one when a node gets
+    /// another, so it may not be destroyed before. Locked while `exec` is.
+    recorded: Mutex<SmallVec<[Arc<Signalled>; 2]>>,
 }
 
 /// One command in the graph.
@@ -62,6 +66,7 @@ impl CudaCommandBuffer {
             commands: Vec::new(),
             exec: None,
             placeholder,
+            recorded: Mutex::default(),
         })
     }
 
@@ -164,6 +169,8 @@ impl CommandBuffer for CudaCommandBuffer {
         queue.submit(timed, None, wait, signal, |stream, starting| {
             let mut exec = exec.lock();
             if self.desc.profiling {
+                let mut recorded = self.recorded.lock();
+                recorded.push(Arc::clone(starting.signal()));
                 starting.with_places(|places| {
                     let records = self.commands.iter().map(|recorded| recorded.records);
                     for (records, places) in records.zip(places) {
@@ -173,6 +180,9 @@ impl CommandBuffer for CudaCommandBuffer {
                     }
                     Ok::<_, super::sys::Failure>(())
                 })?;
+                // All nodes have those of this one; of several before, when a call had failed.
+                let others = recorded.len() - 1;
+                recorded.drain(..others);
             }
             Ok(exec.launch(stream)?)
         })

@@ -261,6 +261,10 @@ impl<'a> Starting<'a> {
         self.signal.inner.lock().times.prepare(&self.signal.shared.context, commands, base)
     }
 
+    pub(super) fn signal(&self) -> &Arc<Signal> {
+        self.signal
+    }
+
     /// Lends the places for the commands' times.
     pub(super) fn with_places<R>(&self, use_them: impl FnOnce(&[[RawEvent; 2]]) -> R) -> R {
         use_them(self.signal.inner.lock().times.places())
