@@ -10,7 +10,8 @@ use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("bodies":
     &[Need::Results] => [children_stand_for_their_commands, children_keep_their_place, conditions_choose,
-        conditions_in_host_memory, loops_look_before_every_round, bodies_in_bodies, outside_command_buffers],
+        conditions_in_host_memory, loops_look_before_every_round, bodies_in_bodies, as_deep_as_they_may_lie,
+        outside_command_buffers],
     &[] => [empty_bodies, what_a_device_lacks_is_refused_by_name, wrong_conditions]);
 
 fn fill(dst: &MemoryView, byte: u8) -> Command {
@@ -204,6 +205,25 @@ fn bodies_in_bodies(setup: &Setup) {
         bench.run_buffer(&*buffer);
         let left = if a_word == 0 { words.to_vec() } else { vec![0; Row::LEN] };
         assert_eq!((row.get(), read(&d)[0]), (left, expected), "{a_word} {c_word} {rounds}");
+    }
+}
+
+fn as_deep_as_they_may_lie(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let (flag, memory) = (bench.memory(&[1; 4]), bench.memory(&[0; 4]));
+    let around: [(CommandKind, &dyn Fn(Arc<Body>) -> Command); 2] = [
+        (CommandKind::Child, &|body| Command::Child(body)),
+        (CommandKind::If, &|body| if_nonzero(&flag, body, None)),
+    ];
+    for (byte, (kind, around)) in (1..).zip(around) {
+        if has(&bench, kind) {
+            let mut body = path([fill(&memory, byte)]);
+            while body.depth() < Body::MAX_DEPTH {
+                body = path([around(body)]);
+            }
+            bench.run(&around(body));
+            assert_eq!(read(&memory), [byte; 4], "{kind}");
+        }
     }
 }
 
