@@ -9,6 +9,8 @@ use crate::types::{CommandKind, CommandKinds, Error, ErrorKind, Result};
 
 /// Commands with their order, for commands that hold others. Built once, then shared and never changed.
 ///
+/// Kernels in it have no handles and cannot be updated; their alternatives mean nothing.
+///
 /// ```
 /// use wakegraph::hal::{Body, Command};
 /// let mut body = Body::new();
