@@ -211,11 +211,11 @@ fn bodies_in_bodies(setup: &Setup) {
 fn as_deep_as_they_may_lie(setup: &Setup) {
     let bench = Bench::new(setup);
     let (flag, memory) = (bench.memory(&[1; 4]), bench.memory(&[0; 4]));
-    let around: [(CommandKind, &dyn Fn(Arc<Body>) -> Command); 2] = [
-        (CommandKind::Child, &|body| Command::Child(body)),
-        (CommandKind::If, &|body| if_nonzero(&flag, body, None)),
-    ];
-    for (byte, (kind, around)) in (1..).zip(around) {
+    for (byte, kind) in [(1, CommandKind::Child), (2, CommandKind::If)] {
+        let around = |body| match kind {
+            CommandKind::Child => Command::Child(body),
+            _ => if_nonzero(&flag, body, None),
+        };
         if has(&bench, kind) {
             let mut body = path([fill(&memory, byte)]);
             while body.depth() < Body::MAX_DEPTH {
