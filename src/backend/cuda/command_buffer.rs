@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::alone::Alone;
 use super::device::Shared;
 use super::error::foreign;
 use super::graph::{Exec, Graph, Node};
@@ -31,6 +32,7 @@ pub(super) struct CudaCommandBuffer {
     desc: CommandBufferDesc,
     graph: Graph,
     commands: Vec<Recorded>,
+    alone: Alone,
     /// There from finalize on.
     exec: Option<Mutex<Exec>>,
     /// With profiling: what the record nodes record until an enqueue names its own events.
@@ -64,6 +66,7 @@ impl CudaCommandBuffer {
             desc,
             graph: Graph::create(context)?,
             commands: Vec::new(),
+            alone: Alone::default(),
             exec: None,
             placeholder,
             recorded: Mutex::default(),
@@ -71,7 +74,7 @@ impl CudaCommandBuffer {
     }
 
     /// What the next command comes after.
-    fn predecessors(&self, after: &[SyncPoint]) -> Result<Ends> {
+    fn predecessors(&self, index: u32, command: &Command, after: &[SyncPoint]) -> Result<Ends> {
         let mut ends = Ends::new();
         for point in after {
             let earlier = self.commands.get(point.index as usize).filter(|_| point.buffer == self.id);
@@ -84,6 +87,8 @@ impl CudaCommandBuffer {
         if self.desc.in_order {
             ends.extend(self.commands.last().into_iter().flat_map(|last| last.ends.iter().copied()));
         }
+        let alone = self.alone.before(index, command);
+        ends.extend(alone.flat_map(|index| self.commands[index as usize].ends.iter().copied()));
         Ok(once_each(ends))
     }
 
@@ -129,9 +134,10 @@ impl CommandBuffer for CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let append = || {
             let _bound = shared.context.bind()?;
-            let after = self.predecessors(after)?;
+            let after = self.predecessors(index, command, after)?;
             let recorded = self.add(command, after)?;
             self.commands.push(recorded);
+            self.alone.add(index, command);
             Ok(())
         };
         let appended: Result<()> = { append }();

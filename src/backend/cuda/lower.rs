@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::alone::Alone;
 use super::device::Shared;
 use super::graph::{Op, Part};
 use super::kernel::CudaKernel;
@@ -101,10 +102,13 @@ fn lower_control(shared: &Arc<Shared>, command: &Command, patterns: &mut Vec<Arc
 }
 
 fn lower_body(shared: &Arc<Shared>, body: &Body, patterns: &mut Vec<Arc<CudaMemory>>) -> Result<Vec<Part>> {
-    let parts = body.commands().map(|(command, after)| {
+    let mut alone = Alone::default();
+    let parts = (0..).zip(body.commands()).map(|(index, (command, after))| {
         let lowered = lower(shared, command)?;
         patterns.extend(lowered.patterns);
-        Ok(Part { ops: lowered.ops, after: after.into() })
+        let after = after.iter().copied().chain(alone.before(index, command)).collect();
+        alone.add(index, command);
+        Ok(Part { ops: lowered.ops, after })
     });
     parts.collect()
 }

@@ -25,6 +25,7 @@
 //!
 //! Imports `types` and `hal` only.
 
+mod alone;
 mod clock;
 mod command_buffer;
 mod compile;
