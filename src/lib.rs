@@ -10,13 +10,13 @@ mod sync;
 mod types;
 
 pub use graph::{GraphProperties, NodeId};
-pub use hal::Advice;
+pub use hal::{Advice, NativeStream};
 pub use plan::{ExecutionOrder, PartitionPolicy, Plan};
 pub use runtime::{
     Applied, Buffer, CancelOnDrop, Device, Event, ExecutableGraph, FinalizeOptions, Graph, GraphMemory,
-    HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, MemoryArg, NodeBuilder, NodeTimes,
-    PartitionTimes, Profile, ReadAccess, RectCopy, Submission, SubmitBuilder, TaskOutput, Timeline, Update,
-    WakePolicy, WriteAccess, kernel, read, write,
+    HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, MemoryArg, NativeAccess, NodeBuilder,
+    NodeTimes, PartitionTimes, Profile, ReadAccess, RectCopy, Submission, SubmitBuilder, TaskOutput,
+    Timeline, Update, WakePolicy, WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

@@ -123,7 +123,10 @@ fn shape(kind: CommandKind) -> &'static str {
         CommandKind::Kernel => "box",
         CommandKind::HostTask => "ellipse",
         CommandKind::Empty => "diamond",
-        CommandKind::SubGraph => "folder",
+        CommandKind::SubGraph | CommandKind::Child => "folder",
+        // A preparation, as in flow charts: how often what follows runs.
+        CommandKind::If | CommandKind::While => "hexagon",
+        CommandKind::Native => "component",
         // Data movement, as in flow charts.
         _ => "parallelogram",
     }

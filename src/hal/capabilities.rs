@@ -45,7 +45,7 @@ pub enum GraphSupport {
 /// What a device can do. Read once when the device is opened, constant from then on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// Commands that can be appended to a command-buffer.
+    /// Commands that can be appended to a command-buffer, and be in the bodies of others.
     pub commands: CommandKinds,
     /// What an update can change; empty when command-buffers cannot be updatable.
     pub update: UpdateCapabilities,

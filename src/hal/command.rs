@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Kernel, KernelArg, MemoryView, UsmPointer};
+use super::{Body, Kernel, KernelArg, MemoryView, NativeCommand, UsmPointer};
 use crate::types::{CommandKind, Pitch, Range, Rect};
 
 /// How unified shared memory will be used. A device that has no use for the hint ignores it, but keeps the order.
@@ -139,10 +139,31 @@ pub enum Command {
     },
     /// Nothing; a point that others wait for.
     Empty,
+    /// All commands of the body, as if they stood here.
+    Child(Arc<Body>),
+    /// One body or the other, as `condition`, a `u32`, is when the command's turn comes: not 0, or 0.
+    If {
+        /// 4 bytes that the device can read, at a multiple of 4.
+        condition: MemoryView,
+        /// Runs if it is not 0.
+        then: Arc<Body>,
+        /// Runs if it is 0.
+        otherwise: Option<Arc<Body>>,
+    },
+    /// The body again and again, as long as `condition`, a `u32`, is not 0; it is read before each time, the first one
+    /// included.
+    While {
+        /// 4 bytes that the device can read, at a multiple of 4.
+        condition: MemoryView,
+        /// What to repeat. It, or somebody before it, has to make the condition 0: nothing else ends the loop.
+        body: Arc<Body>,
+    },
+    /// The user's own work on the backend's stream.
+    Native(NativeCommand),
 }
 
 impl Command {
-    /// Whether an update can disable it: kernels, fills and copies. What only orders or hints cannot be.
+    /// Whether an update can disable it: kernels, fills and copies. What only orders or hints cannot be, nor what has a body.
     pub fn can_be_disabled(&self) -> bool {
         match self {
             Self::Kernel(_)
@@ -155,7 +176,13 @@ impl Command {
             | Self::BufferWrite { .. }
             | Self::BufferWriteRect { .. }
             | Self::BufferFill { .. } => true,
-            Self::UsmPrefetch { .. } | Self::UsmAdvise { .. } | Self::Empty => false,
+            Self::UsmPrefetch { .. }
+            | Self::UsmAdvise { .. }
+            | Self::Child(_)
+            | Self::If { .. }
+            | Self::While { .. }
+            | Self::Native(_)
+            | Self::Empty => false,
         }
     }
 
@@ -175,6 +202,20 @@ impl Command {
             Self::UsmPrefetch { .. } => CommandKind::UsmPrefetch,
             Self::UsmAdvise { .. } => CommandKind::UsmAdvise,
             Self::Empty => CommandKind::Empty,
+            Self::Child(_) => CommandKind::Child,
+            Self::If { .. } => CommandKind::If,
+            Self::While { .. } => CommandKind::While,
+            Self::Native(_) => CommandKind::Native,
         }
+    }
+
+    /// The bodies that it holds.
+    pub fn bodies(&self) -> impl Iterator<Item = &Arc<Body>> {
+        let [first, second] = match self {
+            Self::Child(body) | Self::While { body, .. } => [Some(body), None],
+            Self::If { then, otherwise, .. } => [Some(then), otherwise.as_ref()],
+            _ => [None, None],
+        };
+        first.into_iter().chain(second)
     }
 }

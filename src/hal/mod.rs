@@ -36,6 +36,7 @@
 //!
 //! Imports from `types` only. Backends, the plan and the runtime may enter.
 
+mod body;
 mod capabilities;
 mod checked;
 mod command;
@@ -46,10 +47,12 @@ pub mod dialect;
 mod event;
 mod kernel;
 mod memory;
+mod native;
 mod queue;
 mod sources;
 mod update;
 
+pub use body::Body;
 pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
 pub use checked::checked;
 pub use command::{Advice, Command, KernelLaunch};
@@ -64,6 +67,7 @@ pub use event::{
 };
 pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, ValueBytes};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
+pub use native::{NativeCommand, NativeFn, NativeStream};
 pub use queue::{Queue, QueueDesc, QueueOrder};
 pub use sources::{HostFn, KernelSources};
 pub use update::{CommandChange, CommandUpdate};

@@ -88,6 +88,10 @@ impl View {
         hal::MemoryView::new(self.allocation.memory.clone(), self.offset, self.len)
     }
 
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
+        &self.allocation
+    }
+
     pub(crate) fn kind(&self) -> hal::MemoryKind {
         self.allocation.memory.kind()
     }

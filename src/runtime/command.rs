@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::allocation::{Allocation, View};
+use super::control::Control;
 use super::host_task::HostTask;
 use super::kernel::{KernelCall, KernelRef};
 use crate::graph::Payload;
@@ -22,23 +23,31 @@ pub(crate) enum Command {
     },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
+    /// A conditional or a loop; its bodies are recorded at finalize.
+    Control(Arc<Control>),
+    /// The user's own work on a device's stream.
+    Native { command: Arc<hal::Command>, uses: Arc<[View]> },
     /// A closure of the host.
     HostTask { task: Arc<HostTask>, uses: Arc<[View]> },
 }
 
 impl Command {
-    /// Everything it uses.
+    /// What it uses itself; a conditional's or a loop's bodies are left out.
     pub(crate) fn views(&self) -> Box<dyn Iterator<Item = &View> + '_> {
         match self {
             Self::Kernel { call, .. } => Box::new(call.views()),
             Self::Memory { uses, .. } => Box::new(uses.iter().flatten()),
-            Self::HostTask { uses, .. } => Box::new(uses.iter()),
+            Self::Control(control) => Box::new(std::iter::once(&control.condition)),
+            Self::Native { uses, .. } | Self::HostTask { uses, .. } => Box::new(uses.iter()),
         }
     }
 
     /// Everything it keeps alive.
-    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
-        self.views().map(|view| &view.allocation)
+    pub(crate) fn allocations(&self) -> Box<dyn Iterator<Item = &Arc<Allocation>> + '_> {
+        match self {
+            Self::Control(control) => Box::new(control.allocations.iter()),
+            _ => Box::new(self.views().map(View::allocation)),
+        }
     }
 }
 
@@ -49,7 +58,10 @@ impl Payload for Command {
                 format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into()
             }
             Self::Memory { command, .. } => format!("{command:?}").into(),
-            Self::HostTask { uses, .. } => format!("{} accesses", uses.len()).into(),
+            Self::Control(control) => control.describe(),
+            Self::Native { uses, .. } | Self::HostTask { uses, .. } => {
+                format!("{} accesses", uses.len()).into()
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! From a graph to an executable: plan it, record a command-buffer for each device partition, find its rivals.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -123,7 +124,7 @@ impl<'g> Source<'g> {
         if origin.instance == 0 { origin.node } else { self.roots[origin.instance as usize] }
     }
 
-    fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
+    pub(super) fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
         let origin = plan.origin(node);
         (self.graphs[origin.instance as usize], origin.node as usize)
     }
@@ -225,13 +226,21 @@ fn append(
     after: &[hal::SyncPoint],
     updatable: bool,
 ) -> Result<hal::Appended> {
+    let mut command = to_hal(device, command, updatable)?;
+    if !scratch.is_empty() {
+        scratch.resolve(command.to_mut())?;
+    }
+    buffer.append(&command, after)
+}
+
+/// The command as a device takes it.
+pub(super) fn to_hal<'c>(
+    device: &Device,
+    command: &'c Command,
+    updatable: bool,
+) -> Result<Cow<'c, hal::Command>> {
     match command {
-        Command::Memory { command, .. } if scratch.is_empty() => buffer.append(command, after),
-        Command::Memory { command, .. } => {
-            let mut command = hal::Command::clone(command);
-            scratch.resolve(&mut command)?;
-            buffer.append(&command, after)
-        }
+        Command::Memory { command, .. } | Command::Native { command, .. } => Ok(Cow::Borrowed(command)),
         Command::Kernel { call, range, alternatives } => {
             let alternatives = if updatable { &**alternatives } else { &[] };
             let launch = hal::KernelLaunch {
@@ -240,10 +249,9 @@ fn append(
                 range: *range,
                 alternatives: alternatives.iter().map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
             };
-            let mut command = hal::Command::Kernel(Box::new(launch));
-            scratch.resolve(&mut command)?;
-            buffer.append(&command, after)
+            Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
         }
+        Command::Control(control) => control.to_hal(device).map(Cow::Owned),
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
 }

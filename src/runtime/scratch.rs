@@ -100,6 +100,13 @@ impl Memory for ScratchMemory {
     }
 }
 
+/// The error where scratch buffers cannot be used.
+pub(crate) fn refused(what: &str) -> Error {
+    let why =
+        format!("{what} cannot use scratch buffers, whose places are planned for nodes of the graph itself");
+    Error::new(ErrorKind::InvalidArgument, why).help("use a buffer of the device")
+}
+
 /// Refuses scratch buffers of other graphs than this one.
 pub(crate) fn check_owner<'v>(
     views: impl IntoIterator<Item = &'v View>,
@@ -215,6 +222,11 @@ impl Places {
             | Command::UsmFill { .. }
             | Command::UsmPrefetch { .. }
             | Command::UsmAdvise { .. }
+            // They are refused scratch buffers.
+            | Command::Child(_)
+            | Command::If { .. }
+            | Command::While { .. }
+            | Command::Native(_)
             | Command::Empty => {}
         }
         Ok(())

@@ -73,7 +73,7 @@ impl WakePolicy {
         match self {
             _ if single_core() => None,
             Self::Latency => Some((expected / 8).min(Duration::from_micros(1000))),
-            Self::Balanced => Some((expected / 25).min(Duration::from_micros(400))),
+            Self::Balanced => Some((expected / 36).min(Duration::from_micros(400))),
             Self::Efficient => None,
         }
     }

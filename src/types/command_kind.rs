@@ -21,6 +21,11 @@ macro_rules! command_kinds {
         }
 
         impl CommandKind {
+            /// All kinds there are.
+            pub fn all() -> impl Iterator<Item = Self> {
+                [$(Self::$variant,)*].into_iter()
+            }
+
             /// The command's name as error messages and drawings show it.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -60,6 +65,14 @@ command_kinds! {
     HostTask = 13, HOST_TASK, "host task";
     /// Another graph, copied in at finalize; never inside a command-buffer.
     SubGraph = 14, SUB_GRAPH, "sub-graph";
+    /// Commands inside a command, as if they stood in its place.
+    Child = 15, CHILD, "child graph";
+    /// Commands that run if a word in memory is not 0, and others if it is.
+    If = 16, IF, "conditional";
+    /// Commands that run again and again as long as a word in memory is not 0.
+    While = 17, WHILE, "loop";
+    /// The user's own work on the backend's stream.
+    Native = 18, NATIVE, "native command";
 }
 
 impl CommandKind {

@@ -52,6 +52,8 @@ pub enum ErrorKind {
     HostTaskPanicked,
     /// A kernel that runs as a Rust closure panicked.
     KernelPanicked,
+    /// The closure of a native command panicked.
+    NativePanicked,
     /// The submission was cancelled, or its tokio runtime shut down before it was done.
     Cancelled,
     /// A fault of this crate. Please report it.
@@ -118,6 +120,7 @@ impl Error {
             | K::HostTaskFailed
             | K::HostTaskPanicked
             | K::KernelPanicked
+            | K::NativePanicked
             | K::Cancelled => Fault::Caller,
             K::Unavailable | K::OutOfMemory | K::DeviceLost | K::Driver => Fault::Environment,
             K::Bug => Fault::Bug,
@@ -291,6 +294,7 @@ impl fmt::Display for ErrorKind {
             Self::HostTaskFailed => "host task failed",
             Self::HostTaskPanicked => "host task panicked",
             Self::KernelPanicked => "kernel panicked",
+            Self::NativePanicked => "native command panicked",
             Self::Cancelled => "cancelled",
             Self::Bug => "bug in wakegraph",
         })

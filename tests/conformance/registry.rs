@@ -18,6 +18,8 @@ pub(crate) enum Need {
     TwoDevices,
     /// The queue of the test is in order.
     InOrderQueue,
+    /// The first device's streams are those of CUDA's driver.
+    Cuda,
     /// Kernels see the test's own memory while they run: they wait for the test, or tell it what happens.
     SharedMemory,
     /// Kernels that fail without taking the device with them. Rust closures can; device code has no way to say so.
@@ -34,6 +36,7 @@ impl Need {
         match self {
             Self::Results => "commands that do what they say",
             Self::TwoDevices => "a second device",
+            Self::Cuda => "streams of CUDA's driver",
             Self::InOrderQueue => "an in-order queue",
             Self::SharedMemory => "kernels that see the test's own memory",
             Self::FailingKernels => "kernels that can fail, as closures on the host can",
@@ -109,8 +112,8 @@ const HOST_TWICE: &[Need] = &[
     Need::TwoDevices,
 ];
 
-const GPU: &[Need] = &[Need::Results];
-const GPU_TWICE: &[Need] = &[Need::Results, Need::TwoDevices];
+const CUDA: &[Need] = &[Need::Results, Need::Cuda];
+const CUDA_TWICE: &[Need] = &[Need::Results, Need::Cuda, Need::TwoDevices];
 
 const BACKENDS: &[Variant] = &[
     Variant { backend: "host", device: "0", can: HOST, open: || Ok(vec![backend::open("host:0")?]) },
@@ -144,17 +147,17 @@ const BACKENDS: &[Variant] = &[
         can: &[],
         open: || Ok(vec![null::open(null::NullOptions::new()).0]),
     },
-    Variant { backend: "cuda", device: "0", can: GPU, open: || Ok(vec![backend::open("cuda:0")?]) },
+    Variant { backend: "cuda", device: "0", can: CUDA, open: || Ok(vec![backend::open("cuda:0")?]) },
     Variant {
         backend: "cuda",
         device: "two-devices",
-        can: GPU_TWICE,
+        can: CUDA_TWICE,
         open: || Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?]),
     },
     Variant {
         backend: "cuda",
         device: "0-and-host",
-        can: GPU_TWICE,
+        can: CUDA_TWICE,
         open: || Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?]),
     },
     #[cfg(not(feature = "opencl"))]

@@ -5,15 +5,17 @@ use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
+use super::alone::Alone;
 use super::device::Shared;
 use super::error::foreign;
-use super::graph::{Exec, Graph, Node, Op};
+use super::graph::{Exec, Graph, Node};
 use super::instance::Instance;
 use super::launch::Launch;
 use super::lower::{Lowered, lower};
 use super::memory::CudaMemory;
+use super::nodes::{self, Added, Ends, once_each};
 use super::prompt::{self, Prompt};
 use super::queue::CudaQueue;
 use super::stream::{RawEvent, Stream};
@@ -32,6 +34,7 @@ pub(super) struct CudaCommandBuffer {
     /// Locked by whoever updates another command-buffer from it: the driver wants one call at a time, readers too.
     pub(super) graph: Mutex<Graph>,
     pub(super) commands: Vec<Recorded>,
+    alone: Alone,
     /// There from finalize on.
     pub(super) instance: Option<Mutex<Instance>>,
     /// Where all that is written stays on the device, and nothing of it changes.
@@ -47,7 +50,7 @@ pub(super) struct CudaCommandBuffer {
 pub(super) struct Recorded {
     /// Keeps the operands alive.
     pub(super) command: Command,
-    pub(super) pattern: Option<Arc<CudaMemory>>,
+    pub(super) patterns: Vec<Arc<CudaMemory>>,
     /// What has to be waited for to come after it.
     ends: Ends,
     /// In updatable buffers: the commands that it follows.
@@ -61,8 +64,6 @@ pub(super) struct Recorded {
     records: Option<[Node; 2]>,
 }
 
-type Ends = SmallVec<[Node; 1]>;
-
 impl CudaCommandBuffer {
     pub(super) fn create(shared: &Arc<Shared>, desc: CommandBufferDesc) -> Result<Self> {
         let context = &shared.context;
@@ -73,6 +74,7 @@ impl CudaCommandBuffer {
             desc,
             graph: Mutex::new(Graph::create(context)?),
             commands: Vec::new(),
+            alone: Alone::default(),
             instance: None,
             prompt: (!desc.profiling && !desc.updatable).then(Mutex::default),
             placeholder,
@@ -81,7 +83,7 @@ impl CudaCommandBuffer {
     }
 
     /// The commands that the next one follows.
-    fn predecessors(&self, after: &[SyncPoint]) -> Result<SmallVec<[u32; 2]>> {
+    fn predecessors(&self, index: u32, command: &Command, after: &[SyncPoint]) -> Result<SmallVec<[u32; 2]>> {
         let mut indices = SmallVec::with_capacity(after.len());
         for point in after {
             if point.buffer != self.id || point.index as usize >= self.commands.len() {
@@ -93,6 +95,7 @@ impl CudaCommandBuffer {
         if self.desc.in_order {
             indices.extend((self.commands.len() as u32).checked_sub(1));
         }
+        indices.extend(self.alone.before(index, command));
         Ok(indices)
     }
 
@@ -100,41 +103,26 @@ impl CudaCommandBuffer {
     /// the driver compares graphs in the order in which they were built.
     pub(super) fn ends_of(&self, commands: &[u32]) -> Ends {
         let ends = commands.iter().filter_map(|&index| self.commands.get(index as usize));
-        let ends: Ends = ends.flat_map(|earlier| earlier.ends.iter().copied()).collect();
-        if ends.len() <= 1 {
-            return ends;
-        }
-        // The driver takes each once: the first of them.
-        let mut places: SmallVec<[(Node, usize); 8]> = ends.into_iter().zip(0..).collect();
-        places.sort_unstable();
-        places.dedup_by_key(|(node, _)| *node);
-        places.sort_unstable_by_key(|&(_, place)| place);
-        places.into_iter().map(|(node, _)| node).collect()
+        once_each(ends.flat_map(|earlier| earlier.ends.iter().copied()).collect())
     }
 
     /// Adds the nodes of a command. On an error the graph is as it was.
     pub(super) fn add(&mut self, command: &Command, after: Ends) -> Result<Recorded> {
-        let Lowered { ops, pattern } = lower(&self.shared, command)?;
-        let mut added = Added { graph: self.graph.get_mut(), nodes: SmallVec::new() };
-        match added.all(ops, after, self.placeholder.as_ref()) {
-            Ok(Nodes { ends, work, kernel, records }) => {
-                let updatable = self.desc.updatable;
-                Ok(Recorded {
-                    command: command.clone(),
-                    pattern,
-                    ends,
-                    after: SmallVec::new(),
-                    nodes: if updatable { work } else { SmallVec::new() },
-                    kernel: kernel.filter(|_| updatable),
-                    enabled: true,
-                    records,
-                })
-            }
-            Err(failure) => {
-                added.take_back();
-                Err(failure.into())
-            }
-        }
+        let Lowered { ops, patterns } = lower(&self.shared, command)?;
+        let record = self.placeholder.as_ref();
+        let Added { ends, work, kernel, records } =
+            nodes::add(&self.shared, self.graph.get_mut(), ops, after, record)?;
+        let updatable = self.desc.updatable;
+        Ok(Recorded {
+            command: command.clone(),
+            patterns,
+            ends,
+            after: SmallVec::new(),
+            nodes: if updatable { work } else { SmallVec::new() },
+            kernel: kernel.filter(|_| updatable),
+            enabled: true,
+            records,
+        })
     }
 
     /// The graph as it can be launched, without what is disabled. The caller has bound the context.
@@ -150,79 +138,6 @@ impl CudaCommandBuffer {
 
     fn instance(&self) -> Result<&Mutex<Instance>> {
         self.instance.as_ref().ok_or_else(|| invalid("the command-buffer is not finalized"))
-    }
-}
-
-/// The nodes of one command while they are added.
-struct Added<'a> {
-    graph: &'a mut Graph,
-    nodes: SmallVec<[Node; 4]>,
-}
-
-/// What has been added for one command.
-struct Nodes {
-    ends: Ends,
-    /// Those that do its work.
-    work: SmallVec<[Node; 1]>,
-    kernel: Option<(Node, Launch)>,
-    records: Option<[Node; 2]>,
-}
-
-impl Added<'_> {
-    fn all(
-        &mut self,
-        mut ops: SmallVec<[Op; 1]>,
-        after: Ends,
-        record: Option<&RawEvent>,
-    ) -> Result<Nodes, super::sys::Failure> {
-        let mut after = after;
-        let mut first = None;
-        if let Some(event) = record {
-            let node = self.graph.add_record(event, &after)?;
-            self.nodes.push(node);
-            (first, after) = (Some(node), smallvec![node]);
-        }
-        let mut ends = Ends::new();
-        let mut work = SmallVec::new();
-        let mut kernel = None;
-        // One that only orders adds nothing where there is one thing to order after.
-        if matches!(ops.as_slice(), [Op::Empty]) && after.len() <= 1 {
-            ends = after;
-        } else {
-            for op in ops.drain(..) {
-                let node = self.graph.add(&op, &after)?;
-                self.nodes.push(node);
-                ends.push(node);
-                if !matches!(op, Op::Empty) {
-                    work.push(node);
-                }
-                if let Op::Kernel(launch) = op {
-                    kernel = Some((node, launch));
-                }
-            }
-        }
-        // Many parts are joined, so that what comes after waits for one.
-        if ends.len() > 1 {
-            let node = self.graph.add(&Op::Empty, &ends)?;
-            self.nodes.push(node);
-            ends = smallvec![node];
-        }
-        let mut records = None;
-        if let (Some(event), Some(first)) = (record, first) {
-            let last = self.graph.add_record(event, &ends)?;
-            self.nodes.push(last);
-            (records, ends) = (Some([first, last]), smallvec![last]);
-        }
-        Ok(Nodes { ends, work, kernel, records })
-    }
-
-    fn take_back(self) {
-        for node in self.nodes.into_iter().rev() {
-            if let Err(failure) = self.graph.remove(node) {
-                let error = Error::from(failure);
-                tracing::warn!(target: "wakegraph", %error, "a node could not be taken back");
-            }
-        }
     }
 }
 
@@ -254,7 +169,7 @@ impl CommandBuffer for CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let append = || {
             let _bound = shared.context.bind()?;
-            let after = self.predecessors(after)?;
+            let after = self.predecessors(index, command, after)?;
             let follows = self.ends_of(&after);
             let mut recorded = self.add(command, follows.clone())?;
             self.prompt = self.prompt.take().filter(|_| prompt::stays_on(&shared, command));
@@ -265,6 +180,7 @@ impl CommandBuffer for CudaCommandBuffer {
                 recorded.after = after;
             }
             self.commands.push(recorded);
+            self.alone.add(index, command);
             Ok(())
         };
         let appended: Result<()> = { append }();
@@ -334,20 +250,18 @@ pub(super) struct OneShot {
     exec: Mutex<Exec>,
     _graph: Graph,
     _command: Command,
-    _pattern: Option<Arc<CudaMemory>>,
+    _patterns: Vec<Arc<CudaMemory>>,
 }
 
 impl OneShot {
     pub(super) fn new(shared: &Arc<Shared>, command: &Command) -> Result<Self> {
         let prepare = || {
             let _bound = shared.context.bind()?;
-            let Lowered { ops, pattern } = lower(shared, command)?;
+            let Lowered { ops, patterns } = lower(shared, command)?;
             let mut graph = Graph::create(&shared.context)?;
-            for op in &ops {
-                graph.add(op, &[])?;
-            }
+            nodes::add(shared, &mut graph, ops, Ends::new(), None)?;
             let exec = Mutex::new(graph.instantiate()?);
-            Ok(Self { exec, _graph: graph, _command: command.clone(), _pattern: pattern })
+            Ok(Self { exec, _graph: graph, _command: command.clone(), _patterns: patterns })
         };
         prepare().map_err(|error: Error| shared.context.error(error))
     }

@@ -68,6 +68,12 @@ impl Context {
         Ok(Bound { driver, pushed: true })
     }
 
+    /// As [`bind`](Self::bind), in the place of what is current now.
+    pub(super) fn make_current(&self) -> Result<(), Failure> {
+        // SAFETY: the context is alive as long as this object.
+        unsafe { call!(self.driver, cuCtxSetCurrent(self.raw)) }
+    }
+
     pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Result<usize, Failure> {
         let mut value: c_int = 0;
         // SAFETY: the device is one that the driver gave; the place is a number's.

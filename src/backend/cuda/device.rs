@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::clock::{self, Clock};
 use super::command_buffer::CudaCommandBuffer;
+use super::condition;
 use super::context::Context;
 use super::error;
 use super::event::CudaEvent;
@@ -21,7 +22,7 @@ use super::lower;
 use super::memory::{CudaMemory, Pool};
 use super::queue::CudaQueue;
 use super::stream::Stream;
-use super::sys::{CUdevice_attribute as Attribute, CUresult, Failure, call};
+use super::sys::{CUdevice_attribute as Attribute, CUresult, Driver, Failure, call};
 use super::tick::Ticks;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
@@ -40,6 +41,10 @@ pub(super) struct Shared {
     pub(super) compute_capability: u32,
     /// Fills that the driver has no nodes for.
     fill: OnceLock<Arc<CudaKernel>>,
+    /// What decides about conditional nodes.
+    condition: OnceLock<Arc<CudaKernel>>,
+    /// Whether a conditional node may have a second body.
+    pub(super) has_else: bool,
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
     pub(super) ticks: Ticks,
@@ -74,9 +79,10 @@ impl Shared {
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ])?,
         };
-        let info = info(&context)?;
+        let version = version(driver)?;
+        let info = info(&context, version)?;
         let capabilities = Capabilities {
-            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
+            commands: commands(driver, version),
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: false,
@@ -100,6 +106,8 @@ impl Shared {
             limits,
             compute_capability: (10 * major + minor) as u32,
             fill: OnceLock::new(),
+            condition: OnceLock::new(),
+            has_else: version >= CONDITIONALS_WITH_ELSE,
             peers: Mutex::default(),
             ticks: Ticks::default(),
             clock: Clock::create(&context)?,
@@ -115,6 +123,14 @@ impl Shared {
         }
         let kernel = Arc::new(lower::load_fill_kernel(self)?);
         Ok(Arc::clone(self.fill.get_or_init(|| kernel)) as _)
+    }
+
+    pub(super) fn condition_kernel(&self) -> Result<Arc<dyn Kernel>> {
+        if let Some(kernel) = self.condition.get() {
+            return Ok(Arc::clone(kernel) as _);
+        }
+        let kernel = Arc::new(condition::load_kernel(self)?);
+        Ok(Arc::clone(self.condition.get_or_init(|| kernel)) as _)
     }
 
     /// Whether `user` may use this device's memory; makes it so, the first time, where the hardware can.
@@ -149,7 +165,29 @@ impl Shared {
     }
 }
 
-fn info(context: &Context) -> Result<DeviceInfo, Failure> {
+/// The driver's version, 13000 for CUDA 13.0.
+fn version(driver: &Driver) -> Result<c_int, Failure> {
+    let mut version: c_int = 0;
+    // SAFETY: the place is a number's.
+    unsafe { call!(driver, cuDriverGetVersion(&raw mut version)) }?;
+    Ok(version)
+}
+
+/// The first driver whose conditional nodes the kernels of `condition.ptx` can decide about.
+const CONDITIONALS: c_int = 12_040;
+const CONDITIONALS_WITH_ELSE: c_int = 12_080;
+
+/// What a graph can hold.
+fn commands(driver: &Driver, version: c_int) -> CommandKinds {
+    let all = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
+    let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
+    match conditionals && version >= CONDITIONALS {
+        true => all,
+        false => all - CommandKinds::IF - CommandKinds::WHILE,
+    }
+}
+
+fn info(context: &Context, version: c_int) -> Result<DeviceInfo, Failure> {
     let (driver, device) = (context.driver, context.device);
     let mut name: [c_char; 256] = [0; 256];
     let (place, room) = (name.as_mut_ptr(), name.len() as c_int - 1);
@@ -160,9 +198,6 @@ fn info(context: &Context) -> Result<DeviceInfo, Failure> {
     let mut memory = 0;
     // SAFETY: the place is a number's.
     unsafe { call!(driver, cuDeviceTotalMem(&raw mut memory, device)) }?;
-    let mut version: c_int = 0;
-    // SAFETY: the place is a number's.
-    unsafe { call!(driver, cuDriverGetVersion(&raw mut version)) }?;
     Ok(DeviceInfo {
         id: DeviceId::unique(),
         backend: "cuda",

@@ -1,19 +1,18 @@
 //! The driver's graphs as objects that destroy themselves.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::context::Context;
 use super::launch::Launch;
-use super::shape::{CopyShape, SetShape, Side};
+use super::place::Place;
+use super::shape::{CopyShape, SetShape};
 use super::stream::{RawEvent, Stream};
-use super::sys::{
-    CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo_st,
-    CUgraphNode, CUmemorytype, Code, Failure, call,
-};
+use super::sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo_st, CUgraphNode, Code, Failure, call};
 
 /// How the driver refuses to update in place.
 const INVALID_VALUE: Code = 1;
@@ -23,7 +22,7 @@ const UPDATE_FAILURE: Code = 910;
 /// A node of a graph; the graph keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(transparent)]
-pub(super) struct Node(CUgraphNode);
+pub(super) struct Node(pub(super) CUgraphNode);
 
 // SAFETY: a node is a name; the calls that use it lock the graph.
 unsafe impl Send for Node {}
@@ -38,6 +37,20 @@ pub(super) enum Op {
     Copy(CopyShape, [bool; 2]),
     Set(SetShape),
     Empty,
+    /// Parts with their order, in the place of one node.
+    Child(Vec<Part>),
+    /// With the address of the word that decides.
+    If(u64, Vec<Part>, Option<Vec<Part>>),
+    While(u64, Vec<Part>),
+    /// What a stream has captured.
+    Captured(Graph),
+}
+
+/// A command of a body: operations that need no order among themselves, behind earlier parts.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) ops: SmallVec<[Op; 1]>,
+    pub(super) after: SmallVec<[u32; 2]>,
 }
 
 /// A graph under construction. The caller has bound the context, and is the only one that uses it.
@@ -61,48 +74,18 @@ impl Graph {
         Ok(Self { context: Arc::clone(context), raw })
     }
 
-    /// Adds a node behind others, which are named once each.
-    pub(super) fn add(&mut self, op: &Op, after: &[Node]) -> Result<Node, Failure> {
-        let (driver, graph, context) = (self.context.driver, self.raw, self.context.raw());
-        let (before, count) = (after.as_ptr().cast::<CUgraphNode>(), after.len());
-        let mut node = ptr::null_mut();
-        match op {
-            Op::Kernel(launch) => launch.with_params(|params| {
-                // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-                unsafe { call!(driver, cuGraphAddKernelNode(&raw mut node, graph, before, count, params)) }
-            }),
-            Op::Copy(shape, foreign) => {
-                let copy = copy_params(shape, *foreign);
-                let copy = &raw const copy;
-                // SAFETY: as above.
-                unsafe {
-                    call!(driver, cuGraphAddMemcpyNode(&raw mut node, graph, before, count, copy, context))
-                }
-            }
-            Op::Set(shape) => {
-                let set = set_params(shape);
-                let set = &raw const set;
-                // SAFETY: as above.
-                unsafe {
-                    call!(driver, cuGraphAddMemsetNode(&raw mut node, graph, before, count, set, context))
-                }
-            }
-            Op::Empty => {
-                // SAFETY: as above.
-                unsafe { call!(driver, cuGraphAddEmptyNode(&raw mut node, graph, before, count)) }
-            }
-        }?;
-        Ok(Node(node))
+    /// A graph that the driver has made, which is this object's from now on.
+    pub(super) fn adopt(context: &Arc<Context>, raw: CUgraph) -> Option<Self> {
+        (!raw.is_null()).then(|| Self { context: Arc::clone(context), raw })
     }
 
-    /// Adds a node that records an event.
-    pub(super) fn add_record(&mut self, event: &RawEvent, after: &[Node]) -> Result<Node, Failure> {
-        let (before, count) = (after.as_ptr().cast::<CUgraphNode>(), after.len());
-        let mut node = ptr::null_mut();
-        let (driver, graph, event) = (self.context.driver, self.raw, event.raw());
-        // SAFETY: nodes, graph and event are alive.
-        unsafe { call!(driver, cuGraphAddEventRecordNode(&raw mut node, graph, before, count, event)) }?;
-        Ok(Node(node))
+    /// Where its nodes are added.
+    pub(super) fn place(&mut self) -> Place<'_> {
+        Place::new(&self.context, self.raw)
+    }
+
+    pub(super) fn raw(&self) -> CUgraph {
+        self.raw
     }
 
     /// The same again, and the nodes in it that are these here.
@@ -220,54 +203,5 @@ impl Drop for Exec {
             unsafe { call!(self.context.driver, cuGraphExecDestroy(self.raw)) }
         };
         self.context.dropped(destroy());
-    }
-}
-
-fn copy_params(shape: &CopyShape, foreign: [bool; 2]) -> CUDA_MEMCPY3D_st {
-    let CopyShape { from, to, width, height, depth } = *shape;
-    // The driver knows its own addresses, pinned ones among them; others have to be called the host's.
-    let [from_type, to_type] = foreign.map(|foreign| match foreign {
-        true => CUmemorytype::CU_MEMORYTYPE_HOST,
-        false => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
-    });
-    let rows = |side: Side| if depth == 1 { height } else { side.rows };
-    CUDA_MEMCPY3D_st {
-        srcXInBytes: 0,
-        srcY: 0,
-        srcZ: 0,
-        srcLOD: 0,
-        srcMemoryType: from_type,
-        srcHost: from.address as *const c_void,
-        srcDevice: from.address,
-        srcArray: ptr::null_mut(),
-        reserved0: ptr::null_mut(),
-        srcPitch: from.pitch,
-        srcHeight: rows(from),
-        dstXInBytes: 0,
-        dstY: 0,
-        dstZ: 0,
-        dstLOD: 0,
-        dstMemoryType: to_type,
-        dstHost: to.address as *mut c_void,
-        dstDevice: to.address,
-        dstArray: ptr::null_mut(),
-        reserved1: ptr::null_mut(),
-        dstPitch: to.pitch,
-        dstHeight: rows(to),
-        WidthInBytes: width,
-        Height: height,
-        Depth: depth,
-    }
-}
-
-fn set_params(shape: &SetShape) -> CUDA_MEMSET_NODE_PARAMS_st {
-    let SetShape { address, value, element, count } = *shape;
-    CUDA_MEMSET_NODE_PARAMS_st {
-        dst: address,
-        pitch: 0,
-        value,
-        elementSize: element,
-        width: count,
-        height: 1,
     }
 }

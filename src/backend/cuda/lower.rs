@@ -4,28 +4,30 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::alone::Alone;
 use super::device::Shared;
-use super::graph::Op;
+use super::graph::{Op, Part};
 use super::kernel::CudaKernel;
 use super::launch::{Launch, address};
 use super::memory::CudaMemory;
+use super::native;
 use super::shape::{self, CopyShape, period};
 use crate::hal::{
-    Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
-    ParamKind, UsmPointer, ValueBytes,
+    Body, Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
+    Param, ParamKind, UsmPointer, ValueBytes,
 };
 use crate::types::{AccessMode, Range, Result};
 
 /// A command as operations that need no order among themselves.
 pub(super) struct Lowered {
     pub(super) ops: SmallVec<[Op; 1]>,
-    /// A fill's pattern, which a kernel reads.
-    pub(super) pattern: Option<Arc<CudaMemory>>,
+    /// Patterns of fills, which kernels read.
+    pub(super) patterns: Vec<Arc<CudaMemory>>,
 }
 
 impl From<Op> for Lowered {
     fn from(op: Op) -> Self {
-        Self { ops: smallvec![op], pattern: None }
+        Self { ops: smallvec![op], patterns: Vec::new() }
     }
 }
 
@@ -38,7 +40,7 @@ fn copy(
     boxes: impl FnOnce(u64, u64) -> Vec<CopyShape>,
 ) -> Lowered {
     let boxes = boxes(from, to).into_iter().map(|shape| Op::Copy(shape, [foreign_from, foreign_to]));
-    Lowered { ops: boxes.collect(), pattern: None }
+    Lowered { ops: boxes.collect(), patterns: Vec::new() }
 }
 
 /// Where a view begins; copies take the host memory of other backends as well, which the driver then has to stage.
@@ -75,7 +77,40 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
         Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern)?,
         // There are no nodes for hints: their order is kept.
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Op::Empty.into(),
+        Command::Child(_) | Command::If { .. } | Command::While { .. } => {
+            let mut patterns = Vec::new();
+            let op = lower_control(shared, command, &mut patterns)?;
+            Lowered { ops: smallvec![op], patterns }
+        }
+        Command::Native(native) => Op::Captured(native::capture(shared, native)?).into(),
     })
+}
+
+/// A command that holds bodies.
+fn lower_control(shared: &Arc<Shared>, command: &Command, patterns: &mut Vec<Arc<CudaMemory>>) -> Result<Op> {
+    Ok(match command {
+        Command::If { condition, then, otherwise } => {
+            let otherwise = otherwise.as_ref().map(|body| lower_body(shared, body, patterns)).transpose()?;
+            Op::If(address(condition)?, lower_body(shared, then, patterns)?, otherwise)
+        }
+        Command::While { condition, body } => {
+            Op::While(address(condition)?, lower_body(shared, body, patterns)?)
+        }
+        Command::Child(body) => Op::Child(lower_body(shared, body, patterns)?),
+        _ => Op::Empty,
+    })
+}
+
+fn lower_body(shared: &Arc<Shared>, body: &Body, patterns: &mut Vec<Arc<CudaMemory>>) -> Result<Vec<Part>> {
+    let mut alone = Alone::default();
+    let parts = (0..).zip(body.commands()).map(|(index, (command, after))| {
+        let lowered = lower(shared, command)?;
+        patterns.extend(lowered.patterns);
+        let after = after.iter().copied().chain(alone.before(index, command)).collect();
+        alone.add(index, command);
+        Ok(Part { ops: lowered.ops, after })
+    });
+    parts.collect()
 }
 
 /// The launch; its kernel may have the shared memory that it needs from then on.
@@ -110,7 +145,7 @@ fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8]) -> Result<
         range: Range::linear(len.min(MOST_FILLERS)),
         alternatives: Vec::new(),
     };
-    Ok(Lowered { pattern: Some(memory), ..Op::Kernel(lower_kernel(shared, &launch)?).into() })
+    Ok(Lowered { patterns: vec![memory], ..Op::Kernel(lower_kernel(shared, &launch)?).into() })
 }
 
 /// Work-items of a fill: enough for every multiprocessor there is.
@@ -127,7 +162,7 @@ fn write(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
 }
 
 #[expect(unsafe_code, reason = "the address is the command's")]
-fn target(address: u64, len: usize) -> UsmPointer {
+pub(super) fn target(address: u64, len: usize) -> UsmPointer {
     // SAFETY: the memory that the command fills, valid as long as its operands are.
     unsafe { UsmPointer::new(address as usize, len) }
 }

@@ -27,9 +27,11 @@
 //!
 //! Imports `types` and `hal` only.
 
+mod alone;
 mod clock;
 mod command_buffer;
 mod compile;
+mod condition;
 mod context;
 mod device;
 mod error;
@@ -40,6 +42,9 @@ mod kernel;
 mod launch;
 mod lower;
 mod memory;
+mod native;
+mod nodes;
+mod place;
 mod programs;
 mod prompt;
 mod queue;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::device::Shared;
-use super::graph::{Exec, Graph, Node, Op};
+use super::graph::{Exec, Graph, Node};
 use super::memory::CudaMemory;
 use super::stream::{RawEvent, Stream};
 use super::tick::Tick;
@@ -100,7 +100,7 @@ impl Form {
     fn make(shared: &Arc<Shared>, graph: &Graph, ends: &[Node], stream: &Stream) -> Result<Self> {
         let tick = Tick::take(shared)?;
         let (mut graph, ends) = graph.duplicate(ends)?;
-        graph.add(&Op::Kernel(tick.launch()?), &ends)?;
+        graph.place().add_kernel(&tick.launch()?, &ends)?;
         let mut exec = graph.instantiate()?;
         exec.upload(stream)?;
         Ok(Self { exec, tick: Arc::new(tick), _graph: graph })

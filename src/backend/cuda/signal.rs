@@ -161,7 +161,7 @@ impl Signal {
                     return Ok(true);
                 }
                 inner.looks = inner.looks.wrapping_add(1);
-                if inner.looks % LOOKS_BETWEEN_CALLS != 0 {
+                if !inner.looks.is_multiple_of(LOOKS_BETWEEN_CALLS) {
                     return Ok(false);
                 }
             }

@@ -91,7 +91,7 @@ impl CudaCommandBuffer {
             && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
                 let same_nodes = ours.nodes.len() == theirs.nodes.len()
                     && ours.kernel.is_some() == theirs.kernel.is_some();
-                same_nodes && ours.enabled && theirs.enabled
+                same_nodes && ours.enabled && theirs.enabled && is_plain(&theirs.command)
             });
         if alike {
             let Some(instance) = &mut self.instance else { return Ok(()) };
@@ -114,7 +114,7 @@ impl CudaCommandBuffer {
         let mut replaced = Vec::new();
         for (ours, theirs) in self.commands.iter_mut().zip(&other.commands) {
             ours.command = theirs.command.clone();
-            replaced.extend(std::mem::replace(&mut ours.pattern, theirs.pattern.clone()));
+            replaced.extend(std::mem::replace(&mut ours.patterns, theirs.patterns.clone()));
             if let (Some((_, launch)), Some((_, new))) = (&mut ours.kernel, &theirs.kernel) {
                 launch.clone_from(new);
             }
@@ -132,7 +132,8 @@ impl CudaCommandBuffer {
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let instance = instance.get_mut();
         instance.replace(exec, &self.shared.context)?;
-        let replaced = self.commands.iter_mut().filter_map(|recorded| recorded.pattern.take()).collect();
+        let replaced =
+            self.commands.iter_mut().flat_map(|recorded| std::mem::take(&mut recorded.patterns)).collect();
         instance.retire(replaced, &self.shared.context);
         std::mem::swap(&mut self.graph, &mut again.graph);
         std::mem::swap(&mut self.commands, &mut again.commands);
@@ -168,6 +169,11 @@ impl CudaCommandBuffer {
             Err(error) => instance.set_broken(error),
         }
     }
+}
+
+/// Whether the driver compares what the command becomes by itself: bodies and captured work are recorded anew.
+fn is_plain(command: &Command) -> bool {
+    !matches!(command, Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -46,7 +46,10 @@ impl HostDevice {
             compute_units: threads.get(),
         };
         let capabilities = Capabilities {
-            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
+            commands: CommandKinds::all()
+                - CommandKinds::HOST_TASK
+                - CommandKinds::SUB_GRAPH
+                - CommandKinds::NATIVE,
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: !options.polled,

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::control;
 use super::kernel::HostKernel;
 use crate::hal::{Command, HostArgs, Kernel as _, KernelArg, KernelLaunch, MemoryView, UsmPointer};
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
@@ -27,6 +28,8 @@ pub(super) fn check(command: &Command) -> Result<()> {
             address(host).and(address(dst)).map(drop)
         }
         Command::BufferFill { dst, .. } => address(dst).map(drop),
+        Command::Child(_) | Command::If { .. } | Command::While { .. } => control::check(command),
+        Command::Native(native) => Err(control::unsupported(native)),
         Command::UsmCopy { .. }
         | Command::UsmFill { .. }
         | Command::UsmPrefetch { .. }
@@ -93,6 +96,11 @@ pub(super) unsafe fn execute(command: &Command) -> Result<()> {
             Ok(())
         }
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
+        Command::Child(_) | Command::If { .. } | Command::While { .. } => {
+            // SAFETY: passed on to the caller.
+            unsafe { control::execute(command) }
+        }
+        Command::Native(native) => Err(control::unsupported(native)),
     }
 }
 
@@ -134,7 +142,7 @@ fn usm(pointer: &UsmPointer) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(pointer.address())
 }
 
-fn address(view: &MemoryView) -> Result<*mut u8> {
+pub(super) fn address(view: &MemoryView) -> Result<*mut u8> {
     let base = view.memory().host_ptr().ok_or_else(|| {
         Error::new(ErrorKind::InvalidArgument, "the memory has no address on the host")
             .help("copy it through host memory of its own device first")

@@ -22,6 +22,7 @@
 
 mod command_buffer;
 mod completion;
+mod control;
 mod device;
 mod doze;
 mod event;

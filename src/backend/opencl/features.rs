@@ -136,7 +136,13 @@ pub(super) fn capabilities(
     platform: &str,
     features: &Features,
 ) -> Result<Capabilities, Failure> {
-    let mut commands = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
+    // OpenCL has no commands that decide on the device, and nothing that takes down what others enqueue on a queue.
+    let mut commands = CommandKinds::all()
+        - CommandKinds::HOST_TASK
+        - CommandKinds::SUB_GRAPH
+        - CommandKinds::IF
+        - CommandKinds::WHILE
+        - CommandKinds::NATIVE;
     if !features.shared_memory {
         commands -= CommandKinds::USM_COPY
             | CommandKinds::USM_FILL

@@ -57,6 +57,11 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
         }
         // Advice has no words in OpenCL, and only keeps its place in the order.
         Command::UsmAdvise { .. } | Command::Empty => Ok(Op::Marker.into()),
+        // The commands of a child graph are lowered one by one (`flatten.rs`).
+        Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_) => {
+            let why = format!("OpenCL has nothing that a {} could become", command.kind());
+            Err(Error::new(ErrorKind::FeatureNotSupported, why))
+        }
     }
 }
 

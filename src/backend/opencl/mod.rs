@@ -31,6 +31,7 @@ mod device;
 mod error;
 mod event;
 mod features;
+mod flatten;
 mod hint;
 mod kernel;
 mod lower;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::device::Shared;
-use super::lower::{self, Lowered};
+use super::flatten::{Part, flatten};
+use super::lower::Lowered;
 use super::memory::OpenclMemory;
 use super::op::Op;
 use super::queue::DriverQueue;
@@ -67,11 +68,23 @@ pub(super) enum Timing {
 impl List {
     /// Appends a command after these earlier ones.
     pub(super) fn push(&mut self, shared: &Arc<Shared>, command: &Command, after: &[u32]) -> Result<()> {
-        let Lowered { ops, staged } = lower::lower(shared, command)?;
+        // Everything is lowered before the first step is added: on an error the list is as it was.
+        let parts = flatten(shared, command)?;
+        let first = self.steps.len() as u32;
+        let follows: After = after.iter().map(|&c| self.commands[c as usize].1).collect();
+        let mut ends: SmallVec<[u32; 1]> = SmallVec::new();
+        for Part { lowered, after } in parts {
+            let behind = after.iter().map(|&part| ends[part as usize]).collect();
+            ends.push(self.add(lowered, if after.is_empty() { follows.clone() } else { behind }));
+        }
+        self.commands.push((first, self.steps.len() as u32 - 1));
+        Ok(())
+    }
+
+    /// Adds operations in their order behind these steps. Gives the last.
+    fn add(&mut self, Lowered { ops, staged }: Lowered, mut follows: After) -> u32 {
         self.staged.extend(staged);
         let number = self.commands.len() as u32;
-        let first = self.steps.len() as u32;
-        let mut follows: After = after.iter().map(|&c| self.commands[c as usize].1).collect();
         for op in ops {
             for &earlier in &follows {
                 self.steps[earlier as usize].followed = true;
@@ -80,8 +93,7 @@ impl List {
             follows.push(self.steps.len() as u32);
             self.steps.push(Step { op, command: number, after, followed: false });
         }
-        self.commands.push((first, self.steps.len() as u32 - 1));
-        Ok(())
+        self.steps.len() as u32 - 1
     }
 
     /// Memory of ours that the operations read, for whoever outlives the list.

@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use super::kernel;
 use super::memory::{Extent, Operand};
 use super::rect::Region;
+use super::{control, kernel};
 
 use crate::hal::{Command, Device, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{CommandKind, Error, ErrorKind, Pitch, Rect, Result};
@@ -54,6 +54,17 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
         }
         Command::UsmPrefetch { memory } | Command::UsmAdvise { memory, .. } => of.pointer("memory", *memory),
         Command::Empty => Ok(()),
+        Command::Child(body) => control::check_body(of.kind, body, device),
+        Command::If { condition, then, otherwise } => {
+            control::check_condition(of.kind, condition, device)?;
+            control::check_body(of.kind, then, device)?;
+            otherwise.iter().try_for_each(|body| control::check_body(of.kind, body, device))
+        }
+        Command::While { condition, body } => {
+            control::check_condition(of.kind, condition, device)?;
+            control::check_body(of.kind, body, device)
+        }
+        Command::Native(native) => control::check_native(native, device),
     }
 }
 

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::update::Commands;
-use super::{command, kernel, submit};
+use super::{command, control, kernel, submit};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandUpdate,
     Device, Queue, Signal, SyncPoint, WaitList,
@@ -44,12 +44,7 @@ impl CheckedCommandBuffer {
             return Err(invalid_operation(format!("{kind}: appended after finalize"))
                 .help("append before finalize, or record a new command-buffer"));
         }
-        if !self.device.capabilities().commands.contains(kind.as_set()) {
-            return Err(Error::new(
-                ErrorKind::FeatureNotSupported,
-                format!("the device cannot put this command into a command-buffer: {kind}"),
-            ));
-        }
+        control::check_supported(command, self.device.capabilities().commands)?;
         self.check_sync_points(kind, after)?;
         command::check(command, &*self.device)?;
         if let Command::Kernel(launch) = command {

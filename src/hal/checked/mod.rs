@@ -11,6 +11,7 @@
 //! | `submit` | wait lists and signals, for both |
 //! | `command` | the operands of each command, in the specification's order |
 //! | `memory`, `rect` | sides, bounds, overlap |
+//! | `control` | commands that hold commands, native ones |
 //! | `kernel` | signatures, arguments, index spaces |
 //! | `update` | updates, against what each command holds by then |
 //! | `topology` | whether a command-buffer can be updated from another one |
@@ -29,6 +30,7 @@
 
 mod command;
 mod command_buffer;
+mod control;
 mod device;
 mod kernel;
 mod memory;
@@ -57,7 +59,7 @@ use super::Device;
 /// | [`allocate`](Device::allocate) | `InvalidSize` for 0 bytes; `OutOfMemory` beyond `max_allocation` |
 /// | [`create_kernel`](Device::create_kernel) | `InvalidArgument` for an impossible name or parameter |
 /// | [`create_queue`](Device::create_queue), [`create_command_buffer`](Device::create_command_buffer) | `FeatureNotSupported` for a property beyond the capabilities |
-/// | [`append`](super::CommandBuffer::append) | `InvalidOperation` after finalize; `FeatureNotSupported` for the command; `InvalidSyncPoint`; `InvalidSize` and `InvalidArgument` for operands |
+/// | [`append`](super::CommandBuffer::append) | `InvalidOperation` after finalize; `FeatureNotSupported` for the command, or one that it holds; `InvalidSyncPoint`; `InvalidSize` and `InvalidArgument` for operands |
 /// | [`finalize`](super::CommandBuffer::finalize) | `InvalidOperation` the second time |
 /// | [`enqueue`](super::CommandBuffer::enqueue) | `InvalidOperation` before finalize or when the signalled event is pending; `InvalidArgument` for another device's queue or event; `InvalidWaitList` for an idle event or the signalled one |
 /// | [`update`](super::CommandBuffer::update) | `InvalidOperation` before finalize or when not updatable; `InvalidCommandHandle`; `FeatureNotSupported` for a capability bit; `InvalidSize` and `InvalidArgument` for what the command would become |

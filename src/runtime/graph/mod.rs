@@ -5,11 +5,17 @@
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `transfer` | copies, fills, hints |
 //! | `scratch_buffers` | memory that belongs to the graph |
+//! | `control` | conditionals, loops |
+//! | `native` | native commands |
 //! | `queries` | what can be asked of a graph |
 
+mod control;
+mod native;
 mod queries;
 mod scratch_buffers;
 mod transfer;
+
+pub use native::NativeAccess;
 
 use std::fmt;
 use std::future::Future;
@@ -266,6 +272,10 @@ impl Graph {
                 CommandKind::SubGraph => (
                     "a sub-graph's nodes run on devices of their own",
                     "say `on` for the nodes of the sub-graph, before it is added",
+                ),
+                CommandKind::If | CommandKind::While if node.device() != device.id() => (
+                    "the nodes of a conditional or loop run on a device of their own",
+                    "say `on` for the nodes of the body, before it is added",
                 ),
                 _ => return Ok(()),
             };

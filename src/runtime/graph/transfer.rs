@@ -239,7 +239,7 @@ fn preferred_device(uses: &[(View, AccessMode)]) -> Option<Device> {
 }
 
 #[expect(unsafe_code, reason = "narrows a pointer that the device vouches for")]
-fn usm(view: &View) -> Result<hal::UsmPointer> {
+pub(super) fn usm(view: &View) -> Result<hal::UsmPointer> {
     if ScratchMemory::of(&view.allocation).is_some() {
         let why = "hints are not for scratch buffers, which have memory only while the graph runs";
         return Err(Error::new(ErrorKind::InvalidArgument, why).help("leave the hint out"));

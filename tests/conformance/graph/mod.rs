@@ -1,5 +1,7 @@
 //! The public API: graphs, executables, submissions.
 
+mod control;
+mod control_nodes;
 mod copies;
 mod edges;
 mod empty;
@@ -9,6 +11,7 @@ mod implicit;
 mod kernels;
 mod lifetime;
 mod multi_device;
+mod native;
 mod profile;
 mod random_graphs;
 mod rectangles;
@@ -21,6 +24,8 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        control::TESTS,
+        control_nodes::TESTS,
         copies::TESTS,
         edges::TESTS,
         empty::TESTS,
@@ -41,4 +46,5 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
     .into_iter()
     .flatten()
     .copied()
+    .chain(native::tests())
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use wakegraph::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, Device, Event, EventStatus, HostArgs, Kernel,
-    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Notification,
-    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer, WaitList,
+    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand,
+    NativeStream, Notification, Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint,
+    UsmPointer, WaitList,
 };
 use wakegraph::{AccessMode, Error, Range, Result};
 
@@ -127,6 +128,12 @@ fn queue(device: &dyn Device, order: QueueOrder) -> Arc<dyn Queue> {
 
 pub(crate) fn launch(kernel: &Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Command {
     Command::Kernel(Box::new(KernelLaunch { kernel: kernel.clone(), args, range, alternatives: Vec::new() }))
+}
+
+/// A native command that touches no memory.
+pub(crate) fn native(run: impl Fn(&NativeStream<'_>) -> Result<()> + Send + Sync + 'static) -> NativeCommand {
+    // SAFETY: what tests enqueue touches nothing.
+    unsafe { NativeCommand::new("mine", Vec::new(), run) }
 }
 
 pub(crate) fn value(name: &'static str, size: usize) -> Param {

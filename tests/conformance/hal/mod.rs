@@ -1,6 +1,7 @@
 //! The backend contract, through [`hal::checked`](wakegraph::hal::checked).
 
 mod bench;
+mod bodies;
 mod copies;
 mod errors;
 mod failures;
@@ -15,6 +16,7 @@ mod operands;
 mod order;
 mod out_of_order;
 mod profiling;
+mod random_bodies;
 mod records;
 mod rectangles;
 mod results_of_updates;
@@ -28,6 +30,7 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        bodies::TESTS,
         copies::TESTS,
         errors::TESTS,
         failures::TESTS,
@@ -41,6 +44,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         order::TESTS,
         out_of_order::TESTS,
         profiling::TESTS,
+        random_bodies::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,
         switches::TESTS,

@@ -49,6 +49,8 @@ table! {
     cuStreamDestroy = "cuStreamDestroy_v2"(CUstream);
     cuStreamQuery = "cuStreamQuery"(CUstream);
     cuStreamSynchronize = "cuStreamSynchronize"(CUstream);
+    cuStreamBeginCapture = "cuStreamBeginCapture_v2"(CUstream, CUstreamCaptureMode);
+    cuStreamEndCapture = "cuStreamEndCapture"(CUstream, *mut CUgraph);
     cuStreamWaitEvent = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
     cuEventCreate = "cuEventCreate"(*mut CUevent, c_uint);
     cuEventDestroy = "cuEventDestroy_v2"(CUevent);
@@ -72,6 +74,9 @@ table! {
     cuGraphAddEventRecordNode = "cuGraphAddEventRecordNode"(
         *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUevent
     );
+    cuGraphAddChildGraphNode = "cuGraphAddChildGraphNode"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUgraph
+    );
     cuGraphDestroyNode = "cuGraphDestroyNode"(CUgraphNode);
     cuGraphInstantiateWithFlags = "cuGraphInstantiateWithFlags"(*mut CUgraphExec, CUgraph, u64);
     cuGraphUpload = "cuGraphUpload"(CUgraphExec, CUstream);
@@ -86,6 +91,12 @@ table! {
     }
     optional: {
     cuFuncGetParamInfo = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
+    cuGraphAddNode = "cuGraphAddNode_v2"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize, *mut CUgraphNodeParams
+    );
+    cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate"(
+        *mut CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint
+    );
     }
 }
 

@@ -43,6 +43,11 @@ pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), Failure> {
     if code == SUCCESS { Ok(()) } else { Err(Failure { call, code }) }
 }
 
+/// The failure of a call to a function that the driver is too old for.
+pub(super) fn missing(call: &'static str) -> Failure {
+    Failure { call, code: CUresult::CUDA_ERROR_NOT_SUPPORTED as Code }
+}
+
 /// Declares a table of functions, and how to fill it from a library.
 macro_rules! table {
     (

@@ -5,6 +5,7 @@
     reason = "enqueues on a backend that touches no memory, and makes pointers nobody follows"
 )]
 
+mod control;
 mod device;
 mod fake;
 mod kernels;
