@@ -9,6 +9,7 @@ use super::memory::CudaMemory;
 use super::signal::Signal;
 use super::stream::{RawEvent, Stream};
 use super::sys::Failure;
+use crate::hal::Command;
 use crate::types::{Error, Result};
 
 /// The instance of a command-buffer.
@@ -19,13 +20,28 @@ pub(super) struct Instance {
     last: Option<Arc<Stream>>,
     /// What the next launch comes after: the last one of the instance that this has replaced.
     after: Option<RawEvent>,
-    /// Memory that is no longer used once the event is complete.
-    retired: Vec<(RawEvent, Vec<Arc<CudaMemory>>)>,
+    /// What is no longer used once the event is complete.
+    retired: Vec<(RawEvent, Replaced)>,
     /// With profiling: whose events its record nodes have. The driver gives a node no other event once it has destroyed the
     /// one that it has.
     recorded: Vec<Arc<Signal>>,
     /// Why it must not be launched any more.
     broken: Option<Error>,
+}
+
+/// What an update has replaced, and launches in flight may still use.
+#[derive(Default, Debug)]
+pub(super) struct Replaced {
+    /// With their kernels and operands.
+    pub(super) commands: Vec<Command>,
+    pub(super) patterns: Vec<Arc<CudaMemory>>,
+    exec: Option<Exec>,
+}
+
+impl Replaced {
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.patterns.is_empty() && self.exec.is_none()
+    }
 }
 
 impl Instance {
@@ -69,25 +85,25 @@ impl Instance {
         if let Some(fence) = self.fence(context)? {
             self.after = Some(fence);
         }
-        // The driver frees the old one when its launches are done.
-        self.exec = exec;
+        let replaced = std::mem::replace(&mut self.exec, exec);
+        self.retire(Replaced { exec: Some(replaced), ..Replaced::default() }, context);
         self.broken = None;
         Ok(())
     }
 
-    /// Keeps memory that launches in flight may read until they are done.
-    pub(super) fn retire(&mut self, memory: Vec<Arc<CudaMemory>>, context: &Arc<Context>) {
+    /// Keeps what launches in flight may use until they are done. The driver does not: it unloads a kernel that runs.
+    pub(super) fn retire(&mut self, replaced: Replaced, context: &Arc<Context>) {
         self.retired.retain(|(event, _)| !matches!(event.is_complete(), Ok(true)));
-        if memory.is_empty() {
+        if replaced.is_empty() {
             return;
         }
         match self.fence(context) {
-            Ok(Some(fence)) => self.retired.push((fence, memory)),
+            Ok(Some(fence)) => self.retired.push((fence, replaced)),
             Ok(None) => {}
             Err(failure) => {
                 let error = Error::from(failure);
-                tracing::warn!(target: "wakegraph::cuda", %error, "memory that an update has replaced is leaked");
-                std::mem::forget(memory);
+                tracing::warn!(target: "wakegraph::cuda", %error, "what an update has replaced is leaked");
+                std::mem::forget(replaced);
             }
         }
     }

@@ -28,8 +28,8 @@ pub(super) struct Prompt {
     ends: SmallVec<[Node; 4]>,
     /// The stream of the last enqueue, in whatever form: on one stream they follow each other.
     stream: Option<Arc<Stream>>,
-    /// Several streams were used: the driver would let the two forms overlap.
-    given_up: bool,
+    /// The form of before several streams were used, as the driver would let the two forms overlap then.
+    given_up: Option<Option<Form>>,
 }
 
 #[derive(Debug)]
@@ -65,14 +65,14 @@ impl Prompt {
             return Ok(());
         }
         let Some(last) = self.stream.replace(Arc::clone(stream)) else { return Ok(()) };
-        self.given_up = true;
-        if let Some(form) = self.form.take()
-            && !form.tick.is_idle()
-        {
+        let form = self.form.take();
+        if form.as_ref().is_some_and(|form| !form.tick.is_idle()) {
             let event = RawEvent::create(&shared.context, false)?;
             event.record(&last)?;
             stream.wait(&event)?;
         }
+        // It may be in flight.
+        self.given_up.get_or_insert(form);
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Prompt {
         stream: &Stream,
     ) -> Result<Option<(Arc<Tick>, u64)>> {
         self.asked = self.asked.saturating_add(1);
-        if self.given_up || self.asked < NEEDED || self.commands > MOST_COMMANDS {
+        if self.given_up.is_some() || self.asked < NEEDED || self.commands > MOST_COMMANDS {
             return Ok(None);
         }
         let form = match &mut self.form {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::command_buffer::{CudaCommandBuffer, invalid};
 use super::error::foreign;
+use super::instance::Replaced;
 use super::launch::Launch;
 use super::lower::lower_kernel;
 use super::sys::Failure;
-use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
+use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::Result;
 
 /// What one command becomes.
@@ -46,16 +47,23 @@ impl CudaCommandBuffer {
                 return Err(context.error(failure));
             }
         }
+        let mut replaced = Replaced::default();
         for Step { index, launch, enabled } in steps {
             let recorded = &mut self.commands[index];
             if let (Some((launch, lowered)), Some((_, current))) = (launch, &mut recorded.kernel) {
-                recorded.command = Command::Kernel(launch);
+                let new = Command::Kernel(launch);
+                let keeps_all = keeps_objects(&recorded.command, &new);
+                let old = std::mem::replace(&mut recorded.command, new);
+                replaced.commands.extend((!keeps_all).then_some(old));
                 *current = lowered;
                 self.as_recorded = false;
             }
             if let Some(enabled) = enabled {
                 recorded.enabled = enabled;
             }
+        }
+        if let Some(instance) = &mut self.instance {
+            instance.get_mut().retire(replaced, context);
         }
         Ok(())
     }
@@ -111,10 +119,10 @@ impl CudaCommandBuffer {
 
     /// The instance does what the other's commands say: so do ours from now on, at their own nodes.
     fn take_commands(&mut self, other: &Self) {
-        let mut replaced = Vec::new();
+        let mut replaced = Replaced::default();
         for (ours, theirs) in self.commands.iter_mut().zip(&other.commands) {
-            ours.command = theirs.command.clone();
-            replaced.extend(std::mem::replace(&mut ours.patterns, theirs.patterns.clone()));
+            replaced.commands.push(std::mem::replace(&mut ours.command, theirs.command.clone()));
+            replaced.patterns.extend(std::mem::replace(&mut ours.patterns, theirs.patterns.clone()));
             if let (Some((_, launch)), Some((_, new))) = (&mut ours.kernel, &theirs.kernel) {
                 launch.clone_from(new);
             }
@@ -132,11 +140,13 @@ impl CudaCommandBuffer {
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let instance = instance.get_mut();
         instance.replace(exec, &self.shared.context)?;
-        let replaced =
-            self.commands.iter_mut().flat_map(|recorded| std::mem::take(&mut recorded.patterns)).collect();
+        let mut replaced = Replaced::default();
+        for recorded in std::mem::replace(&mut self.commands, std::mem::take(&mut again.commands)) {
+            replaced.commands.push(recorded.command);
+            replaced.patterns.extend(recorded.patterns);
+        }
         instance.retire(replaced, &self.shared.context);
         std::mem::swap(&mut self.graph, &mut again.graph);
-        std::mem::swap(&mut self.commands, &mut again.commands);
         std::mem::swap(&mut self.placeholder, &mut again.placeholder);
         self.as_recorded = true;
         Ok(())
@@ -174,6 +184,19 @@ impl CudaCommandBuffer {
 /// Whether the driver compares what the command becomes by itself: bodies and captured work are recorded anew.
 fn is_plain(command: &Command) -> bool {
     !matches!(command, Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_))
+}
+
+/// Whether the new launch has all kernels and memory of the old one: nothing of that has to be kept for it.
+fn keeps_objects(old: &Command, new: &Command) -> bool {
+    let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
+    let same_memory = |(old, new): (&KernelArg, &KernelArg)| match (old, new) {
+        (KernelArg::Memory(old), KernelArg::Memory(new)) => Arc::ptr_eq(old.memory(), new.memory()),
+        (KernelArg::Memory(_), _) => false,
+        _ => true,
+    };
+    Arc::ptr_eq(&old.kernel, &new.kernel)
+        && old.args.len() == new.args.len()
+        && old.args.iter().zip(&new.args).all(same_memory)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
