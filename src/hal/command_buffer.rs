@@ -140,9 +140,9 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
 
     /// Changes commands, all that are named or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).
     ///
-    /// Applies to later enqueues; those already made run with the old values. Does not wait for them, and keeps the old
-    /// operands no longer: the caller does, as [`enqueue`](Self::enqueue) asks. May allocate, where the driver cannot change
-    /// what is running.
+    /// Applies to later enqueues; those already made run with the old values. Does not wait for them. Kernels that it replaces
+    /// are kept while those may run them; memory that it replaces is the caller's to keep, as [`enqueue`](Self::enqueue)
+    /// asks. May allocate, where the driver cannot change what is running.
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize or when not updatable;

@@ -10,11 +10,44 @@ use wakegraph::hal::{
 use wakegraph::{AccessMode, Range, Result};
 
 use super::bench::{Bench, complete, enqueue, read, value};
+use super::launches::{ground, mixed, words};
 use crate::kernels::SOURCE;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("updates/results": &[Need::Results] => [arguments, memory, sizes_and_offsets, kernels,
-    kernels_of_other_parameters, what_was_enqueued_keeps_its_values]);
+    kernels_of_other_parameters, replaced_kernels_may_go, what_was_enqueued_keeps_its_values]);
+
+// grind x, five times, in flight; then mix x in its place, and nobody else holds `grind`
+fn replaced_kernels_may_go(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().update.contains(Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) {
+        return lacks("this update");
+    }
+    let x = bench.memory(&[0; 4]);
+    let mut expected = 0;
+    for n in 0..20 {
+        let (Command::Kernel(mut grind), Command::Kernel(mix)) = (bench.grind(&x), bench.mix(n, &x)) else {
+            unreachable!("both are kernels")
+        };
+        grind.alternatives = vec![mix.kernel.clone()];
+        let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+        let handle = buffer.append(&Command::Kernel(grind), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        let events = [(); 6].map(|()| bench.event());
+        for event in &events[..5] {
+            enqueue(&*buffer, &*bench.queue, event).unwrap();
+            expected = ground(expected);
+        }
+        let mut update = CommandUpdate::new(handle);
+        update.kernel = Some(mix.kernel.clone());
+        update.args.push((0, number(n)));
+        buffer.update(&[update]).unwrap();
+        enqueue(&*buffer, &*bench.queue, &events[5]).unwrap();
+        expected = mixed(expected, n);
+        events.iter().for_each(complete);
+        assert_eq!(words(&x), [expected], "round {n}");
+    }
+}
 
 /// A command-buffer of one launch of `add` or `mix` over the first elements of a buffer of 8.
 struct Updatable {
