@@ -141,10 +141,13 @@ impl Submission {
     fn spin(&mut self) -> Next {
         let (time, between) = match self.spin {
             Spin::Never => match self.run.near_for() {
-                Some(left) => return self.spin_until(Instant::now() + left, None),
+                Some(left) => {
+                    let now = Instant::now();
+                    return self.spin_until(now, now + left, None);
+                }
                 None => return Next::Wait,
             },
-            Spin::Until { end, between } => return self.spin_until(end, between),
+            Spin::Until { end, between } => return self.spin_until(Instant::now(), end, between),
             Spin::Once { time } => (time, None),
             Spin::BetweenHostTasks { limit } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
@@ -154,7 +157,8 @@ impl Submission {
             },
         };
         if self.run.is_polled() {
-            return self.spin_until(Instant::now() + time, between);
+            let now = Instant::now();
+            return self.spin_until(now, now + time, between);
         }
         if between.is_none() {
             self.spin = Spin::Never;
@@ -164,8 +168,7 @@ impl Submission {
 
     /// Looks at the devices for a short while. Others have their turn between two looks, where this is not the only run in
     /// flight, and else now and then: nobody has to choose between seeing an end at once and a busy worker.
-    fn spin_until(&mut self, end: Instant, between: Option<Duration>) -> Next {
-        let start = Instant::now();
+    fn spin_until(&mut self, start: Instant, end: Instant, between: Option<Duration>) -> Next {
         loop {
             let alone = self.run.is_alone_in_flight();
             if !alone && self.run.is_too_early() {

@@ -130,10 +130,11 @@ impl Reactor {
         Ok(())
     }
 
-    /// Watches a partition that has just been enqueued on an in-order queue, the lane. `looked_after` is for how long a
+    /// Watches a partition that has been enqueued `now` on an in-order queue, the lane. `looked_after` is for how long a
     /// submission looks for its end, if one does.
     pub(crate) fn watch(
         &self,
+        now: u64,
         lane: u64,
         run: Arc<Run>,
         partition: usize,
@@ -147,7 +148,7 @@ impl Reactor {
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let times = Times { expected, grace };
-        let next_look = state.schedule.watch(now(), lane, watch, times, Watch::is_over, &mut forgotten);
+        let next_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
         if next_look < state.asleep_until {
             self.shared.changed.notify_one();
         }

@@ -98,11 +98,16 @@ impl Run {
         }
     }
 
-    /// A partition is about to be enqueued, and expected to take so long.
-    pub(crate) fn will_enqueue(&self, partition: usize, expected: Option<Duration>) {
+    /// A partition is about to be enqueued, and expected to take so long. `now` reads the clock.
+    pub(crate) fn will_enqueue(
+        &self,
+        partition: usize,
+        expected: Option<Duration>,
+        now: impl FnOnce() -> u64,
+    ) {
         if self.timed {
             self.soonest.store(expected.map_or(0, clock::nanoseconds), Ordering::Relaxed);
-            self.slots[partition].enqueued.store(clock::now(), Ordering::Relaxed);
+            self.slots[partition].enqueued.store(now(), Ordering::Relaxed);
         }
     }
 

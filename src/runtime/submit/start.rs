@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 
 use super::needs_tokio;
 use crate::hal;
+use crate::runtime::clock;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::{Shared, Work};
 use crate::runtime::run::{Go, Run};
@@ -105,7 +106,10 @@ pub(crate) fn enqueue(
     });
     let prompt = looked_after.is_some() && device.wake_policy() == WakePolicy::Latency;
     let signal = hal::Signal { event, notification, prompt };
-    run.will_enqueue(index, expected);
+    // Read once: the clock is a good part of what a submission costs.
+    let reactor = device.reactor();
+    let now = reactor.map(|_| clock::now());
+    run.will_enqueue(index, expected, || now.unwrap_or_else(clock::now));
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
     // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
     // `ordering`. The run owns the executable, and with it all memory, until the event is final.
@@ -113,8 +117,8 @@ pub(crate) fn enqueue(
     match enqueued {
         Ok(()) => {
             run.set_enqueued(index);
-            if let Some(reactor) = device.reactor() {
-                reactor.watch(*lane, run.clone(), index, shared.expected_of(index), looked_after);
+            if let Some((reactor, now)) = reactor.zip(now) {
+                reactor.watch(now, *lane, run.clone(), index, shared.expected_of(index), looked_after);
             }
             true
         }
