@@ -153,6 +153,15 @@ impl<W> Schedule<W> {
             // It may have been the oldest for long.
             lane.since = None;
         }
+        if lane.left && lane.entries.len() > 1 {
+            // Whoever looks at the oldest does not look for those behind it.
+            if let Some(oldest) = lane.entries.front_mut() {
+                oldest.grace = 0;
+            }
+            let since = lane.since;
+            lane.aim(since.unwrap_or(now), &self.pace);
+            lane.since = since;
+        }
         self.in_flight = self.in_flight - forgotten + 1;
         lane.next_look
     }
@@ -419,6 +428,22 @@ mod tests {
         let mut found = Vec::new();
         assert_eq!(schedule.look(700, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
         assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: Some(500) }]);
+    }
+
+    // |-- 100, looked at by somebody until 500 --|-- 100 --|
+    #[test]
+    fn what_is_behind_something_that_somebody_looks_at_is_not_left_alone() {
+        let mut schedule = Schedule::new(PACE);
+        let times = Times { grace: Duration::from_nanos(500), ..expecting(100) };
+        assert_eq!(schedule.watch(0, 0, 1, times, in_flight, &mut Vec::new()), 500);
+        assert_eq!(schedule.watch(10, 0, 2, expecting(100), in_flight, &mut Vec::new()), 90);
+        assert_eq!(schedule.watch(20, 0, 3, expecting(100), in_flight, &mut Vec::new()), 90);
+        let (found, _, next) = look(&mut schedule, 90, &[1]);
+        assert_eq!((found, next), (vec![1], after(90)));
+        // Seen by the one who looked: the next is the oldest from then on.
+        let mut schedule = Schedule::new(PACE);
+        schedule.watch(0, 0, 1, times, in_flight, &mut Vec::new());
+        assert_eq!(schedule.watch(50, 0, 2, times, |&watch| watch == 1, &mut Vec::new()), 550);
     }
 
     #[test]
