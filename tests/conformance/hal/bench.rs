@@ -194,6 +194,13 @@ pub(crate) fn enqueue_after(
     unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None, prompt: false }) }
 }
 
+/// As `enqueue`, and somebody is going to look for the end.
+pub(crate) fn enqueue_prompt(buffer: &dyn CommandBuffer, queue: &dyn Queue, event: &Arc<dyn Event>) {
+    let signal = Signal { event, notification: None, prompt: true };
+    // SAFETY: as in `enqueue_after`.
+    unsafe { buffer.enqueue(queue, WaitList::NONE, signal) }.unwrap();
+}
+
 pub(crate) fn enqueue_notifying(
     buffer: &dyn CommandBuffer,
     queue: &dyn Queue,

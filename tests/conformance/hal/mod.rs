@@ -16,6 +16,7 @@ mod operands;
 mod order;
 mod out_of_order;
 mod profiling;
+mod prompt;
 mod random_bodies;
 mod records;
 mod rectangles;
@@ -44,6 +45,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         order::TESTS,
         out_of_order::TESTS,
         profiling::TESTS,
+        prompt::TESTS,
         random_bodies::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,

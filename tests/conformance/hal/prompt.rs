@@ -1,0 +1,126 @@
+//! Enqueues that ask to be seen early: a device may do more for them, and nothing else changes.
+
+use wakegraph::hal::{Command, CommandBufferDesc, Event, WaitList};
+
+use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_prompt, read};
+use super::launches::{ground, mixed, words};
+use crate::registry::{Need, Setup, tests};
+
+tests!("prompt":
+    &[Need::Results] => [one_after_the_other, on_several_queues, others_wait, everything_is_awaited,
+        results_on_the_host],
+    &[Need::Results, Need::InOrderQueue] => [in_flight_with_others]);
+
+/// So often that a device has made up its mind about what to do for a prompt enqueue.
+const OFTEN: u32 = 20;
+
+fn one_after_the_other(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let (x, event) = (bench.memory(&[0; 4]), bench.event());
+    let buffer = bench.recorded(&[bench.grind(&x), bench.mix(3, &x)]);
+    let mut expected = 0;
+    for _ in 0..OFTEN {
+        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        expected = mixed(ground(expected), 3);
+        complete(&event);
+        assert_eq!(words(&x), [expected]);
+    }
+}
+
+fn in_flight_with_others(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let x = bench.memory(&[0; 4]);
+    let [first, second] = [bench.mix(1, &x), bench.mix(2, &x)].map(|command| bench.recorded(&[command]));
+    let events = [(); 60].map(|()| bench.event());
+    let mut expected = 0;
+    for (i, event) in events.iter().enumerate() {
+        let (buffer, n) = if i % 3 == 0 { (&first, 1) } else { (&second, 2) };
+        match i % 2 {
+            0 => enqueue_prompt(&**buffer, &*bench.queue, event),
+            _ => enqueue(&**buffer, &*bench.queue, event).unwrap(),
+        }
+        expected = mixed(expected, n);
+    }
+    // The last first: the others are over then, too.
+    events.iter().rev().for_each(complete);
+    assert_eq!(words(&x), [expected]);
+}
+
+// Runs of one buffer follow each other, wherever they are enqueued, and however.
+fn on_several_queues(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let queues = [bench.another_queue(), bench.another_queue()];
+    for turn in [1, OFTEN as usize] {
+        let x = bench.memory(&[0; 4]);
+        let buffer = bench.recorded(&[bench.grind(&x), bench.mix(5, &x)]);
+        let events = [(); 3 * OFTEN as usize].map(|()| bench.event());
+        let mut expected = 0;
+        for (i, event) in events.iter().enumerate() {
+            let queue = &*queues[i / turn % 2];
+            match i % 5 {
+                0 => enqueue(&*buffer, queue, event).unwrap(),
+                _ => enqueue_prompt(&*buffer, queue, event),
+            }
+            expected = mixed(ground(expected), 5);
+        }
+        events.iter().for_each(complete);
+        assert_eq!(words(&x), [expected]);
+    }
+}
+
+// prompt: grind x, mix 1 x -> on another queue: mix 2 x -> prompt again ...
+fn others_wait(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let other_queue = bench.another_queue();
+    let x = bench.memory(&[0; 4]);
+    let prompt = bench.recorded(&[bench.grind(&x), bench.mix(1, &x)]);
+    let other = bench.recorded(&[bench.mix(2, &x)]);
+    let (prompt_done, other_done) = (bench.event(), bench.event());
+    let mut expected = 0;
+    for round in 0..OFTEN {
+        enqueue_prompt(&*prompt, &*bench.queue, &prompt_done);
+        let wait: [&dyn Event; 1] = [&*prompt_done];
+        let wait = match round % 2 {
+            0 => WaitList::dependencies(&wait),
+            _ => WaitList { dependencies: &[], order: &wait },
+        };
+        enqueue_after(&*other, &*other_queue, wait, &other_done).unwrap();
+        expected = mixed(mixed(ground(expected), 1), 2);
+        complete(&other_done);
+        complete(&prompt_done);
+        assert_eq!(words(&x), [expected], "round {round}");
+    }
+}
+
+// grind x      grind y      mix 9 z: nothing orders them
+fn everything_is_awaited(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let [x, y, z] = [(); 3].map(|()| bench.memory(&[0; 4]));
+    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    for command in [bench.grind(&x), bench.grind(&y), bench.mix(9, &z)] {
+        buffer.append(&command, &[]).unwrap();
+    }
+    buffer.finalize().unwrap();
+    let event = bench.event();
+    let mut expected = [0, 0, 0];
+    for _ in 0..OFTEN {
+        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        expected = [ground(expected[0]), ground(expected[1]), mixed(expected[2], 9)];
+        complete(&event);
+        assert_eq!([words(&x)[0], words(&y)[0], words(&z)[0]], expected);
+    }
+}
+
+fn results_on_the_host(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let (x, host, event) = (bench.memory(&[0; 4]), bench.host_memory(&[0; 4]), bench.event());
+    let read_back = Command::BufferRead { src: x.clone(), host: host.clone() };
+    let buffer = bench.recorded(&[bench.mix(7, &x), read_back]);
+    let mut expected = 0u32;
+    for _ in 0..10 * OFTEN {
+        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        expected = mixed(expected, 7);
+        complete(&event);
+        assert_eq!(read(&host), expected.to_ne_bytes());
+    }
+}
