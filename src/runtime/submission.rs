@@ -156,14 +156,19 @@ impl Submission {
                 _ => return Next::Wait,
             },
         };
-        if self.run.is_polled() {
-            let now = Instant::now();
-            return self.spin_until(now, now + time, between);
+        let now = Instant::now();
+        self.spin_until(now, now + time, between)
+    }
+
+    /// How often a spin looks for the end between two looks at the clock.
+    fn looks(&self, alone: bool) -> u32 {
+        match (self.run.is_polled(), self.progress) {
+            // Somebody sets a flag.
+            (false, _) => 16,
+            // Each look is a call of the driver's.
+            (true, Progress::Device) if alone => 3,
+            _ => 1,
         }
-        if between.is_none() {
-            self.spin = Spin::Never;
-        }
-        if self.spin_for(time) { Next::Resolve } else { Next::Wait }
     }
 
     /// Looks at the devices for a short while. Others have their turn between two looks, where this is not the only run in
@@ -175,10 +180,13 @@ impl Submission {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
-            for _ in 0..if alone && self.progress == Progress::Device { LOOKS_AT_DEVICES } else { 1 } {
+            for look in 0..self.looks(alone) {
                 if self.run.is_finished() {
                     self.run.record_spin(true);
                     return Next::Resolve;
+                }
+                if look > 0 {
+                    std::hint::spin_loop();
                 }
             }
             let now = Instant::now();
@@ -203,34 +211,7 @@ impl Submission {
             }
         }
     }
-
-    /// Waits for a device that notifies.
-    fn spin_for(&self, limit: Duration) -> bool {
-        let start = Instant::now();
-        let found = loop {
-            if self.run.is_done() || self.run.is_on_host() {
-                break true;
-            }
-            if start.elapsed() > limit {
-                break false;
-            }
-            for _ in 0..LOOKS {
-                std::hint::spin_loop();
-                if self.run.is_done() {
-                    break;
-                }
-            }
-        };
-        self.run.record_spin(found);
-        self.run.is_done()
-    }
 }
-
-/// How often a spin looks for the end between two looks at the clock.
-const LOOKS: u32 = 16;
-
-/// The same for a device, which has to be asked each time.
-const LOOKS_AT_DEVICES: u32 = 3;
 
 /// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
 const KEPT: Duration = Duration::from_micros(2);
