@@ -28,8 +28,10 @@ pub(super) struct Prompt {
     ends: SmallVec<[Node; 4]>,
     /// The stream of the last enqueue, in whatever form: on one stream they follow each other.
     stream: Option<Arc<Stream>>,
-    /// The form of before several streams were used, as the driver would let the two forms overlap then.
-    given_up: Option<Option<Form>>,
+    /// Several streams were used: the driver would let the two forms overlap.
+    given_up: bool,
+    /// The form of before, which may be in flight.
+    _retired: Option<Form>,
 }
 
 #[derive(Debug)]
@@ -71,8 +73,10 @@ impl Prompt {
             event.record(&last)?;
             stream.wait(&event)?;
         }
-        // It may be in flight.
-        self.given_up.get_or_insert(form);
+        if form.is_some() {
+            self._retired = form;
+        }
+        self.given_up = true;
         Ok(())
     }
 
@@ -84,7 +88,7 @@ impl Prompt {
         stream: &Stream,
     ) -> Result<Option<(Arc<Tick>, u64)>> {
         self.asked = self.asked.saturating_add(1);
-        if self.given_up.is_some() || self.asked < NEEDED || self.commands > MOST_COMMANDS {
+        if self.given_up || self.asked < NEEDED || self.commands > MOST_COMMANDS {
             return Ok(None);
         }
         let form = match &mut self.form {
