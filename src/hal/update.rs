@@ -110,10 +110,14 @@ impl CommandChange {
         current: impl Fn(usize) -> Option<&'a Command>,
     ) -> Result<Vec<Self>> {
         let mut changes = Vec::<Self>::with_capacity(updates.len());
-        let mut places = HashMap::with_capacity(updates.len());
+        // Most updates are of one command, which needs no table.
+        let mut places = HashMap::new();
         for update in updates {
             let index = update.handle.index as usize;
-            let place = *places.entry(index).or_insert(changes.len());
+            let place = match updates {
+                [_] => 0,
+                _ => *places.entry(index).or_insert(changes.len()),
+            };
             if place == changes.len() {
                 changes.push(Self { index, launch: None, enabled: None });
             }

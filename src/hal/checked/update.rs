@@ -21,7 +21,8 @@ pub(super) struct Commands {
     topology: Topology,
     /// Whether each can be updated.
     updatable: Vec<bool>,
-    launches: HashMap<u32, Recorded>,
+    /// Those that are kernels.
+    launches: Vec<Option<Recorded>>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,25 +33,25 @@ struct Recorded {
     launch: KernelLaunch,
 }
 
-/// What commands will hold once the backend has taken the update, by index.
-pub(super) struct Staged(HashMap<u32, KernelLaunch>);
+/// What commands will hold once the backend has taken the update, with their indices.
+pub(super) struct Staged(Vec<(u32, KernelLaunch)>);
 
 impl Commands {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
         let (topology, updatable) = (Topology::default(), Vec::new());
-        Self { buffer, topology, updatable, launches: HashMap::new() }
+        Self { buffer, topology, updatable, launches: Vec::new() }
     }
 
     /// Remembers a command that was just appended.
     pub(super) fn record(&mut self, command: &Command, after: &[SyncPoint], handle: Option<CommandHandle>) {
         self.topology.record(command, after);
         self.updatable.push(handle.is_some());
-        let (Command::Kernel(launch), Some(handle)) = (command, handle) else { return };
+        let (Command::Kernel(launch), Some(_)) = (command, handle) else { return self.launches.push(None) };
         let KernelLaunch { kernel, args, range, alternatives } = &**launch;
         let registered = std::iter::once(kernel).chain(alternatives).cloned().collect();
         let (kernel, args, alternatives) = (Arc::clone(kernel), args.clone(), Vec::new());
         let launch = KernelLaunch { kernel, args, range: *range, alternatives };
-        self.launches.insert(handle.index, Recorded { registered, launch });
+        self.launches.push(Some(Recorded { registered, launch }));
     }
 
     /// Whether this could become `other`.
@@ -69,15 +70,24 @@ impl Commands {
     /// Works out `updates` one after the other. Each must leave a launch that can run; a second one of the same command
     /// goes on from the first.
     pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<Staged> {
-        let mut staged = HashMap::with_capacity(updates.len());
+        let mut staged: Vec<(u32, KernelLaunch)> = Vec::with_capacity(updates.len());
+        // Where each is in there. Most updates are of one command, which needs no table.
+        let mut places = HashMap::new();
         for update in updates {
             let index = update.handle.index;
             let mut stage = || {
                 self.check_enabling(update, device)?;
                 if let Some(command) = self.find(update)? {
-                    let current = staged.get(&index).unwrap_or(&command.launch);
+                    let place = places.get(&index).copied();
+                    let current = place.map_or(&command.launch, |place: usize| &staged[place].1);
                     let next = Change { update, current, registered: &command.registered, device }.apply()?;
-                    staged.insert(index, next);
+                    match place {
+                        Some(place) => staged[place].1 = next,
+                        None => staged.push((index, next)),
+                    }
+                    if updates.len() > 1 && place.is_none() {
+                        places.insert(index, staged.len() - 1);
+                    }
                 }
                 Ok(())
             };
@@ -89,7 +99,7 @@ impl Commands {
     /// Makes what was staged the state.
     pub(super) fn commit(&mut self, staged: Staged) {
         for (index, launch) in staged.0 {
-            if let Some(command) = self.launches.get_mut(&index) {
+            if let Some(Some(command)) = self.launches.get_mut(index as usize) {
                 command.launch = launch;
             }
         }
@@ -98,7 +108,8 @@ impl Commands {
     /// The launch that is to be changed, if it is one.
     fn find(&self, update: &CommandUpdate) -> Result<Option<&Recorded>> {
         let CommandHandle { buffer, index } = update.handle;
-        let why = match (self.topology.kind(index as usize), self.launches.get(&index)) {
+        let launch = self.launches.get(index as usize).and_then(Option::as_ref);
+        let why = match (self.topology.kind(index as usize), launch) {
             _ if buffer != self.buffer => {
                 format!("command {index} belongs to {buffer:?}, not to {:?}", self.buffer)
             }
