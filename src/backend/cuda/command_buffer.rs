@@ -212,7 +212,7 @@ impl CommandBuffer for CudaCommandBuffer {
             if let Some(prompt) = &self.prompt {
                 let mut prompt = prompt.lock();
                 prompt.follow(&self.shared, stream)?;
-                if asked && let Some(ticked) = prompt.launch(&self.shared, &self.graph.lock(), stream)? {
+                if asked && let Some(ticked) = prompt.launch(&self.shared, &self.graph, stream)? {
                     return Ok(Some(ticked));
                 }
             }

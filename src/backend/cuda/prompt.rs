@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::device::Shared;
@@ -84,7 +85,7 @@ impl Prompt {
     pub(super) fn launch(
         &mut self,
         shared: &Arc<Shared>,
-        graph: &Graph,
+        graph: &Mutex<Graph>,
         stream: &Stream,
     ) -> Result<Option<(Arc<Tick>, u64)>> {
         self.asked = self.asked.saturating_add(1);
@@ -93,7 +94,7 @@ impl Prompt {
         }
         let form = match &mut self.form {
             Some(form) => form,
-            place => place.insert(Form::make(shared, graph, &self.ends, stream)?),
+            place => place.insert(Form::make(shared, &graph.lock(), &self.ends, stream)?),
         };
         form.exec.launch(stream)?;
         Ok(Some((Arc::clone(&form.tick), form.tick.launched())))

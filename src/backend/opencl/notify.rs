@@ -18,7 +18,7 @@ struct Told {
 /// Notifies once what the signal stands for is over: from the driver's thread, or, where it is over already, from here.
 /// Not for callers that hold a lock.
 pub(super) fn when_over(core: &'static Core, signal: Arc<Signal>, notification: Notification) {
-    let Some(event) = signal.event() else { return tell(Told { signal, notification }, sys::CL_SUCCESS) };
+    let Some(event) = signal.event() else { return tell(Told { signal, notification }) };
     let told = Box::into_raw(Box::new(Told { signal, notification }));
     let complete = sys::CL_COMPLETE as sys::cl_int;
     // SAFETY: the event is alive, as `told` has its signal. The callback is called at most once, and takes the box then.
@@ -28,7 +28,7 @@ pub(super) fn when_over(core: &'static Core, signal: Arc<Signal>, notification: 
         // SAFETY: made above; a refused callback is not called.
         let told = unsafe { Box::from_raw(told) };
         told.signal.wait();
-        tell(*told, sys::CL_SUCCESS);
+        tell(*told);
     }
 }
 
@@ -36,11 +36,11 @@ pub(super) fn when_over(core: &'static Core, signal: Arc<Signal>, notification: 
 unsafe extern "C" fn over(_event: sys::cl_event, code: sys::cl_int, told: *mut c_void) {
     // SAFETY: what `when_over` gave to the driver, which gives it back once.
     let told = unsafe { Box::from_raw(told.cast::<Told>()) };
-    tell(*told, code);
+    told.signal.has_ended(code);
+    tell(*told);
 }
 
-fn tell(Told { signal, notification }: Told, code: sys::cl_int) {
-    signal.has_ended(code);
+fn tell(Told { signal, notification }: Told) {
     // So that the event can use it again.
     drop(signal);
     // Wakers are others' code, and the driver's thread cannot be unwound.

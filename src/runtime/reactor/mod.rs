@@ -54,7 +54,7 @@ struct Watch {
     partition: usize,
 }
 
-/// How long the reactor leaves alone, beyond the time for that it looks, what a submission looks at itself: to be woken for
+/// How long the reactor leaves alone what a submission looks at itself, beyond the time for which that looks: to be woken for
 /// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled: soon
 /// at first, and less and less so while each look is in vain, as even those take cores from who has work.
 const LEAST_GRACE: Duration = Duration::from_micros(100);

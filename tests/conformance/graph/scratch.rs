@@ -2,7 +2,7 @@
 
 use wakegraph::hal::UpdateCapabilities;
 use wakegraph::{
-    Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, NodeId,
+    Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, NativeAccess, NodeId,
     PartitionPolicy, Range, RectCopy, read, write,
 };
 
@@ -372,6 +372,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind, words:
 /// Adds a node that uses the first buffer, and perhaps the second.
 type Use = fn(&mut Graph, &Buffer<u32>, &Buffer<u32>) -> NodeId;
 
+#[expect(unsafe_code, reason = "adds a native command, which is refused")]
 fn refusals(setup: &Setup) {
     let device = setup.device();
     let x = device.buffer::<u32>(4).unwrap();
@@ -411,6 +412,23 @@ fn refusals(setup: &Setup) {
     parent.finalize().unwrap();
     parent.copy(&scratch, &x);
     refused(parent.finalize(), argument, "another graph");
+
+    // Places are planned for nodes of the graph itself.
+    let mut body = Graph::new(device);
+    body.fill(&device.buffer::<u32>(4).unwrap(), 1);
+    let flag = scratch.slice(..1).unwrap();
+    let mut decided = Graph::new(device);
+    decided.if_nonzero(&flag, &body);
+    refused(decided.finalize(), argument, "a conditional or a loop cannot use scratch buffers");
+    let temporary = body.scratch::<u32>(4).unwrap();
+    body.fill(&temporary, 1);
+    let mut around = Graph::new(device);
+    around.while_nonzero(&device.buffer::<u32>(1).unwrap(), &body);
+    refused(around.finalize(), argument, "a conditional or a loop cannot use scratch buffers");
+    let mut foreign = Graph::new(device);
+    // SAFETY: it is refused.
+    unsafe { foreign.native("mine", [NativeAccess::write(&scratch)], |_, [_]| Ok(())) };
+    refused(foreign.finalize(), argument, "a native command cannot use scratch buffers");
 
     owner.prefetch(&scratch);
     refused(owner.finalize(), argument, "hints are not for scratch buffers");

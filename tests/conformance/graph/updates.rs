@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
-use wakegraph::{Buffer, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read};
+use wakegraph::{
+    Buffer, CommandKind, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read,
+};
 
+use super::control::{adds, has, words};
 use crate::kernels::{add, axpy, fold, indices, mix, pack};
 use crate::random::Random;
 use crate::registry::{Need, Setup, lacks, tests};
@@ -13,7 +16,7 @@ use crate::registry::{Need, Setup, lacks, tests};
 tests!("graph/updates":
     &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs,
-        from_another_graph, from_a_graph_with_host_tasks, rivals_follow_the_update, random_updates],
+        from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, rivals_follow_the_update, random_updates],
     &[Need::Results, Need::TwoDevices] => [on_two_devices],
     &[] => [misuse_is_refused, unordered_memory_is_refused, other_graphs_are_refused]);
 
@@ -419,6 +422,38 @@ fn from_another_graph(setup: &Setup) {
         exec.update_from(&another).await.unwrap();
         exec.submit().await.unwrap();
         assert_eq!(y.to_vec().await.unwrap(), [7; 4]);
+    });
+}
+
+// add 1 to what the flag allows -> mix x, then other flags, numbers and memory
+fn from_a_graph_with_conditionals(setup: &Setup) {
+    let device = setup.device();
+    if !can_update(setup) {
+        return;
+    }
+    if !has(device, CommandKind::If) {
+        return lacks("conditionals");
+    }
+    let [on, off, x, y] = [1, 0, 0, 0].map(|word| words(device, [word]));
+    let build = |flag, n, x| {
+        let mut graph = Graph::new(device);
+        graph.if_nonzero(flag, &adds(device, n, x));
+        graph.launch(mix(n, x), Range::linear(1));
+        graph
+    };
+    let exec = finalize(&build(&on, 1, &x));
+    setup.block_on(async {
+        let before = [exec.submit(), exec.submit()];
+        exec.update_from(&build(&on, 5, &y)).await.unwrap();
+        let between = [exec.submit(), exec.submit()];
+        exec.update_from(&build(&off, 7, &x)).await.unwrap();
+        exec.submit().await.unwrap();
+        for submission in before.into_iter().chain(between) {
+            submission.await.unwrap();
+        }
+        let twice = |n: u32| mixed(mixed(n, &[n]) + n, &[n]);
+        assert_eq!(y.to_vec().await.unwrap(), [twice(5)]);
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(twice(1), &[7])]);
     });
 }
 
