@@ -423,7 +423,7 @@ fn refusals(setup: &Setup) {
     let temporary = body.scratch::<u32>(4).unwrap();
     body.fill(&temporary, 1);
     let mut around = Graph::new(device);
-    around.while_nonzero(&device.buffer::<u32>(1).unwrap(), &body);
+    around.while_nonzero(device.buffer::<u32>(1).unwrap(), &body);
     refused(around.finalize(), argument, "a conditional or a loop cannot use scratch buffers");
     let mut foreign = Graph::new(device);
     // SAFETY: it is refused.
