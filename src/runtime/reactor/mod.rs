@@ -1,6 +1,6 @@
 //! Learning of completions on devices that do not notify: one thread per device, asleep while nothing is in flight.
 //!
-//! `schedule.rs` decides when to look at what, as data; this file gives it a thread and a clock.
+//! `schedule` decides when to look at what, as data; this file gives it a thread and a clock.
 
 mod schedule;
 

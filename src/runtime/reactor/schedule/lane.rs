@@ -1,0 +1,135 @@
+//! The entries of one in-order queue, and when to look at the oldest.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Finished, Pace, Scout, Seen, nanoseconds};
+
+#[derive(Debug)]
+pub(super) struct Lane<W> {
+    pub(super) entries: VecDeque<Entry<W>>,
+    pub(super) next_look: u64,
+    pub(super) pause: u64,
+    /// When the oldest entry became it, where that was seen.
+    pub(super) since: Option<u64>,
+    /// The next look at the oldest entry is the first, and a prediction has put it off.
+    pub(super) put_off: bool,
+    /// The look planned next is only to find somebody who looks, if the oldest entry is not over by then.
+    pub(super) scout: bool,
+    /// And it was not the prediction that put it off: somebody else was to look.
+    pub(super) left: bool,
+    /// Until when looks follow each other without a pause.
+    pub(super) eager_until: u64,
+    /// When the oldest entry was last seen not to be over.
+    pub(super) seen_pending: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry<W> {
+    pub(super) watch: W,
+    pub(super) expected: Option<u64>,
+    pub(super) grace: u64,
+}
+
+impl<W> Lane<W> {
+    /// Plans the first look at the entry that has just become the oldest, and so, in an in-order queue, started now.
+    pub(super) fn aim(&mut self, now: u64, pace: &Pace) {
+        let oldest = self.entries.front().map(|entry| (entry.expected, entry.grace));
+        let (expected, grace) = oldest.unwrap_or_default();
+        let scouts = expected.and_then(|expected| (pace.scouts)(Duration::from_nanos(expected)));
+        // Where the end is nearer than that anyway, nobody has to be woken for it.
+        let margin = scouts.map(nanoseconds).filter(|&margin| margin > pace.margin && grace == 0);
+        self.scout = margin.is_some();
+        let before = expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin));
+        self.next_look = now.saturating_add(before.max(grace));
+        self.left = grace > before;
+        self.put_off = self.next_look > now;
+        self.eager_until = match expected {
+            Some(expected) if pace.spins => now.saturating_add(expected).saturating_add(pace.margin / 2),
+            _ => 0,
+        };
+        self.seen_pending = None;
+        self.since = Some(now);
+        self.pause = pace.first_pause;
+    }
+
+    /// Puts off the next look if the oldest entry is not over: for long, if somebody else looks meanwhile.
+    pub(super) fn send_scout(
+        &mut self,
+        now: u64,
+        pace: &Pace,
+        scouting_until: &mut u64,
+        is_final: &mut impl FnMut(&W) -> bool,
+        find_scout: &mut impl FnMut(&W) -> Option<W>,
+        scouts: &mut Vec<Scout<W>>,
+    ) {
+        let Some(oldest) = self.entries.front() else { return };
+        let (Some(since), Some(expected)) = (self.since, oldest.expected) else { return };
+        if is_final(&oldest.watch) {
+            return;
+        }
+        let end = since.saturating_add(expected);
+        let until = end.max(now).saturating_add(pace.margin);
+        self.put_off = false;
+        self.seen_pending = Some(now);
+        self.next_look = end.saturating_sub(pace.margin);
+        if *scouting_until > now {
+            return;
+        }
+        if let Some(watch) = find_scout(&oldest.watch) {
+            scouts.push(Scout { watch, until });
+            *scouting_until = until;
+            (self.next_look, self.eager_until) = (until, 0);
+        }
+    }
+
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        pace: &Pace,
+        is_final: &mut impl FnMut(&W) -> bool,
+        finished: &mut Vec<Finished<W>>,
+    ) {
+        while self.next_look <= now {
+            match self.entries.front() {
+                None => return,
+                Some(oldest) if is_final(&oldest.watch) => {
+                    let seen = match (self.put_off, self.left) {
+                        (false, _) => Seen::InTime,
+                        (true, false) => Seen::Overslept,
+                        (true, true) => Seen::Late,
+                    };
+                    // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
+                    let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);
+                    let took = self.since.map(|since| ended.saturating_sub(since));
+                    let oldest = self.entries.pop_front().map(|entry| entry.watch);
+                    finished.extend(oldest.map(|watch| Finished { watch, seen, took }));
+                    self.aim(now, pace);
+                    if seen != Seen::InTime {
+                        // The next has been the oldest for nobody knows how long.
+                        self.since = None;
+                    }
+                    // What completed while nobody looked is found now, not one prediction later.
+                    if self.entries.front().is_some_and(|next| is_final(&next.watch)) {
+                        self.next_look = now;
+                        self.put_off = false;
+                        self.since = None;
+                    }
+                }
+                Some(_) => {
+                    self.put_off = false;
+                    self.seen_pending = Some(now);
+                    if now < self.eager_until {
+                        self.next_look = now;
+                        return;
+                    }
+                    self.next_look = now.saturating_add(self.pause);
+                    let longer = (self.pause / pace.growth.max(1)).max(1);
+                    let longest = pace.longest_pause.max(1);
+                    self.pause = self.pause.saturating_add(longer).min(longest);
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! When to look at which event: pure data, the time is an argument.
+//!
+//! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look costs one query a lane,
+//! however much is in flight. An entry is looked at shortly before its predicted completion, then again and again around
+//! it, and from then on with growing pauses; without a prediction, with these from the start.
+
+mod lane;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use lane::{Entry, Lane};
+
+/// How eagerly to look, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// How long before the predicted completion the first look is.
+    pub(super) margin: u64,
+    /// The pause after the first look that finds nothing.
+    pub(super) first_pause: u64,
+    /// The longest pause.
+    pub(super) longest_pause: u64,
+    /// Each pause is longer than the one before by this part of it, a divisor.
+    pub(super) growth: u64,
+    /// Whether there is no pause from the first look until half a margin after the predicted completion.
+    pub(super) spins: bool,
+    /// How long before the predicted completion somebody who waits is asked to look.
+    pub(super) scouts: fn(Duration) -> Option<Duration>,
+}
+
+/// Somebody who waits for an entry is to look for its end until a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Scout<W> {
+    pub(super) watch: W,
+    pub(super) until: u64,
+}
+
+/// What is known of an entry's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Times {
+    /// How long it should take.
+    pub(super) expected: Option<Duration>,
+    /// How long nobody needs to look, as somebody else does.
+    pub(super) grace: Duration,
+}
+
+/// What to do after a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Nothing is in flight.
+    Idle,
+    /// Look again after this time.
+    After(Duration),
+}
+
+/// What the moment at which something was found to be over says about when it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// It had been seen in flight shortly before, or nothing had put off the look.
+    InTime,
+    /// It was over at the first look, which a prediction had put off: it took less than predicted.
+    Overslept,
+    /// It was over at the first look, and until then it had been left to somebody else: it took at most so long.
+    Late,
+}
+
+/// Something in flight that was found to be over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Finished<W> {
+    pub(super) watch: W,
+    pub(super) seen: Seen,
+    /// Nanoseconds from when it had become the oldest of its lane until it was found over, where both were seen.
+    pub(super) took: Option<u64>,
+}
+
+/// What is in flight, by lane.
+#[derive(Debug)]
+pub(super) struct Schedule<W> {
+    lanes: HashMap<u64, Lane<W>>,
+    in_flight: usize,
+    pace: Pace,
+    /// Until when somebody has been asked to look: one is enough to keep the threads that wait awake.
+    scouting_until: u64,
+}
+
+/// Emptied lanes are kept, with their memory, up to this many: executables come and go, steady ones repeat.
+const MOST_EMPTY_LANES: usize = 256;
+
+impl<W> Schedule<W> {
+    pub(super) fn new(pace: Pace) -> Self {
+        Self { lanes: HashMap::new(), in_flight: 0, pace, scouting_until: 0 }
+    }
+
+    pub(super) fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
+    }
+
+    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile. Gives the time of the
+    /// lane's next look.
+    pub(super) fn watch(
+        &mut self,
+        now: u64,
+        lane: u64,
+        watch: W,
+        Times { expected, grace }: Times,
+        is_over: impl Fn(&W) -> bool,
+        forgotten: &mut impl Extend<W>,
+    ) -> u64 {
+        let (expected, grace) = (expected.map(nanoseconds), nanoseconds(grace));
+        let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
+            entries: VecDeque::new(),
+            next_look: 0,
+            pause: 0,
+            since: None,
+            put_off: false,
+            scout: false,
+            left: false,
+            eager_until: 0,
+            seen_pending: None,
+        });
+        let before = lane.entries.len();
+        while lane.entries.front().is_some_and(|oldest| is_over(&oldest.watch)) {
+            forgotten.extend(lane.entries.pop_front().map(|entry| entry.watch));
+        }
+        let forgotten = before - lane.entries.len();
+        lane.entries.push_back(Entry { watch, expected, grace });
+        if forgotten > 0 || before == 0 {
+            lane.aim(now, &self.pace);
+        }
+        if forgotten > 0 && lane.entries.len() > 1 {
+            // It may have been the oldest for long.
+            lane.since = None;
+        }
+        if lane.left && lane.entries.len() > 1 {
+            // Whoever looks at the oldest does not look for those behind it.
+            if let Some(oldest) = lane.entries.front_mut() {
+                oldest.grace = 0;
+            }
+            let since = lane.since;
+            lane.aim(since.unwrap_or(now), &self.pace);
+            lane.since = since;
+        }
+        self.in_flight = self.in_flight - forgotten + 1;
+        lane.next_look
+    }
+
+    /// The entries that a look at this time is about.
+    pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
+        let lanes = self.lanes.values().filter(move |lane| lane.next_look <= now);
+        lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
+    }
+
+    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`. `find_scout` gives
+    /// who is to look for the end of an entry, if somebody waits for it.
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        mut is_final: impl FnMut(&W) -> bool,
+        mut find_scout: impl FnMut(&W) -> Option<W>,
+        finished: &mut Vec<Finished<W>>,
+        scouts: &mut Vec<Scout<W>>,
+    ) -> Next {
+        let mut earliest = u64::MAX;
+        for lane in self.lanes.values_mut() {
+            let before = lane.entries.len();
+            if lane.scout && lane.next_look <= now {
+                lane.scout = false;
+                lane.send_scout(
+                    now,
+                    &self.pace,
+                    &mut self.scouting_until,
+                    &mut is_final,
+                    &mut find_scout,
+                    scouts,
+                );
+            }
+            lane.look(now, &self.pace, &mut is_final, finished);
+            self.in_flight -= before - lane.entries.len();
+            if !lane.entries.is_empty() {
+                earliest = earliest.min(lane.next_look);
+            }
+        }
+        if self.lanes.len() > MOST_EMPTY_LANES {
+            self.lanes.retain(|_, lane| !lane.entries.is_empty());
+        }
+        match self.in_flight {
+            0 => Next::Idle,
+            _ => Next::After(Duration::from_nanos(earliest.saturating_sub(now))),
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

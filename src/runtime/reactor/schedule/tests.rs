@@ -1,0 +1,222 @@
+use super::*;
+
+const PACE: Pace =
+    Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false, scouts: |_| None };
+
+fn expecting(nanos: u64) -> Times {
+    Times { expected: Some(Duration::from_nanos(nanos)), grace: Duration::ZERO }
+}
+
+/// Looks at time `now`; what is in `done` is final. Returns what was found, how many queries it took, and what next.
+fn look(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, usize, Next) {
+    let (mut found, mut queries) = (Vec::new(), 0);
+    let next = schedule.look(
+        now,
+        |watch| {
+            queries += 1;
+            done.contains(watch)
+        },
+        |_| None,
+        &mut found,
+        &mut Vec::new(),
+    );
+    (found.into_iter().map(|Finished { watch, .. }| watch).collect(), queries, next)
+}
+
+/// Nobody else has seen it finished.
+fn in_flight(_: &u32) -> bool {
+    false
+}
+
+fn after(nanos: u64) -> Next {
+    Next::After(Duration::from_nanos(nanos))
+}
+
+#[test]
+fn sleeps_until_shortly_before_the_prediction_then_backs_off() {
+    let mut schedule = Schedule::new(PACE);
+    assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, Next::Idle));
+    schedule.watch(100, 0, 7, expecting(50), in_flight, &mut Vec::new());
+    assert_eq!(look(&mut schedule, 100, &[]), (vec![], 0, after(40)));
+    assert_eq!(look(&mut schedule, 140, &[]), (vec![], 1, after(4)));
+    assert_eq!(look(&mut schedule, 144, &[]), (vec![], 1, after(8)));
+    assert_eq!(look(&mut schedule, 152, &[]), (vec![], 1, after(16)));
+    assert_eq!(look(&mut schedule, 168, &[]), (vec![], 1, after(16)));
+    assert_eq!(look(&mut schedule, 184, &[7]), (vec![7], 1, Next::Idle));
+}
+
+#[test]
+fn looks_without_a_pause_around_the_prediction() {
+    let mut schedule = Schedule::new(Pace { spins: true, growth: 2, ..PACE });
+    schedule.watch(0, 0, 7, expecting(100), in_flight, &mut Vec::new());
+    assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, after(90)));
+    for now in [90, 95, 100, 104] {
+        assert_eq!(look(&mut schedule, now, &[]), (vec![], 1, after(0)));
+    }
+    assert_eq!(look(&mut schedule, 105, &[]), (vec![], 1, after(4)));
+    assert_eq!(look(&mut schedule, 109, &[]), (vec![], 1, after(6)));
+    assert_eq!(look(&mut schedule, 115, &[7]), (vec![7], 1, Next::Idle));
+}
+
+// Two lanes, both expected to end at 1000; somebody waits for each.
+#[test]
+fn one_who_waits_is_asked_to_look_and_keeps_the_reactor_out_of_it() {
+    let scouts = |_| Some(Duration::from_nanos(100));
+    let mut schedule = Schedule::new(Pace { scouts, spins: true, ..PACE });
+    for lane in 0..2u32 {
+        let watched = schedule.watch(0, u64::from(lane), lane, expecting(1000), in_flight, &mut Vec::new());
+        assert_eq!(watched, 900);
+    }
+    let (mut found, mut asked) = (Vec::new(), Vec::new());
+    let mut look = |now, done: bool| {
+        let find = |&lane: &u32| Some(lane);
+        let next = schedule.look(now, |_| done, find, &mut found, &mut asked);
+        (next, found.len(), asked.len())
+    };
+    assert_eq!(look(900, false), (after(90), 0, 1), "one is enough");
+    // The other is looked at here.
+    assert_eq!(look(990, false), (after(0), 0, 1));
+    assert_eq!(look(1000, true), (after(10), 1, 1));
+    assert_eq!(look(1010, true), (Next::Idle, 2, 1));
+    assert_eq!(asked[0].until, 1010);
+}
+
+#[test]
+fn where_nobody_waits_the_reactor_looks_itself() {
+    let scouts = |_| Some(Duration::from_nanos(100));
+    let mut schedule = Schedule::new(Pace { scouts, ..PACE });
+    schedule.watch(0, 0, 7, expecting(1000), in_flight, &mut Vec::new());
+    assert_eq!(look(&mut schedule, 900, &[]), (vec![], 1, after(90)));
+    assert_eq!(look(&mut schedule, 990, &[]), (vec![], 1, after(4)));
+    assert_eq!(schedule.due(993).count(), 0);
+    assert_eq!(schedule.due(994).collect::<Vec<_>>(), [&7]);
+    assert_eq!(look(&mut schedule, 994, &[7]), (vec![7], 1, Next::Idle));
+}
+
+#[test]
+fn leaves_alone_for_a_while_what_somebody_else_looks_at() {
+    let mut schedule = Schedule::new(PACE);
+    let times = Times { grace: Duration::from_nanos(500), ..expecting(100) };
+    assert_eq!(schedule.watch(0, 0, 7, times, in_flight, &mut Vec::new()), 500);
+    assert_eq!(look(&mut schedule, 499, &[7]), (vec![], 0, after(1)));
+    // Seen over by the other one: the next has a time of its own.
+    assert_eq!(schedule.watch(200, 0, 8, times, |&watch| watch == 7, &mut Vec::new()), 700);
+    let mut found = Vec::new();
+    assert_eq!(schedule.look(700, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
+    assert_eq!(found, [Finished { watch: 8, seen: Seen::Late, took: Some(500) }]);
+}
+
+// |-- 100, looked at by somebody until 500 --|-- 100 --|
+#[test]
+fn what_is_behind_something_that_somebody_looks_at_is_not_left_alone() {
+    let mut schedule = Schedule::new(PACE);
+    let times = Times { grace: Duration::from_nanos(500), ..expecting(100) };
+    assert_eq!(schedule.watch(0, 0, 1, times, in_flight, &mut Vec::new()), 500);
+    assert_eq!(schedule.watch(10, 0, 2, expecting(100), in_flight, &mut Vec::new()), 90);
+    assert_eq!(schedule.watch(20, 0, 3, expecting(100), in_flight, &mut Vec::new()), 90);
+    let (found, _, next) = look(&mut schedule, 90, &[1]);
+    assert_eq!((found, next), (vec![1], after(90)));
+    // Seen by the one who looked: the next is the oldest from then on.
+    let mut schedule = Schedule::new(PACE);
+    schedule.watch(0, 0, 1, times, in_flight, &mut Vec::new());
+    assert_eq!(schedule.watch(50, 0, 2, times, |&watch| watch == 1, &mut Vec::new()), 550);
+}
+
+#[test]
+fn looks_only_at_the_oldest_of_each_lane() {
+    let mut schedule = Schedule::new(PACE);
+    (0..1000).for_each(|watch| {
+        _ = schedule.watch(0, u64::from(watch % 4), watch, Times::default(), in_flight, &mut Vec::new())
+    });
+    let (found, queries, next) = look(&mut schedule, 0, &[]);
+    assert_eq!((found.len(), queries, next), (0, 4, after(4)));
+}
+
+#[test]
+fn finds_everything_that_completed_while_it_slept() {
+    let mut schedule = Schedule::new(PACE);
+    (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
+    let (found, _, next) = look(&mut schedule, 90, &[0, 1, 2]);
+    assert_eq!((found, next), (vec![0, 1, 2], after(90)));
+}
+
+#[test]
+fn a_prediction_that_was_too_long_shows() {
+    let mut schedule = Schedule::new(PACE);
+    let mut found = Vec::new();
+    let long = expecting(1000);
+    assert_eq!(schedule.watch(0, 0, 1, long, in_flight, &mut Vec::new()), 990);
+    schedule.look(990, |_| true, |_| None, &mut found, &mut Vec::new());
+    assert_eq!(found, [Finished { watch: 1, seen: Seen::Overslept, took: Some(990) }]);
+    found.clear();
+    assert_eq!(schedule.watch(990, 0, 2, long, in_flight, &mut Vec::new()), 1980);
+    schedule.look(1980, |_| false, |_| None, &mut found, &mut Vec::new());
+    schedule.look(2000, |_| true, |_| None, &mut found, &mut Vec::new());
+    assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(992) }]);
+    found.clear();
+    schedule.watch(2000, 0, 3, Times::default(), in_flight, &mut Vec::new());
+    schedule.look(2000, |_| true, |_| None, &mut found, &mut Vec::new());
+    assert_eq!(found, [Finished { watch: 3, seen: Seen::InTime, took: Some(0) }]);
+}
+
+// One lane, in which a long one comes before a short one:
+//
+//     |------- 1000 -------|- 50 -|
+#[test]
+fn each_entry_is_looked_at_by_its_own_prediction_and_timed_by_itself() {
+    let mut schedule = Schedule::new(PACE);
+    schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new());
+    schedule.watch(0, 0, 2, expecting(50), in_flight, &mut Vec::new());
+    let mut found = Vec::new();
+    assert_eq!(schedule.look(990, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
+    assert_eq!(schedule.look(1000, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new()), after(40));
+    assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: Some(991) }]);
+    found.clear();
+    assert_eq!(schedule.look(1040, |_| false, |_| None, &mut found, &mut Vec::new()), after(4));
+    assert_eq!(schedule.look(1050, |_| true, |_| None, &mut found, &mut Vec::new()), Next::Idle);
+    assert_eq!(found, [Finished { watch: 2, seen: Seen::InTime, took: Some(41) }]);
+}
+
+#[test]
+fn what_was_found_late_does_not_tell_how_long_the_next_took() {
+    let mut schedule = Schedule::new(PACE);
+    let mut found = Vec::new();
+    (0..3).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
+    schedule.look(90, |&watch| watch < 2, |_| None, &mut found, &mut Vec::new());
+    schedule.look(200, |_| true, |_| None, &mut found, &mut Vec::new());
+    let took: Vec<_> = found.iter().map(|finished| finished.took).collect();
+    assert_eq!(took, [Some(90), None, Some(110)]);
+    // Somebody else saw the first of two over, some time ago.
+    found.clear();
+    (0..2).for_each(|watch| _ = schedule.watch(200, 0, watch, Times::default(), in_flight, &mut Vec::new()));
+    schedule.watch(300, 0, 2, Times::default(), |&watch| watch == 0, &mut Vec::new());
+    schedule.look(310, |&watch| watch == 1, |_| None, &mut found, &mut Vec::new());
+    assert_eq!(found, [Finished { watch: 1, seen: Seen::InTime, took: None }]);
+}
+
+#[test]
+fn tells_when_a_new_entry_needs_the_next_look() {
+    let mut schedule = Schedule::new(PACE);
+    assert_eq!(schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new()), 990);
+    assert_eq!(schedule.watch(5, 1, 2, Times::default(), in_flight, &mut Vec::new()), 5);
+    assert_eq!(
+        schedule.watch(6, 0, 3, Times::default(), in_flight, &mut Vec::new()),
+        990,
+        "its lane's oldest comes first"
+    );
+}
+
+#[test]
+fn forgets_what_others_have_found_over() {
+    let mut schedule = Schedule::new(PACE);
+    (0..5).for_each(|watch| _ = schedule.watch(0, 0, watch, expecting(100), in_flight, &mut Vec::new()));
+    assert_eq!(schedule.watch(50, 0, 5, expecting(100), |&watch| watch < 4, &mut Vec::new()), 140);
+    assert_eq!(look(&mut schedule, 140, &[4, 5]), (vec![4, 5], 3, Next::Idle));
+}
+
+#[test]
+fn without_a_prediction_it_looks_at_once() {
+    let mut schedule = Schedule::new(PACE);
+    schedule.watch(5, 0, 1, Times::default(), in_flight, &mut Vec::new());
+    assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
+}
