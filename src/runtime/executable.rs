@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::allocation::Allocation;
+use super::batching::Batcher;
 use super::device::Device;
 use super::gate::Gate;
 use super::graph::Graph;
@@ -220,6 +221,8 @@ pub(crate) struct Shared {
     pub(crate) polled: bool,
     /// What a thread that waits for the devices does to their work.
     pub(crate) progress: Progress,
+    /// Where runs can be left to while many are in flight.
+    pub(crate) batcher: Option<Arc<Batcher>>,
     /// The number of the last run that is over, other than by the loss of a device.
     pub(crate) ended: AtomicU64,
     pub(crate) state: Mutex<State>,
@@ -323,6 +326,8 @@ pub(crate) struct State {
     spare: std::collections::VecDeque<Arc<Run>>,
     /// Whether submissions should spin, learned from the runs that are reused.
     pub(crate) patience: Patience,
+    /// Whether runs should share queues, learned likewise.
+    pub(crate) sharing: Patience,
     /// Host guards that later runs have to wait for.
     pub(crate) gates: Vec<Arc<Gate>>,
     /// Executables that use the same memory in a conflicting way.
@@ -349,11 +354,14 @@ impl State {
 
     /// A run that is over and that nobody holds any more, made ready by `reset`.
     pub(crate) fn take_reusable(&mut self, reset: impl Fn(&mut Run)) -> Option<Arc<Run>> {
-        let patience = &mut self.patience;
+        let (patience, sharing) = (&mut self.patience, &mut self.sharing);
         let mut reuse = |run: &mut Arc<Run>| {
             let Some(run) = run.is_done().then(|| Arc::get_mut(run)).flatten() else { return false };
             if let Some(found) = run.spin() {
                 patience.record(found);
+            }
+            if let Some(well) = run.shared_well() {
+                sharing.record(well);
             }
             reset(run);
             true

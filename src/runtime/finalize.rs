@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::allocation::View;
+use super::batching::batcher_of;
 use super::command::Command;
 use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
@@ -297,14 +298,16 @@ fn assemble(
         partition.wakes = wakes.into();
     }
     let all = 0..partitions.len() as u32;
+    let progress = progress(partitions.iter().filter_map(PartitionExec::device));
     Shared {
+        batcher: batcher_of(&partitions, progress).filter(|_| !options.profiling),
         roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
         tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),
         polled: partitions
             .iter()
             .filter_map(PartitionExec::device)
             .any(|device| !device.capabilities().notifies),
-        progress: progress(partitions.iter().filter_map(PartitionExec::device)),
+        progress,
         all_eager: partitions.iter().all(|partition| partition.eager),
         outline: Arc::new(Outline {
             plan,

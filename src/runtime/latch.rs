@@ -38,12 +38,17 @@ impl Latch {
 
     /// Sets the flag and wakes everybody. Wakers run outside the lock.
     pub(crate) fn set(&self) {
-        if self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED == 0 {
-            return;
-        }
-        // A waiter announces itself inside the lock, so it is in the list by now.
-        let mut waiters = std::mem::take(&mut *self.waiters.lock());
-        waiters.drain(..).flatten().for_each(Waker::wake);
+        self.set_quietly().for_each(Waker::wake);
+    }
+
+    /// Sets the flag, and leaves it to the caller to wake everybody.
+    pub(crate) fn set_quietly(&self) -> impl Iterator<Item = Waker> + use<> {
+        let waiters = match self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED {
+            0 => Waiters::new(),
+            // A waiter announces itself inside the lock, so it is in the list by now.
+            _ => std::mem::take(&mut *self.waiters.lock()),
+        };
+        waiters.into_iter().flatten()
     }
 
     /// Whether somebody may be waiting.

@@ -12,6 +12,7 @@
 //! The run owns what the device may touch until the device is done; the future owns nothing.
 
 mod allocation;
+mod batching;
 mod buffer;
 mod caught;
 mod clock;

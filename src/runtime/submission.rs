@@ -2,11 +2,14 @@
 
 use std::fmt::{self, Debug};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use tokio::task::coop;
+
+use super::batching::Lead;
 use super::event::Event;
 use super::latch::WaiterKey;
 use super::outline::Outline;
@@ -31,6 +34,8 @@ use crate::types::Result;
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
+    /// It wakes others in the place of the reactor.
+    lead: Option<Lead>,
     spin: Spin,
     /// What a spin does to the devices' work.
     progress: Progress,
@@ -87,7 +92,7 @@ const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
 
 impl Submission {
     pub(crate) fn new(run: Arc<Run>, spin: Spin, progress: Progress, profiled: Option<Arc<Outline>>) -> Self {
-        Self { run, key: WaiterKey::default(), spin, progress, profiled }
+        Self { run, key: WaiterKey::default(), lead: None, spin, progress, profiled }
     }
 
     /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
@@ -139,7 +144,7 @@ impl Submission {
 
     /// Spins if that should pay.
     fn spin(&mut self) -> Next {
-        let (time, between) = match self.spin {
+        let (time, limit) = match self.spin {
             Spin::Never => match self.run.near_for() {
                 Some(left) => {
                     let now = Instant::now();
@@ -148,16 +153,42 @@ impl Submission {
                 None => return Next::Wait,
             },
             Spin::Until { end, between } => return self.spin_until(Instant::now(), end, between),
-            Spin::Once { time } => (time, None),
+            Spin::Once { time } => {
+                let now = Instant::now();
+                if self.run.is_polled() && self.progress == Progress::Device {
+                    // A device takes longer than others to submit what they have: this is how many come to be in flight.
+                    self.spin = Spin::Until { end: now + time, between: None };
+                    return Next::Yield;
+                }
+                return self.spin_until(now, now + time, None);
+            }
             Spin::BetweenHostTasks { limit } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    (spin_time_among(self.run.crowd(), expected, limit), Some(limit))
+                    (spin_time_among(self.run.crowd(), expected, limit), limit)
                 }
                 _ => return Next::Wait,
             },
         };
         let now = Instant::now();
-        self.spin_until(now, now + time, between)
+        self.spin_until(now, now + time, Some(limit))
+    }
+
+    /// Wakes others while it waits itself.
+    fn lead(&mut self) -> Next {
+        let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) else { return Next::Wait };
+        if self.run.is_done() {
+            batcher.wakes.resign(lead);
+            self.lead = None;
+            return Next::Resolve;
+        }
+        batcher.wakes.wake();
+        match batcher.wakes.is_led_by(lead) {
+            true => Next::Yield,
+            false => {
+                self.lead = None;
+                Next::Wait
+            }
+        }
     }
 
     /// How often a spin looks for the end between two looks at the clock.
@@ -219,20 +250,37 @@ const KEPT: Duration = Duration::from_micros(2);
 /// How long one poll keeps its thread while it looks at a device.
 const SLICE: Duration = Duration::from_micros(25);
 
+/// Has the task polled again when others have had their turn.
+fn yield_now(cx: &mut Context<'_>) {
+    // Ready only when it is polled again. The runtime remembers the task without waking itself for it.
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+}
+
 impl Future for Submission {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        let next = if this.run.is_done() { Next::Resolve } else { this.spin() };
+        // Submissions that always find their run done would never let other tasks have their turn.
+        let turn = ready!(coop::poll_proceed(cx));
+        let next = match this.run.batcher() {
+            _ if this.lead.is_some() => this.lead(),
+            _ if this.run.is_done() => Next::Resolve,
+            None => this.spin(),
+            Some(batcher) => {
+                this.lead = batcher.wakes.lead();
+                if this.lead.is_some() { this.lead() } else { Next::Wait }
+            }
+        };
         match next {
             Next::Yield => {
-                cx.waker().wake_by_ref();
+                yield_now(cx);
                 return Poll::Pending;
             }
             Next::Wait if this.run.done.poll(cx, &mut this.key).is_pending() => return Poll::Pending,
             Next::Wait | Next::Resolve => {}
         }
+        turn.made_progress();
         Poll::Ready(this.run.result())
     }
 }
@@ -245,6 +293,9 @@ impl Debug for Submission {
 
 impl Drop for Submission {
     fn drop(&mut self) {
+        if let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) {
+            batcher.wakes.resign(lead);
+        }
         self.run.done.forget(&self.key);
     }
 }

@@ -77,8 +77,8 @@ impl CudaQueue {
         // From here on something is on the device: what fails now fails the event.
         let end = match begin() {
             Ok(Some((tick, run))) => End::Ticked(tick, run),
-            Ok(None) => match event.end().record(&self.stream) {
-                Ok(()) => End::Recorded,
+            Ok(None) => match self.stream.record(event.end()) {
+                Ok(place) => End::Recorded(place),
                 Err(failure) => End::Broken(context.error(failure)),
             },
             Err(error) => {

@@ -18,8 +18,8 @@ use crate::types::{Error, ErrorKind, Result};
 /// What tells of the end of one use.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The driver's event, recorded behind the work.
-    Recorded,
+    /// The driver's event, recorded behind the work, in this place of its stream.
+    Recorded(u64),
     /// The event is not recorded, and what the use fails with once its stream is idle.
     Broken(Error),
     /// A word that counts up to this; the event is not recorded.
@@ -52,6 +52,8 @@ struct Inner {
     waited: Waited,
     /// Where this use was enqueued.
     queue: Option<(u64, Arc<Stream>)>,
+    /// Where on the stream the event was recorded.
+    place: u64,
     /// Why this use fails when what did start is done.
     broken: Option<Error>,
     /// What counts up at the end of this use, and to what.
@@ -151,11 +153,12 @@ impl Signal {
     }
 
     fn is_over(&self, state: u64) -> Result<bool, Failure> {
-        if state % PHASES == PENDING {
-            return self.end.is_complete();
-        }
         let stream = {
             let mut inner = self.inner.lock();
+            if state % PHASES == PENDING {
+                let passed = inner.queue.as_ref().map(|(_, stream)| stream.has_passed(inner.place, &self.end));
+                return passed.unwrap_or(Ok(true));
+            }
             if let Some((tick, run)) = &inner.tick {
                 if tick.has_seen(*run) {
                     return Ok(true);
@@ -340,7 +343,10 @@ impl<'a> Starting<'a> {
         inner.kept = kept;
         (inner.broken, inner.tick) = (None, None);
         let phase = match end {
-            End::Recorded => PENDING,
+            End::Recorded(place) => {
+                inner.place = place;
+                PENDING
+            }
             End::Broken(error) => {
                 inner.broken = Some(error);
                 BROKEN

@@ -3,6 +3,9 @@
 
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use super::context::Context;
 use super::sys::{
@@ -14,6 +17,10 @@ use super::sys::{
 pub(super) struct Stream {
     context: Arc<Context>,
     raw: CUstream,
+    /// How many events have been recorded, each in its place.
+    recorded: Mutex<u64>,
+    /// The last place that was seen to be over, and with it all before.
+    passed: AtomicU64,
 }
 
 // SAFETY: the driver's streams may be used from any thread, by several at a time.
@@ -28,7 +35,28 @@ impl Stream {
         let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is bound; the place is a pointer's.
         unsafe { call!(context.driver, cuStreamCreate(&raw mut raw, flags)) }?;
-        Ok(Self { context: Arc::clone(context), raw })
+        Ok(Self { context: Arc::clone(context), raw, recorded: Mutex::new(0), passed: AtomicU64::new(0) })
+    }
+
+    /// Records an event behind everything that is on the stream now; gives its place among those recorded so. The caller
+    /// has bound the context.
+    pub(super) fn record(&self, event: &RawEvent) -> Result<u64, Failure> {
+        let mut recorded = self.recorded.lock();
+        event.record(self)?;
+        *recorded += 1;
+        Ok(*recorded)
+    }
+
+    /// Whether the event in this place is complete, which is asked of the driver only if nobody has seen a later one so.
+    pub(super) fn has_passed(&self, place: u64, event: &RawEvent) -> Result<bool, Failure> {
+        if self.passed.load(Ordering::Acquire) >= place {
+            return Ok(true);
+        }
+        let complete = event.is_complete()?;
+        if complete {
+            self.passed.fetch_max(place, Ordering::AcqRel);
+        }
+        Ok(complete)
     }
 
     pub(super) fn raw(&self) -> CUstream {

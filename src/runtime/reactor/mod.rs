@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use super::batching::{Batcher, Launcher};
 use super::clock::{nanoseconds, now};
 use super::run::Run;
 use super::wake_policy::WakePolicy;
@@ -29,6 +30,7 @@ pub(crate) struct Reactor {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    batcher: Arc<Batcher>,
     name: String,
 }
 
@@ -98,7 +100,23 @@ impl Reactor {
             closed: false,
         };
         let name = format!("wakegraph-reactor-{device}");
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), name }) }
+        let state = Mutex::new(state);
+        let shared = Shared { state, changed: Condvar::new(), batcher: Arc::default(), name };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn batcher(&self) -> &Arc<Batcher> {
+        &self.shared.batcher
+    }
+
+    /// Leaves a run to the thread: to launch it, to look for its end, and to wake who waits for it.
+    pub(crate) fn hand_over(&self, run: &Arc<Run>) {
+        run.set_handed_over();
+        if self.shared.batcher.hand_over(run.clone()) {
+            // Whoever falls asleep has the lock from its last look into the inbox on.
+            drop(self.shared.state.lock());
+            self.shared.changed.notify_one();
+        }
     }
 
     /// Keeps the thread from looking while the guard lives.
@@ -156,14 +174,23 @@ impl Reactor {
     }
 }
 
+/// How often batches are looked after before lanes are.
+const TURNS: usize = 16;
+
 impl Shared {
     fn run(&self) {
         sleep_precisely();
         let (mut finished, mut scouts) = (Vec::new(), Vec::new());
         let mut due: Vec<Watch> = Vec::new();
         let (mut slept, mut lingered) = (false, false);
+        let (mut launcher, batcher) = (Launcher::default(), &*self.batcher);
+        batcher.settle_here();
         let mut state = self.state.lock();
         loop {
+            let batching = MutexGuard::unlocked(&mut state, || {
+                // The lanes need no look as often.
+                (0..TURNS).all(|_| launcher.turn(batcher))
+            });
             let at = now();
             if std::mem::take(&mut slept) && state.schedule.due(at).all(Watch::is_over) {
                 state.grace = (2 * state.grace).min(MOST_GRACE);
@@ -205,34 +232,40 @@ impl Shared {
                 state = self.state.lock();
                 continue;
             }
-            match next {
+            let pause = match next {
+                _ if batching => continue,
+                Next::After(pause) if pause.is_zero() => {
+                    MutexGuard::unlocked(&mut state, thread::yield_now);
+                    continue;
+                }
+                Next::After(pause) => Some(pause),
                 Next::Idle if state.closed => return,
                 // To wake a thread costs whoever submits more than this thread's waking up by itself once in a while.
-                Next::Idle if !lingered => {
-                    lingered = true;
-                    state.asleep_until = now().saturating_add(nanoseconds(state.grace));
-                    let pause = state.grace;
-                    self.changed.wait_for(&mut state, pause);
-                    state.asleep_until = 0;
+                Next::Idle if !lingered => Some(state.grace),
+                Next::Idle => None,
+            };
+            if !batcher.wakes.is_empty() {
+                MutexGuard::unlocked(&mut state, || batcher.wakes.settle(true));
+                continue;
+            }
+            if !batcher.fall_asleep() {
+                continue;
+            }
+            lingered = next == Next::Idle && !lingered;
+            slept = match pause {
+                Some(pause) => {
+                    state.asleep_until = now().saturating_add(nanoseconds(pause));
+                    let slept = self.changed.wait_for(&mut state, pause).timed_out();
+                    slept && next != Next::Idle
                 }
-                Next::Idle => {
-                    lingered = false;
+                None => {
                     state.asleep_until = u64::MAX;
                     self.changed.wait(&mut state);
-                    state.asleep_until = 0;
+                    false
                 }
-                Next::After(pause) if pause.is_zero() => {
-                    drop(state);
-                    thread::yield_now();
-                    state = self.state.lock();
-                }
-                Next::After(pause) => {
-                    lingered = false;
-                    state.asleep_until = now().saturating_add(nanoseconds(pause));
-                    slept = self.changed.wait_for(&mut state, pause).timed_out();
-                    state.asleep_until = 0;
-                }
-            }
+            };
+            state.asleep_until = 0;
+            batcher.wake_up();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One run of an executable: from `submit` until the last partition is final.
 
 mod ending;
+mod handing_over;
 mod looking;
 mod loss;
 mod waiting;
@@ -14,6 +15,7 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::batching::Batcher;
 use super::clock;
 use super::device::Device;
 use super::drive::Driver;
@@ -27,6 +29,7 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
 
 pub(crate) use ending::cancelled;
+use handing_over::AT_SUBMIT;
 use looking::ASKED_NOT;
 use waiting::SPIN_NONE;
 pub(crate) use waiting::{HostWork, Timing};
@@ -42,6 +45,8 @@ pub(crate) struct Run {
     failed: AtomicBool,
     /// Whether every partition has been enqueued on a device, so that other devices can wait for `tails` themselves.
     enqueued: AtomicBool,
+    /// Who launches it: one of the constants of `handing_over`.
+    launch: AtomicU8,
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
     unfinished: AtomicU32,
@@ -49,6 +54,8 @@ pub(crate) struct Run {
     host_tasks: AtomicU32,
     /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
     soonest: AtomicU64,
+    /// Whether it keeps the queue that it shares for too long.
+    too_long: AtomicBool,
     /// How a submission's spin went: one of the `SPIN` constants.
     spin: AtomicU8,
     /// Whether partitions are timed, for predictions.
@@ -63,6 +70,8 @@ pub(crate) struct Run {
     near_until: AtomicU64,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
+    /// Where runs of the executable may be left to.
+    batcher: Option<Arc<Batcher>>,
     /// The how manieth run of its executable this is, from 1 on.
     number: u64,
     slots: Box<[Slot]>,
@@ -141,6 +150,8 @@ impl Run {
             cancelled: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             enqueued: AtomicBool::new(false),
+            launch: AtomicU8::new(AT_SUBMIT),
+            too_long: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
             host_tasks: AtomicU32::new(0),
@@ -152,6 +163,7 @@ impl Run {
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: shared.in_flight(),
+            batcher: shared.batcher.clone(),
             number: 0,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
@@ -165,6 +177,8 @@ impl Run {
             cancelled: AtomicBool::new(false),
             failed: AtomicBool::new(true),
             enqueued: AtomicBool::new(false),
+            launch: AtomicU8::new(AT_SUBMIT),
+            too_long: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
             host_tasks: AtomicU32::new(0),
@@ -176,6 +190,7 @@ impl Run {
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             in_flight: None,
+            batcher: None,
             number: 0,
             slots: Box::default(),
             inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
@@ -191,6 +206,8 @@ impl Run {
         self.cancelled = AtomicBool::new(false);
         self.failed = AtomicBool::new(false);
         self.enqueued = AtomicBool::new(false);
+        self.launch = AtomicU8::new(AT_SUBMIT);
+        self.too_long = AtomicBool::new(false);
         self.starter = AtomicWaker::new();
         self.unfinished = AtomicU32::new(self.slots.len() as u32);
         self.host_tasks = AtomicU32::new(0);
@@ -315,10 +332,6 @@ impl Run {
 
     pub(crate) fn set_all_enqueued(&self) {
         self.enqueued.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_all_enqueued(&self) -> bool {
-        self.enqueued.load(Ordering::Acquire)
     }
 
     pub(crate) fn cancel(&self) {

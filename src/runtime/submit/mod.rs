@@ -9,6 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+use super::batching::reactor_for;
 use super::event::Event;
 use super::executable::{Shared, State};
 use super::host_task::TaskOutput;
@@ -19,7 +20,7 @@ use super::submission::{Spin, Submission, spin_time_among};
 use crate::hal;
 use crate::types::{Error, ErrorKind, Result};
 use deferred::{Starter, WaitFuture};
-pub(crate) use start::enqueue;
+pub(crate) use start::{enqueue, enqueue_on};
 use start::start;
 
 /// A submission in preparation: its wait list.
@@ -88,16 +89,27 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
         let mut state = shared.state.lock();
         let alone = state.last.as_ref().is_none_or(|last| last.is_done());
         let in_queue_order = || {
-            let enqueued = state.last.as_ref().is_none_or(|last| last.is_all_enqueued());
-            shared.partitions.len() <= 1 && shared.all_eager && enqueued
+            let last = state.last.as_ref();
+            let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_on_shared_queue());
+            shared.partitions.len() <= 1 && shared.all_eager && enqueued()
         };
         if state.gates.is_empty() && state.rivals.is_empty() && (alone || in_queue_order()) {
-            let run = match new_run(shared, &mut state, alone) {
+            let reactor = if alone { reactor_for(shared, &mut state) } else { None };
+            let run = match new_run(shared, &mut state, alone && reactor.is_none()) {
                 Ok(run) => run,
                 Err(error) => return failed(error),
             };
-            let spin = plan_spin(shared, &mut state, &run, alone);
-            start(shared, &run, &[], &[]);
+            let spin = match reactor {
+                Some(reactor) => {
+                    reactor.hand_over(&run);
+                    Spin::Never
+                }
+                None => {
+                    let spin = plan_spin(shared, &mut state, &run, alone);
+                    start(shared, &run, &[], &[]);
+                    spin
+                }
+            };
             state.submitted(&run);
             return submission(shared, run, spin);
         }
@@ -184,7 +196,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
 }
 
 /// Whether this executable's first partitions can wait on their devices for all of `earlier`.
-fn devices_can_wait(shared: &Shared, earlier: &Run) -> bool {
+fn devices_can_wait(shared: &Shared, earlier: &Arc<Run>) -> bool {
     earlier.is_all_enqueued()
         // Without partitions there is no device to do the waiting.
         && !shared.roots.is_empty()
@@ -290,7 +302,7 @@ fn why_host(
     order_after: &[Predecessor],
     events: &[Event],
 ) -> &'static str {
-    let waits_for = |run: &Run| !devices_can_wait(shared, run);
+    let waits_for = |run: &Arc<Run>| !devices_can_wait(shared, run);
     if !shared.all_eager {
         "has work for the host"
     } else if !futures.is_empty() {

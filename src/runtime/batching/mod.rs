@@ -1,0 +1,127 @@
+//! Batching: while many short runs are in flight on a device, its reactor launches them, on a few queues that all share.
+//!
+//! Few at a time, each run is launched by whoever submits it, on a queue of its executable, and its submission's polls look
+//! for the end: nothing is seen sooner. Among dozens of short ones that is waste: to ask the driver for the end of each costs
+//! as much as its launch, and several threads that call the driver hinder each other. So `submit` hands such a run over
+//! (`inbox`), the reactor's thread alone launches (`launcher.rs`), and as the runs of a queue end in order, one look tells of
+//! many. Whom that lets go on is not woken from outside, which costs a system call each, but by one of those that wait,
+//! the leader (`wakes.rs`): it is polled again and again anyway, inside the runtime, where a wake-up is cheap.
+//!
+//! Runs that share a queue run one after the other, so this is for those that take no longer than a launch or two; that is
+//! learned from each executable's own runs, by trying (ADR 0013). Whoever needs a run launched at once, as something is to
+//! come after it on the device, does not wait for the reactor: see [`Run::is_all_enqueued`].
+
+mod launcher;
+mod wakes;
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::executable::{PartitionExec, Shared, State};
+use super::reactor::Reactor;
+use super::run::Run;
+use super::wake_policy::WakePolicy;
+use crate::hal::Progress;
+use crate::sync::{AtomicBool, Ordering};
+pub(super) use launcher::Launcher;
+pub(super) use wakes::Lead;
+use wakes::Wakes;
+
+/// What submissions, and the reactor's thread of a device, know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Batcher {
+    /// Handed over, and not yet taken out to be launched.
+    inbox: Mutex<Vec<Arc<Run>>>,
+    pub(super) wakes: Wakes,
+    /// Whether the reactor's thread has to be woken to see the inbox.
+    asleep: AtomicBool,
+}
+
+thread_local! {
+    /// The address of the batcher whose leaders this thread sees to.
+    static SETTLES_FOR: Cell<usize> = const { Cell::new(0) };
+}
+
+/// With fewer runs in flight on a device, each is best launched and looked for by its own submission.
+const CROWD: u32 = 8;
+
+/// What takes longer than this from its submission to its end, or than this share among those in flight, is not tried.
+const LONGEST: Duration = Duration::from_millis(5);
+const LONGEST_SHARE: Duration = Duration::from_micros(16);
+
+/// Nanoseconds. What keeps a shared queue longer is better off on its own.
+const SHORT: u64 = 16_000;
+
+impl Batcher {
+    /// Whether a run that keeps a shared queue for at least so long should not be there.
+    fn is_too_long(at_least: u64) -> bool {
+        at_least > SHORT
+    }
+
+    /// Leaves a run to the reactor's thread. Whether that has to be woken.
+    #[must_use]
+    pub(super) fn hand_over(&self, run: Arc<Run>) -> bool {
+        self.inbox.lock().push(run);
+        // Whoever falls asleep says so before its last look into the inbox.
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    /// The reactor's thread is about to sleep. Whether it may.
+    #[must_use]
+    pub(super) fn fall_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let may = self.inbox.lock().is_empty();
+        if !may {
+            self.wake_up();
+        }
+        may
+    }
+
+    pub(super) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes them, or leaves them to the leader on the thread that sees to it that they are woken.
+    pub(super) fn wake_soon(&self, wakers: impl Iterator<Item = Waker>) {
+        let mut wakers = wakers.peekable();
+        if wakers.peek().is_none() {
+            return;
+        }
+        self.wakes.add(wakers);
+        if SETTLES_FOR.try_with(Cell::get) != Ok(ptr::from_ref(self).addr()) {
+            self.wakes.wake();
+        }
+    }
+
+    /// From now on, this thread sees to it that all are woken.
+    pub(super) fn settle_here(&self) {
+        SETTLES_FOR.set(ptr::from_ref(self).addr());
+    }
+}
+
+/// The reactor to leave the next run of an executable to, if that should pay. Nothing of the executable is in flight.
+pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&'a Reactor> {
+    shared.batcher.as_ref()?;
+    let partition = shared.partitions.first()?;
+    let device = partition.device()?;
+    let crowd = device.in_flight().load(Ordering::Relaxed);
+    let short = |expected| expected <= LONGEST && expected / crowd <= LONGEST_SHARE;
+    let pays = crowd >= CROWD
+        && device.wake_policy() != WakePolicy::Efficient
+        && partition.prediction.expected().is_some_and(short)
+        && state.sharing.take_chance();
+    device.reactor().filter(|_| pays)
+}
+
+/// Where the runs of an executable can be left to: it has one partition, for a device that has to be polled and computes by
+/// itself.
+pub(super) fn batcher_of(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<Batcher>> {
+    let [partition] = partitions else { return None };
+    let possible = partition.eager && progress == Progress::Device;
+    partition.device().filter(|_| possible)?.reactor().map(|reactor| reactor.batcher().clone())
+}
