@@ -33,6 +33,7 @@ mod command_buffer;
 mod compile;
 mod condition;
 mod context;
+mod demand;
 mod device;
 mod error;
 mod event;
@@ -53,6 +54,7 @@ mod signal;
 mod stream;
 mod sys;
 mod tick;
+mod ticking;
 mod times;
 mod update;
 

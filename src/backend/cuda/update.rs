@@ -8,6 +8,7 @@ use super::error::foreign;
 use super::instance::Replaced;
 use super::launch::Launch;
 use super::lower::lower_kernel;
+use super::prompt::stays_on;
 use super::sys::Failure;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::Result;
@@ -53,6 +54,10 @@ impl CudaCommandBuffer {
             if let (Some((launch, lowered)), Some((_, current))) = (launch, &mut recorded.kernel) {
                 let new = Command::Kernel(launch);
                 let keeps_all = keeps_objects(&recorded.command, &new);
+                let stays = stays_on(&shared, &new);
+                self.outside += usize::from(!stays);
+                self.outside -= usize::from(!recorded.stays);
+                recorded.stays = stays;
                 let old = std::mem::replace(&mut recorded.command, new);
                 replaced.commands.extend((!keeps_all).then_some(old));
                 *current = lowered;
@@ -93,8 +98,11 @@ impl CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        // Record nodes would get events of the other's, which may be destroyed before they get others.
+        // The other's graph has no tick. Record nodes would get events of the other's, which may be destroyed before they get
+        // others.
+        let ticks = self.instance.as_mut().is_some_and(|instance| instance.get_mut().ticks());
         let alike = other.as_recorded
+            && !ticks
             && !self.desc.profiling
             && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
                 let same_nodes = ours.nodes.len() == theirs.nodes.len()
@@ -126,8 +134,11 @@ impl CudaCommandBuffer {
             if let (Some((_, launch)), Some((_, new))) = (&mut ours.kernel, &theirs.kernel) {
                 launch.clone_from(new);
             }
+            ours.stays = theirs.stays;
+            self.is_behind |= ours.kernel.is_none() && !ours.nodes.is_empty();
         }
         self.as_recorded = false;
+        self.count_outside();
         if let Some(instance) = &mut self.instance {
             instance.get_mut().retire(replaced, &self.shared.context);
         }
@@ -136,10 +147,10 @@ impl CudaCommandBuffer {
     /// Records the other's commands once more, for an instance in the place of ours.
     fn instantiate_like(&mut self, other: &Self) -> Result<()> {
         let mut again = other.record_again()?;
-        let exec = again.instantiate()?;
+        let exec = again.instantiate(None, &self.shared.service)?;
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let instance = instance.get_mut();
-        instance.replace(exec, &self.shared.context)?;
+        instance.replace(exec, None, &self.shared.context)?;
         let mut replaced = Replaced::default();
         for recorded in std::mem::replace(&mut self.commands, std::mem::take(&mut again.commands)) {
             replaced.commands.push(recorded.command);
@@ -148,7 +159,8 @@ impl CudaCommandBuffer {
         instance.retire(replaced, &self.shared.context);
         std::mem::swap(&mut self.graph, &mut again.graph);
         std::mem::swap(&mut self.placeholder, &mut again.placeholder);
-        self.as_recorded = true;
+        (self.as_recorded, self.is_behind) = (true, false);
+        self.count_outside();
         Ok(())
     }
 
