@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::command_buffer::{CudaCommandBuffer, invalid};
 use super::error::foreign;
 use super::instance::Replaced;
@@ -30,7 +32,8 @@ impl CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
         // All are prepared before the driver gets the first: what is wrong shows here.
-        let mut steps = Vec::with_capacity(updates.len());
+        let mut steps = SmallVec::<[Step; 1]>::with_capacity(updates.len());
+        let _bound = context.bind().map_err(|failure| context.error(failure))?;
         let current = |index: usize| self.commands.get(index).map(|recorded| &recorded.command);
         for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
             let lowered =
@@ -39,7 +42,6 @@ impl CudaCommandBuffer {
             let enabled = enabled.filter(|enabled| *enabled != self.commands[index].enabled);
             steps.push(Step { index, launch, enabled });
         }
-        let _bound = context.bind().map_err(|failure| context.error(failure))?;
         for (done, step) in steps.iter().enumerate() {
             if let Err(failure) = self.set_step(step, Side::New) {
                 for step in &steps[..=done] {
