@@ -12,7 +12,7 @@ use super::signal::Signal;
 use super::stream::{RawEvent, Stream};
 use super::sys::Failure;
 use super::tick::Tick;
-use crate::hal::Command;
+use crate::hal::{Command, KernelArg};
 use crate::types::{Error, Result};
 
 /// The instance of a command-buffer.
@@ -40,6 +40,8 @@ pub(super) struct Instance {
 pub(super) struct Replaced {
     /// With their kernels and operands.
     pub(super) commands: Vec<Command>,
+    /// Operands that a launch no longer has.
+    pub(super) args: Vec<KernelArg>,
     pub(super) patterns: Vec<Arc<CudaMemory>>,
     /// With what it counts up.
     exec: Option<(Exec, Option<Arc<Tick>>)>,
@@ -47,7 +49,7 @@ pub(super) struct Replaced {
 
 impl Replaced {
     fn is_empty(&self) -> bool {
-        self.commands.is_empty() && self.patterns.is_empty() && self.exec.is_none()
+        self.commands.is_empty() && self.args.is_empty() && self.patterns.is_empty() && self.exec.is_none()
     }
 }
 

@@ -57,6 +57,7 @@ mod tick;
 mod ticking;
 mod times;
 mod update;
+mod update_in_place;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

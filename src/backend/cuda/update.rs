@@ -31,9 +31,14 @@ impl CudaCommandBuffer {
         }
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
+        let _bound = context.bind().map_err(|failure| context.error(failure))?;
+        if let [update] = updates
+            && let Some(outcome) = self.update_in_place(update)
+        {
+            return outcome;
+        }
         // All are prepared before the driver gets the first: what is wrong shows here.
         let mut steps = SmallVec::<[Step; 1]>::with_capacity(updates.len());
-        let _bound = context.bind().map_err(|failure| context.error(failure))?;
         let current = |index: usize| self.commands.get(index).map(|recorded| &recorded.command);
         for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
             let lowered =
@@ -203,14 +208,18 @@ fn is_plain(command: &Command) -> bool {
 /// Whether the new launch has all kernels and memory of the old one: nothing of that has to be kept for it.
 fn keeps_objects(old: &Command, new: &Command) -> bool {
     let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
-    let same_memory = |(old, new): (&KernelArg, &KernelArg)| match (old, new) {
+    Arc::ptr_eq(&old.kernel, &new.kernel)
+        && old.args.len() == new.args.len()
+        && old.args.iter().zip(&new.args).all(|(old, new)| keeps_memory(old, new))
+}
+
+/// Whether the new argument has the memory of the old one, if that has any.
+pub(super) fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
+    match (old, new) {
         (KernelArg::Memory(old), KernelArg::Memory(new)) => Arc::ptr_eq(old.memory(), new.memory()),
         (KernelArg::Memory(_), _) => false,
         _ => true,
-    };
-    Arc::ptr_eq(&old.kernel, &new.kernel)
-        && old.args.len() == new.args.len()
-        && old.args.iter().zip(&new.args).all(same_memory)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
