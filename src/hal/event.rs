@@ -49,6 +49,11 @@ pub trait Event: Debug + Send + Sync + 'static {
     /// [`wait`](Self::wait) and being in a wait list.
     fn status(&self) -> EventStatus;
 
+    /// Whether nothing that signals it has been enqueued. Where [`status`](Self::status) has to ask the driver, this need not.
+    fn is_idle(&self) -> bool {
+        matches!(self.status(), EventStatus::Idle)
+    }
+
     /// Blocks until the status is final, or `timeout` has passed; an idle event returns at once. Not for async tasks.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus;
 

@@ -47,7 +47,7 @@ pub struct Param {
 pub type ValueBytes = SmallVec<[u8; 16]>;
 
 /// An argument of a kernel launch.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum KernelArg {
     /// A value's bytes.
     Value(ValueBytes),
@@ -57,6 +57,18 @@ pub enum KernelArg {
     Usm(UsmPointer),
     /// This many bytes of local memory.
     Local(usize),
+}
+
+impl Clone for KernelArg {
+    fn clone(&self) -> Self {
+        match self {
+            // Its own `clone` goes byte by byte.
+            Self::Value(bytes) => Self::Value(ValueBytes::from_slice(bytes)),
+            Self::Memory(view) => Self::Memory(view.clone()),
+            Self::Usm(pointer) => Self::Usm(*pointer),
+            Self::Local(bytes) => Self::Local(*bytes),
+        }
+    }
 }
 
 /// What [`Device::create_kernel`](super::Device::create_kernel) loads.

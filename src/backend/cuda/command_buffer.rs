@@ -37,12 +37,16 @@ pub(super) struct CudaCommandBuffer {
     alone: Alone,
     /// There from finalize on.
     pub(super) instance: Option<Mutex<Instance>>,
-    /// Where all that is written stays on the device, and nothing of it changes.
+    /// Where all that is written stays on the device, and nothing of it changes. What can be updated has a tick instead.
     prompt: Option<Mutex<Prompt>>,
     /// With profiling: what the record nodes record until an enqueue names its own events.
     pub(super) placeholder: Option<RawEvent>,
     /// Whether the graph still says what the commands do. An update changes the instance only.
     pub(super) as_recorded: bool,
+    /// Whether it says something else of commands that are no kernels, so that another instance of it would be wrong.
+    pub(super) is_behind: bool,
+    /// How many commands may write to somewhere else than the device.
+    pub(super) outside: usize,
 }
 
 /// One command in the graph.
@@ -60,6 +64,8 @@ pub(super) struct Recorded {
     /// Its node and what that was last given, if it can be updated.
     pub(super) kernel: Option<(Node, Launch)>,
     pub(super) enabled: bool,
+    /// Whether all that it writes stays on the device.
+    pub(super) stays: bool,
     /// With profiling: the nodes that record its times.
     records: Option<[Node; 2]>,
 }
@@ -79,6 +85,8 @@ impl CudaCommandBuffer {
             prompt: (!desc.profiling && !desc.updatable).then(Mutex::default),
             placeholder,
             as_recorded: true,
+            is_behind: false,
+            outside: 0,
         })
     }
 
@@ -121,19 +129,14 @@ impl CudaCommandBuffer {
             nodes: if updatable { work } else { SmallVec::new() },
             kernel: kernel.filter(|_| updatable),
             enabled: true,
+            stays: prompt::stays_on(&self.shared, command),
             records,
         })
     }
 
-    /// The graph as it can be launched, without what is disabled. The caller has bound the context.
-    pub(super) fn instantiate(&mut self) -> Result<Exec, super::sys::Failure> {
-        let mut exec = self.graph.get_mut().instantiate()?;
-        for recorded in self.commands.iter().filter(|recorded| !recorded.enabled) {
-            recorded.nodes.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
-        }
-        // Else the first launch would have to.
-        exec.upload(&self.shared.service)?;
-        Ok(exec)
+    /// Counts anew, as all commands have become others.
+    pub(super) fn count_outside(&mut self) {
+        self.outside = self.commands.iter().filter(|recorded| !recorded.stays).count();
     }
 
     fn instance(&self) -> Result<&Mutex<Instance>> {
@@ -172,13 +175,14 @@ impl CommandBuffer for CudaCommandBuffer {
             let after = self.predecessors(index, command, after)?;
             let follows = self.ends_of(&after);
             let mut recorded = self.add(command, follows.clone())?;
-            self.prompt = self.prompt.take().filter(|_| prompt::stays_on(&shared, command));
+            self.prompt = self.prompt.take().filter(|_| recorded.stays);
             if let Some(prompt) = &mut self.prompt {
                 prompt.get_mut().append(&follows, &recorded.ends);
             }
             if self.desc.updatable {
                 recorded.after = after;
             }
+            self.outside += usize::from(!recorded.stays);
             self.commands.push(recorded);
             self.alone.add(index, command);
             Ok(())
@@ -195,7 +199,7 @@ impl CommandBuffer for CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        let exec = self.instantiate().map_err(|failure| context.error(failure))?;
+        let exec = self.instantiate(None, &shared.service).map_err(|error| context.error(error))?;
         self.instance = Some(Mutex::new(Instance::new(exec)));
         Ok(())
     }
@@ -226,8 +230,8 @@ impl CommandBuffer for CudaCommandBuffer {
                     instance.record(starting.signal(), records.flatten())
                 })?;
             }
-            instance.launch(stream, self.desc.updatable)?;
-            Ok(None)
+            let told = self.prepare_tick(&mut instance, asked, stream);
+            Ok(instance.launch(stream, self.desc.updatable)?.filter(|_| told))
         })
     }
 

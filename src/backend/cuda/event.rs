@@ -44,6 +44,10 @@ impl Event for CudaEvent {
         self.signal.status()
     }
 
+    fn is_idle(&self) -> bool {
+        self.signal.is_idle()
+    }
+
     /// The driver's own wait has no limit, so this looks with growing pauses.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
         let Some(outcome) = self.signal.outcome() else { return EventStatus::Idle };

@@ -3,19 +3,25 @@
 use std::sync::Arc;
 
 use super::context::Context;
+use super::demand::Demand;
 use super::graph::{Exec, Node};
 use super::launch::Launch;
 use super::memory::CudaMemory;
+use super::queue::Ticked;
 use super::signal::Signal;
 use super::stream::{RawEvent, Stream};
 use super::sys::Failure;
-use crate::hal::Command;
+use super::tick::Tick;
+use crate::hal::{Command, KernelArg};
 use crate::types::{Error, Result};
 
 /// The instance of a command-buffer.
 #[derive(Debug)]
 pub(super) struct Instance {
     exec: Exec,
+    /// What counts up behind every launch of it, if anything does.
+    tick: Option<Arc<Tick>>,
+    demand: Demand,
     /// Where it, or one that it has replaced, was launched last; known of updatable buffers only.
     last: Option<Arc<Stream>>,
     /// What the next launch comes after: the last one of the instance that this has replaced.
@@ -34,23 +40,36 @@ pub(super) struct Instance {
 pub(super) struct Replaced {
     /// With their kernels and operands.
     pub(super) commands: Vec<Command>,
+    /// Operands that a launch no longer has.
+    pub(super) args: Vec<KernelArg>,
     pub(super) patterns: Vec<Arc<CudaMemory>>,
-    exec: Option<Exec>,
+    /// With what it counts up.
+    exec: Option<(Exec, Option<Arc<Tick>>)>,
 }
 
 impl Replaced {
     fn is_empty(&self) -> bool {
-        self.commands.is_empty() && self.patterns.is_empty() && self.exec.is_none()
+        self.commands.is_empty() && self.args.is_empty() && self.patterns.is_empty() && self.exec.is_none()
     }
 }
 
 impl Instance {
     pub(super) fn new(exec: Exec) -> Self {
-        Self { exec, last: None, after: None, retired: Vec::new(), recorded: Vec::new(), broken: None }
+        Self {
+            exec,
+            tick: None,
+            demand: Demand::default(),
+            last: None,
+            after: None,
+            retired: Vec::new(),
+            recorded: Vec::new(),
+            broken: None,
+        }
     }
 
-    /// Launches it. The driver starts it when its last launch, on whatever stream, is done.
-    pub(super) fn launch(&mut self, stream: &Arc<Stream>, updatable: bool) -> Result<()> {
+    /// Launches it. The driver starts it when its last launch, on whatever stream, is done, so that ticks come in the order
+    /// of the launches. Gives the tick, and what it will have counted then.
+    pub(super) fn launch(&mut self, stream: &Arc<Stream>, updatable: bool) -> Result<Option<Ticked>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -58,11 +77,12 @@ impl Instance {
             stream.wait(after)?;
         }
         self.exec.launch(stream)?;
+        let ticked = self.tick.as_ref().map(|tick| (Arc::clone(tick), tick.launched()));
         self.after = None;
         if updatable && !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
             self.last = Some(Arc::clone(stream));
         }
-        Ok(())
+        Ok(ticked)
     }
 
     /// Lets the record nodes record these events in later launches. All of them are the signal's.
@@ -80,12 +100,40 @@ impl Instance {
         Ok(())
     }
 
-    /// Puts another one in its place. What is in flight goes on, and the next launch comes after it.
-    pub(super) fn replace(&mut self, exec: Exec, context: &Arc<Context>) -> Result<(), Failure> {
+    /// An enqueue is next, which asks for a tick or does not. Gives whether there should be one, where that is to change.
+    pub(super) fn next_form(&mut self, asked: bool) -> Option<bool> {
+        if self.broken.is_some() {
+            return None;
+        }
+        let ticks = self.ticks();
+        let wanted = self.demand.next(asked, ticks);
+        (wanted != ticks).then_some(wanted)
+    }
+
+    /// There is no other form now, nor soon.
+    pub(super) fn form_refused(&mut self) {
+        self.demand.in_vain();
+    }
+
+    /// Whether something counts up behind every launch.
+    pub(super) fn ticks(&self) -> bool {
+        self.tick.is_some()
+    }
+
+    /// Puts another one in its place, which counts up the tick. What is in flight goes on, and the next launch comes after it.
+    pub(super) fn replace(
+        &mut self,
+        exec: Exec,
+        tick: Option<Arc<Tick>>,
+        context: &Arc<Context>,
+    ) -> Result<(), Failure> {
         if let Some(fence) = self.fence(context)? {
             self.after = Some(fence);
         }
-        let replaced = std::mem::replace(&mut self.exec, exec);
+        if self.ticks() && tick.is_none() {
+            self.demand.in_vain();
+        }
+        let replaced = (std::mem::replace(&mut self.exec, exec), std::mem::replace(&mut self.tick, tick));
         self.retire(Replaced { exec: Some(replaced), ..Replaced::default() }, context);
         self.broken = None;
         Ok(())

@@ -24,6 +24,9 @@ pub(super) struct Limits {
 /// Work-items of a work-group where nobody asks for a size.
 const USUAL_BLOCK: usize = 256;
 
+/// What kernels in the portable dialect take besides: global size and offset.
+const HIDDEN_WORDS: usize = 6;
+
 /// Threads that the hardware issues together.
 const WARP: usize = 32;
 
@@ -54,13 +57,16 @@ impl Launch {
         }
         let most = kernel.max_work_group_size();
         let (grid, block) = geometry(range, most, limits)?;
-        let mut arguments = Arguments::default();
+        // Most take a word.
+        let words = Vec::with_capacity(launch.args.len() + HIDDEN_WORDS);
+        let mut arguments = Arguments { words, ..Arguments::default() };
         for arg in &launch.args {
             arguments.push(arg)?;
         }
         if kernel.is_portable() {
             let (size, offset) = (range.global_size(), range.global_offset());
-            let words: SmallVec<[u64; 6]> = size.into_iter().chain(offset).map(|n| n as u64).collect();
+            let words: SmallVec<[u64; HIDDEN_WORDS]> =
+                size.into_iter().chain(offset).map(|n| n as u64).collect();
             arguments.push_bytes(bytemuck::cast_slice(&words));
         }
         let shared = u32::try_from(arguments.shared).unwrap_or(u32::MAX);

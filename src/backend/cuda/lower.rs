@@ -113,14 +113,13 @@ fn lower_body(shared: &Arc<Shared>, body: &Body, patterns: &mut Vec<Arc<CudaMemo
     parts.collect()
 }
 
-/// The launch; its kernel may have the shared memory that it needs from then on.
+/// The launch; its kernel may have the shared memory that it needs from then on. The caller has bound the context.
 pub(super) fn lower_kernel(shared: &Shared, launch: &KernelLaunch) -> Result<Launch> {
     let lowered = Launch::new(launch, &shared.limits)?;
     let kernel = super::launch::kernel(launch)?;
     if !Arc::ptr_eq(kernel.context(), &shared.context) {
         return Err(super::error::foreign("kernel"));
     }
-    let _bound = shared.context.bind()?;
     kernel.allow_shared(lowered.shared())?;
     Ok(lowered)
 }

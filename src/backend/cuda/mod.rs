@@ -33,6 +33,7 @@ mod command_buffer;
 mod compile;
 mod condition;
 mod context;
+mod demand;
 mod device;
 mod error;
 mod event;
@@ -53,8 +54,10 @@ mod signal;
 mod stream;
 mod sys;
 mod tick;
+mod ticking;
 mod times;
 mod update;
+mod update_in_place;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};

@@ -4,6 +4,8 @@
 //! enqueues ask for it where somebody looks in a loop ([`Signal::prompt`](crate::hal::Signal::prompt)). There is no fence
 //! between the commands and the word, so this serves only what leaves nothing on the host or on another device: there, the
 //! driver's own order makes results visible to whatever is enqueued next.
+//!
+//! This is for command-buffers that stay as they are; `ticking` is for those that can be updated.
 
 use std::sync::Arc;
 
@@ -46,7 +48,7 @@ struct Form {
 const NEEDED: u32 = 4;
 
 /// Of more commands nobody waits for the last microsecond.
-const MOST_COMMANDS: u32 = 128;
+pub(super) const MOST_COMMANDS: u32 = 128;
 
 impl Prompt {
     /// A command has been appended: after these nodes, and with these ends.

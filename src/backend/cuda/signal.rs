@@ -84,8 +84,8 @@ const FAILED: u64 = 5;
 /// Pending, without a record of the driver's event: a tick tells.
 const TICKING: u64 = 6;
 
-/// A fault stops ticks; so every so many looks the stream is asked.
-const LOOKS_BETWEEN_CALLS: u32 = 64;
+/// A fault stops ticks; so every so many looks the stream is asked. A run of a few microseconds is over before.
+const LOOKS_BETWEEN_CALLS: u32 = 512;
 
 /// A use of an event that is being enqueued.
 #[derive(Debug)]
@@ -175,13 +175,15 @@ impl Signal {
 
     /// The use of this state is over; the first to say so counts.
     fn settle(&self, state: u64, failure: Option<Error>) -> EventStatus {
-        let waited = {
-            let inner = self.inner.lock();
-            if inner.waited.is_empty() { Waited::new() } else { inner.waited.clone() }
-        };
-        // Without the lock: this may settle others.
-        let inherited = waited.iter().find_map(|(signal, outcome)| failure_of(signal, outcome));
         let mut inner = self.inner.lock();
+        let mut inherited = None;
+        if !inner.waited.is_empty() {
+            let waited = inner.waited.clone();
+            drop(inner);
+            // Without the lock: this may settle others.
+            inherited = waited.iter().find_map(|(signal, outcome)| failure_of(signal, outcome));
+            inner = self.inner.lock();
+        }
         if self.state.load(Ordering::Acquire) != state {
             drop(inner);
             // Somebody else was faster.
@@ -201,7 +203,7 @@ impl Signal {
             (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take(), inner.tick.take());
         self.state.store(state - state % PHASES + phase, Ordering::Release);
         drop(inner);
-        drop((waited, released));
+        drop(released);
         status
     }
 
@@ -238,32 +240,48 @@ impl Signal {
     /// # Errors
     /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) when there has been none; the driver's.
     pub(super) fn order_before(&self, queue: u64, stream: &Stream) -> Result<Option<Error>> {
-        match self.status() {
-            EventStatus::Idle => {
-                return Err(Error::new(
-                    ErrorKind::InvalidWaitList,
-                    "an event in the wait list was never enqueued",
-                ));
+        // To let the stream wait for what is complete costs less than to ask the driver whether it is.
+        if !self.is_recorded() {
+            match self.status() {
+                EventStatus::Idle => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidWaitList,
+                        "an event in the wait list was never enqueued",
+                    ));
+                }
+                EventStatus::Complete => return Ok(None),
+                EventStatus::Failed(error) => return Ok(Some(error)),
+                EventStatus::Pending => {}
             }
-            EventStatus::Complete => return Ok(None),
-            EventStatus::Failed(error) => return Ok(Some(error)),
-            EventStatus::Pending => {}
         }
-        let (on, phase) = {
-            let inner = self.inner.lock();
-            let on = inner.queue.as_ref().map(|(id, stream)| (*id, Arc::clone(stream)));
-            (on, self.state.load(Ordering::Acquire) % PHASES)
-        };
-        match (on, phase) {
+        let inner = self.inner.lock();
+        let on = match (&inner.queue, self.state.load(Ordering::Acquire) % PHASES) {
             // The queue's own order says as much.
-            (Some((id, _)), _) if id == queue => {}
-            (Some((_, stream)), BROKEN) => {
-                stream.synchronize().map_err(|failure| self.shared.context.error(failure))?
-            }
-            (Some((_, on)), TICKING) => self.record_late(&on, stream)?,
-            _ => stream.wait(&self.end)?,
+            (Some((id, _)), _) if *id == queue => return Ok(None),
+            (Some((_, on)), phase @ (BROKEN | TICKING)) => Some((Arc::clone(on), phase)),
+            _ => None,
+        };
+        drop(inner);
+        match on {
+            Some((on, TICKING)) => self.record_late(&on, stream)?,
+            Some((on, _)) => on.synchronize().map_err(|failure| self.shared.context.error(failure))?,
+            None => stream.wait(&self.end)?,
         }
         Ok(None)
+    }
+
+    /// Whether the driver's event tells of the end of the current use, and nothing is known of a failure.
+    fn is_recorded(&self) -> bool {
+        if self.state.load(Ordering::Acquire) % PHASES != PENDING || self.shared.context.lost().is_some() {
+            return false;
+        }
+        let inner = self.inner.lock();
+        !inner.waited.iter().any(|(_, outcome)| matches!(outcome.get(), Some(Some(_))))
+    }
+
+    /// Whether nothing that signals it has been enqueued.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.load(Ordering::Acquire) % PHASES == IDLE
     }
 
     /// Makes `stream` come after everything on the stream `on`, this use included: nobody has recorded its event.
@@ -341,7 +359,7 @@ impl<'a> Starting<'a> {
         inner.renew();
         inner.waited = waited;
         inner.kept = kept;
-        (inner.broken, inner.tick) = (None, None);
+        (inner.broken, inner.tick, inner.looks) = (None, None, 0);
         let phase = match end {
             End::Recorded(place) => {
                 inner.place = place;

@@ -3,11 +3,14 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::command_buffer::{CudaCommandBuffer, invalid};
 use super::error::foreign;
 use super::instance::Replaced;
 use super::launch::Launch;
 use super::lower::lower_kernel;
+use super::prompt::stays_on;
 use super::sys::Failure;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::Result;
@@ -28,8 +31,14 @@ impl CudaCommandBuffer {
         }
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
+        let _bound = context.bind().map_err(|failure| context.error(failure))?;
+        if let [update] = updates
+            && let Some(outcome) = self.update_in_place(update)
+        {
+            return outcome;
+        }
         // All are prepared before the driver gets the first: what is wrong shows here.
-        let mut steps = Vec::with_capacity(updates.len());
+        let mut steps = SmallVec::<[Step; 1]>::with_capacity(updates.len());
         let current = |index: usize| self.commands.get(index).map(|recorded| &recorded.command);
         for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
             let lowered =
@@ -38,7 +47,6 @@ impl CudaCommandBuffer {
             let enabled = enabled.filter(|enabled| *enabled != self.commands[index].enabled);
             steps.push(Step { index, launch, enabled });
         }
-        let _bound = context.bind().map_err(|failure| context.error(failure))?;
         for (done, step) in steps.iter().enumerate() {
             if let Err(failure) = self.set_step(step, Side::New) {
                 for step in &steps[..=done] {
@@ -53,6 +61,10 @@ impl CudaCommandBuffer {
             if let (Some((launch, lowered)), Some((_, current))) = (launch, &mut recorded.kernel) {
                 let new = Command::Kernel(launch);
                 let keeps_all = keeps_objects(&recorded.command, &new);
+                let stays = stays_on(&shared, &new);
+                self.outside += usize::from(!stays);
+                self.outside -= usize::from(!recorded.stays);
+                recorded.stays = stays;
                 let old = std::mem::replace(&mut recorded.command, new);
                 replaced.commands.extend((!keeps_all).then_some(old));
                 *current = lowered;
@@ -93,8 +105,11 @@ impl CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        // Record nodes would get events of the other's, which may be destroyed before they get others.
+        // The other's graph has no tick. Record nodes would get events of the other's, which may be destroyed before they get
+        // others.
+        let ticks = self.instance.as_mut().is_some_and(|instance| instance.get_mut().ticks());
         let alike = other.as_recorded
+            && !ticks
             && !self.desc.profiling
             && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
                 let same_nodes = ours.nodes.len() == theirs.nodes.len()
@@ -126,8 +141,11 @@ impl CudaCommandBuffer {
             if let (Some((_, launch)), Some((_, new))) = (&mut ours.kernel, &theirs.kernel) {
                 launch.clone_from(new);
             }
+            ours.stays = theirs.stays;
+            self.is_behind |= ours.kernel.is_none() && !ours.nodes.is_empty();
         }
         self.as_recorded = false;
+        self.count_outside();
         if let Some(instance) = &mut self.instance {
             instance.get_mut().retire(replaced, &self.shared.context);
         }
@@ -136,10 +154,10 @@ impl CudaCommandBuffer {
     /// Records the other's commands once more, for an instance in the place of ours.
     fn instantiate_like(&mut self, other: &Self) -> Result<()> {
         let mut again = other.record_again()?;
-        let exec = again.instantiate()?;
+        let exec = again.instantiate(None, &self.shared.service)?;
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let instance = instance.get_mut();
-        instance.replace(exec, &self.shared.context)?;
+        instance.replace(exec, None, &self.shared.context)?;
         let mut replaced = Replaced::default();
         for recorded in std::mem::replace(&mut self.commands, std::mem::take(&mut again.commands)) {
             replaced.commands.push(recorded.command);
@@ -148,7 +166,8 @@ impl CudaCommandBuffer {
         instance.retire(replaced, &self.shared.context);
         std::mem::swap(&mut self.graph, &mut again.graph);
         std::mem::swap(&mut self.placeholder, &mut again.placeholder);
-        self.as_recorded = true;
+        (self.as_recorded, self.is_behind) = (true, false);
+        self.count_outside();
         Ok(())
     }
 
@@ -189,14 +208,18 @@ fn is_plain(command: &Command) -> bool {
 /// Whether the new launch has all kernels and memory of the old one: nothing of that has to be kept for it.
 fn keeps_objects(old: &Command, new: &Command) -> bool {
     let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
-    let same_memory = |(old, new): (&KernelArg, &KernelArg)| match (old, new) {
+    Arc::ptr_eq(&old.kernel, &new.kernel)
+        && old.args.len() == new.args.len()
+        && old.args.iter().zip(&new.args).all(|(old, new)| keeps_memory(old, new))
+}
+
+/// Whether the new argument has the memory of the old one, if that has any.
+pub(super) fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
+    match (old, new) {
         (KernelArg::Memory(old), KernelArg::Memory(new)) => Arc::ptr_eq(old.memory(), new.memory()),
         (KernelArg::Memory(_), _) => false,
         _ => true,
-    };
-    Arc::ptr_eq(&old.kernel, &new.kernel)
-        && old.args.len() == new.args.len()
-        && old.args.iter().zip(&new.args).all(same_memory)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -50,7 +50,8 @@ use super::Device;
 /// Wraps a device, so that it and all it creates refuse wrong calls with the specification's errors.
 ///
 /// A device that is wrapped already is returned as it is. The cost lies in building: an enqueue of a command-buffer
-/// is checked with a few comparisons and one [`status`](super::Event::status) for each event, without allocating.
+/// is checked with a few comparisons and a look at each event, without allocating: [`status`](super::Event::status) of the one
+/// to signal, [`is_idle`](super::Event::is_idle) of those to wait for.
 ///
 /// What is refused, beside what the backend itself refuses:
 ///

@@ -1,6 +1,6 @@
 //! Wait lists and signals: what a command-buffer and a queue check alike before an enqueue.
 //!
-//! This is the hot path: comparisons and one status an event, no allocation.
+//! This is the hot path: comparisons and a look at each event, no allocation.
 
 use std::ptr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn check(what: &str, device: DeviceId, wait: WaitList<'_>, signal: &S
         if ptr::addr_eq(Arc::as_ptr(signal.event), ptr::from_ref(event)) {
             return Err(waits_for_itself(what, position));
         }
-        if matches!(event.status(), EventStatus::Idle) {
+        if event.is_idle() {
             return Err(idle_wait(what, position, wait.events().count()));
         }
     }

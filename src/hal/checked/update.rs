@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::kernel::{self, Subject};
 use super::topology::Topology;
 use crate::hal::{
@@ -34,7 +36,7 @@ struct Recorded {
 }
 
 /// What commands will hold once the backend has taken the update, with their indices.
-pub(super) struct Staged(Vec<(u32, KernelLaunch)>);
+pub(super) struct Staged(SmallVec<[(u32, KernelLaunch); 1]>);
 
 impl Commands {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
@@ -70,7 +72,7 @@ impl Commands {
     /// Works out `updates` one after the other. Each must leave a launch that can run; a second one of the same command
     /// goes on from the first.
     pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<Staged> {
-        let mut staged: Vec<(u32, KernelLaunch)> = Vec::with_capacity(updates.len());
+        let mut staged = SmallVec::<[(u32, KernelLaunch); 1]>::with_capacity(updates.len());
         // Where each is in there. Most updates are of one command, which needs no table.
         let mut places = HashMap::new();
         for update in updates {
@@ -191,19 +193,14 @@ impl Change<'_> {
     /// The current arguments with the new ones in their places. A kernel with more parameters needs the rest to be
     /// named; one with fewer drops what it does not take.
     fn args(&self, kernel: &Arc<dyn Kernel>) -> Result<Vec<KernelArg>> {
-        let params = kernel.params();
-        let mut args: Vec<_> = self.current.args.iter().take(params.len()).cloned().map(Some).collect();
-        args.resize(params.len(), None);
-        for (index, arg) in &self.update.args {
-            let Some(place) = args.get_mut(*index) else {
-                let why = format!(
-                    "argument index {index} is out of range: kernel '{}' takes {} arguments",
-                    kernel.name(),
-                    params.len()
-                );
-                return Err(self.error(ErrorKind::InvalidArgument, why));
-            };
-            *place = Some(arg.clone());
+        let (params, current, new) = (kernel.params(), &self.current.args, &self.update.args);
+        if let Some((index, _)) = new.iter().find(|(index, _)| *index >= params.len()) {
+            let why = format!(
+                "argument index {index} is out of range: kernel '{}' takes {} arguments",
+                kernel.name(),
+                params.len()
+            );
+            return Err(self.error(ErrorKind::InvalidArgument, why));
         }
         let missing = |index: usize| {
             let (name, param) = (kernel.name(), &params[index].name);
@@ -211,7 +208,13 @@ impl Change<'_> {
             self.error(ErrorKind::InvalidArgument, why)
                 .help("name all arguments that the kernel so far does not have")
         };
-        args.into_iter().enumerate().map(|(index, arg)| arg.ok_or_else(|| missing(index))).collect()
+        let mut args = Vec::with_capacity(params.len());
+        for index in 0..params.len() {
+            // The last word about an argument counts.
+            let named = new.iter().rfind(|(named, _)| *named == index).map(|(_, arg)| arg);
+            args.push(named.or(current.get(index)).ok_or_else(|| missing(index))?.clone());
+        }
+        Ok(args)
     }
 
     fn range(&self) -> Result<Range> {

@@ -17,6 +17,8 @@ mod order;
 mod out_of_order;
 mod profiling;
 mod prompt;
+mod prompt_update_from;
+mod prompt_updates;
 mod random_bodies;
 mod records;
 mod rectangles;
@@ -46,6 +48,8 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         out_of_order::TESTS,
         profiling::TESTS,
         prompt::TESTS,
+        prompt_update_from::TESTS,
+        prompt_updates::TESTS,
         random_bodies::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,

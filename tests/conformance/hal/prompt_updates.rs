@@ -1,0 +1,259 @@
+//! Enqueues that ask to be seen early, of command-buffers that are updated between them: a device may change its mind about
+//! what to do for them at any time, and nothing else changes.
+
+use std::sync::Arc;
+
+use wakegraph::hal::{
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelArg, Queue,
+    UpdateCapabilities as Can, WaitList,
+};
+
+use super::bench::{Bench, append, complete, enqueue, enqueue_after, enqueue_prompt, read};
+use super::launches::{ground, mixed, number, words};
+use crate::registry::{Need, Setup, lacks, tests};
+
+tests!("prompt/updates": &[Need::Results] => [one_after_the_other, on_several_queues, in_flight,
+    asked_now_and_then, others_wait, switches, kernels, operands_on_the_host, with_times]);
+
+/// So often that a device has made up its mind.
+pub(super) const OFTEN: u32 = 20;
+
+/// So often that it has given up what nobody asks for.
+const LONG: u32 = 150;
+
+pub(super) const UPDATABLE: CommandBufferDesc =
+    CommandBufferDesc { updatable: true, in_order: true, profiling: false };
+
+/// A bench, if its device can do this.
+pub(super) fn bench(setup: &Setup, needed: Can) -> Option<Bench> {
+    let can = setup.hal().capabilities().update.contains(needed);
+    if !can {
+        lacks("this update");
+    }
+    can.then(|| Bench::new(setup))
+}
+
+pub(super) type Recorded = (Box<dyn CommandBuffer>, Vec<CommandHandle>);
+
+pub(super) fn record(bench: &Bench, desc: CommandBufferDesc, commands: &[Command]) -> Recorded {
+    let mut buffer = bench.buffer(desc);
+    let handles =
+        commands.iter().map(|command| buffer.append(command, &[]).unwrap().handle.unwrap()).collect();
+    buffer.finalize().unwrap();
+    (buffer, handles)
+}
+
+pub(super) fn with_number(handle: CommandHandle, n: u32) -> CommandUpdate {
+    CommandUpdate { args: vec![(0, number(n))], ..CommandUpdate::new(handle) }
+}
+
+fn enqueue_either(prompt: bool, buffer: &dyn CommandBuffer, queue: &dyn Queue, event: &Arc<dyn Event>) {
+    match prompt {
+        true => enqueue_prompt(buffer, queue, event),
+        false => enqueue(buffer, queue, event).unwrap(),
+    }
+}
+
+fn one_after_the_other(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let (x, event) = (bench.memory(&[0; 4]), bench.event());
+    let (mut buffer, handles) =
+        record(&bench, UPDATABLE, &[bench.grind(&x), bench.mix(0, &x), bench.mix(0, &x)]);
+    let (mut expected, mut last) = (0, 0);
+    for n in 0..3 * OFTEN {
+        // Some are enqueued again as they are.
+        if n % 5 != 4 {
+            buffer.update(&[with_number(handles[1], n)]).unwrap();
+            last = n;
+        }
+        enqueue_either(n % 7 != 6, &*buffer, &*bench.queue, &event);
+        expected = mixed(mixed(ground(expected), last), 0);
+        complete(&event);
+        assert_eq!(words(&x), [expected], "enqueue {n}");
+    }
+}
+
+fn on_several_queues(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let queues = [bench.another_queue(), bench.another_queue()];
+    for turn in [1, OFTEN] {
+        let x = bench.memory(&[0; 4]);
+        let (mut buffer, handles) = record(&bench, UPDATABLE, &[bench.grind(&x), bench.mix(0, &x)]);
+        let events: Vec<_> = (0..4 * OFTEN).map(|_| bench.event()).collect();
+        let mut expected = 0;
+        for (n, event) in (0..).zip(&events) {
+            buffer.update(&[with_number(handles[1], n)]).unwrap();
+            enqueue_either(n % 4 != 3, &*buffer, &*queues[(n / turn % 2) as usize], event);
+            expected = mixed(ground(expected), n);
+            if n % 10 == 9 {
+                complete(event);
+                assert_eq!(words(&x), [expected], "enqueue {n}");
+            }
+        }
+        // The last first: the others are over then, too.
+        events.iter().rev().for_each(complete);
+        assert_eq!(words(&x), [expected]);
+    }
+}
+
+// None is waited for before the next; the form changes under way.
+fn in_flight(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let x = bench.memory(&[0; 4]);
+    let (mut buffer, handles) = record(&bench, UPDATABLE, &[bench.grind(&x), bench.mix(0, &x)]);
+    let events: Vec<_> = (0..OFTEN + LONG + OFTEN).map(|_| bench.event()).collect();
+    let mut expected = 0;
+    for (n, event) in (0..).zip(&events) {
+        buffer.update(&[with_number(handles[1], n)]).unwrap();
+        enqueue_either(!(OFTEN..OFTEN + LONG).contains(&n), &*buffer, &*bench.queue, event);
+        expected = mixed(ground(expected), n);
+    }
+    for event in events.iter().rev() {
+        complete(event);
+        assert_eq!(words(&x), [expected]);
+    }
+}
+
+fn asked_now_and_then(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let (x, event) = (bench.memory(&[0; 4]), bench.event());
+    let (mut buffer, handles) = record(&bench, UPDATABLE, &[bench.mix(0, &x)]);
+    let (mut expected, mut n) = (0, 0);
+    for round in 0..6 {
+        for _ in 0..LONG {
+            n += 1;
+            buffer.update(&[with_number(handles[0], n)]).unwrap();
+            enqueue_either(round % 2 == 0, &*buffer, &*bench.queue, &event);
+            expected = mixed(expected, n);
+            complete(&event);
+            assert_eq!(words(&x), [expected], "round {round}, enqueue {n}");
+        }
+    }
+}
+
+// prompt: grind x, mix n x -> on another queue: mix 2 x -> prompt again ...
+fn others_wait(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let other_queue = bench.another_queue();
+    let x = bench.memory(&[0; 4]);
+    let (mut prompt, handles) = record(&bench, UPDATABLE, &[bench.grind(&x), bench.mix(0, &x)]);
+    let other = bench.recorded(&[bench.mix(2, &x)]);
+    let (prompt_done, other_done) = (bench.event(), bench.event());
+    let mut expected = 0;
+    for n in 0..2 * OFTEN {
+        prompt.update(&[with_number(handles[1], n)]).unwrap();
+        enqueue_prompt(&*prompt, &*bench.queue, &prompt_done);
+        let wait: [&dyn Event; 1] = [&*prompt_done];
+        let wait = match n % 2 {
+            0 => WaitList::dependencies(&wait),
+            _ => WaitList { dependencies: &[], order: &wait },
+        };
+        enqueue_after(&*other, &*other_queue, wait, &other_done).unwrap();
+        expected = mixed(mixed(ground(expected), n), 2);
+        complete(&other_done);
+        complete(&prompt_done);
+        assert_eq!(words(&x), [expected], "enqueue {n}");
+    }
+}
+
+// mix x --+--> mix x      mix y: each enabled or not, the last ones of the graph, too
+fn switches(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS | Can::ENABLED) else { return };
+    let [x, y] = [(); 2].map(|()| bench.memory(&[0; 4]));
+    let (mut buffer, mut points) =
+        (bench.buffer(CommandBufferDesc { in_order: false, ..UPDATABLE }), Vec::new());
+    let commands: [(Command, &[usize]); 3] =
+        [(bench.mix(1, &x), &[]), (bench.mix(2, &x), &[0]), (bench.mix(3, &y), &[])];
+    let handles =
+        commands.map(|(command, after)| append(&mut *buffer, &command, &mut points, after).handle.unwrap());
+    buffer.finalize().unwrap();
+    let event = bench.event();
+    let mut expected = [0, 0];
+    for n in 0..4 * OFTEN {
+        let on = [n % 2 == 0, n % 3 != 0, n % 5 < 3];
+        let updates: Vec<_> = handles
+            .iter()
+            .zip(on)
+            .map(|(&handle, on)| CommandUpdate { enabled: Some(on), ..with_number(handle, n) })
+            .collect();
+        buffer.update(&updates).unwrap();
+        enqueue_either(n % 6 != 5, &*buffer, &*bench.queue, &event);
+        for (place, on) in [(0, on[0]), (0, on[1]), (1, on[2])] {
+            expected[place] = if on { mixed(expected[place], n) } else { expected[place] };
+        }
+        complete(&event);
+        assert_eq!([words(&x)[0], words(&y)[0]], expected, "enqueue {n}");
+    }
+}
+
+// Nobody else holds the kernels that are replaced, or that replace them.
+fn kernels(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS | Can::KERNEL_HANDLE) else { return };
+    let x = bench.memory(&[0; 4]);
+    let mut expected = 0;
+    for when in [0, OFTEN / 2, 2 * OFTEN] {
+        let (Command::Kernel(mut grind), Command::Kernel(mix)) = (bench.grind(&x), bench.mix(1, &x)) else {
+            unreachable!("both are kernels")
+        };
+        grind.alternatives = vec![mix.kernel.clone()];
+        let mut kernel = Some(mix.kernel.clone());
+        drop(mix);
+        let (mut buffer, handles) = record(&bench, UPDATABLE, &[Command::Kernel(grind)]);
+        let events: Vec<_> = (0..3 * OFTEN).map(|_| bench.event()).collect();
+        for (n, event) in (0..).zip(&events) {
+            if n == when {
+                let kernel = kernel.take();
+                buffer.update(&[CommandUpdate { kernel, ..with_number(handles[0], 7) }]).unwrap();
+            }
+            enqueue_prompt(&*buffer, &*bench.queue, event);
+            expected = if n < when { ground(expected) } else { mixed(expected, 7) };
+        }
+        events.iter().for_each(complete);
+        assert_eq!(words(&x), [expected], "replaced at {when}");
+    }
+}
+
+// An operand on the host comes and goes: the host sees what is written there at once.
+fn operands_on_the_host(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    let views = [bench.memory(&[0; 4]), bench.host_memory(&[0; 4])];
+    if !bench.device.can_access(&**views[1].memory()) {
+        return lacks("kernels on host memory");
+    }
+    let (mut buffer, handles) = record(&bench, UPDATABLE, &[bench.mix(0, &views[0])]);
+    let (mut expected, event) = ([0u32; 2], bench.event());
+    for n in 0..10 * OFTEN {
+        let place = (n / 15 % 2) as usize;
+        let mut update = with_number(handles[0], n);
+        update.args.push((1, KernelArg::Memory(views[place].clone())));
+        buffer.update(&[update]).unwrap();
+        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        expected[place] = mixed(expected[place], n);
+        complete(&event);
+        assert_eq!(read(&views[place]), expected[place].to_ne_bytes(), "enqueue {n}");
+    }
+}
+
+fn with_times(setup: &Setup) {
+    let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
+    if !bench.device.capabilities().profiling {
+        return lacks("profiling");
+    }
+    let (x, event) = (bench.memory(&[0; 4]), bench.event());
+    let desc = CommandBufferDesc { profiling: true, ..UPDATABLE };
+    let (mut buffer, handles) = record(&bench, desc, &[bench.grind(&x), bench.mix(0, &x)]);
+    let mut expected = 0;
+    for n in 0..2 * OFTEN {
+        buffer.update(&[with_number(handles[1], n)]).unwrap();
+        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        expected = mixed(ground(expected), n);
+        complete(&event);
+        assert_eq!(words(&x), [expected]);
+        let profile = event.profile().unwrap();
+        assert_eq!(profile.commands.len(), 2);
+        assert!(
+            profile.start <= profile.commands[1].end && profile.commands[1].end <= profile.end,
+            "{profile:?}"
+        );
+    }
+}
