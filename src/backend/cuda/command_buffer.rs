@@ -214,10 +214,9 @@ impl CommandBuffer for CudaCommandBuffer {
         queue.submit(timed, None, wait, signal, |stream, starting| {
             let mut instance = instance.lock();
             if let Some(prompt) = &self.prompt {
-                let mut prompt = prompt.lock();
-                prompt.follow(&self.shared, stream)?;
-                if asked && let Some(ticked) = prompt.launch(&self.shared, &self.graph, stream)? {
-                    return Ok(Some(ticked));
+                let ticked = prompt.lock().launch(&self.shared, &self.graph, stream, asked)?;
+                if ticked.is_some() {
+                    return Ok(ticked);
                 }
             }
             if self.desc.profiling {

@@ -29,12 +29,14 @@ pub(super) struct Prompt {
     commands: u32,
     /// The nodes that nothing follows yet.
     ends: SmallVec<[Node; 4]>,
-    /// The stream of the last enqueue, in whatever form: on one stream they follow each other.
-    stream: Option<Arc<Stream>>,
-    /// Several streams were used: the driver would let the two forms overlap.
-    given_up: bool,
-    /// The form of before, which may be in flight.
-    _retired: Option<Form>,
+    /// What was launched last, and where.
+    last: Option<(Launched, Arc<Stream>)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Launched {
+    Plain,
+    Prompt,
 }
 
 #[derive(Debug)]
@@ -64,42 +66,48 @@ impl Prompt {
         );
     }
 
-    /// An enqueue on `stream` is next. The context is bound.
-    pub(super) fn follow(&mut self, shared: &Shared, stream: &Arc<Stream>) -> Result<()> {
-        if self.stream.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
-            return Ok(());
-        }
-        let Some(last) = self.stream.replace(Arc::clone(stream)) else { return Ok(()) };
-        let form = self.form.take();
-        if form.as_ref().is_some_and(|form| !form.tick.is_idle()) {
-            let event = RawEvent::create(&shared.context, false)?;
-            event.record(&last)?;
-            stream.wait(&event)?;
-        }
-        if form.is_some() {
-            self._retired = form;
-        }
-        self.given_up = true;
-        Ok(())
-    }
-
-    /// Launches the prompt form, if there is one by now; gives the tick, and what it will have counted then.
+    /// An enqueue on `stream` is next; the context is bound. Launches the prompt form, if it is `asked` for and there is one
+    /// by now: gives the tick, and what it will have counted then. Else the caller launches the plain one.
     pub(super) fn launch(
         &mut self,
         shared: &Arc<Shared>,
         graph: &Mutex<Graph>,
-        stream: &Stream,
+        stream: &Arc<Stream>,
+        asked: bool,
     ) -> Result<Option<(Arc<Tick>, u64)>> {
-        self.asked = self.asked.saturating_add(1);
-        if self.given_up || self.asked < NEEDED || self.commands > MOST_COMMANDS {
+        self.asked = self.asked.saturating_add(u32::from(asked));
+        if !asked || self.asked < NEEDED || self.commands > MOST_COMMANDS {
+            self.follow(shared, stream, Launched::Plain)?;
             return Ok(None);
         }
-        let form = match &mut self.form {
-            Some(form) => form,
-            place => place.insert(Form::make(shared, &graph.lock(), &self.ends, stream)?),
-        };
+        if self.form.is_none() {
+            self.form = Some(Form::make(shared, &graph.lock(), &self.ends, stream)?);
+        }
+        self.follow(shared, stream, Launched::Prompt)?;
+        let Some(form) = &mut self.form else { return Ok(None) };
         form.exec.launch(stream)?;
         Ok(Some((Arc::clone(&form.tick), form.tick.launched())))
+    }
+
+    /// Makes `stream` come after the last launch. The driver sees to it on one stream, and, as launches of one graph never
+    /// overlap, for one form.
+    fn follow(&mut self, shared: &Shared, stream: &Arc<Stream>, next: Launched) -> Result<()> {
+        if let Some((last, before)) = &mut self.last {
+            let same = Arc::ptr_eq(before, stream);
+            let over = || self.form.as_ref().is_some_and(|form| form.tick.is_idle());
+            if !same && *last != next && !(*last == Launched::Prompt && over()) {
+                let event = RawEvent::create(&shared.context, false)?;
+                event.record(before)?;
+                stream.wait(&event)?;
+            }
+            *last = next;
+            if !same {
+                *before = Arc::clone(stream);
+            }
+        } else {
+            self.last = Some((next, Arc::clone(stream)));
+        }
+        Ok(())
     }
 }
 
