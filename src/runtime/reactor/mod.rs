@@ -18,7 +18,7 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::Seen;
-use schedule::{Finished, Next, Pace, Schedule, Scout, Times};
+use schedule::{Due, Finished, Next, Pace, Schedule, Scout, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -160,7 +160,7 @@ impl Shared {
     fn run(&self) {
         sleep_precisely();
         let (mut finished, mut scouts) = (Vec::new(), Vec::new());
-        let mut due: Vec<Watch> = Vec::new();
+        let mut due: Vec<Due<Watch>> = Vec::new();
         let (mut slept, mut lingered) = (false, false);
         let mut state = self.state.lock();
         loop {
@@ -170,9 +170,9 @@ impl Shared {
             }
             if state.schedule.due(at).nth(1).is_some() {
                 // Each asks the driver: many at once would keep those waiting that submit.
-                due.extend(state.schedule.due(at).map(Watch::again));
+                state.schedule.due_in_order(at, Watch::again, &mut due);
                 drop(state);
-                due.drain(..).for_each(|Watch { run, partition }| run.ask(partition));
+                ask(&mut due);
                 state = self.state.lock();
             }
             let is_final = |watch: &Watch| watch.run.answer(watch.partition);
@@ -237,6 +237,19 @@ impl Shared {
     }
 }
 
+/// Asks for the status of all, but not of those that can wait behind one that is in flight.
+fn ask(due: &mut Vec<Due<Watch>>) {
+    let mut in_flight = false;
+    for Due { watch: Watch { run, partition }, can_wait } in due.drain(..) {
+        if can_wait && in_flight {
+            run.ask_later(partition);
+        } else {
+            let is_final = run.ask(partition);
+            in_flight |= can_wait && !is_final;
+        }
+    }
+}
+
 impl Drop for Reactor {
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
@@ -257,6 +270,13 @@ fn pace(policy: WakePolicy) -> Pace {
         longest_pause: nanoseconds(policy.longest_pause()),
         growth: policy.pause_growth(),
         spins: policy.spins(),
+        few: policy.few(),
+        late: policy == WakePolicy::Efficient,
+        slack: match policy {
+            WakePolicy::Latency => |expected| WakePolicy::Latency.slack(expected),
+            WakePolicy::Balanced => |expected| WakePolicy::Balanced.slack(expected),
+            WakePolicy::Efficient => |expected| WakePolicy::Efficient.slack(expected),
+        },
         scouts: match policy {
             WakePolicy::Latency => |expected| WakePolicy::Latency.scout_margin(expected),
             WakePolicy::Balanced => |expected| WakePolicy::Balanced.scout_margin(expected),
