@@ -1,5 +1,6 @@
 //! A one-way flag that tasks can wait for.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -19,6 +20,33 @@ pub(crate) struct Latch {
 const SET: u8 = 1;
 /// There may be a waiter in the list; without one, setting takes no lock.
 const AWAITED: u8 = 2;
+
+thread_local! {
+    /// The wakers of latches that this thread sets, while it gathers them.
+    static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
+}
+
+/// Does some work, and gives back whom the latches that it sets would have woken, for the caller to wake.
+pub(crate) fn gather(work: impl FnOnce()) -> Vec<Waker> {
+    let before = GATHERED.with(|gathered| gathered.replace(Some(Vec::new())));
+    work();
+    GATHERED.with(|gathered| gathered.replace(before)).unwrap_or_default()
+}
+
+fn wake(waker: Waker) {
+    let mut waker = Some(waker);
+    // A thread that is ending gathers nothing any more.
+    let _ = GATHERED.try_with(|gathered| {
+        if let Ok(mut gathered) = gathered.try_borrow_mut()
+            && let Some(gathered) = &mut *gathered
+        {
+            gathered.extend(waker.take());
+        }
+    });
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
 
 /// Slots, so that a waiter that polls again replaces its waker instead of adding one.
 type Waiters = SmallVec<[Option<Waker>; 1]>;
@@ -43,7 +71,7 @@ impl Latch {
         }
         // A waiter announces itself inside the lock, so it is in the list by now.
         let mut waiters = std::mem::take(&mut *self.waiters.lock());
-        waiters.drain(..).flatten().for_each(Waker::wake);
+        waiters.drain(..).flatten().for_each(wake);
     }
 
     /// Whether somebody may be waiting.
@@ -252,6 +280,22 @@ mod tests {
         assert!(latch.poll(&Context::from_waker(&waker), &mut keys[1]).is_pending());
         latch.set();
         assert_eq!(counts(), [3, 4]);
+    }
+
+    #[test]
+    fn who_gathers_wakes_by_itself() {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let latches = [Latch::new(), Latch::new()];
+        for latch in &latches {
+            assert!(latch.poll(&Context::from_waker(&waker), &mut WaiterKey::default()).is_pending());
+        }
+        let wakers = gather(|| latches[0].set());
+        assert!(latches[0].is_set());
+        assert_eq!((wakers.len(), count.0.load(Ordering::Relaxed)), (1, 0));
+        wakers.into_iter().for_each(Waker::wake);
+        latches[1].set();
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
     #[derive(Default)]

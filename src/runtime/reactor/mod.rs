@@ -3,9 +3,9 @@
 //! `schedule` decides when to look at what, as data; this file gives it a thread and a clock.
 
 mod schedule;
+mod tell;
 
 use std::fmt::{self, Debug};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::Seen;
-use schedule::{Due, Finished, Next, Pace, Schedule, Scout, Times};
+use schedule::{Due, Next, Pace, Schedule, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -183,25 +183,8 @@ impl Shared {
                 }
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
-                for Scout { watch, until } in scouts.drain(..) {
-                    if catch_unwind(AssertUnwindSafe(|| watch.run.set_near(until))).is_err() {
-                        tracing::error!(target: "wakegraph", "a waker panicked on the reactor's thread");
-                    }
-                }
-                for Finished { watch: Watch { run, partition }, seen, took } in finished.drain(..) {
-                    // Otherwise it was over before, and somebody else knows.
-                    if !run.is_over(partition) {
-                        run.observe(partition, took.map(Duration::from_nanos), seen);
-                    }
-                    // Wakers and the drop of captures are the user's code; the thread outlives their panics.
-                    let looked = catch_unwind(AssertUnwindSafe(move || {
-                        run.look_at(partition);
-                        drop(run);
-                    }));
-                    if looked.is_err() {
-                        tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
-                    }
-                }
+                tell::send(&mut scouts);
+                tell::finish(&mut finished);
                 state = self.state.lock();
                 continue;
             }
