@@ -26,11 +26,11 @@ thread_local! {
     static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }
 
-/// Does some work, and gives back whom the latches that it sets would have woken, for the caller to wake.
-pub(crate) fn gather(work: impl FnOnce()) -> Vec<Waker> {
-    let before = GATHERED.with(|gathered| gathered.replace(Some(Vec::new())));
+/// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the caller to wake.
+pub(crate) fn gather(wakers: &mut Vec<Waker>, work: impl FnOnce()) {
+    let before = GATHERED.with(|gathered| gathered.replace(Some(std::mem::take(wakers))));
     work();
-    GATHERED.with(|gathered| gathered.replace(before)).unwrap_or_default()
+    *wakers = GATHERED.with(|gathered| gathered.replace(before)).unwrap_or_default();
 }
 
 fn wake(waker: Waker) {
@@ -290,7 +290,8 @@ mod tests {
         for latch in &latches {
             assert!(latch.poll(&Context::from_waker(&waker), &mut WaiterKey::default()).is_pending());
         }
-        let wakers = gather(|| latches[0].set());
+        let mut wakers = Vec::new();
+        gather(&mut wakers, || latches[0].set());
         assert!(latches[0].is_set());
         assert_eq!((wakers.len(), count.0.load(Ordering::Relaxed)), (1, 0));
         wakers.into_iter().for_each(Waker::wake);

@@ -159,7 +159,7 @@ impl Reactor {
 impl Shared {
     fn run(&self) {
         sleep_precisely();
-        let (mut finished, mut scouts) = (Vec::new(), Vec::new());
+        let (mut finished, mut scouts, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
         let mut due: Vec<Due<Watch>> = Vec::new();
         let (mut slept, mut lingered) = (false, false);
         let mut state = self.state.lock();
@@ -184,7 +184,7 @@ impl Shared {
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
                 tell::send(&mut scouts);
-                tell::finish(&mut finished);
+                tell::finish(&mut finished, &mut wakers);
                 state = self.state.lock();
                 continue;
             }

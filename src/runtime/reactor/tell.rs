@@ -1,6 +1,7 @@
 //! Telling those that wait what the reactor has found.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 use std::time::Duration;
 
 use super::Watch;
@@ -15,16 +16,16 @@ pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {
     }
 }
 
-/// Ends what is over. Where that is several at once, all wakers are called at the end: a thread that is woken for the first
+/// Ends what is over; `wakers` is memory to work with. Where that is several at once, all wakers are called at the end: a thread that is woken for the first
 /// would otherwise be asleep again when the next one is found, and each time costs more than all there is to do.
-pub(super) fn finish(finished: &mut Vec<Finished<Watch>>) {
+pub(super) fn finish(finished: &mut Vec<Finished<Watch>>, wakers: &mut Vec<Waker>) {
     if finished.len() > 1 {
-        let wakers = {
+        {
             // Until they are called nothing of the user's is to run here that may wait for them.
             let _elsewhere = Elsewhere::enter();
-            latch::gather(|| finished.iter().for_each(|finished| outlive(|| end(finished))))
-        };
-        wakers.into_iter().for_each(|waker| outlive(|| waker.wake()));
+            latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));
+        }
+        wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
     }
     for finished in finished.drain(..) {
         outlive(move || {
