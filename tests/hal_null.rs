@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use wakegraph::backend::null::{self, NullOptions};
+use wakegraph::backend::null::{self, NullOptions, NullTiming};
 use wakegraph::hal::{CommandBufferDesc, EventDesc, EventStatus, QueueDesc, QueueOrder};
 use wakegraph::{Error, ErrorKind};
 
@@ -118,4 +118,27 @@ fn can_be_polled_and_timed() {
     let profile = done.profile().unwrap();
     assert!(profile.submitted < profile.start && profile.start < profile.commands[0].start);
     assert!(profile.commands[1].end < profile.end);
+}
+
+#[test]
+fn completes_by_the_clock() {
+    let hour = std::time::Duration::from_secs(3600);
+    for (work, at_once) in [(std::time::Duration::ZERO, true), (hour, false)] {
+        let timing = NullTiming { work, ..NullTiming::default() };
+        let (device, control) = null::open(NullOptions::new().timing(timing));
+        assert!(!device.capabilities().notifies);
+        let queue = queue(&*device, QueueOrder::InOrder);
+        let buffer = one(&*device, || Ok(()));
+        let first = start(&*device, &*buffer, &*queue, &[]);
+        let last = start(&*device, &*buffer, &*queue, &[&*first]);
+        assert_eq!(last.wait(Some(std::time::Duration::ZERO)).is_final(), at_once);
+        if !at_once {
+            assert!(is_pending(&first));
+            control.complete_all();
+        }
+        queue.finish().unwrap();
+        assert!(!is_pending(&first) && !is_pending(&last));
+        assert_eq!(control.pending(), 0);
+        assert!(control.looks() > 0);
+    }
 }

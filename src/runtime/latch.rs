@@ -1,5 +1,6 @@
 //! A one-way flag that tasks can wait for.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -20,6 +21,33 @@ const SET: u8 = 1;
 /// There may be a waiter in the list; without one, setting takes no lock.
 const AWAITED: u8 = 2;
 
+thread_local! {
+    /// The wakers of latches that this thread sets, while it gathers them.
+    static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
+}
+
+/// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the caller to wake.
+pub(crate) fn gather(wakers: &mut Vec<Waker>, work: impl FnOnce()) {
+    let before = GATHERED.with(|gathered| gathered.replace(Some(std::mem::take(wakers))));
+    work();
+    *wakers = GATHERED.with(|gathered| gathered.replace(before)).unwrap_or_default();
+}
+
+fn wake(waker: Waker) {
+    let mut waker = Some(waker);
+    // A thread that is ending gathers nothing any more.
+    let _ = GATHERED.try_with(|gathered| {
+        if let Ok(mut gathered) = gathered.try_borrow_mut()
+            && let Some(gathered) = &mut *gathered
+        {
+            gathered.extend(waker.take());
+        }
+    });
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
 /// Slots, so that a waiter that polls again replaces its waker instead of adding one.
 type Waiters = SmallVec<[Option<Waker>; 1]>;
 
@@ -38,17 +66,12 @@ impl Latch {
 
     /// Sets the flag and wakes everybody. Wakers run outside the lock.
     pub(crate) fn set(&self) {
-        self.set_quietly().for_each(Waker::wake);
-    }
-
-    /// Sets the flag, and leaves it to the caller to wake everybody.
-    pub(crate) fn set_quietly(&self) -> impl Iterator<Item = Waker> + use<> {
-        let waiters = match self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED {
-            0 => Waiters::new(),
-            // A waiter announces itself inside the lock, so it is in the list by now.
-            _ => std::mem::take(&mut *self.waiters.lock()),
-        };
-        waiters.into_iter().flatten()
+        if self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED == 0 {
+            return;
+        }
+        // A waiter announces itself inside the lock, so it is in the list by now.
+        let mut waiters = std::mem::take(&mut *self.waiters.lock());
+        waiters.drain(..).flatten().for_each(wake);
     }
 
     /// Whether somebody may be waiting.
@@ -257,6 +280,23 @@ mod tests {
         assert!(latch.poll(&Context::from_waker(&waker), &mut keys[1]).is_pending());
         latch.set();
         assert_eq!(counts(), [3, 4]);
+    }
+
+    #[test]
+    fn who_gathers_wakes_by_itself() {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let latches = [Latch::new(), Latch::new()];
+        for latch in &latches {
+            assert!(latch.poll(&Context::from_waker(&waker), &mut WaiterKey::default()).is_pending());
+        }
+        let mut wakers = Vec::new();
+        gather(&mut wakers, || latches[0].set());
+        assert!(latches[0].is_set());
+        assert_eq!((wakers.len(), count.0.load(Ordering::Relaxed)), (1, 0));
+        wakers.into_iter().for_each(Waker::wake);
+        latches[1].set();
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
     #[derive(Default)]

@@ -78,6 +78,26 @@ impl WakePolicy {
         }
     }
 
+    /// How long a look at work that takes so long may be put off to be one with the looks at others.
+    pub(crate) fn slack(self, expected: Duration) -> Duration {
+        match self {
+            Self::Latency => Duration::ZERO,
+            // What is shorter is over before a pause would pay.
+            Self::Balanced if expected < Duration::from_millis(1) => Duration::ZERO,
+            Self::Balanced => expected / 200,
+            Self::Efficient => expected / 40,
+        }
+    }
+
+    /// For how many at once there are looks for each, and not some for all.
+    pub(crate) fn few(self) -> usize {
+        match self {
+            Self::Latency => usize::MAX,
+            Self::Balanced => 8,
+            Self::Efficient => 1,
+        }
+    }
+
     /// First pause between two looks of the reactor; it grows while nothing completes.
     pub(crate) fn first_pause(self) -> Duration {
         match self {

@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::NullOptions;
 use super::event::Completion;
 use super::queue::NullQueue;
+use super::timing::spend;
+use super::{NullOptions, NullTiming};
 use crate::hal::{CommandBufferId, CommandTimes, EventProfile, EventStatus, Notification, Queue};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -21,7 +24,9 @@ pub struct NullControl(Arc<Shared>);
 struct Shared {
     manual: bool,
     notifies: bool,
+    timing: Option<NullTiming>,
     name: String,
+    looks: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -59,13 +64,19 @@ struct Entry {
 
 impl NullControl {
     pub(super) fn new(options: &NullOptions) -> Self {
-        let NullOptions { manual, notifies, name } = options.clone();
-        Self(Arc::new(Shared { manual, notifies, name, inner: Mutex::default() }))
+        let NullOptions { manual, notifies, timing, name } = options.clone();
+        let (looks, inner) = (AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(Shared { manual, notifies, timing, name, looks, inner }))
     }
 
     /// How many enqueues are pending.
     pub fn pending(&self) -> usize {
         self.0.inner.lock().pending.len()
+    }
+
+    /// How often the device was asked for the status of an event.
+    pub fn looks(&self) -> u64 {
+        self.0.looks.load(Ordering::Relaxed)
     }
 
     /// Completes the oldest enqueue, of this queue if one is given, that nothing holds back: not its in-order queue,
@@ -122,6 +133,7 @@ impl NullControl {
         if !self.0.notifies {
             what.notification = None;
         }
+        let start = Instant::now();
         let mut failure = None;
         let mut inner = self.0.inner.lock();
         if inner.lost {
@@ -140,14 +152,63 @@ impl NullControl {
                 EventStatus::Pending | EventStatus::Complete | EventStatus::Failed(_) => {}
             }
         }
-        let generation = what.event.begin()?;
+        let due = self.0.timing.map(|timing| inner.start_of(&what) + timing.work);
+        let generation = what.event.begin(due)?;
         let submitted = inner.tick();
         inner.pending.push_back(Entry { what, wait_generations, generation, submitted, failure });
         drop(inner);
         if !self.0.manual {
             self.complete_all();
         }
+        if let Some(timing) = self.0.timing {
+            spend(start, timing.enqueue);
+        }
         Ok(())
+    }
+
+    /// Somebody looks at an event: completes what is over by the clock, and costs what that costs.
+    pub(super) fn ask(&self, event: &Completion) {
+        self.0.looks.fetch_add(1, Ordering::Relaxed);
+        let Some(timing) = self.0.timing else { return };
+        let start = Instant::now();
+        match event.due() {
+            Some(due) if start < due => return spend(start, timing.pending_status),
+            Some(_) => self.complete_due(),
+            None => {}
+        }
+        if event.tell_end(start) {
+            spend(start, timing.final_status);
+        }
+    }
+
+    fn complete_due(&self) {
+        let now = Instant::now();
+        loop {
+            let mut inner = self.0.inner.lock();
+            let is_due = |entry: &Entry| entry.what.event.due().is_some_and(|due| due <= now);
+            let mut all = inner.pending.iter().enumerate();
+            let next = all.find(|(index, entry)| is_due(entry) && inner.is_free(*index, entry));
+            let Some(index) = next.map(|(index, _)| index) else { return };
+            inner.complete(index, None);
+        }
+    }
+
+    /// Blocks while an event's use, or the one of this generation, is pending, at most for `timeout`.
+    pub(super) fn wait(
+        &self,
+        event: &Completion,
+        generation: Option<u64>,
+        timeout: Option<Duration>,
+    ) -> EventStatus {
+        if let Some(due) = event.due() {
+            let left = due.saturating_duration_since(Instant::now());
+            let status = event.wait(generation, Some(timeout.map_or(left, |timeout| timeout.min(left))));
+            if status.is_final() || timeout.is_some_and(|timeout| timeout < left) {
+                return status;
+            }
+            self.complete_due();
+        }
+        event.wait(generation, timeout)
     }
 
     /// The events that the queue has to signal, each with which use of it that is.
@@ -174,6 +235,13 @@ impl Inner {
         self.clock
     }
 
+    /// When, by the clock, nothing holds back any more what is enqueued now.
+    fn start_of(&self, what: &Enqueue) -> Instant {
+        let before = self.pending.iter().filter(|entry| holds_back(&entry.what, what));
+        let before = before.map(|entry| &entry.what.event).chain(&what.wait);
+        before.filter_map(|event| event.due()).fold(Instant::now(), Instant::max)
+    }
+
     fn next_free(&self, queue: Option<u64>) -> Option<usize> {
         let wanted = |entry: &Entry| queue.is_none_or(|queue| entry.what.queue == queue);
         let mut all = self.pending.iter().enumerate();
@@ -181,17 +249,12 @@ impl Inner {
     }
 
     fn is_free(&self, index: usize, entry: &Entry) -> bool {
-        let Enqueue { queue, in_order, buffer, wait, .. } = &entry.what;
-        let holds_back = |earlier: &Entry| {
-            (*in_order && earlier.what.queue == *queue)
-                || (buffer.is_some() && earlier.what.buffer == *buffer)
-        };
-        let waits = wait.iter().zip(&entry.wait_generations).any(|(event, generation)| {
+        let waits = entry.what.wait.iter().zip(&entry.wait_generations).any(|(event, generation)| {
             let (status, now) = event.status();
             now == *generation && !status.is_final()
         });
         // A wait for an earlier use of the event to signal has ended, or the event could not have become pending.
-        !waits && !self.pending.range(..index).any(holds_back)
+        !waits && !self.pending.range(..index).any(|earlier| holds_back(&earlier.what, &entry.what))
     }
 
     /// Makes the event of an entry final; gives back whom to notify once the lock is released.
@@ -213,6 +276,11 @@ impl Inner {
         what.event.complete(failure.map_or(Ok(()), Err), profile);
         what.notification
     }
+}
+
+fn holds_back(earlier: &Enqueue, later: &Enqueue) -> bool {
+    (later.in_order && earlier.queue == later.queue)
+        || (later.buffer.is_some() && earlier.buffer == later.buffer)
 }
 
 fn tell(notification: Option<Notification>) {

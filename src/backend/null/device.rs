@@ -101,7 +101,7 @@ unsafe impl Device for NullDevice {
 
     fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
         self.status()?;
-        Ok(Arc::new(NullEvent::new(self.info.id)))
+        Ok(Arc::new(NullEvent::new(self.info.id, self.control.clone())))
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::control::NullControl;
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
@@ -14,6 +15,7 @@ use crate::types::{DeviceId, Error, ErrorKind, Result};
 pub(super) struct NullEvent {
     device: DeviceId,
     completion: Arc<Completion>,
+    control: NullControl,
 }
 
 /// What the event shares with the enqueue that signals it.
@@ -28,18 +30,26 @@ struct Inner {
     /// How often it became pending.
     generation: u64,
     status: EventStatus,
+    /// When it is over by the clock.
+    due: Option<Instant>,
     /// How the last use ended, also when it is pending again.
     ended: EventStatus,
     profile: Option<EventProfile>,
 }
 
 impl NullEvent {
-    pub(super) fn new(device: DeviceId) -> Self {
-        let inner =
-            Inner { generation: 0, status: EventStatus::Idle, ended: EventStatus::Idle, profile: None };
+    pub(super) fn new(device: DeviceId, control: NullControl) -> Self {
+        let inner = Inner {
+            generation: 0,
+            status: EventStatus::Idle,
+            due: None,
+            ended: EventStatus::Idle,
+            profile: None,
+        };
         Self {
             device,
             completion: Arc::new(Completion { inner: Mutex::new(inner), changed: Condvar::new() }),
+            control,
         }
     }
 
@@ -49,14 +59,15 @@ impl NullEvent {
 }
 
 impl Completion {
-    /// Becomes pending; gives the generation that it is now.
-    pub(super) fn begin(&self) -> Result<u64> {
+    /// Becomes pending, by the clock until `due`; gives the generation that it is now.
+    pub(super) fn begin(&self, due: Option<Instant>) -> Result<u64> {
         let mut inner = self.inner.lock();
         if matches!(inner.status, EventStatus::Pending) {
             return Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
                 .help("wait for the event, or signal another one"));
         }
         inner.status = EventStatus::Pending;
+        inner.due = due;
         inner.profile = None;
         inner.generation += 1;
         Ok(inner.generation)
@@ -77,6 +88,17 @@ impl Completion {
     pub(super) fn status(&self) -> (EventStatus, u64) {
         let inner = self.inner.lock();
         (inner.status.clone(), inner.generation)
+    }
+
+    /// When it is over by the clock, while it is pending.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let inner = self.inner.lock();
+        inner.due.filter(|_| matches!(inner.status, EventStatus::Pending))
+    }
+
+    /// Whether nobody has yet been told that it is over, as it has been by the clock since then.
+    pub(super) fn tell_end(&self, now: Instant) -> bool {
+        self.inner.lock().due.take_if(|due| *due <= now).is_some()
     }
 
     /// Blocks while this use, or the one of this generation, is pending, at most for `timeout`.
@@ -106,12 +128,13 @@ impl Event for NullEvent {
     }
 
     fn status(&self) -> EventStatus {
+        self.control.ask(&self.completion);
         self.completion.status().0
     }
 
     /// Returns at once when the event is idle: nothing has been enqueued that could make it final.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
-        self.completion.wait(None, timeout)
+        self.control.wait(&self.completion, None, timeout)
     }
 
     fn profile(&self) -> Result<EventProfile> {
@@ -129,16 +152,17 @@ impl Event for NullEvent {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NullOptions;
     use super::*;
 
     #[test]
     fn a_wait_for_a_use_is_not_held_by_the_next() {
-        let completion = NullEvent::new(DeviceId::unique()).completion;
+        let completion = NullEvent::new(DeviceId::unique(), NullControl::new(&NullOptions::new())).completion;
         let broken = || Err(Error::new(ErrorKind::Driver, "broken"));
         for fails in [false, true] {
-            let generation = completion.begin().unwrap();
+            let generation = completion.begin(None).unwrap();
             completion.complete(if fails { broken() } else { Ok(()) }, None);
-            completion.begin().unwrap();
+            completion.begin(None).unwrap();
             match completion.wait(Some(generation), None) {
                 EventStatus::Complete => assert!(!fails),
                 EventStatus::Failed(error) => assert!(fails && error.message() == "broken"),

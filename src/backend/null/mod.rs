@@ -14,7 +14,7 @@
 //! | `queue.rs` | queues, commands outside command-buffers | streams or lists; defer a drop while the device is busy |
 //! | `event.rs` | completion | `status` asks the driver; failure that the driver does not spread is tracked here |
 //! | `command_buffer.rs` | append, finalize, enqueue, update | the vendor's graph; enqueues of one buffer never overlap |
-//! | `control.rs` | manual completion | nothing: delete it |
+//! | `control.rs`, `timing.rs` | manual completion, completion by the clock | nothing: delete them |
 //!
 //! Vendor symbols and types go into a `sys.rs` and nowhere else. Do not check operands: `hal::checked` has. Then run the
 //! conformance tests with the new device.
@@ -28,6 +28,7 @@ mod event;
 mod kernel;
 mod memory;
 mod queue;
+mod timing;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ use crate::hal::{Backend, Device};
 use crate::types::{Error, ErrorKind, Result};
 pub use control::NullControl;
 use device::NullDevice;
+pub use timing::NullTiming;
 
 /// The backend that does nothing.
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +63,14 @@ impl Backend for NullBackend {
 pub struct NullOptions {
     manual: bool,
     notifies: bool,
+    timing: Option<NullTiming>,
     name: String,
 }
 
 impl NullOptions {
     /// Completes at once, and notifies.
     pub fn new() -> Self {
-        Self { manual: false, notifies: true, name: "null (private)".into() }
+        Self { manual: false, notifies: true, timing: None, name: "null (private)".into() }
     }
 
     /// Whether enqueued work stays pending until the [`NullControl`] completes it.
@@ -80,6 +83,12 @@ impl NullOptions {
     #[must_use]
     pub fn notifies(self, notifies: bool) -> Self {
         Self { notifies, ..self }
+    }
+
+    /// Enqueued work completes by the clock, without a notification; the [`NullControl`] can complete it before.
+    #[must_use]
+    pub fn timing(self, timing: NullTiming) -> Self {
+        Self { manual: true, notifies: false, timing: Some(timing), ..self }
     }
 
     /// The device's selector and name.

@@ -86,7 +86,7 @@ impl Queue for NullQueue {
 
     fn finish(&self) -> Result<()> {
         for (event, generation) in self.control.pending_events(self.id) {
-            event.wait(Some(generation), None);
+            self.control.wait(&event, Some(generation), None);
         }
         self.control.status()
     }

@@ -1,13 +1,15 @@
 //! The reactor's side: launching what was handed over, and looking for its end.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::Batcher;
 use crate::hal;
 use crate::runtime::clock::now;
 use crate::runtime::device::Device;
+use crate::runtime::latch;
+use crate::runtime::reaper::Elsewhere;
 use crate::runtime::run::Run;
 use crate::types::Result;
 
@@ -24,6 +26,8 @@ pub(crate) struct Launcher {
     groups: VecDeque<Group>,
     /// When the oldest group became it.
     head_since: u64,
+    /// Memory to gather in.
+    wakers: Vec<Waker>,
 }
 
 /// Runs launched one after the other on one queue, so that they are over when the last of them is.
@@ -45,7 +49,7 @@ impl Launcher {
     /// Launches some of what was handed over, and looks at what is in flight. Whether there is anything left to do.
     pub(crate) fn turn(&mut self, batcher: &Batcher) -> bool {
         self.launch(batcher);
-        self.look();
+        self.look(batcher);
         batcher.wakes.settle(false);
         !self.in_flight.is_empty() || !self.waiting.is_empty()
     }
@@ -71,7 +75,7 @@ impl Launcher {
     }
 
     /// Looks at the oldest group.
-    fn look(&mut self) {
+    fn look(&mut self, batcher: &Batcher) {
         let Some(group) = self.groups.front() else { return };
         let Some(last) = self.in_flight.get(group.len - 1) else { return };
         let at = now();
@@ -86,31 +90,28 @@ impl Launcher {
                 return;
             }
         }
-        self.end_oldest();
+        self.end_oldest(batcher);
     }
 
-    /// Ends runs of the oldest group, as far as they are over.
-    fn end_oldest(&mut self) {
-        let Some(group) = self.groups.front_mut() else { return };
-        while group.len > 0
-            && let Some(run) = self.in_flight.front()
+    /// Ends runs of the oldest group, as far as they are over. Whom that lets go on is due to be woken.
+    fn end_oldest(&mut self, batcher: &Batcher) {
+        let Self { groups, in_flight, wakers, .. } = self;
+        let Some(group) = groups.front_mut() else { return };
         {
-            // What goes with a run is the user's; the thread outlives its panics.
-            let over = catch_unwind(AssertUnwindSafe(|| run.look_at(0)));
-            if over.is_err() {
-                tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
-            }
-            if let Ok(false) = over {
-                return;
-            }
-            group.len -= 1;
-            let run = self.in_flight.pop_front();
-            if catch_unwind(AssertUnwindSafe(|| drop(run))).is_err() {
-                tracing::error!(target: "wakegraph", "a drop panicked on the reactor's thread");
-            }
+            // Until they are woken nothing of the user's is to run here that may wait for them.
+            let _elsewhere = Elsewhere::enter();
+            latch::gather(wakers, || {
+                while group.len > 0 && in_flight.front().is_some_and(|run| run.look_at(0)) {
+                    group.len -= 1;
+                    in_flight.pop_front();
+                }
+            });
         }
-        self.groups.pop_front();
-        self.head_since = now();
+        if group.len == 0 {
+            groups.pop_front();
+            self.head_since = now();
+        }
+        batcher.wakes.add(wakers.drain(..));
     }
 
     /// The queue of the group that is being launched; `None` if the device has none to give.

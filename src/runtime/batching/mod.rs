@@ -14,10 +14,7 @@
 mod launcher;
 mod wakes;
 
-use std::cell::Cell;
-use std::ptr;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -40,11 +37,6 @@ pub(crate) struct Batcher {
     pub(super) wakes: Wakes,
     /// Whether the reactor's thread has to be woken to see the inbox.
     asleep: AtomicBool,
-}
-
-thread_local! {
-    /// The address of the batcher whose leaders this thread sees to.
-    static SETTLES_FOR: Cell<usize> = const { Cell::new(0) };
 }
 
 /// With fewer runs in flight on a device, each is best launched and looked for by its own submission.
@@ -84,23 +76,6 @@ impl Batcher {
 
     pub(super) fn wake_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
-    }
-
-    /// Wakes them, or leaves them to the leader on the thread that sees to it that they are woken.
-    pub(super) fn wake_soon(&self, wakers: impl Iterator<Item = Waker>) {
-        let mut wakers = wakers.peekable();
-        if wakers.peek().is_none() {
-            return;
-        }
-        self.wakes.add(wakers);
-        if SETTLES_FOR.try_with(Cell::get) != Ok(ptr::from_ref(self).addr()) {
-            self.wakes.wake();
-        }
-    }
-
-    /// From now on, this thread sees to it that all are woken.
-    pub(super) fn settle_here(&self) {
-        SETTLES_FOR.set(ptr::from_ref(self).addr());
     }
 }
 

@@ -63,7 +63,10 @@ impl Wakes {
     }
 
     /// Somebody is due: the leader's to wake, or that of the next [`settle`](Self::settle).
-    pub(crate) fn add(&self, wakers: impl IntoIterator<Item = Waker>) {
+    pub(crate) fn add(&self, wakers: impl ExactSizeIterator<Item = Waker>) {
+        if wakers.len() == 0 {
+            return;
+        }
         let mut due = self.due.lock();
         if due.wakers.is_empty() {
             due.since = 0;

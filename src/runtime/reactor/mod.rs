@@ -3,9 +3,9 @@
 //! `schedule` decides when to look at what, as data; this file gives it a thread and a clock.
 
 mod schedule;
+mod tell;
 
 use std::fmt::{self, Debug};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::Seen;
-use schedule::{Finished, Next, Pace, Schedule, Scout, Times};
+use schedule::{Due, Next, Pace, Schedule, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.
@@ -180,11 +180,10 @@ const TURNS: usize = 16;
 impl Shared {
     fn run(&self) {
         sleep_precisely();
-        let (mut finished, mut scouts) = (Vec::new(), Vec::new());
-        let mut due: Vec<Watch> = Vec::new();
+        let (mut finished, mut scouts, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut due: Vec<Due<Watch>> = Vec::new();
         let (mut slept, mut lingered) = (false, false);
         let (mut launcher, batcher) = (Launcher::default(), &*self.batcher);
-        batcher.settle_here();
         let mut state = self.state.lock();
         loop {
             let batching = MutexGuard::unlocked(&mut state, || {
@@ -197,9 +196,9 @@ impl Shared {
             }
             if state.schedule.due(at).nth(1).is_some() {
                 // Each asks the driver: many at once would keep those waiting that submit.
-                due.extend(state.schedule.due(at).map(Watch::again));
+                state.schedule.due_in_order(at, Watch::again, &mut due);
                 drop(state);
-                due.drain(..).for_each(|Watch { run, partition }| run.ask(partition));
+                ask(&mut due);
                 state = self.state.lock();
             }
             let is_final = |watch: &Watch| watch.run.answer(watch.partition);
@@ -210,25 +209,8 @@ impl Shared {
                 }
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
-                for Scout { watch, until } in scouts.drain(..) {
-                    if catch_unwind(AssertUnwindSafe(|| watch.run.set_near(until))).is_err() {
-                        tracing::error!(target: "wakegraph", "a waker panicked on the reactor's thread");
-                    }
-                }
-                for Finished { watch: Watch { run, partition }, seen, took } in finished.drain(..) {
-                    // Otherwise it was over before, and somebody else knows.
-                    if !run.is_over(partition) {
-                        run.observe(partition, took.map(Duration::from_nanos), seen);
-                    }
-                    // Wakers and the drop of captures are the user's code; the thread outlives their panics.
-                    let looked = catch_unwind(AssertUnwindSafe(move || {
-                        run.look_at(partition);
-                        drop(run);
-                    }));
-                    if looked.is_err() {
-                        tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
-                    }
-                }
+                tell::send(&mut scouts);
+                tell::finish(&mut finished, &mut wakers);
                 state = self.state.lock();
                 continue;
             }
@@ -270,6 +252,19 @@ impl Shared {
     }
 }
 
+/// Asks for the status of all, but not of those that can wait behind one that is in flight.
+fn ask(due: &mut Vec<Due<Watch>>) {
+    let mut in_flight = false;
+    for Due { watch: Watch { run, partition }, can_wait } in due.drain(..) {
+        if can_wait && in_flight {
+            run.ask_later(partition);
+        } else {
+            let is_final = run.ask(partition);
+            in_flight |= can_wait && !is_final;
+        }
+    }
+}
+
 impl Drop for Reactor {
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
@@ -290,6 +285,13 @@ fn pace(policy: WakePolicy) -> Pace {
         longest_pause: nanoseconds(policy.longest_pause()),
         growth: policy.pause_growth(),
         spins: policy.spins(),
+        few: policy.few(),
+        late: policy == WakePolicy::Efficient,
+        slack: match policy {
+            WakePolicy::Latency => |expected| WakePolicy::Latency.slack(expected),
+            WakePolicy::Balanced => |expected| WakePolicy::Balanced.slack(expected),
+            WakePolicy::Efficient => |expected| WakePolicy::Efficient.slack(expected),
+        },
         scouts: match policy {
             WakePolicy::Latency => |expected| WakePolicy::Latency.scout_margin(expected),
             WakePolicy::Balanced => |expected| WakePolicy::Balanced.scout_margin(expected),

@@ -134,7 +134,7 @@ impl Run {
         }
         // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
         depends_on.iter().for_each(|run| run.look());
-        self.set_done();
+        self.done.set();
         // These go last: they may be the only ones left, and then buffers and closures go with them.
         drop((shared, driver, depends_on, comes_after));
         if !retired.is_empty() {

@@ -84,12 +84,4 @@ impl Run {
     pub(crate) fn shared_well(&self) -> Option<bool> {
         self.is_on_shared_queue().then(|| !self.too_long.load(Ordering::Relaxed))
     }
-
-    /// Whoever waits for it is to go on.
-    pub(super) fn set_done(&self) {
-        match self.batcher() {
-            Some(batcher) => batcher.wake_soon(self.done.set_quietly()),
-            None => self.done.set(),
-        }
-    }
 }

@@ -7,6 +7,7 @@ use crate::sync::Ordering;
 pub(super) const ASKED_NOT: u8 = 0;
 const ASKED_PENDING: u8 = 1;
 const ASKED_FINAL: u8 = 2;
+const ASKED_LATER: u8 = 3;
 
 impl Run {
     /// Whether a partition that was enqueued is over; reads the event without acting on it.
@@ -18,17 +19,25 @@ impl Run {
         }
     }
 
-    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer).
-    pub(crate) fn ask(&self, partition: usize) {
-        let answer = if self.is_final(partition) { ASKED_FINAL } else { ASKED_PENDING };
+    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer). Whether it is final.
+    pub(crate) fn ask(&self, partition: usize) -> bool {
+        let is_final = self.is_final(partition);
+        let answer = if is_final { ASKED_FINAL } else { ASKED_PENDING };
         self.slots[partition].asked.store(answer, Ordering::Release);
+        is_final
+    }
+
+    /// Instead of [`ask`](Self::ask): there is no answer this time.
+    pub(crate) fn ask_later(&self, partition: usize) {
+        self.slots[partition].asked.store(ASKED_LATER, Ordering::Release);
     }
 
     /// What [`ask`](Self::ask) has found, once; without, as [`is_final`](Self::is_final).
-    pub(crate) fn answer(&self, partition: usize) -> bool {
+    pub(crate) fn answer(&self, partition: usize) -> Option<bool> {
         match self.slots[partition].asked.swap(ASKED_NOT, Ordering::AcqRel) {
-            ASKED_NOT => self.is_final(partition),
-            answer => answer == ASKED_FINAL,
+            ASKED_NOT => Some(self.is_final(partition)),
+            ASKED_LATER => None,
+            answer => Some(answer == ASKED_FINAL),
         }
     }
 

@@ -109,6 +109,8 @@ struct Slot {
     took: AtomicU64,
     /// A first look found it over: the time until then says little about the time it took.
     overslept: AtomicBool,
+    /// How long the reactor has seen its queue take for it, 0 if it has not.
+    observed: AtomicU64,
     /// What the reactor has just seen of it: one of the `ASKED` constants.
     asked: AtomicU8,
 }
@@ -142,6 +144,7 @@ impl Run {
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
                 overslept: AtomicBool::new(false),
+                observed: AtomicU64::new(0),
                 asked: AtomicU8::new(ASKED_NOT),
             })
         });
@@ -219,6 +222,7 @@ impl Run {
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
             slot.overslept = AtomicBool::new(false);
+            slot.observed = AtomicU64::new(0);
             slot.asked = AtomicU8::new(ASKED_NOT);
         }
         let inner = self.inner.get_mut();

@@ -115,10 +115,8 @@ impl Run {
     pub(super) fn measure(&self, partition: usize) {
         let slot = &self.slots[partition];
         let enqueued = slot.enqueued.load(Ordering::Relaxed);
-        let overslept = slot.overslept.load(Ordering::Relaxed);
         if enqueued > 0 {
             let took = clock::now().saturating_sub(enqueued);
-            let took = if overslept { took / 2 } else { took };
             slot.took.store(took.max(1), Ordering::Relaxed);
         }
     }
@@ -129,14 +127,22 @@ impl Run {
             match slot.took.load(Ordering::Relaxed) {
                 0 => {}
                 took => {
+                    // Alone in its queue the reactor may know it better, which was late.
+                    let observed = slot.observed.load(Ordering::Relaxed);
+                    let alone = self.slots.len() == 1;
+                    let took = if alone && observed > 0 { took.min(observed) } else { took };
                     let took_so_long = Duration::from_nanos(took);
+                    let overslept = slot.overslept.load(Ordering::Relaxed);
                     // Among others it takes longer than it needs.
                     let needs = partition.prediction.expected();
                     if self.crowd() == 1 || needs.is_none_or(|needs| took_so_long < needs) {
-                        partition.prediction.record(took_so_long);
+                        match overslept {
+                            true => partition.prediction.record_overslept(took_so_long),
+                            false => partition.prediction.record(took_so_long),
+                        }
                     }
-                    if self.slots.len() == 1 {
-                        // Alone in its queue, which the reactor has not seen, or less exactly.
+                    if alone && observed == 0 && !overslept {
+                        // As the reactor has not seen it.
                         partition.queue_time.record(took_so_long);
                     }
                 }
@@ -156,12 +162,15 @@ impl Run {
             self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
         if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
             let prediction = &shared.partitions[partition].queue_time;
-            prediction.record(match seen {
-                Seen::InTime => took,
-                Seen::Overslept => took / 4 * 3,
+            match seen {
+                Seen::InTime => {
+                    slot.observed.store(clock::nanoseconds(took).max(1), Ordering::Relaxed);
+                    prediction.record(took);
+                }
+                Seen::Overslept => prediction.record_overslept(took),
                 // Never more than is known, or each late look would make the next one later.
-                Seen::Late => prediction.expected().map_or(took, |expected| expected.min(took)),
-            });
+                Seen::Late => prediction.record(prediction.expected().map_or(took, |known| known.min(took))),
+            }
         }
     }
 }

@@ -22,7 +22,14 @@ pub(super) struct Lane<W> {
     pub(super) eager_until: u64,
     /// When the oldest entry was last seen not to be over.
     pub(super) seen_pending: Option<u64>,
+    /// How long a look may be put off so that it is one with others, 0 for short work.
+    pub(super) slack: u64,
+    /// Looks are shared with other lanes.
+    pub(super) shares: bool,
 }
+
+/// For how many slacks after its predicted end a lane waits for others.
+const WAITS: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Entry<W> {
@@ -40,7 +47,12 @@ impl<W> Lane<W> {
         // Where the end is nearer than that anyway, nobody has to be woken for it.
         let margin = scouts.map(nanoseconds).filter(|&margin| margin > pace.margin && grace == 0);
         self.scout = margin.is_some();
-        let before = expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin));
+        self.slack = expected.map_or(0, |expected| nanoseconds((pace.slack)(Duration::from_nanos(expected))));
+        self.shares = false;
+        let before = match expected {
+            Some(expected) if pace.late => expected.saturating_add(self.slack),
+            expected => expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin)),
+        };
         self.next_look = now.saturating_add(before.max(grace));
         self.left = grace > before;
         self.put_off = self.next_look > now;
@@ -50,7 +62,38 @@ impl<W> Lane<W> {
         };
         self.seen_pending = None;
         self.since = Some(now);
-        self.pause = pace.first_pause;
+        self.pause = pace.first_pause.max(if pace.late { 2 * self.slack } else { 0 });
+    }
+
+    pub(super) fn is_long(&self) -> bool {
+        self.slack > 0
+    }
+
+    /// When the oldest entry should end.
+    pub(super) fn end(&self) -> Option<u64> {
+        Some(self.since?.saturating_add(self.entries.front()?.expected?))
+    }
+
+    /// Whether one that should end before, and is in flight, is reason enough not to ask for this one, which should end then.
+    pub(super) fn can_wait(&self, now: u64, end: u64) -> bool {
+        self.shares && now < end.saturating_add(WAITS * self.slack)
+    }
+
+    /// Until when the next look can be put off.
+    pub(super) fn latest_look(&self) -> u64 {
+        self.next_look.saturating_add(if self.shares { self.slack } else { 0 })
+    }
+
+    /// From now on the lane's looks come when others do, and nobody is asked for more.
+    pub(super) fn share(&mut self) {
+        if self.shares {
+            return;
+        }
+        self.shares = true;
+        if let Some(end) = self.end().filter(|_| self.put_off && !self.left) {
+            self.next_look = self.next_look.max(end.saturating_sub(self.slack));
+        }
+        (self.scout, self.eager_until) = (false, 0);
     }
 
     /// Puts off the next look if the oldest entry is not over: for long, if somebody else looks meanwhile.
@@ -59,13 +102,13 @@ impl<W> Lane<W> {
         now: u64,
         pace: &Pace,
         scouting_until: &mut u64,
-        is_final: &mut impl FnMut(&W) -> bool,
+        is_final: &mut impl FnMut(&W) -> Option<bool>,
         find_scout: &mut impl FnMut(&W) -> Option<W>,
         scouts: &mut Vec<Scout<W>>,
     ) {
         let Some(oldest) = self.entries.front() else { return };
         let (Some(since), Some(expected)) = (self.since, oldest.expected) else { return };
-        if is_final(&oldest.watch) {
+        if is_final(&oldest.watch) != Some(false) {
             return;
         }
         let end = since.saturating_add(expected);
@@ -87,13 +130,18 @@ impl<W> Lane<W> {
         &mut self,
         now: u64,
         pace: &Pace,
-        is_final: &mut impl FnMut(&W) -> bool,
+        is_final: &mut impl FnMut(&W) -> Option<bool>,
         finished: &mut Vec<Finished<W>>,
     ) {
         while self.next_look <= now {
-            match self.entries.front() {
-                None => return,
-                Some(oldest) if is_final(&oldest.watch) => {
+            let Some(oldest) = self.entries.front() else { return };
+            match is_final(&oldest.watch) {
+                // Not asked: another one that should end before is in flight.
+                None => {
+                    self.next_look = now + 1;
+                    return;
+                }
+                Some(true) => {
                     let seen = match (self.put_off, self.left) {
                         (false, _) => Seen::InTime,
                         (true, false) => Seen::Overslept,
@@ -110,13 +158,13 @@ impl<W> Lane<W> {
                         self.since = None;
                     }
                     // What completed while nobody looked is found now, not one prediction later.
-                    if self.entries.front().is_some_and(|next| is_final(&next.watch)) {
+                    if self.entries.front().is_some_and(|next| is_final(&next.watch) == Some(true)) {
                         self.next_look = now;
                         self.put_off = false;
                         self.since = None;
                     }
                 }
-                Some(_) => {
+                Some(false) => {
                     self.put_off = false;
                     self.seen_pending = Some(now);
                     if now < self.eager_until {

@@ -3,11 +3,16 @@
 //! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look costs one query a lane,
 //! however much is in flight. An entry is looked at shortly before its predicted completion, then again and again around
 //! it, and from then on with growing pauses; without a prediction, with these from the start.
+//!
+//! Where much long work is in flight, its lanes share looks: each may come a little later so that one wake-up does for many,
+//! and those are asked in the order of their predicted ends until one is found in flight.
 
 mod lane;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use lane::{Entry, Lane};
 
@@ -26,6 +31,12 @@ pub(super) struct Pace {
     pub(super) spins: bool,
     /// How long before the predicted completion somebody who waits is asked to look.
     pub(super) scouts: fn(Duration) -> Option<Duration>,
+    /// How long a look at something that takes so long may be put off so that it is one with others; none if never.
+    pub(super) slack: fn(Duration) -> Duration,
+    /// So many lanes with long work get looks of their own.
+    pub(super) few: usize,
+    /// Whether the first look is not before the predicted completion but this slack after it, and pauses are twice as long.
+    pub(super) late: bool,
 }
 
 /// Somebody who waits for an entry is to look for its end until a time.
@@ -81,6 +92,16 @@ pub(super) struct Schedule<W> {
     pace: Pace,
     /// Until when somebody has been asked to look: one is enough to keep the threads that wait awake.
     scouting_until: u64,
+    /// Lanes whose oldest entry has slack.
+    long: usize,
+}
+
+/// A lane whose time has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Due<W> {
+    pub(super) watch: W,
+    /// It can wait if one that should end before it is in flight.
+    pub(super) can_wait: bool,
 }
 
 /// Emptied lanes are kept, with their memory, up to this many: executables come and go, steady ones repeat.
@@ -88,7 +109,7 @@ const MOST_EMPTY_LANES: usize = 256;
 
 impl<W> Schedule<W> {
     pub(super) fn new(pace: Pace) -> Self {
-        Self { lanes: HashMap::new(), in_flight: 0, pace, scouting_until: 0 }
+        Self { lanes: HashMap::new(), in_flight: 0, pace, scouting_until: 0, long: 0 }
     }
 
     pub(super) fn set_pace(&mut self, pace: Pace) {
@@ -117,7 +138,10 @@ impl<W> Schedule<W> {
             left: false,
             eager_until: 0,
             seen_pending: None,
+            slack: 0,
+            shares: false,
         });
+        let was_long = lane.is_long();
         let before = lane.entries.len();
         while lane.entries.front().is_some_and(|oldest| is_over(&oldest.watch)) {
             forgotten.extend(lane.entries.pop_front().map(|entry| entry.watch));
@@ -141,6 +165,7 @@ impl<W> Schedule<W> {
             lane.since = since;
         }
         self.in_flight = self.in_flight - forgotten + 1;
+        self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
         lane.next_look
     }
 
@@ -150,19 +175,38 @@ impl<W> Schedule<W> {
         lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
     }
 
-    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`. `find_scout` gives
-    /// who is to look for the end of an entry, if somebody waits for it.
-    pub(super) fn look(
+    /// The same in the order in which to ask, as `copy` gives them.
+    pub(super) fn due_in_order(&self, now: u64, copy: impl Fn(&W) -> W, due: &mut Vec<Due<W>>) {
+        let lanes = self.lanes.values().filter(|lane| lane.next_look <= now);
+        let mut lanes: SmallVec<[(Option<u64>, &W); 64]> = lanes
+            .filter_map(|lane| {
+                let end = lane.end().filter(|&end| lane.can_wait(now, end));
+                Some((end, &lane.entries.front()?.watch))
+            })
+            .collect();
+        // Those that cannot wait come first.
+        lanes.sort_unstable_by_key(|&(end, _)| end);
+        due.extend(lanes.into_iter().map(|(end, watch)| Due { watch: copy(watch), can_wait: end.is_some() }));
+    }
+
+    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`, and comes back soon
+    /// to what that knows nothing of. `find_scout` gives who is to look for the end of an entry, if somebody waits for it.
+    pub(super) fn look<A: Into<Option<bool>>>(
         &mut self,
         now: u64,
-        mut is_final: impl FnMut(&W) -> bool,
+        mut is_final: impl FnMut(&W) -> A,
         mut find_scout: impl FnMut(&W) -> Option<W>,
         finished: &mut Vec<Finished<W>>,
         scouts: &mut Vec<Scout<W>>,
     ) -> Next {
+        let mut is_final = |watch: &W| is_final(watch).into();
         let mut earliest = u64::MAX;
+        let many = self.long > self.pace.few;
         for lane in self.lanes.values_mut() {
-            let before = lane.entries.len();
+            let (before, was_long) = (lane.entries.len(), lane.is_long());
+            if was_long && (many || lane.end().is_some_and(|end| end <= self.scouting_until)) {
+                lane.share();
+            }
             if lane.scout && lane.next_look <= now {
                 lane.scout = false;
                 lane.send_scout(
@@ -176,8 +220,9 @@ impl<W> Schedule<W> {
             }
             lane.look(now, &self.pace, &mut is_final, finished);
             self.in_flight -= before - lane.entries.len();
+            self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
             if !lane.entries.is_empty() {
-                earliest = earliest.min(lane.next_look);
+                earliest = earliest.min(lane.latest_look());
             }
         }
         if self.lanes.len() > MOST_EMPTY_LANES {

@@ -1,7 +1,16 @@
 use super::*;
 
-const PACE: Pace =
-    Pace { margin: 10, first_pause: 4, longest_pause: 16, growth: 1, spins: false, scouts: |_| None };
+const PACE: Pace = Pace {
+    margin: 10,
+    first_pause: 4,
+    longest_pause: 16,
+    growth: 1,
+    spins: false,
+    scouts: |_| None,
+    slack: |_| Duration::ZERO,
+    few: 2,
+    late: false,
+};
 
 fn expecting(nanos: u64) -> Times {
     Times { expected: Some(Duration::from_nanos(nanos)), grace: Duration::ZERO }
@@ -219,4 +228,124 @@ fn without_a_prediction_it_looks_at_once() {
     let mut schedule = Schedule::new(PACE);
     schedule.watch(5, 0, 1, Times::default(), in_flight, &mut Vec::new());
     assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
+}
+
+/// One pass as the reactor makes it: asks in order, and not for what can wait. Returns what was found and asked, and what
+/// next.
+fn pass(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, Vec<u32>, Next) {
+    let (mut due, mut asked, mut in_flight) = (Vec::new(), Vec::new(), false);
+    schedule.due_in_order(now, |&watch| watch, &mut due);
+    for Due { watch, can_wait } in due {
+        if !(can_wait && in_flight) {
+            asked.push(watch);
+            in_flight |= can_wait && !done.contains(&watch);
+        }
+    }
+    let (mut found, mut scouts) = (Vec::new(), Vec::new());
+    let answer = |watch: &u32| asked.contains(watch).then(|| done.contains(watch));
+    let next = schedule.look(now, answer, |&watch| Some(watch), &mut found, &mut scouts);
+    assert_eq!(scouts, []);
+    let mut found: Vec<_> = found.into_iter().map(|finished| finished.watch).collect();
+    found.sort_unstable();
+    (found, asked, next)
+}
+
+const SHARING: Pace = Pace {
+    margin: 50,
+    spins: true,
+    scouts: |_| Some(Duration::from_nanos(100)),
+    slack: |expected| expected.checked_div(50).unwrap_or_default(),
+    ..PACE
+};
+
+// Five lanes, submitted one after the other, of 1000 each; looks may come 20 later:
+//
+//     0 |------- 1000 -------|
+//       1 |------- 1000 -------|    ...
+#[test]
+fn many_that_take_long_share_looks_and_are_asked_until_one_is_in_flight() {
+    let mut schedule = Schedule::new(SHARING);
+    for watch in 0..5 {
+        schedule.watch(
+            u64::from(10 * watch),
+            u64::from(watch),
+            watch,
+            expecting(1000),
+            in_flight,
+            &mut Vec::new(),
+        );
+    }
+    // Nobody is sent to look, and nobody spins: the first look is when the first should end.
+    assert_eq!(pass(&mut schedule, 100, &[]), (vec![], vec![], after(900)));
+    assert_eq!(pass(&mut schedule, 1000, &[]), (vec![], vec![0], after(21)));
+    // A pause, and as long as it can be put off.
+    assert_eq!(pass(&mut schedule, 1021, &[0, 1]), (vec![0, 1], vec![0, 1, 2], after(21)));
+    assert_eq!(pass(&mut schedule, 1042, &[2, 3, 4]), (vec![2, 3, 4], vec![2, 3, 4], Next::Idle));
+}
+
+#[test]
+fn one_that_is_long_overdue_is_asked_whatever_the_others_do() {
+    let mut schedule = Schedule::new(SHARING);
+    for (watch, expected) in [1000, 1060, 1100, 1300].into_iter().enumerate() {
+        let watch = watch as u32;
+        schedule.watch(0, u64::from(watch), watch, expecting(expected), in_flight, &mut Vec::new());
+    }
+    schedule.look(0, |_| false, |_| None, &mut Vec::new(), &mut Vec::new());
+    assert_eq!(pass(&mut schedule, 1079, &[2]).1, [0]);
+    assert_eq!(pass(&mut schedule, 1100, &[2]).1, [0, 1], "nobody waits for what is overdue");
+    let (found, mut asked, next) = pass(&mut schedule, 1200, &[2]);
+    asked.sort_unstable();
+    assert_eq!((found, asked, next), (vec![2], vec![0, 1, 2], after(29)));
+}
+
+#[test]
+fn few_that_take_long_and_many_that_do_not_have_looks_of_their_own() {
+    let mut schedule = Schedule::new(Pace { scouts: |_| None, ..SHARING });
+    let short = |_| Duration::ZERO;
+    for (pace, lanes) in
+        [(Pace { scouts: |_| None, ..SHARING }, 0..2), (Pace { slack: short, ..SHARING }, 0..9)]
+    {
+        schedule.set_pace(Pace { scouts: |_| None, ..pace });
+        for lane in lanes.clone() {
+            schedule.watch(0, u64::from(lane), lane, expecting(1000), in_flight, &mut Vec::new());
+        }
+        assert_eq!(pass(&mut schedule, 0, &[]), (vec![], vec![], after(950)));
+        let (found, asked, next) = pass(&mut schedule, 950, &[]);
+        assert_eq!((found.len(), asked.len(), next), (0, lanes.len(), after(0)), "without a pause");
+        let all: Vec<u32> = lanes.collect();
+        assert_eq!(pass(&mut schedule, 960, &all).0, all);
+    }
+}
+
+// Two lanes that end at 1000; somebody looks for the end of one.
+#[test]
+fn what_ends_while_somebody_looks_for_another_end_is_not_looked_for_without_a_pause() {
+    let mut schedule = Schedule::new(Pace { few: 9, ..SHARING });
+    (0..2).for_each(|lane| {
+        _ = schedule.watch(0, u64::from(lane), lane, expecting(1000), in_flight, &mut Vec::new())
+    });
+    let mut scouts = Vec::new();
+    schedule.look(900, |_| false, |&watch| Some(watch), &mut Vec::new(), &mut scouts);
+    let [Scout { watch, until: 1050 }] = scouts[..] else { panic!("{scouts:?}") };
+    let other = 1 - watch;
+    assert_eq!(pass(&mut schedule, 950, &[]), (vec![], vec![], after(50)));
+    assert_eq!(pass(&mut schedule, 1000, &[]), (vec![], vec![other], after(24)));
+    assert_eq!(pass(&mut schedule, 1024, &[other]), (vec![other], vec![other], after(46)));
+}
+
+#[test]
+fn looks_late_and_seldom_where_nothing_is_to_be_spent() {
+    let mut schedule = Schedule::new(Pace { late: true, few: 1, longest_pause: 1000, ..SHARING });
+    schedule.set_pace(Pace {
+        scouts: |_| None,
+        spins: false,
+        late: true,
+        few: 1,
+        longest_pause: 1000,
+        ..SHARING
+    });
+    schedule.watch(0, 0, 7, expecting(1000), in_flight, &mut Vec::new());
+    assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, after(1020)));
+    assert_eq!(look(&mut schedule, 1020, &[]), (vec![], 1, after(40)));
+    assert_eq!(look(&mut schedule, 1060, &[7]), (vec![7], 1, Next::Idle));
 }

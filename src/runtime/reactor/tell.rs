@@ -1,0 +1,52 @@
+//! Telling those that wait what the reactor has found.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+use std::time::Duration;
+
+use super::Watch;
+use super::schedule::{Finished, Scout};
+use crate::runtime::latch;
+use crate::runtime::reaper::Elsewhere;
+
+/// Has those look for the end of something who wait for it.
+pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {
+    for Scout { watch, until } in scouts.drain(..) {
+        outlive(|| watch.run.set_near(until));
+    }
+}
+
+/// Ends what is over; `wakers` is memory to work with. Where that is several at once, all wakers are called at the end: a
+/// thread that is woken for the first would otherwise be asleep again when the next one is found, and each time costs more
+/// than all there is to do.
+pub(super) fn finish(finished: &mut Vec<Finished<Watch>>, wakers: &mut Vec<Waker>) {
+    if finished.len() > 1 {
+        {
+            // Until they are called nothing of the user's is to run here that may wait for them.
+            let _elsewhere = Elsewhere::enter();
+            latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));
+        }
+        wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
+    }
+    for finished in finished.drain(..) {
+        outlive(move || {
+            end(&finished);
+            drop(finished);
+        });
+    }
+}
+
+fn end(Finished { watch: Watch { run, partition }, seen, took }: &Finished<Watch>) {
+    // Otherwise it was over before, and somebody else knows.
+    if !run.is_over(*partition) {
+        run.observe(*partition, took.map(Duration::from_nanos), *seen);
+        run.look_at(*partition);
+    }
+}
+
+/// Wakers and the drop of captures are the user's code; the thread outlives their panics.
+pub(super) fn outlive(work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
+    }
+}
