@@ -116,7 +116,7 @@ impl Graph {
         let mut raw = ptr::null_mut();
         // SAFETY: the graph is alive; the place is a pointer's.
         unsafe { call!(self.context.driver, cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
-        Ok(Exec { context: Arc::clone(&self.context), raw })
+        Ok(Exec { context: Arc::clone(&self.context), raw, copy: None })
     }
 }
 
@@ -136,12 +136,39 @@ impl Drop for Graph {
 pub(super) struct Exec {
     context: Arc<Context>,
     raw: CUgraphExec,
+    /// The graph that it was made of, if that is a copy of the one whose nodes its callers name.
+    copy: Option<Copy>,
+}
+
+/// A copy of a graph, and what nodes of that are called in it, in ascending order.
+#[derive(Debug)]
+struct Copy {
+    names: Box<[(Node, Node)]>,
+    _graph: Graph,
 }
 
 // SAFETY: may be used from any thread, by one at a time, which its owner's lock sees to.
 unsafe impl Send for Exec {}
 
 impl Exec {
+    /// Was made of this copy of a graph, where these nodes of the graph are called so.
+    pub(super) fn of_copy(mut self, copy: Graph, names: impl Iterator<Item = (Node, Node)>) -> Self {
+        let mut names: Box<[_]> = names.collect();
+        names.sort_unstable();
+        self.copy = Some(Copy { names, _graph: copy });
+        self
+    }
+
+    /// What the driver calls a node.
+    fn name(&self, node: Node) -> CUgraphNode {
+        let names = self.copy.as_ref().map(|copy| &copy.names);
+        let found = names.and_then(|names| {
+            let at = names.binary_search_by_key(&node, |(name, _)| *name).ok()?;
+            names.get(at)
+        });
+        found.map_or(node, |(_, name)| *name).0
+    }
+
     /// Prepares the first launch.
     pub(super) fn upload(&mut self, stream: &Stream) -> Result<(), Failure> {
         // SAFETY: both are alive and of one context.
@@ -155,16 +182,18 @@ impl Exec {
 
     /// Changes a kernel node for later launches.
     pub(super) fn set_kernel(&mut self, node: Node, launch: &Launch) -> Result<(), Failure> {
+        let name = self.name(node);
         launch.with_params(|params| {
             // SAFETY: the node is of the graph that this was made of; the parameters are complete, and copied.
-            unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, node.0, params)) }
+            unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, name, params)) }
         })
     }
 
     /// Lets a kernel, copy or set node do what it says, or nothing, in later launches.
     pub(super) fn set_enabled(&mut self, node: Node, enabled: bool) -> Result<(), Failure> {
+        let name = self.name(node);
         // SAFETY: the node is of the graph that this was made of, and of a kind that has the switch.
-        unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, node.0, u32::from(enabled))) }
+        unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, name, u32::from(enabled))) }
     }
 
     /// Does in later launches what `graph` says, whose nodes are like those of the graph that this was made of. False where
@@ -188,9 +217,9 @@ impl Exec {
 
     /// Lets a record node record another event in later launches.
     pub(super) fn set_event(&mut self, node: Node, event: &RawEvent) -> Result<(), Failure> {
-        let event = event.raw();
+        let (event, name) = (event.raw(), self.name(node));
         // SAFETY: the node is of the graph that this was made of; the event is alive.
-        unsafe { call!(self.context.driver, cuGraphExecEventRecordNodeSetEvent(self.raw, node.0, event)) }
+        unsafe { call!(self.context.driver, cuGraphExecEventRecordNodeSetEvent(self.raw, name, event)) }
     }
 }
 

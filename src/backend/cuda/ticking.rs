@@ -3,8 +3,7 @@
 //! A second instance beside it, as `prompt` keeps for what stays as it is, would have to be updated, too. So here every launch
 //! ticks, whether its enqueue asked for that or not, until nobody asks any more.
 //!
-//! The node of the tick is in the graph only while that is instantiated: other command-buffers are updated from the graph,
-//! and the driver compares all nodes. What names the other nodes goes on naming them in the instance.
+//! The instance is one of a copy of the graph then, in which the nodes have other names.
 
 use std::sync::Arc;
 
@@ -53,7 +52,7 @@ impl CudaCommandBuffer {
         let mut graph = self.graph.lock();
         let mut exec = match tick {
             None => graph.instantiate()?,
-            Some(tick) => self.instantiate_ticking(&mut graph, tick)?,
+            Some(tick) => self.instantiate_ticking(&graph, tick)?,
         };
         for recorded in &self.commands {
             if let (false, Some((node, launch))) = (self.as_recorded, &recorded.kernel) {
@@ -68,16 +67,17 @@ impl CudaCommandBuffer {
         Ok(exec)
     }
 
-    /// On an error, too, the graph is as it was.
-    fn instantiate_ticking(&self, graph: &mut Graph, tick: &Arc<Tick>) -> Result<Exec> {
-        let node = graph.place().add_kernel(&tick.launch()?, &self.leaves())?;
-        let exec = graph.instantiate();
-        if let Err(failure) = graph.remove(node) {
-            // Whatever is made of the graph would count it up: nobody else may get the word.
-            std::mem::forget(Arc::clone(tick));
-            return Err(failure.into());
-        }
-        Ok(exec?)
+    /// Of a copy with the tick: other command-buffers are updated from the graph itself, and the driver compares all nodes.
+    fn instantiate_ticking(&self, graph: &Graph, tick: &Arc<Tick>) -> Result<Exec> {
+        let leaves = self.leaves();
+        let named = self.commands.iter().flat_map(|recorded| {
+            let kernel = recorded.kernel.as_ref().map(|(node, _)| node);
+            recorded.nodes.iter().chain(kernel)
+        });
+        let nodes: Vec<_> = leaves.iter().chain(named).copied().collect();
+        let (mut copy, found) = graph.duplicate(&nodes)?;
+        copy.place().add_kernel(&tick.launch()?, &found[..leaves.len()])?;
+        Ok(copy.instantiate()?.of_copy(copy, nodes.into_iter().zip(found)))
     }
 
     /// The nodes that everything else comes before.
