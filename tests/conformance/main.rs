@@ -11,6 +11,7 @@
 
 mod graph;
 mod hal;
+mod in_flight;
 mod kernels;
 #[cfg(feature = "opencl")]
 mod opencl_devices;

@@ -9,6 +9,8 @@ use wakegraph::backend::{self, null};
 use wakegraph::hal::QueueOrder;
 use wakegraph::{Device, Result, hal};
 
+use crate::in_flight;
+
 /// What a test asks of the device it runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
@@ -235,12 +237,13 @@ fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
     let name = format!("{}/{}/{queue}{}/{}", variant.backend, variant.device, test.topic, test.name);
     let missing = test.needs.iter().find(|need| !setup.can(**need));
     let (run, setup) = (test.run, setup.clone());
+    let drops = test.needs.contains(&Need::DeferredDrops);
     Trial::ignorable_test(name, move || {
         if let Some(missing) = missing {
             return Ok(Completion::ignored_with(format!("needs {}", missing.name())));
         }
         LACKS.set(None);
-        run(&setup);
+        in_flight::run(|| run(&setup), drops);
         Ok(LACKS
             .take()
             .map_or(Completion::Completed, |what| Completion::ignored_with(format!("needs {what}"))))

@@ -11,6 +11,7 @@ use wakegraph::hal::{
 };
 use wakegraph::{AccessMode, Error, Range, Result};
 
+use crate::in_flight;
 use crate::registry::Setup;
 
 /// A device with a queue: in order, unless the setup says otherwise.
@@ -192,6 +193,7 @@ pub(crate) fn enqueue_after(
 ) -> Result<()> {
     // SAFETY: tests order conflicting work through wait lists and queues, and keep what pointers lead to.
     unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None, prompt: false }) }
+        .inspect(|()| in_flight::note(event))
 }
 
 /// As `enqueue`, and somebody is going to look for the end.
@@ -199,6 +201,7 @@ pub(crate) fn enqueue_prompt(buffer: &dyn CommandBuffer, queue: &dyn Queue, even
     let signal = Signal { event, notification: None, prompt: true };
     // SAFETY: as in `enqueue_after`.
     unsafe { buffer.enqueue(queue, WaitList::NONE, signal) }.unwrap();
+    in_flight::note(event);
 }
 
 pub(crate) fn enqueue_notifying(
@@ -210,6 +213,7 @@ pub(crate) fn enqueue_notifying(
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
     unsafe { buffer.enqueue(queue, wait, Signal { event, notification: Some(notification), prompt: false }) }
+        .inspect(|()| in_flight::note(event))
 }
 
 pub(crate) fn enqueue_command(
@@ -220,6 +224,7 @@ pub(crate) fn enqueue_command(
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
     unsafe { queue.enqueue(command, wait, Signal { event, notification: None, prompt: false }) }
+        .inspect(|()| in_flight::note(event))
 }
 
 /// Waits for an event, which must succeed.

@@ -151,6 +151,7 @@ fn other_devices_objects(setup: &Setup) {
         complete(&ours);
     } else {
         refused(result, ErrorKind::InvalidWaitList);
+        complete(&theirs);
     }
 }
 

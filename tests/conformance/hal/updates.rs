@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use wakegraph::hal::{
     Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelLaunch,
-    UpdateCapabilities,
+    UpdateCapabilities, WaitList,
 };
 use wakegraph::{ErrorKind, Range, Result};
 
-use super::bench::{Bench, complete, enqueue};
+use super::bench::{Bench, complete, enqueue, enqueue_after};
 use super::launches::{mixed, number};
 use super::records::{Record, Seen};
 use crate::registry::{Need, Setup, lacks, tests};
@@ -146,8 +146,10 @@ fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
     let slow = this.bench.recorded(&[this.bench.grind(&x)]);
     let events = [(); 4].map(|()| this.bench.event());
     enqueue(&*slow, &*this.bench.queue, &events[0]).unwrap();
+    // On an out-of-order queue nothing else holds them back, or says that `x` is not used any more.
+    let behind = WaitList { dependencies: &[], order: &[&*events[0]] };
     for (event, next) in events[1..].iter().zip(2..) {
-        enqueue(&*this.buffer, &*this.bench.queue, event).unwrap();
+        enqueue_after(&*this.buffer, &*this.bench.queue, behind, event).unwrap();
         this.update(|update| update.args.push((0, number(next)))).unwrap();
     }
     complete(&events[3]);
