@@ -55,6 +55,8 @@ pub struct Capabilities {
     pub notifies: bool,
     /// What makes work go on while somebody waits.
     pub progress: Progress,
+    /// Whether in-order queues take [batches](super::Queue::enqueue_batch).
+    pub batches: bool,
     /// Whether out-of-order queues can be created.
     pub out_of_order_queues: bool,
     /// Largest number of work-items in a work-group.

@@ -68,6 +68,6 @@ pub use event::{
 pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, ValueBytes};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeStream};
-pub use queue::{Queue, QueueDesc, QueueOrder};
+pub use queue::{Enqueued, Queue, QueueDesc, QueueOrder};
 pub use sources::{HostFn, KernelSources};
 pub use update::{CommandChange, CommandUpdate};

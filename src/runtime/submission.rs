@@ -34,7 +34,7 @@ use crate::types::Result;
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
-    /// It wakes others in the place of the reactor.
+    /// It ends others' runs in the place of the reactor.
     lead: Option<Lead>,
     spin: Spin,
     /// What a spin does to the devices' work.
@@ -173,20 +173,19 @@ impl Submission {
         self.spin_until(now, now + time, Some(limit))
     }
 
-    /// Wakes others while it waits itself.
+    /// Ends others' runs while it waits itself.
     fn lead(&mut self) -> Next {
         let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) else { return Next::Wait };
-        if self.run.is_done() {
-            batcher.wakes.resign(lead);
-            self.lead = None;
-            return Next::Resolve;
+        batcher.ended.tell();
+        let done = self.run.is_done();
+        if done {
+            batcher.ended.resign(lead);
         }
-        batcher.wakes.wake();
-        match batcher.wakes.is_led_by(lead) {
+        match batcher.ended.is_led_by(lead) {
             true => Next::Yield,
             false => {
                 self.lead = None;
-                Next::Wait
+                if done { Next::Resolve } else { Next::Wait }
             }
         }
     }
@@ -268,7 +267,7 @@ impl Future for Submission {
             _ if this.run.is_done() => Next::Resolve,
             None => this.spin(),
             Some(batcher) => {
-                this.lead = batcher.wakes.lead();
+                this.lead = batcher.ended.lead();
                 if this.lead.is_some() { this.lead() } else { Next::Wait }
             }
         };
@@ -294,7 +293,7 @@ impl Debug for Submission {
 impl Drop for Submission {
     fn drop(&mut self) {
         if let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) {
-            batcher.wakes.resign(lead);
+            batcher.ended.resign(lead);
         }
         self.run.done.forget(&self.key);
     }

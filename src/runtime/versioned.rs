@@ -1,6 +1,8 @@
 //! What a partition runs: fixed, or to be replaced by updates.
 
-use parking_lot::RwLock;
+use std::ops::Deref;
+
+use parking_lot::{RwLock, RwLockReadGuard};
 
 /// A value that costs no lock where it cannot be updated. Updates change it only while nothing reads it, so nobody waits.
 pub(crate) enum Versioned<T> {
@@ -13,11 +15,15 @@ impl<T> Versioned<T> {
         if updatable { Self::Updatable(RwLock::new(value)) } else { Self::Fixed(value) }
     }
 
-    pub(crate) fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+    pub(crate) fn read(&self) -> Reading<'_, T> {
         match self {
-            Self::Fixed(value) => read(value),
-            Self::Updatable(value) => read(&value.read()),
+            Self::Fixed(value) => Reading::Fixed(value),
+            Self::Updatable(value) => Reading::Updatable(value.read()),
         }
+    }
+
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&self.read())
     }
 
     /// Changes it; `None` where it is fixed.
@@ -25,6 +31,23 @@ impl<T> Versioned<T> {
         match self {
             Self::Fixed(_) => None,
             Self::Updatable(value) => Some(change(&mut value.write())),
+        }
+    }
+}
+
+/// The value as long as this lives.
+pub(crate) enum Reading<'a, T> {
+    Fixed(&'a T),
+    Updatable(RwLockReadGuard<'a, T>),
+}
+
+impl<T> Deref for Reading<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Self::Fixed(value) => value,
+            Self::Updatable(value) => value,
         }
     }
 }

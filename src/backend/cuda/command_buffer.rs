@@ -17,7 +17,7 @@ use super::lower::{Lowered, lower};
 use super::memory::CudaMemory;
 use super::nodes::{self, Added, Ends, once_each};
 use super::prompt::{self, Prompt};
-use super::queue::CudaQueue;
+use super::queue::{CudaQueue, Ticked};
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
@@ -139,6 +139,29 @@ impl CudaCommandBuffer {
         self.outside = self.commands.iter().filter(|recorded| !recorded.stays).count();
     }
 
+    /// Launches it, and gives the tick that tells of its end, if that is `asked` for and there is one.
+    fn launch(&self, instance: &mut Instance, stream: &Arc<Stream>, asked: bool) -> Result<Option<Ticked>> {
+        if let Some(prompt) = &self.prompt {
+            let ticked = prompt.lock().launch(&self.shared, &self.graph, stream, asked)?;
+            if ticked.is_some() {
+                return Ok(ticked);
+            }
+        }
+        let told = self.prepare_tick(instance, asked, stream);
+        Ok(instance.launch(stream, self.desc.updatable)?.filter(|_| told))
+    }
+
+    /// Launches it as one of a batch, whose end is told by others.
+    pub(super) fn launch_in_batch(&self, device: &Arc<Shared>, stream: &Arc<Stream>) -> Result<()> {
+        if !Arc::ptr_eq(device, &self.shared) {
+            return Err(foreign("command-buffer"));
+        }
+        if self.desc.profiling {
+            return Err(invalid("command-buffers with profiling are not enqueued in batches"));
+        }
+        self.launch(&mut self.instance()?.lock(), stream, false).map(drop)
+    }
+
     fn instance(&self) -> Result<&Mutex<Instance>> {
         self.instance.as_ref().ok_or_else(|| invalid("the command-buffer is not finalized"))
     }
@@ -213,12 +236,6 @@ impl CommandBuffer for CudaCommandBuffer {
         let asked = signal.prompt;
         queue.submit(timed, None, wait, signal, |stream, starting| {
             let mut instance = instance.lock();
-            if let Some(prompt) = &self.prompt {
-                let ticked = prompt.lock().launch(&self.shared, &self.graph, stream, asked)?;
-                if ticked.is_some() {
-                    return Ok(ticked);
-                }
-            }
             if self.desc.profiling {
                 starting.with_places(|places| {
                     let records = self
@@ -229,8 +246,7 @@ impl CommandBuffer for CudaCommandBuffer {
                     instance.record(starting.signal(), records.flatten())
                 })?;
             }
-            let told = self.prepare_tick(&mut instance, asked, stream);
-            Ok(instance.launch(stream, self.desc.updatable)?.filter(|_| told))
+            self.launch(&mut instance, stream, asked)
         })
     }
 

@@ -87,6 +87,7 @@ impl Shared {
             profiling: true,
             notifies: false,
             progress: Progress::Device,
+            batches: true,
             out_of_order_queues: false,
             max_work_group_size: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: limits.block,

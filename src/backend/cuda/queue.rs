@@ -5,14 +5,14 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::command_buffer::OneShot;
+use super::command_buffer::{CudaCommandBuffer, OneShot};
 use super::device::Shared;
 use super::error::foreign;
 use super::event::CudaEvent;
 use super::signal::{End, Kept, Signal as Signalled, Starting};
 use super::stream::Stream;
 use super::tick::Tick;
-use crate::hal::{Command, Event, Queue, QueueDesc, Signal, WaitList};
+use crate::hal::{Command, CommandBuffer, Enqueued, Event, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// What counts up behind what was enqueued, and to what.
@@ -133,6 +133,27 @@ impl Queue for CudaQueue {
         let command = Arc::new(OneShot::new(&self.shared, command)?);
         let kept: Kept = Arc::clone(&command) as Kept;
         self.submit(None, Some(kept), wait, signal, |stream, _| command.launch(stream).map(|()| None))
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        let (mut count, mut failure) = (0, None);
+        let start = |stream: &Arc<Stream>, _: &Starting<'_>| {
+            for &buffer in buffers {
+                let buffer = buffer.as_any().downcast_ref::<CudaCommandBuffer>();
+                let launched = buffer
+                    .ok_or_else(|| foreign("command-buffer"))
+                    .and_then(|buffer| buffer.launch_in_batch(&self.shared, stream));
+                if let Err(error) = launched {
+                    failure = Some(self.shared.context.error(error.clone()));
+                    // With something on the stream, there is an end to tell of.
+                    return if count == 0 { Err(error) } else { Ok(None) };
+                }
+                count += 1;
+            }
+            Ok(None)
+        };
+        let outcome = self.submit(None, None, WaitList::NONE, signal, start);
+        Enqueued { count, failure: failure.or(outcome.err()) }
     }
 
     fn flush(&self) -> Result<()> {

@@ -54,6 +54,7 @@ impl HostDevice {
             profiling: true,
             notifies: !options.polled,
             progress: Progress::HostCores,
+            batches: false,
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP; 3],

@@ -55,6 +55,7 @@ impl NullDevice {
             local_memory: LOCAL_MEMORY,
             max_allocation: isize::MAX as usize,
             progress: crate::hal::Progress::Device,
+            batches: true,
         };
         Self { info, capabilities, control }
     }

@@ -2,12 +2,15 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::control::{Enqueue, NullControl};
 use super::event::NullEvent;
 use super::foreign;
-use crate::hal::{Command, CommandBufferId, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList};
+use crate::hal::{
+    Command, CommandBuffer, CommandBufferId, Enqueued, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList,
+};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// A queue that completes in order what the control completes.
@@ -78,6 +81,26 @@ impl Queue for NullQueue {
 
     unsafe fn enqueue(&self, _: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.submit(None, None, wait, signal)
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        let (mut count, mut failure) = (0, None);
+        for buffer in buffers {
+            let own: Arc<dyn Event> = Arc::new(NullEvent::new(self.device, self.control.clone()));
+            let signal = Signal { event: &own, notification: None, prompt: false };
+            // SAFETY: the caller's promises are those of each enqueue.
+            match unsafe { buffer.enqueue(self, WaitList::NONE, signal) } {
+                Ok(()) => count += 1,
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        if count > 0 || failure.is_none() {
+            failure = failure.or(self.submit(None, None, WaitList::NONE, signal).err());
+        }
+        Enqueued { count, failure }
     }
 
     fn flush(&self) -> Result<()> {

@@ -157,6 +157,7 @@ pub(super) fn capabilities(
         profiling: true,
         notifies: calls_back(platform),
         progress: progress(device),
+        batches: false,
         out_of_order_queues: queues & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),

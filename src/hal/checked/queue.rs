@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::{command, submit};
-use crate::hal::{Command, Device, Queue, QueueDesc, Signal, WaitList};
+use crate::hal::{Command, CommandBuffer, Device, Enqueued, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{DeviceId, Result};
 
 #[derive(Debug)]
@@ -41,6 +41,15 @@ impl Queue for CheckedQueue {
             .map_err(|error| error.on_device(here))?;
         // SAFETY: the caller's promises are the inner queue's.
         unsafe { self.inner.enqueue(command, wait, signal) }
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        if let Err(error) = submit::check("batch", self.inner.device(), WaitList::NONE, &signal) {
+            let error = error.on_device(&*self.device.info().selector);
+            return Enqueued { count: 0, failure: Some(error) };
+        }
+        // SAFETY: the caller's promises are the inner queue's.
+        unsafe { self.inner.enqueue_batch(buffers, signal) }
     }
 
     fn flush(&self) -> Result<()> {

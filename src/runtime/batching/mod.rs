@@ -11,8 +11,8 @@
 //! learned from each executable's own runs, by trying (ADR 0013). Whoever needs a run launched at once, as something is to
 //! come after it on the device, does not wait for the reactor: see [`Run::is_all_enqueued`].
 
+mod ended;
 mod launcher;
-mod wakes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +25,16 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::hal::Progress;
 use crate::sync::{AtomicBool, Ordering};
+use ended::Ended;
+pub(super) use ended::Lead;
 pub(super) use launcher::Launcher;
-pub(super) use wakes::Lead;
-use wakes::Wakes;
 
 /// What submissions, and the reactor's thread of a device, know of each other.
 #[derive(Debug, Default)]
 pub(crate) struct Batcher {
     /// Handed over, and not yet taken out to be launched.
     inbox: Mutex<Vec<Arc<Run>>>,
-    pub(super) wakes: Wakes,
+    pub(super) ended: Ended,
     /// Whether the reactor's thread has to be woken to see the inbox.
     asleep: AtomicBool,
 }
@@ -49,10 +49,13 @@ const LONGEST_SHARE: Duration = Duration::from_micros(16);
 /// Nanoseconds. What keeps a shared queue longer is better off on its own.
 const SHORT: u64 = 16_000;
 
+/// Nanoseconds. What takes no longer than this says little, as launches and looks take time, too.
+const MOMENT: u64 = 60_000;
+
 impl Batcher {
-    /// Whether a run that keeps a shared queue for at least so long should not be there.
-    fn is_too_long(at_least: u64) -> bool {
-        at_least > SHORT
+    /// Whether runs of a batch that takes its queue at least so long should not be there.
+    fn is_too_long(took: u64, runs: usize) -> bool {
+        took > MOMENT.max(SHORT * runs as u64)
     }
 
     /// Leaves a run to the reactor's thread. Whether that has to be woken.
@@ -98,5 +101,6 @@ pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&
 pub(super) fn batcher_of(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<Batcher>> {
     let [partition] = partitions else { return None };
     let possible = partition.eager && progress == Progress::Device;
-    partition.device().filter(|_| possible)?.reactor().map(|reactor| reactor.batcher().clone())
+    let device = partition.device().filter(|device| possible && device.capabilities().batches)?;
+    device.reactor().map(|reactor| reactor.batcher().clone())
 }

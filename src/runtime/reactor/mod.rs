@@ -19,6 +19,7 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::Seen;
+pub(crate) use tell::outlive;
 use schedule::{Due, Next, Pace, Schedule, Times};
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
@@ -226,8 +227,8 @@ impl Shared {
                 Next::Idle if !lingered => Some(state.grace),
                 Next::Idle => None,
             };
-            if !batcher.wakes.is_empty() {
-                MutexGuard::unlocked(&mut state, || batcher.wakes.settle(true));
+            if !batcher.ended.is_empty() {
+                MutexGuard::unlocked(&mut state, || batcher.ended.settle(true));
                 continue;
             }
             if !batcher.fall_asleep() {

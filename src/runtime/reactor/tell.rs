@@ -45,7 +45,7 @@ fn end(Finished { watch: Watch { run, partition }, seen, took }: &Finished<Watch
 }
 
 /// Wakers and the drop of captures are the user's code; the thread outlives their panics.
-pub(super) fn outlive(work: impl FnOnce()) {
+pub(crate) fn outlive(work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
     }

@@ -6,8 +6,8 @@ use std::thread;
 use super::Run;
 use crate::hal;
 use crate::runtime::batching::Batcher;
-use crate::runtime::device::Device;
-use crate::runtime::submit::{enqueue, enqueue_on};
+use crate::runtime::executable::Shared;
+use crate::runtime::submit::enqueue;
 use crate::sync::Ordering;
 
 /// `submit` launches it.
@@ -16,15 +16,15 @@ pub(super) const AT_SUBMIT: u8 = 0;
 const HANDED_OVER: u8 = 1;
 /// Somebody does.
 const LAUNCHING: u8 = 2;
-/// Launched on a queue that executables share.
-const ON_SHARED_QUEUE: u8 = 3;
+/// Launched in a batch, on a queue that executables share.
+const IN_BATCH: u8 = 3;
 /// Launched on its executable's queue after all.
-const ON_OWN_QUEUE: u8 = 4;
+const ALONE: u8 = 4;
 
 impl Run {
     /// Who launches it and looks for its end, if it was handed over.
     pub(crate) fn batcher(&self) -> Option<&Arc<Batcher>> {
-        self.batcher.as_ref().filter(|_| self.launch.load(Ordering::Acquire) != AT_SUBMIT)
+        self.batcher.as_ref().filter(|_| !matches!(self.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE))
     }
 
     /// Somebody else is going to launch it.
@@ -32,34 +32,47 @@ impl Run {
         self.launch.store(HANDED_OVER, Ordering::Release);
     }
 
-    /// Launches it if nobody has, on a queue that executables share, if `queue` gives one. Whether it is there now, and for
-    /// the caller to look for its end.
-    pub(crate) fn launch_handed_over(
-        self: &Arc<Self>,
-        queue: impl FnOnce(&Device) -> Option<Arc<dyn hal::Queue>>,
-    ) -> bool {
+    /// The caller launches it, if nobody else has or does. Gives its executable.
+    pub(crate) fn take_launch(&self) -> Option<Arc<Shared>> {
         let taken = self.launch.compare_exchange(HANDED_OVER, LAUNCHING, Ordering::AcqRel, Ordering::Acquire);
-        if taken.is_err() {
-            return false;
-        }
         // There until the run is over, which it cannot be yet.
-        let Some(shared) = self.inner.lock().owner.clone() else { return false };
-        let queue = shared.partitions.first().and_then(|partition| partition.device()).and_then(queue);
-        let (place, enqueued) = match &queue {
-            Some(queue) => (ON_SHARED_QUEUE, enqueue_on(&shared, self, &**queue)),
-            None => (ON_OWN_QUEUE, enqueue(&shared, self, 0, &[], &[])),
-        };
-        if enqueued {
+        taken.ok().and_then(|_| self.inner.lock().owner.clone())
+    }
+
+    /// The caller does not launch it after all.
+    pub(crate) fn give_launch_back(&self) {
+        self.launch.store(HANDED_OVER, Ordering::Release);
+    }
+
+    /// What is about to be signalled behind the batch that it is launched in.
+    pub(crate) fn set_batch_event(&self, event: &Arc<dyn hal::Event>) {
+        self.inner.lock().batch_event = Some(event.clone());
+    }
+
+    /// It has been launched in a batch, or else refused.
+    pub(crate) fn set_launched(&self, launched: bool) {
+        if launched {
             self.set_all_enqueued();
         }
-        self.launch.store(place, Ordering::Release);
-        enqueued && queue.is_some()
+        self.launch.store(IN_BATCH, Ordering::Release);
+    }
+
+    /// Launches it on the queue of its executable.
+    pub(crate) fn launch_alone(self: &Arc<Self>, shared: &Shared) {
+        if enqueue(shared, self, 0, &[], &[]) {
+            self.set_all_enqueued();
+        }
+        self.launch.store(ALONE, Ordering::Release);
     }
 
     /// Whether everything of it is on devices, so that they can wait for it. Sees to it, if it was handed over.
     pub(crate) fn is_all_enqueued(self: &Arc<Self>) -> bool {
         match self.launch.load(Ordering::Acquire) {
-            HANDED_OVER => _ = self.launch_handed_over(|_| None),
+            HANDED_OVER => {
+                if let Some(shared) = self.take_launch() {
+                    self.launch_alone(&shared);
+                }
+            }
             // A call of the driver's.
             LAUNCHING => {}
             _ => return self.enqueued.load(Ordering::Acquire),
@@ -71,8 +84,8 @@ impl Run {
     }
 
     /// Whether the queue of its executable's later runs does not order them after this one.
-    pub(crate) fn is_on_shared_queue(&self) -> bool {
-        self.launch.load(Ordering::Acquire) == ON_SHARED_QUEUE
+    pub(crate) fn is_in_batch(&self) -> bool {
+        self.launch.load(Ordering::Acquire) == IN_BATCH
     }
 
     /// It keeps a shared queue for too long.
@@ -82,6 +95,6 @@ impl Run {
 
     /// Whether it kept the queue that it shared for no longer than it should, if it was on one.
     pub(crate) fn shared_well(&self) -> Option<bool> {
-        self.is_on_shared_queue().then(|| !self.too_long.load(Ordering::Relaxed))
+        self.is_in_batch().then(|| !self.too_long.load(Ordering::Relaxed))
     }
 }

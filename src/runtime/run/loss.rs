@@ -13,7 +13,7 @@ impl Run {
     /// Adds to an error with which a partition ended where it happened, as far as that is known.
     pub(super) fn locate(&self, shared: &Shared, partition: usize, error: Error) -> Error {
         let outline = &shared.outline;
-        let enqueued = self.state(partition) != WAITING;
+        let enqueued = self.state(partition) != WAITING || self.is_in_batch();
         match error.kind() {
             ErrorKind::DeviceLost if !enqueued => {
                 let why = "the device was lost before this partition could start";

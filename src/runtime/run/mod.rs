@@ -85,6 +85,8 @@ struct Inner {
     driver: Option<Driver>,
     /// When it was submitted, for the profile.
     submitted: Option<u64>,
+    /// What tells of its end in the place of its own event, if it was launched in a batch.
+    batch_event: Option<Arc<dyn hal::Event>>,
     /// Runs whose results the devices wait for, until this one is over.
     depends_on: SmallVec<[Arc<Run>; 1]>,
     /// Runs of other executables that the devices have this one come after, until it is over.
@@ -227,6 +229,7 @@ impl Run {
         }
         let inner = self.inner.get_mut();
         inner.failure = None;
+        inner.batch_event = None;
         inner.profile = None;
         inner.host_times.clear();
         inner.submitted = shared.profiling.then(clock::now);
@@ -300,7 +303,13 @@ impl Run {
 
     /// Events of the partitions without successors; `None` when the run is over, and its result known.
     pub(crate) fn tail_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
-        let shared = self.inner.lock().owner.clone()?;
+        let (shared, batch_event) = {
+            let inner = self.inner.lock();
+            (inner.owner.clone()?, inner.batch_event.clone())
+        };
+        if let Some(event) = batch_event {
+            return Some(vec![event]);
+        }
         Some(shared.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
     }
 

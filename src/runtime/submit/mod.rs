@@ -20,7 +20,7 @@ use super::submission::{Spin, Submission, spin_time_among};
 use crate::hal;
 use crate::types::{Error, ErrorKind, Result};
 use deferred::{Starter, WaitFuture};
-pub(crate) use start::{enqueue, enqueue_on};
+pub(crate) use start::{enqueue, enqueue_batch};
 use start::start;
 
 /// A submission in preparation: its wait list.
@@ -90,7 +90,7 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
         let alone = state.last.as_ref().is_none_or(|last| last.is_done());
         let in_queue_order = || {
             let last = state.last.as_ref();
-            let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_on_shared_queue());
+            let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_in_batch());
             shared.partitions.len() <= 1 && shared.all_eager && enqueued()
         };
         if state.gates.is_empty() && state.rivals.is_empty() && (alone || in_queue_order()) {

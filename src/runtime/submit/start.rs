@@ -9,7 +9,7 @@ use super::needs_tokio;
 use crate::hal;
 use crate::runtime::clock;
 use crate::runtime::drive::{Driver, Ready};
-use crate::runtime::executable::{PartitionExec, Shared, Work};
+use crate::runtime::executable::{Shared, Work};
 use crate::runtime::run::{Go, Run};
 use crate::runtime::submission::spin_time_among;
 use crate::runtime::wake_policy::WakePolicy;
@@ -73,6 +73,7 @@ pub(super) fn start(
 }
 
 /// Enqueues a device partition behind its device-side predecessors. False if that failed: the partition is over then.
+#[expect(unsafe_code, reason = "with `enqueue_batch` the one place where work is handed to a device")]
 pub(crate) fn enqueue(
     shared: &Shared,
     run: &Arc<Run>,
@@ -81,7 +82,11 @@ pub(crate) fn enqueue(
     dependencies: &[Arc<dyn hal::Event>],
 ) -> bool {
     let partition = &shared.partitions[index];
-    let Work::Device { device, queue, lane, .. } = &partition.work else { return false };
+    let (Work::Device { device, queue, lane, command_buffer }, Some(event)) =
+        (&partition.work, run.event(index))
+    else {
+        return false;
+    };
     let mut needed: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
     for &predecessor in &partition.device_predecessors {
         needed.extend(run.event(predecessor as usize).map(|event| &**event));
@@ -89,6 +94,10 @@ pub(crate) fn enqueue(
     needed.extend(dependencies.iter().map(|event| &**event));
     let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|event| &**event).collect();
     let wait = hal::WaitList { dependencies: &needed, order: &order };
+    let notification = device
+        .capabilities()
+        .notifies
+        .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let expected = partition.prediction.expected();
     // Who looks after the run does so only where the end should be near.
     let looked_after = expected.filter(|_| run.is_looked_after()).and_then(|expected| {
@@ -96,50 +105,48 @@ pub(crate) fn enqueue(
         (expected <= limit).then(|| spin_time_among(run.crowd(), expected, limit))
     });
     let prompt = looked_after.is_some() && device.wake_policy() == WakePolicy::Latency;
-    // Read once: the clock is a good part of what a submission costs.
-    let now = device.reactor().map(|_| clock::now());
-    run.will_enqueue(index, expected, || now.unwrap_or_else(clock::now));
-    let enqueued = hand_to_device(partition, run, index, &**queue, wait, prompt);
-    if enqueued && let Some((reactor, now)) = device.reactor().zip(now) {
-        reactor.watch(now, *lane, run.clone(), index, shared.expected_of(index), looked_after);
-    }
-    enqueued
-}
-
-/// Enqueues the only partition of a run, which comes after nothing, on another queue than its own. Nobody looks for its end.
-pub(crate) fn enqueue_on(shared: &Shared, run: &Arc<Run>, queue: &dyn hal::Queue) -> bool {
-    let Some(partition) = shared.partitions.first() else { return false };
-    hand_to_device(partition, run, 0, queue, hal::WaitList::NONE, false)
-}
-
-#[expect(unsafe_code, reason = "the one place where work is handed to a device")]
-fn hand_to_device(
-    partition: &PartitionExec,
-    run: &Arc<Run>,
-    index: usize,
-    queue: &dyn hal::Queue,
-    wait: hal::WaitList<'_>,
-    prompt: bool,
-) -> bool {
-    let (Work::Device { device, command_buffer, .. }, Some(event)) = (&partition.work, run.event(index))
-    else {
-        return false;
-    };
-    let notification = device
-        .capabilities()
-        .notifies
-        .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let signal = hal::Signal { event, notification, prompt };
+    // Read once: the clock is a good part of what a submission costs.
+    let reactor = device.reactor();
+    let now = reactor.map(|_| clock::now());
+    run.will_enqueue(index, expected, || now.unwrap_or_else(clock::now));
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
     // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
     // `ordering`. The run owns the executable, and with it all memory, until the event is final.
-    let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) });
+    let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(&**queue, wait, signal) });
     match enqueued {
-        Ok(()) => run.set_enqueued(index),
+        Ok(()) => {
+            run.set_enqueued(index);
+            if let Some((reactor, now)) = reactor.zip(now) {
+                reactor.watch(now, *lane, run.clone(), index, shared.expected_of(index), looked_after);
+            }
+            true
+        }
         Err(error) => {
             run.finish(index, Err(error));
-            return false;
+            false
         }
     }
-    true
+}
+
+/// Enqueues the only partitions of these executables' runs, which come after nothing, on one queue of their device.
+#[expect(unsafe_code, reason = "with `enqueue` the one place where work is handed to a device")]
+pub(crate) fn enqueue_batch(
+    executables: &[Arc<Shared>],
+    queue: &dyn hal::Queue,
+    event: &Arc<dyn hal::Event>,
+) -> hal::Enqueued {
+    let buffers: SmallVec<[_; 8]> = executables
+        .iter()
+        .flat_map(|shared| shared.partitions.first())
+        .filter_map(|partition| match &partition.work {
+            Work::Device { command_buffer, .. } => Some(command_buffer.read()),
+            Work::HostTask(_) => None,
+        })
+        .collect();
+    let buffers: SmallVec<[&dyn hal::CommandBuffer; 8]> = buffers.iter().map(|buffer| &***buffer).collect();
+    let signal = hal::Signal { event, notification: None, prompt: false };
+    // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner keeps them until
+    // the event is final.
+    unsafe { queue.enqueue_batch(&buffers, signal) }
 }

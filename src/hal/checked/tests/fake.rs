@@ -90,6 +90,7 @@ pub(super) fn everything() -> Capabilities {
         local_memory: 1024,
         max_allocation: 1 << 20,
         progress: crate::hal::Progress::Device,
+        batches: false,
     }
 }
 

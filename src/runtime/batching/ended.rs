@@ -1,0 +1,140 @@
+//! Ending many runs, and waking who waits for them, from inside their runtime: one that waits, the leader, does it for all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::launcher::Runs;
+use crate::runtime::clock;
+use crate::runtime::latch;
+use crate::runtime::reactor::outlive;
+use crate::runtime::reaper::Elsewhere;
+use crate::runtime::run::Run;
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::Error;
+
+/// What is over on the device and nobody has been told, and who tells.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    untold: Mutex<Untold>,
+    /// The leader's number, 0 if there is none.
+    leader: AtomicU64,
+    leaders: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Untold {
+    runs: VecDeque<(Arc<Run>, Option<Error>)>,
+    /// When the reactor first left them to the leader.
+    since: u64,
+    /// Memory to work with.
+    wakers: Vec<Waker>,
+}
+
+/// That somebody leads, or did until it was relieved.
+#[derive(Debug)]
+pub(crate) struct Lead(u64);
+
+/// Nanoseconds. A leader that lets others wait for longer is relieved: nobody can make it poll.
+const PATIENCE: u64 = 50_000;
+
+/// So many are told between two looks at the lock.
+const SOME: usize = 16;
+
+impl Ended {
+    /// Takes the lead if nobody has it, and all that wait are on this thread. Whoever does calls [`tell`](Self::tell) again
+    /// and again until it [resigns](Self::resign).
+    pub(crate) fn lead(&self) -> Option<Lead> {
+        if self.leader.load(Ordering::Relaxed) != 0 || !is_single_threaded() {
+            return None;
+        }
+        let number = self.leaders.fetch_add(1, Ordering::Relaxed) + 1;
+        let led = self.leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
+        led.is_ok().then_some(Lead(number))
+    }
+
+    /// Whether a leader has not been relieved.
+    pub(crate) fn is_led_by(&self, lead: &Lead) -> bool {
+        self.leader.load(Ordering::Relaxed) == lead.0
+    }
+
+    /// Gives up the lead, and tells whom it left.
+    pub(crate) fn resign(&self, lead: &Lead) {
+        let _ = self.leader.compare_exchange(lead.0, 0, Ordering::SeqCst, Ordering::Relaxed);
+        // What comes later than this finds no leader.
+        self.tell();
+    }
+
+    /// These are over: the leader's to tell, or that of the next [`settle`](Self::settle).
+    pub(super) fn add(&self, runs: Runs, failure: Option<Error>) {
+        let mut untold = self.untold.lock();
+        if untold.runs.is_empty() {
+            untold.since = 0;
+        }
+        untold.runs.extend(runs.into_iter().map(|run| (run, failure.clone())));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.untold.lock().runs.is_empty()
+    }
+
+    /// Ends all that are over, which wakes tasks and may drop what is the user's: not for callers that hold a lock.
+    pub(crate) fn tell(&self) {
+        loop {
+            let some: SmallVec<[_; SOME]> = {
+                let runs = &mut self.untold.lock().runs;
+                let count = runs.len().min(SOME);
+                runs.drain(..count).collect()
+            };
+            if some.is_empty() {
+                return;
+            }
+            for (run, failure) in some {
+                run.finish(0, failure.map_or(Ok(()), Err));
+            }
+        }
+    }
+
+    /// For the reactor's thread: leaves those that are over to the leader, unless there is none or it does not come; tells
+    /// them then. `asleep` from then on: nobody calls this again soon.
+    pub(crate) fn settle(&self, asleep: bool) {
+        let mut wakers = {
+            let mut untold = self.untold.lock();
+            if untold.runs.is_empty() {
+                return;
+            }
+            let leader = self.leader.load(Ordering::SeqCst);
+            if leader != 0 && !asleep {
+                let now = clock::now();
+                match untold.since {
+                    0 => {
+                        untold.since = now;
+                        return;
+                    }
+                    since if now.saturating_sub(since) < PATIENCE => return,
+                    _ => {
+                        let _ =
+                            self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
+                    }
+                }
+            }
+            std::mem::take(&mut untold.wakers)
+        };
+        {
+            // Until they are woken nothing of the user's is to run here that may wait for them.
+            let _elsewhere = Elsewhere::enter();
+            latch::gather(&mut wakers, || outlive(|| self.tell()));
+        }
+        wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
+        self.untold.lock().wakers = wakers;
+    }
+}
+
+/// Elsewhere each wake-up by the leader would wake another thread to share the work, as would the leader's own.
+fn is_single_threaded() -> bool {
+    Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
+}
