@@ -176,6 +176,7 @@ impl Submission {
     /// Ends others' runs while it waits itself.
     fn lead(&mut self) -> Next {
         let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) else { return Next::Wait };
+        batcher.ended.pause();
         batcher.ended.tell();
         let done = self.run.is_done();
         if done {

@@ -12,6 +12,7 @@ use crate::runtime::device::Device;
 use crate::runtime::executable::Shared;
 use crate::runtime::run::Run;
 use crate::runtime::submit::enqueue_batch;
+use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 
 /// What the reactor's thread launches, and has launched.
@@ -27,6 +28,8 @@ pub(crate) struct Launcher {
     spare_events: Vec<Arc<dyn hal::Event>>,
     /// When the oldest batch became it.
     head_since: u64,
+    /// Until when the next are expected to come soon.
+    crowded_until: u64,
 }
 
 /// Runs launched one after the other on one queue, so that they are over when its event is complete.
@@ -41,15 +44,31 @@ const MOST: usize = 8;
 
 pub(super) type Runs = SmallVec<[Arc<Run>; MOST]>;
 
+/// With fewer batches and runs to be launched there is no crowd.
+const FEW: usize = 3;
+
+/// Nanoseconds for which a crowd that has gone is expected back.
+const WHILE: u64 = 50_000;
+
 /// More than one, so that a device has the next launch at hand while it ends another.
 const QUEUES: usize = 4;
 
 impl Launcher {
     /// Launches some of what was handed over, and looks at what is in flight. Whether there is anything left to do.
     pub(crate) fn turn(&mut self, batcher: &Batcher) -> bool {
+        #[cfg(test)]
+        if batcher.held.load(Ordering::Relaxed) {
+            return false;
+        }
         if self.waiting.is_empty() {
             std::mem::swap(&mut *batcher.inbox.lock(), &mut self.taken);
             self.waiting.extend(self.taken.drain(..));
+        }
+        if self.waiting.len() + self.batches.len() >= FEW {
+            if self.crowded_until == 0 {
+                batcher.crowded.store(true, Ordering::Relaxed);
+            }
+            self.crowded_until = now() + WHILE;
         }
         if !self.waiting.is_empty() {
             self.launch();
@@ -58,7 +77,22 @@ impl Launcher {
             self.look(batcher);
         }
         batcher.ended.settle(false);
-        !self.batches.is_empty() || !self.waiting.is_empty()
+        let busy = !self.batches.is_empty() || !self.waiting.is_empty();
+        if !busy && self.crowded_until > 0 {
+            std::hint::spin_loop();
+            return self.expects_more(batcher);
+        }
+        busy
+    }
+
+    /// Whether there was a crowd a moment ago.
+    fn expects_more(&mut self, batcher: &Batcher) -> bool {
+        let more = now() < self.crowded_until;
+        if !more {
+            self.crowded_until = 0;
+            batcher.crowded.store(false, Ordering::Relaxed);
+        }
+        more
     }
 
     fn launch(&mut self) {

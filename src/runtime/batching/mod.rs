@@ -13,6 +13,8 @@
 
 mod ended;
 mod launcher;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,11 @@ pub(crate) struct Batcher {
     pub(super) ended: Ended,
     /// Whether the reactor's thread has to be woken to see the inbox.
     asleep: AtomicBool,
+    /// There has just been a crowd: where all of it ends at once, the next have not lost their company for good.
+    crowded: AtomicBool,
+    /// Keeps the reactor from launching.
+    #[cfg(test)]
+    held: AtomicBool,
 }
 
 /// With fewer runs in flight on a device, each is best launched and looked for by its own submission.
@@ -84,12 +91,12 @@ impl Batcher {
 
 /// The reactor to leave the next run of an executable to, if that should pay. Nothing of the executable is in flight.
 pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&'a Reactor> {
-    shared.batcher.as_ref()?;
+    let batcher = shared.batcher.as_ref()?;
     let partition = shared.partitions.first()?;
     let device = partition.device()?;
     let crowd = device.in_flight().load(Ordering::Relaxed);
-    let short = |expected| expected <= LONGEST && expected / crowd <= LONGEST_SHARE;
-    let pays = crowd >= CROWD
+    let short = |expected| expected <= LONGEST && expected / crowd.max(CROWD) <= LONGEST_SHARE;
+    let pays = (crowd >= CROWD || batcher.crowded.load(Ordering::Relaxed))
         && device.wake_policy() != WakePolicy::Efficient
         && partition.prediction.expected().is_some_and(short)
         && state.sharing.take_chance();
