@@ -282,12 +282,14 @@ fn assemble(
             predecessor.eager && devices.is_some_and(|(device, other)| device.can_wait_for(other))
         };
         let (on_device, on_host): (Vec<u32>, Vec<u32>) = predecessors.iter().copied().partition(on_device);
+        on_device.iter().for_each(|&predecessor| partitions[predecessor as usize].feeds_devices = true);
         on_host.iter().for_each(|&predecessor| wakes[predecessor as usize].push(index as u32));
         partitions.push(PartitionExec {
             eager: device.is_some() && on_host.is_empty(),
             host_predecessors: on_host.len() as u32,
             predecessors,
             device_predecessors: on_device.into(),
+            feeds_devices: false,
             wakes: Box::default(),
             prediction: Prediction::default(),
             queue_time: Prediction::default(),

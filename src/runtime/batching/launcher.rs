@@ -44,6 +44,9 @@ const MOST: usize = 8;
 
 pub(super) type Runs = SmallVec<[Arc<Run>; MOST]>;
 
+/// So many batches in flight keep a device busy while the next is collected.
+const ENOUGH: usize = 2;
+
 /// With fewer batches and runs to be launched there is no crowd.
 const FEW: usize = 3;
 
@@ -60,7 +63,7 @@ impl Launcher {
         if batcher.held.load(Ordering::Relaxed) {
             return false;
         }
-        if self.waiting.is_empty() {
+        if self.waiting.len() < MOST {
             std::mem::swap(&mut *batcher.inbox.lock(), &mut self.taken);
             self.waiting.extend(self.taken.drain(..));
         }
@@ -70,7 +73,8 @@ impl Launcher {
             }
             self.crowded_until = now() + WHILE;
         }
-        if !self.waiting.is_empty() {
+        // While the device has enough to do, a batch is worth waiting for: those that wait come one by one.
+        if self.waiting.len() >= MOST || (!self.waiting.is_empty() && self.batches.len() < ENOUGH) {
             self.launch();
         }
         if !self.batches.is_empty() {

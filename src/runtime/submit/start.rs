@@ -104,7 +104,9 @@ pub(crate) fn enqueue(
         let limit = shared.spin_limit();
         (expected <= limit).then(|| spin_time_among(run.crowd(), expected, limit))
     });
-    let prompt = looked_after.is_some() && device.wake_policy() == WakePolicy::Latency;
+    // What other queues wait for is told by an event in any case.
+    let prompt =
+        looked_after.is_some() && !partition.feeds_devices && device.wake_policy() == WakePolicy::Latency;
     let signal = hal::Signal { event, notification, prompt };
     // Read once: the clock is a good part of what a submission costs.
     let reactor = device.reactor();
