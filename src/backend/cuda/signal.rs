@@ -156,7 +156,8 @@ impl Signal {
         let stream = {
             let mut inner = self.inner.lock();
             if state % PHASES == PENDING {
-                let passed = inner.queue.as_ref().map(|(_, stream)| stream.has_passed(inner.place, &self.end));
+                let passed =
+                    inner.queue.as_ref().map(|(_, stream)| stream.has_passed(inner.place, &self.end));
                 return passed.unwrap_or(Ok(true));
             }
             if let Some((tick, run)) = &inner.tick {

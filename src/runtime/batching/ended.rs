@@ -1,4 +1,5 @@
-//! Ending many runs, and waking who waits for them, from inside their runtime: one that waits, the leader, does it for all.
+//! Ending many runs, and waking who waits for them: from inside their runtime, where all are on one thread, by one that waits
+//! itself, the leader; else by the reactor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -98,8 +99,13 @@ impl Ended {
         }
     }
 
-    /// Ends all that are over, which wakes tasks and may drop what is the user's: not for callers that hold a lock.
+    /// Ends all that are over, which wakes tasks: not for callers that hold a lock.
     pub(crate) fn tell(&self) {
+        if self.is_empty() {
+            return;
+        }
+        // Nothing of the user's is to be dropped here that may wait for those that come later.
+        let _elsewhere = Elsewhere::enter();
         while !self.is_empty() {
             let some: SmallVec<[_; SOME]> = {
                 let runs = &mut self.untold.lock().runs;
@@ -107,45 +113,38 @@ impl Ended {
                 self.any.store(runs.len() > count, Ordering::Release);
                 runs.drain(..count).collect()
             };
-            for (run, failure) in some {
-                run.finish(0, failure.map_or(Ok(()), Err));
-            }
+            some.into_iter().for_each(|one| outlive(|| end(one)));
         }
     }
 
-    /// For the reactor's thread: leaves those that are over to the leader, unless there is none or it does not come; tells
-    /// them then. `asleep` from then on: nobody calls this again soon.
+    /// For the reactor's thread: leaves those that are over to the leader, unless there is none, or it does not come, or this
+    /// thread is going to be `asleep`; tells them then, and wakes whom that lets go on in one go.
     pub(crate) fn settle(&self, asleep: bool) {
         if self.is_empty() {
             return;
         }
-        let mut wakers = {
-            let mut untold = self.untold.lock();
-            let leader = self.leader.load(Ordering::SeqCst);
-            if leader != 0 && !asleep {
-                let now = clock::now();
-                match untold.since {
-                    0 => {
-                        untold.since = now;
-                        return;
-                    }
-                    since if now.saturating_sub(since) < PATIENCE => return,
-                    _ => {
-                        let _ =
-                            self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
-                    }
-                }
+        let mut untold = self.untold.lock();
+        let leader = self.leader.load(Ordering::SeqCst);
+        if leader != 0 && !asleep {
+            let now = clock::now();
+            if untold.since == 0 {
+                untold.since = now;
             }
-            std::mem::take(&mut untold.wakers)
-        };
-        {
-            // Until they are woken nothing of the user's is to run here that may wait for them.
-            let _elsewhere = Elsewhere::enter();
-            latch::gather(&mut wakers, || outlive(|| self.tell()));
+            if now.saturating_sub(untold.since) < PATIENCE {
+                return;
+            }
+            let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
+        let mut wakers = std::mem::take(&mut untold.wakers);
+        drop(untold);
+        latch::gather(&mut wakers, || self.tell());
         wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
         self.untold.lock().wakers = wakers;
     }
+}
+
+fn end((run, failure): (Arc<Run>, Option<Error>)) {
+    run.finish(0, failure.map_or(Ok(()), Err));
 }
 
 /// Elsewhere each wake-up by the leader would wake another thread to share the work, as would the leader's own.

@@ -76,6 +76,9 @@ impl Launcher {
         // While the device has enough to do, a batch is worth waiting for: those that wait come one by one.
         if self.waiting.len() >= MOST || (!self.waiting.is_empty() && self.batches.len() < ENOUGH) {
             self.launch();
+        } else if !self.batches.is_empty() {
+            // Each look into the inbox takes it from whoever fills it.
+            std::hint::spin_loop();
         }
         if !self.batches.is_empty() {
             self.look(batcher);
@@ -111,7 +114,8 @@ impl Launcher {
                 runs.push(run);
             }
         }
-        let device = executables.first().and_then(|shared| shared.partitions.first()).and_then(|p| p.device());
+        let device =
+            executables.first().and_then(|shared| shared.partitions.first()).and_then(|p| p.device());
         let Some(device) = device else { return };
         match self.prepare(device) {
             Ok((queue, event)) => self.launch_batch(&*queue, event, runs, &executables),

@@ -19,8 +19,8 @@ use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::Seen;
-pub(crate) use tell::outlive;
 use schedule::{Due, Next, Pace, Schedule, Times};
+pub(crate) use tell::outlive;
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
 /// nothing is in flight any more.

@@ -20,8 +20,8 @@ use super::submission::{Spin, Submission, spin_time_among};
 use crate::hal;
 use crate::types::{Error, ErrorKind, Result};
 use deferred::{Starter, WaitFuture};
-pub(crate) use start::{enqueue, enqueue_batch};
 use start::start;
+pub(crate) use start::{enqueue, enqueue_batch};
 
 /// A submission in preparation: its wait list.
 ///

@@ -3,6 +3,7 @@
 mod control;
 mod control_nodes;
 mod copies;
+mod crowds;
 mod edges;
 mod empty;
 mod fills;
@@ -27,6 +28,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         control::TESTS,
         control_nodes::TESTS,
         copies::TESTS,
+        crowds::TESTS,
         edges::TESTS,
         empty::TESTS,
         fills::TESTS,

@@ -1,5 +1,6 @@
 //! The backend contract, through [`hal::checked`](wakegraph::hal::checked).
 
+mod batches;
 mod bench;
 mod bodies;
 mod copies;
@@ -33,6 +34,7 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        batches::TESTS,
         bodies::TESTS,
         copies::TESTS,
         errors::TESTS,

@@ -1,0 +1,130 @@
+//! Many short executables in flight, each submitted again by its task as soon as it is over: devices may launch them together.
+
+use std::sync::Arc;
+
+use tokio::runtime::Builder;
+use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Range, WakePolicy};
+
+use crate::kernels::add;
+use crate::registry::{Need, Setup, tests};
+
+tests!("graph/crowds": &[Need::Results] => [each_runs_as_often_as_submitted, some_are_submitted_twice_at_a_time,
+    others_come_after_them, updates_come_in_between]);
+
+const TASKS: u32 = 48;
+const ROUNDS: u32 = 60;
+
+fn counter(device: &Device, options: FinalizeOptions) -> (ExecutableGraph, Buffer<u32>) {
+    let x = device.buffer_from(&[0u32; 4]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, &x), Range::linear(4));
+    (graph.finalize_with(options).unwrap(), x)
+}
+
+/// In a task for each, on one thread and on several, by each policy; and how often each ran.
+fn crowd<F>(setup: &Setup, options: FinalizeOptions, runs: u32, work: impl Fn(u32, ExecutableGraph) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let device = setup.device();
+    let before = device.wake_policy();
+    for policy in [WakePolicy::Balanced, WakePolicy::Latency, WakePolicy::Efficient] {
+        device.set_wake_policy(policy);
+        for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+            let counters: Vec<_> = (0..TASKS).map(|_| counter(device, options)).collect();
+            builder.worker_threads(2).enable_all().build().unwrap().block_on(async {
+                let tasks =
+                    (0..).zip(&counters).map(|(task, (exec, _))| tokio::spawn(work(task, exec.clone())));
+                for task in tasks.collect::<Vec<_>>() {
+                    task.await.unwrap();
+                }
+                for (_, x) in &counters {
+                    assert_eq!(x.to_vec().await.unwrap(), [runs; 4], "{policy:?}");
+                }
+            });
+        }
+    }
+    device.set_wake_policy(before);
+}
+
+fn each_runs_as_often_as_submitted(setup: &Setup) {
+    crowd(setup, FinalizeOptions::new(), ROUNDS, |_, exec| async move {
+        for _ in 0..ROUNDS {
+            exec.submit().await.unwrap();
+        }
+    });
+}
+
+fn some_are_submitted_twice_at_a_time(setup: &Setup) {
+    crowd(setup, FinalizeOptions::new(), 2 * ROUNDS, |task, exec| async move {
+        for round in 0..ROUNDS {
+            let first = exec.submit();
+            match (task + round) % 3 {
+                0 => drop(first),
+                _ => first.await.unwrap(),
+            }
+            exec.submit().await.unwrap();
+        }
+    });
+}
+
+fn others_come_after_them(setup: &Setup) {
+    let device = setup.device();
+    // Doubles what the others count up: each run of it comes after the last one of theirs.
+    let (exec, x) = counter(device, FinalizeOptions::new());
+    let y = device.buffer_from(&[0u32; 4]).unwrap();
+    let mut graph = Graph::new(device);
+    graph.copy(&x, &y);
+    let copied = Arc::new((graph.finalize().unwrap(), y, exec));
+    crowd(setup, FinalizeOptions::new(), ROUNDS, |task, exec| {
+        let copied = copied.clone();
+        async move {
+            let (copy, y, counted) = &*copied;
+            for _ in 0..ROUNDS {
+                let submission = exec.submit();
+                if task == 0 {
+                    let before = y.to_vec().await.unwrap()[0];
+                    let count = counted.prepare().after(&submission).submit();
+                    copy.prepare().after(&count).submit().await.unwrap();
+                    assert_eq!(y.to_vec().await.unwrap(), [before + 1; 4]);
+                }
+                submission.await.unwrap();
+            }
+        }
+    });
+}
+
+fn updates_come_in_between(setup: &Setup) {
+    if setup.hal().capabilities().update.is_empty() {
+        return crate::registry::lacks("updates");
+    }
+    let device = setup.device();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let options = FinalizeOptions::new().updatable(true);
+    runtime.block_on(async {
+        let tasks = (0..TASKS).map(|task| {
+            let x = device.buffer_from(&[0u32; 4]).unwrap();
+            let mut graph = Graph::new(device);
+            let node = graph.launch(add(1, &x), Range::linear(4)).id();
+            let exec = graph.finalize_with(options).unwrap();
+            tokio::spawn(async move {
+                let mut sum = 0;
+                for round in 0..ROUNDS {
+                    let first = exec.submit();
+                    let n = round + task;
+                    let applied = exec.update().launch(node, add(n, &x)).apply();
+                    let second = exec.submit();
+                    exec.update().launch(node, add(1, &x)).apply().await.unwrap();
+                    applied.await.unwrap();
+                    first.await.unwrap();
+                    second.await.unwrap();
+                    sum += 1 + n;
+                }
+                assert_eq!(x.to_vec().await.unwrap(), [sum; 4]);
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    });
+}
