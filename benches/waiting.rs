@@ -44,13 +44,13 @@ fn main() -> ExitCode {
         Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a tokio runtime");
     for (flavour, runtime) in [("current", support::current_thread()), ("multi", workers)] {
         for (count, policy, name, limit) in [
-            (1, WakePolicy::Balanced, "balanced", Some(400.0)),
+            (1, WakePolicy::Balanced, "balanced", Some(180.0)),
             (1, WakePolicy::Latency, "latency", None),
-            (1, WakePolicy::Efficient, "efficient", Some(120.0)),
+            (1, WakePolicy::Efficient, "efficient", Some(100.0)),
             (8, WakePolicy::Balanced, "balanced", None),
-            (64, WakePolicy::Balanced, "balanced", Some(700.0)),
+            (64, WakePolicy::Balanced, "balanced", Some(650.0)),
             (64, WakePolicy::Latency, "latency", None),
-            (64, WakePolicy::Efficient, "efficient", Some(700.0)),
+            (64, WakePolicy::Efficient, "efficient", Some(650.0)),
         ] {
             let name = format!("wait_{count}_{name}_{flavour}");
             if report.wants(&name) {

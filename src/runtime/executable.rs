@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::graph::Graph;
 use super::host_task::HostTask;
 use super::outline::Outline;
-use super::prediction::Prediction;
+use super::prediction::{Guess, Prediction};
 use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::scratch::{GraphMemory, Places};
@@ -299,9 +299,9 @@ impl Shared {
 
     /// How long a partition takes from when its queue has come to it: as seen so far, or, where it is the only one and
     /// submissions have seen its ends themselves, as long as a run.
-    pub(crate) fn expected_of(&self, partition: usize) -> Option<Duration> {
-        let seen = self.partitions[partition].queue_time.expected();
-        seen.or_else(|| if self.partitions.len() == 1 { self.expected() } else { None })
+    pub(crate) fn expected_of(&self, partition: usize) -> Option<Guess> {
+        let seen = self.partitions[partition].queue_time.guess();
+        seen.or_else(|| if let [only] = &*self.partitions { only.prediction.guess() } else { None })
     }
 
     /// Where the runs in flight are counted on the first device that has to be polled.

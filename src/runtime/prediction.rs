@@ -3,25 +3,68 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// How long the next run should take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Guess {
+    pub(crate) mean: Duration,
+    /// How far from that the last runs were.
+    pub(crate) deviation: Duration,
+}
+
 /// Exponentially weighted mean of the runs' durations; executables repeat, so the last runs tell about the next.
 #[derive(Debug, Default)]
 pub(crate) struct Prediction {
     // Nanoseconds, 0 while nothing is known. Concurrent updates may lose one another: it is a guess either way.
     mean: AtomicU64,
+    deviation: AtomicU64,
+    /// How many runs there were, as far as that matters.
+    runs: AtomicU32,
     /// How many runs in a row were over when first looked at.
     overslept: AtomicU32,
 }
 
+/// The first looks at what takes so long are too far apart to tell much: what a later run shows is believed instead.
+const LONG: u64 = 1_000_000;
+const FIRST_RUNS: u32 = 3;
+
 impl Prediction {
     pub(crate) fn record(&self, took: Duration) {
         let sample = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let runs = self.runs.load(Ordering::Relaxed);
+        if runs < FIRST_RUNS {
+            self.runs.store(runs + 1, Ordering::Relaxed);
+        }
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => sample,
+            _ if sample > LONG && runs < FIRST_RUNS => sample,
             // A quarter of the way to the new value: a single outlier moves little, a change of load shows in a few runs.
-            mean => mean - mean / 4 + sample / 4,
+            mean => {
+                self.deviate(mean, mean.abs_diff(sample));
+                mean - mean / 4 + sample / 4
+            }
         };
+        if runs == 0 {
+            self.deviation.store(mean / 256, Ordering::Relaxed);
+        }
         self.mean.store(mean.max(1), Ordering::Relaxed);
         self.overslept.store(0, Ordering::Relaxed);
+    }
+
+    /// Rises fast and falls slowly: to expect too much of it costs a little time, too little comes late.
+    fn deviate(&self, mean: u64, by: u64) {
+        let by = by.min(mean / 64);
+        let deviation = self.deviation.load(Ordering::Relaxed);
+        let deviation =
+            if by > deviation { deviation + (by - deviation) / 4 } else { deviation - (deviation - by) / 8 };
+        self.deviation.store(deviation, Ordering::Relaxed);
+    }
+
+    /// Somebody came to look shortly before the end was expected, and it was over: when it ended, nobody knows.
+    pub(crate) fn record_missed(&self, at_most: Duration) {
+        let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let mean = self.mean.load(Ordering::Relaxed).min(at_most);
+        self.mean.store(mean, Ordering::Relaxed);
+        self.deviate(mean, mean / 64);
     }
 
     /// One was over when first looked at, after this time. The guess is shortened until one is seen in flight: by little, as
@@ -42,6 +85,11 @@ impl Prediction {
             0 => None,
             mean => Some(Duration::from_nanos(mean)),
         }
+    }
+
+    pub(crate) fn guess(&self) -> Option<Guess> {
+        let deviation = Duration::from_nanos(self.deviation.load(Ordering::Relaxed));
+        self.expected().map(|mean| Guess { mean, deviation })
     }
 }
 
@@ -79,5 +127,27 @@ mod tests {
         assert!(prediction.expected().unwrap() > mean.mul_f64(0.998));
         prediction.record_overslept(Duration::from_micros(5));
         assert_eq!(prediction.expected(), Some(Duration::from_micros(5)));
+    }
+
+    #[test]
+    fn long_work_is_known_after_few_runs_and_so_is_how_much_that_differs() {
+        let prediction = Prediction::default();
+        let us = Duration::from_micros;
+        // As a look saw it that came late.
+        prediction.record(us(9_200));
+        prediction.record(us(10_000));
+        assert_eq!(prediction.expected(), Some(us(10_000)));
+        (0..30).for_each(|run| prediction.record(us(9_990 + run % 2 * 20)));
+        let steady = prediction.guess().unwrap();
+        assert!((9_990..=10_010).contains(&steady.mean.as_micros()), "{steady:?}");
+        assert!((5..=25).contains(&steady.deviation.as_micros()), "{steady:?}");
+        // To come late makes the next come earlier, and the work no longer.
+        prediction.record_missed(us(10_200));
+        let missed = prediction.guess().unwrap();
+        assert_eq!(missed.mean, steady.mean);
+        assert!(missed.deviation > 2 * steady.deviation, "{missed:?}");
+        // One outlier is no more than that.
+        prediction.record(us(100_000));
+        assert!(prediction.guess().unwrap().deviation < us(1_000));
     }
 }

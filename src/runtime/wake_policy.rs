@@ -78,13 +78,21 @@ impl WakePolicy {
         }
     }
 
+    /// The same where the work always takes the same time: two threads take so long to wake up one after the other, mostly.
+    pub(crate) fn scout_lead(self) -> Duration {
+        match self {
+            Self::Latency => Duration::MAX,
+            Self::Balanced | Self::Efficient => Duration::from_micros(130),
+        }
+    }
+
     /// How long a look at work that takes so long may be put off to be one with the looks at others.
     pub(crate) fn slack(self, expected: Duration) -> Duration {
         match self {
             Self::Latency => Duration::ZERO,
             // What is shorter is over before a pause would pay.
             Self::Balanced if expected < Duration::from_millis(1) => Duration::ZERO,
-            Self::Balanced => expected / 200,
+            Self::Balanced => (expected / 200).min(Duration::from_micros(100)),
             Self::Efficient => expected / 40,
         }
     }

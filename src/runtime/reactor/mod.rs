@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::batching::{Batcher, Launcher};
 use super::clock::{nanoseconds, now};
+use super::prediction::Guess;
 use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
@@ -157,7 +158,7 @@ impl Reactor {
         lane: u64,
         run: Arc<Run>,
         partition: usize,
-        expected: Option<Duration>,
+        expected: Option<Guess>,
         looked_after: Option<Duration>,
     ) {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
@@ -167,8 +168,8 @@ impl Reactor {
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let times = Times { expected, grace };
-        let next_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
-        if next_look < state.asleep_until {
+        let latest_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
+        if latest_look < state.asleep_until {
             self.shared.changed.notify_one();
         }
         drop(state);
@@ -191,7 +192,7 @@ impl Shared {
                 // The lanes need no look as often.
                 (0..TURNS).all(|_| launcher.turn(batcher))
             });
-            let at = now();
+            let at = state.schedule.moment(now());
             if std::mem::take(&mut slept) && state.schedule.due(at).all(Watch::is_over) {
                 state.grace = (2 * state.grace).min(MOST_GRACE);
             }
@@ -210,6 +211,7 @@ impl Shared {
                 }
                 // Completion wakes tasks and may drop buffers: not under the lock.
                 drop(state);
+                lingered = false;
                 tell::send(&mut scouts);
                 tell::finish(&mut finished, &mut wakers);
                 state = self.state.lock();
@@ -224,7 +226,8 @@ impl Shared {
                 Next::After(pause) => Some(pause),
                 Next::Idle if state.closed => return,
                 // To wake a thread costs whoever submits more than this thread's waking up by itself once in a while.
-                Next::Idle if !lingered => Some(state.grace),
+                // What comes next has mostly its look when it is awake again.
+                Next::Idle if !lingered => Some(state.grace.max(state.schedule.rhythm())),
                 Next::Idle => None,
             };
             if !batcher.ended.is_empty() {
@@ -286,6 +289,7 @@ fn pace(policy: WakePolicy) -> Pace {
         longest_pause: nanoseconds(policy.longest_pause()),
         growth: policy.pause_growth(),
         spins: policy.spins(),
+        lead: nanoseconds(policy.scout_lead()),
         few: policy.few(),
         late: policy == WakePolicy::Efficient,
         slack: match policy {

@@ -46,6 +46,9 @@ impl Run {
     pub(crate) fn is_finished(&self) -> bool {
         if self.polled && !self.is_done() && self.batcher().is_none() {
             self.look();
+            if !self.is_done() {
+                self.set_seen_near();
+            }
         }
         self.is_done()
     }

@@ -68,6 +68,8 @@ pub(crate) struct Run {
     first_look: AtomicU64,
     /// Until when the end is near enough to be looked for without a pause, 0 if it is not.
     near_until: AtomicU64,
+    /// Whether a submission that was told so saw it in flight.
+    near_seen: AtomicBool,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
     /// Where runs of the executable may be left to.
@@ -167,6 +169,7 @@ impl Run {
             looked_after: AtomicBool::new(false),
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
+            near_seen: AtomicBool::new(false),
             in_flight: shared.in_flight(),
             batcher: shared.batcher.clone(),
             number: 0,
@@ -194,6 +197,7 @@ impl Run {
             looked_after: AtomicBool::new(false),
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
+            near_seen: AtomicBool::new(false),
             in_flight: None,
             batcher: None,
             number: 0,
@@ -241,6 +245,7 @@ impl Run {
         self.looked_after = AtomicBool::new(false);
         self.first_look = AtomicU64::new(0);
         self.near_until = AtomicU64::new(0);
+        self.near_seen = AtomicBool::new(false);
         if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
             in_flight.fetch_add(1, Ordering::Relaxed);
         }

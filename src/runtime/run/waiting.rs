@@ -7,6 +7,7 @@ use super::Run;
 use crate::hal::EventStatus;
 use crate::runtime::clock;
 use crate::runtime::executable::Shared;
+use crate::runtime::prediction::Prediction;
 use crate::runtime::reactor::Seen;
 use crate::sync::Ordering;
 
@@ -35,6 +36,13 @@ impl Run {
     pub(crate) fn set_near(&self, until: u64) {
         self.near_until.store(until, Ordering::Release);
         self.done.nudge();
+    }
+
+    /// Somebody has looked since then, and it was not over.
+    pub(super) fn set_seen_near(&self) {
+        if self.near_until.load(Ordering::Relaxed) > 0 {
+            self.near_seen.store(true, Ordering::Relaxed);
+        }
     }
 
     /// How long from now on the end may be looked for without a pause.
@@ -115,6 +123,9 @@ impl Run {
     pub(super) fn measure(&self, partition: usize) {
         let slot = &self.slots[partition];
         let enqueued = slot.enqueued.load(Ordering::Relaxed);
+        if self.near_until.load(Ordering::Relaxed) > 0 && !self.near_seen.load(Ordering::Relaxed) {
+            slot.overslept.store(true, Ordering::Relaxed);
+        }
         if enqueued > 0 {
             let took = clock::now().saturating_sub(enqueued);
             slot.took.store(took.max(1), Ordering::Relaxed);
@@ -135,15 +146,18 @@ impl Run {
                     let overslept = slot.overslept.load(Ordering::Relaxed);
                     // Among others it takes longer than it needs.
                     let needs = partition.prediction.expected();
+                    let near = self.near_until.load(Ordering::Relaxed) > 0;
+                    let record = |prediction: &Prediction| match (overslept, near) {
+                        (false, _) => prediction.record(took_so_long),
+                        (true, false) => prediction.record_overslept(took_so_long),
+                        (true, true) => prediction.record_missed(took_so_long),
+                    };
                     if self.crowd() == 1 || needs.is_none_or(|needs| took_so_long < needs) {
-                        match overslept {
-                            true => partition.prediction.record_overslept(took_so_long),
-                            false => partition.prediction.record(took_so_long),
-                        }
+                        record(&partition.prediction);
                     }
-                    if alone && observed == 0 && !overslept {
+                    if alone && observed == 0 && (!overslept || near) {
                         // As the reactor has not seen it.
-                        partition.queue_time.record(took_so_long);
+                        record(&partition.queue_time);
                     }
                 }
             }

@@ -26,7 +26,17 @@ pub(super) struct Lane<W> {
     pub(super) slack: u64,
     /// Looks are shared with other lanes.
     pub(super) shares: bool,
+    /// For how long the next look can wait for others.
+    pub(super) wait: u64,
+    /// Somebody who waits was asked to look, and nobody has looked here since.
+    pub(super) scouted: bool,
 }
+
+/// How many deviations before the mean an end has to be looked for.
+const SPREAD: u64 = 3;
+
+/// What part of its time the look at one of many lanes can wait for others, a divisor.
+const WINDOW: u64 = 32;
 
 /// For how many slacks after its predicted end a lane waits for others.
 const WAITS: u64 = 4;
@@ -35,20 +45,33 @@ const WAITS: u64 = 4;
 pub(super) struct Entry<W> {
     pub(super) watch: W,
     pub(super) expected: Option<u64>,
+    pub(super) deviation: u64,
     pub(super) grace: u64,
+}
+
+/// How a lane shares looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Share {
+    /// One for many: a little late, and then seldom.
+    Many,
+    /// Somebody looks for another lane's end at the same time, and keeps the threads awake.
+    Scouted,
 }
 
 impl<W> Lane<W> {
     /// Plans the first look at the entry that has just become the oldest, and so, in an in-order queue, started now.
     pub(super) fn aim(&mut self, now: u64, pace: &Pace) {
-        let oldest = self.entries.front().map(|entry| (entry.expected, entry.grace));
-        let (expected, grace) = oldest.unwrap_or_default();
+        let oldest = self.entries.front().map(|entry| (entry.expected, entry.deviation, entry.grace));
+        let (expected, deviation, grace) = oldest.unwrap_or_default();
         let scouts = expected.and_then(|expected| (pace.scouts)(Duration::from_nanos(expected)));
         // Where the end is nearer than that anyway, nobody has to be woken for it.
         let margin = scouts.map(nanoseconds).filter(|&margin| margin > pace.margin && grace == 0);
+        // What always takes the same time has to be looked for from the time on that threads take to wake up.
+        let margin = margin.map(|most| most.min(pace.lead.saturating_add(SPREAD * deviation)));
         self.scout = margin.is_some();
         self.slack = expected.map_or(0, |expected| nanoseconds((pace.slack)(Duration::from_nanos(expected))));
-        self.shares = false;
+        (self.shares, self.scouted) = (false, false);
+        self.wait = if pace.late { self.slack } else { 0 };
         let before = match expected {
             Some(expected) if pace.late => expected.saturating_add(self.slack),
             expected => expected.unwrap_or(0).saturating_sub(margin.unwrap_or(pace.margin)),
@@ -81,18 +104,31 @@ impl<W> Lane<W> {
 
     /// Until when the next look can be put off.
     pub(super) fn latest_look(&self) -> u64 {
-        self.next_look.saturating_add(if self.shares { self.slack } else { 0 })
+        self.next_look.saturating_add(self.wait)
+    }
+
+    /// How much before its time a first look may be rather than to sleep once more.
+    pub(super) fn early(&self) -> u64 {
+        if self.put_off { self.slack / 2 } else { 0 }
     }
 
     /// From now on the lane's looks come when others do, and nobody is asked for more.
-    pub(super) fn share(&mut self) {
-        if self.shares {
+    pub(super) fn share(&mut self, share: Share) {
+        if self.shares && (share == Share::Scouted || self.wait > self.slack) {
             return;
         }
-        self.shares = true;
+        let (late, pause, wait) = match share {
+            Share::Many => {
+                let expected = self.entries.front().and_then(|oldest| oldest.expected);
+                (self.slack, 2 * self.slack, expected.unwrap_or(0) / WINDOW)
+            }
+            Share::Scouted => (0, self.slack, self.slack),
+        };
+        (self.shares, self.wait) = (true, wait.max(self.slack));
         if let Some(end) = self.end().filter(|_| self.put_off && !self.left) {
-            self.next_look = self.next_look.max(end.saturating_sub(self.slack));
+            self.next_look = self.next_look.max(end.saturating_add(late));
         }
+        self.pause = self.pause.max(pause);
         (self.scout, self.eager_until) = (false, 0);
     }
 
@@ -122,7 +158,7 @@ impl<W> Lane<W> {
         if let Some(watch) = find_scout(&oldest.watch) {
             scouts.push(Scout { watch, until });
             *scouting_until = until;
-            (self.next_look, self.eager_until) = (until, 0);
+            (self.next_look, self.eager_until, self.scouted) = (until, 0, true);
         }
     }
 
@@ -138,11 +174,15 @@ impl<W> Lane<W> {
             match is_final(&oldest.watch) {
                 // Not asked: another one that should end before is in flight.
                 None => {
-                    self.next_look = now + 1;
+                    // Most likely neither is this one.
+                    self.put_off = false;
+                    self.next_look = now.saturating_add(self.pause.max(1));
                     return;
                 }
                 Some(true) => {
                     let seen = match (self.put_off, self.left) {
+                        // Nobody knows for how long.
+                        _ if self.scouted => Seen::Late,
                         (false, _) => Seen::InTime,
                         (true, false) => Seen::Overslept,
                         (true, true) => Seen::Late,
@@ -165,7 +205,7 @@ impl<W> Lane<W> {
                     }
                 }
                 Some(false) => {
-                    self.put_off = false;
+                    (self.put_off, self.scouted) = (false, false);
                     self.seen_pending = Some(now);
                     if now < self.eager_until {
                         self.next_look = now;

@@ -8,13 +8,16 @@
 //! and those are asked in the order of their predicted ends until one is found in flight.
 
 mod lane;
+mod rhythm;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use lane::{Entry, Lane};
+use super::super::prediction::Guess;
+use lane::{Entry, Lane, Share};
+use rhythm::Rhythm;
 
 /// How eagerly to look, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Pace {
     pub(super) spins: bool,
     /// How long before the predicted completion somebody who waits is asked to look.
     pub(super) scouts: fn(Duration) -> Option<Duration>,
+    /// And how long before at most, beside what the work's times differ by: how long threads take to wake up.
+    pub(super) lead: u64,
     /// How long a look at something that takes so long may be put off so that it is one with others; none if never.
     pub(super) slack: fn(Duration) -> Duration,
     /// So many lanes with long work get looks of their own.
@@ -50,7 +55,7 @@ pub(super) struct Scout<W> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Times {
     /// How long it should take.
-    pub(super) expected: Option<Duration>,
+    pub(super) expected: Option<Guess>,
     /// How long nobody needs to look, as somebody else does.
     pub(super) grace: Duration,
 }
@@ -94,6 +99,11 @@ pub(super) struct Schedule<W> {
     scouting_until: u64,
     /// Lanes whose oldest entry has slack.
     long: usize,
+    /// The most there have been since nothing was in flight, and the time before.
+    most_long: [usize; 2],
+    /// Before this time nothing is looked at.
+    plan: u64,
+    rhythm: Rhythm,
 }
 
 /// A lane whose time has come.
@@ -109,15 +119,24 @@ const MOST_EMPTY_LANES: usize = 256;
 
 impl<W> Schedule<W> {
     pub(super) fn new(pace: Pace) -> Self {
-        Self { lanes: HashMap::new(), in_flight: 0, pace, scouting_until: 0, long: 0 }
+        Self {
+            lanes: HashMap::new(),
+            in_flight: 0,
+            pace,
+            scouting_until: 0,
+            long: 0,
+            most_long: [0; 2],
+            plan: 0,
+            rhythm: Rhythm::default(),
+        }
     }
 
     pub(super) fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
     }
 
-    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile. Gives the time of the
-    /// lane's next look.
+    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile. Gives the time until
+    /// when the lane's next look can wait.
     pub(super) fn watch(
         &mut self,
         now: u64,
@@ -127,7 +146,12 @@ impl<W> Schedule<W> {
         is_over: impl Fn(&W) -> bool,
         forgotten: &mut impl Extend<W>,
     ) -> u64 {
-        let (expected, grace) = (expected.map(nanoseconds), nanoseconds(grace));
+        if self.in_flight == 0 {
+            self.rhythm.begin(now);
+            self.most_long = [0, self.most_long[0]];
+        }
+        let deviation = expected.map_or(0, |expected| nanoseconds(expected.deviation));
+        let (expected, grace) = (expected.map(|expected| nanoseconds(expected.mean)), nanoseconds(grace));
         let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
             entries: VecDeque::new(),
             next_look: 0,
@@ -140,6 +164,8 @@ impl<W> Schedule<W> {
             seen_pending: None,
             slack: 0,
             shares: false,
+            wait: 0,
+            scouted: false,
         });
         let was_long = lane.is_long();
         let before = lane.entries.len();
@@ -147,7 +173,7 @@ impl<W> Schedule<W> {
             forgotten.extend(lane.entries.pop_front().map(|entry| entry.watch));
         }
         let forgotten = before - lane.entries.len();
-        lane.entries.push_back(Entry { watch, expected, grace });
+        lane.entries.push_back(Entry { watch, expected, deviation, grace });
         if forgotten > 0 || before == 0 {
             lane.aim(now, &self.pace);
         }
@@ -166,18 +192,67 @@ impl<W> Schedule<W> {
         }
         self.in_flight = self.in_flight - forgotten + 1;
         self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
-        lane.next_look
+        let [most, before] = &mut self.most_long;
+        *most = self.long.max(*most);
+        if lane.is_long() && self.long.max(*before) > self.pace.few {
+            lane.share(Share::Many);
+        }
+        lane.latest_look()
+    }
+
+    /// The time to look at: now, or that of a look planned so soon that there is no use in sleeping until then.
+    pub(super) fn moment(&mut self, now: u64) -> u64 {
+        self.share();
+        let (plan, early) = self.plan();
+        let early = early.filter(|_| plan.saturating_sub(now) <= early.unwrap_or(0));
+        self.plan = plan;
+        if early.is_some() {
+            self.rhythm.look(plan);
+            return now.max(plan);
+        }
+        now
+    }
+
+    /// Whether much long work is in flight, or was before and will be again as soon as all is submitted.
+    fn are_many(&self) -> bool {
+        self.long > 0 && self.long.max(self.most_long[1]) > self.pace.few
+    }
+
+    fn share(&mut self) {
+        if self.are_many() {
+            let lanes = self.lanes.values_mut().filter(|lane| lane.is_long());
+            lanes.for_each(|lane| lane.share(Share::Many));
+        }
+    }
+
+    /// When to look next: as late as all can wait, but when the last is due that is until then. And how much earlier that can
+    /// be, if it is the first look at something long.
+    fn plan(&self) -> (u64, Option<u64>) {
+        let lanes = || self.lanes.values().filter(|lane| !lane.entries.is_empty());
+        let latest = lanes().map(Lane::latest_look).min().unwrap_or(u64::MAX);
+        if self.long == 0 {
+            return (latest, None);
+        }
+        let last = lanes().filter(|lane| lane.next_look <= latest).max_by_key(|lane| lane.next_look);
+        last.map_or((latest, None), |lane| {
+            (lane.next_look, Some(lane.early()).filter(|_| lane.put_off && lane.is_long()))
+        })
+    }
+
+    /// How long from the end of all until the next look, if what is submitted next is like what was before.
+    pub(super) fn rhythm(&self) -> Duration {
+        Duration::from_nanos(self.rhythm.next_look().unwrap_or(0))
     }
 
     /// The entries that a look at this time is about.
     pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
-        let lanes = self.lanes.values().filter(move |lane| lane.next_look <= now);
+        let lanes = self.lanes.values().filter(move |lane| self.plan <= now && lane.next_look <= now);
         lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
     }
 
     /// The same in the order in which to ask, as `copy` gives them.
     pub(super) fn due_in_order(&self, now: u64, copy: impl Fn(&W) -> W, due: &mut Vec<Due<W>>) {
-        let lanes = self.lanes.values().filter(|lane| lane.next_look <= now);
+        let lanes = self.lanes.values().filter(|lane| self.plan <= now && lane.next_look <= now);
         let mut lanes: SmallVec<[(Option<u64>, &W); 64]> = lanes
             .filter_map(|lane| {
                 let end = lane.end().filter(|&end| lane.can_wait(now, end));
@@ -200,12 +275,17 @@ impl<W> Schedule<W> {
         scouts: &mut Vec<Scout<W>>,
     ) -> Next {
         let mut is_final = |watch: &W| is_final(watch).into();
-        let mut earliest = u64::MAX;
-        let many = self.long > self.pace.few;
+        if self.in_flight == 0 {
+            return Next::Idle;
+        }
+        let now = self.moment(now);
+        if self.plan > now {
+            return Next::After(Duration::from_nanos(self.plan - now));
+        }
         for lane in self.lanes.values_mut() {
             let (before, was_long) = (lane.entries.len(), lane.is_long());
-            if was_long && (many || lane.end().is_some_and(|end| end <= self.scouting_until)) {
-                lane.share();
+            if was_long && lane.end().is_some_and(|end| end <= self.scouting_until) {
+                lane.share(Share::Scouted);
             }
             if lane.scout && lane.next_look <= now {
                 lane.scout = false;
@@ -221,16 +301,20 @@ impl<W> Schedule<W> {
             lane.look(now, &self.pace, &mut is_final, finished);
             self.in_flight -= before - lane.entries.len();
             self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
-            if !lane.entries.is_empty() {
-                earliest = earliest.min(lane.latest_look());
-            }
         }
         if self.lanes.len() > MOST_EMPTY_LANES {
             self.lanes.retain(|_, lane| !lane.entries.is_empty());
         }
         match self.in_flight {
-            0 => Next::Idle,
-            _ => Next::After(Duration::from_nanos(earliest.saturating_sub(now))),
+            0 => {
+                self.rhythm.end(now);
+                Next::Idle
+            }
+            _ => {
+                self.share();
+                self.plan = self.plan().0;
+                Next::After(Duration::from_nanos(self.plan.saturating_sub(now)))
+            }
         }
     }
 }

@@ -7,13 +7,15 @@ const PACE: Pace = Pace {
     growth: 1,
     spins: false,
     scouts: |_| None,
+    lead: u64::MAX,
     slack: |_| Duration::ZERO,
     few: 2,
     late: false,
 };
 
 fn expecting(nanos: u64) -> Times {
-    Times { expected: Some(Duration::from_nanos(nanos)), grace: Duration::ZERO }
+    let expected = Guess { mean: Duration::from_nanos(nanos), deviation: Duration::ZERO };
+    Times { expected: Some(expected), grace: Duration::ZERO }
 }
 
 /// Looks at time `now`; what is in `done` is final. Returns what was found, how many queries it took, and what next.
@@ -234,6 +236,7 @@ fn without_a_prediction_it_looks_at_once() {
 /// next.
 fn pass(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, Vec<u32>, Next) {
     let (mut due, mut asked, mut in_flight) = (Vec::new(), Vec::new(), false);
+    let now = schedule.moment(now);
     schedule.due_in_order(now, |&watch| watch, &mut due);
     for Due { watch, can_wait } in due {
         if !(can_wait && in_flight) {
@@ -255,32 +258,52 @@ const SHARING: Pace = Pace {
     spins: true,
     scouts: |_| Some(Duration::from_nanos(100)),
     slack: |expected| expected.checked_div(50).unwrap_or_default(),
+    longest_pause: 1000,
     ..PACE
 };
 
-// Five lanes, submitted one after the other, of 1000 each; looks may come 20 later:
-//
-//     0 |------- 1000 -------|
-//       1 |------- 1000 -------|    ...
+/// Six lanes, submitted one after the other from then on, of 1000 each but the last:
+///
+///     0 |------- 1000 -------|
+///      1 |------- 1000 -------|    ...
+///          5 |------- 1200 -----------|
+fn six(schedule: &mut Schedule<u32>, from: u64) -> Vec<u64> {
+    let lanes = (0..6).zip([1000, 1000, 1000, 1000, 1000, 1200]);
+    let watch = |(lane, expected)| {
+        let now = from + u64::from(5 * lane);
+        schedule.watch(now, u64::from(lane), lane, expecting(expected), in_flight, &mut Vec::new())
+    };
+    lanes.map(watch).collect()
+}
+
 #[test]
 fn many_that_take_long_share_looks_and_are_asked_until_one_is_in_flight() {
     let mut schedule = Schedule::new(SHARING);
-    for watch in 0..5 {
-        schedule.watch(
-            u64::from(10 * watch),
-            u64::from(watch),
-            watch,
-            expecting(1000),
-            in_flight,
-            &mut Vec::new(),
-        );
-    }
-    // Nobody is sent to look, and nobody spins: the first look is when the first should end.
-    assert_eq!(pass(&mut schedule, 100, &[]), (vec![], vec![], after(900)));
-    assert_eq!(pass(&mut schedule, 1000, &[]), (vec![], vec![0], after(21)));
-    // A pause, and as long as it can be put off.
-    assert_eq!(pass(&mut schedule, 1021, &[0, 1]), (vec![0, 1], vec![0, 1, 2], after(21)));
-    assert_eq!(pass(&mut schedule, 1042, &[2, 3, 4]), (vec![2, 3, 4], vec![2, 3, 4], Next::Idle));
+    six(&mut schedule, 0);
+    // Nobody is sent to look, and nobody spins: the first look is when the fifth should have ended, and 20 later.
+    assert_eq!(pass(&mut schedule, 100, &[]), (vec![], vec![], after(940)));
+    assert_eq!(pass(&mut schedule, 1030, &[0, 1]), (vec![0, 1], vec![0, 1, 2], after(40)), "and not again");
+    assert_eq!(pass(&mut schedule, 1080, &[2, 3, 4]), (vec![2, 3, 4], vec![2, 3, 4], after(169)));
+    assert_eq!(pass(&mut schedule, 1249, &[5]), (vec![5], vec![5], Next::Idle));
+}
+
+#[test]
+fn those_that_are_many_again_need_nobody_to_be_woken_before_the_look_at_all() {
+    let mut schedule = Schedule::new(SHARING);
+    assert_eq!(schedule.rhythm(), Duration::ZERO);
+    let first = six(&mut schedule, 0);
+    assert_eq!(first[0], 900, "a scout for the only one");
+    assert_eq!(pass(&mut schedule, 1040, &[0, 1, 2, 3, 4]).0, [0, 1, 2, 3, 4]);
+    assert_eq!(pass(&mut schedule, 1250, &[5]).2, Next::Idle);
+    assert_eq!(schedule.rhythm(), Duration::ZERO, "nobody knows when the next are submitted");
+    six(&mut schedule, 1300);
+    assert_eq!(pass(&mut schedule, 2340, &[0, 1, 2, 3, 4]).0, [0, 1, 2, 3, 4]);
+    assert_eq!(pass(&mut schedule, 2560, &[5]).2, Next::Idle);
+    // 50 until the next is submitted, and 1040 until the look.
+    assert_eq!(schedule.rhythm(), Duration::from_nanos(1090));
+    let asleep_until = 2560 + 1090;
+    assert!(six(&mut schedule, 2610).into_iter().all(|latest_look| latest_look >= asleep_until));
+    assert_eq!(pass(&mut schedule, asleep_until, &[0, 1, 2, 3, 4]).0, [0, 1, 2, 3, 4]);
 }
 
 #[test]
@@ -292,10 +315,20 @@ fn one_that_is_long_overdue_is_asked_whatever_the_others_do() {
     }
     schedule.look(0, |_| false, |_| None, &mut Vec::new(), &mut Vec::new());
     assert_eq!(pass(&mut schedule, 1079, &[2]).1, [0]);
-    assert_eq!(pass(&mut schedule, 1100, &[2]).1, [0, 1], "nobody waits for what is overdue");
-    let (found, mut asked, next) = pass(&mut schedule, 1200, &[2]);
+    assert_eq!(pass(&mut schedule, 1122, &[2]).1, [0, 1], "nobody waits for what is overdue");
+    let (found, mut asked, next) = pass(&mut schedule, 1210, &[2]);
     asked.sort_unstable();
-    assert_eq!((found, asked, next), (vec![2], vec![0, 1, 2], after(29)));
+    assert_eq!((found, asked, next), (vec![2], vec![0, 1, 2], after(116)));
+}
+
+#[test]
+fn what_always_takes_the_same_time_is_looked_for_later() {
+    let mut schedule = Schedule::new(Pace { scouts: |_| Some(Duration::from_nanos(100)), lead: 40, ..PACE });
+    for (lane, (deviation, look)) in [(0, 960), (10, 930), (20, 900), (200, 900)].into_iter().enumerate() {
+        let (mean, deviation) = (Duration::from_nanos(1000), Duration::from_nanos(deviation));
+        let times = Times { expected: Some(Guess { mean, deviation }), grace: Duration::ZERO };
+        assert_eq!(schedule.watch(0, lane as u64, 7, times, in_flight, &mut Vec::new()), look);
+    }
 }
 
 #[test]
@@ -329,8 +362,8 @@ fn what_ends_while_somebody_looks_for_another_end_is_not_looked_for_without_a_pa
     let [Scout { watch, until: 1050 }] = scouts[..] else { panic!("{scouts:?}") };
     let other = 1 - watch;
     assert_eq!(pass(&mut schedule, 950, &[]), (vec![], vec![], after(50)));
-    assert_eq!(pass(&mut schedule, 1000, &[]), (vec![], vec![other], after(24)));
-    assert_eq!(pass(&mut schedule, 1024, &[other]), (vec![other], vec![other], after(46)));
+    assert_eq!(pass(&mut schedule, 1000, &[]), (vec![], vec![other], after(20)));
+    assert_eq!(pass(&mut schedule, 1020, &[other]), (vec![other], vec![other], after(30)));
 }
 
 #[test]
