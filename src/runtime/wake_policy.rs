@@ -92,7 +92,7 @@ impl WakePolicy {
             Self::Latency => Duration::ZERO,
             // What is shorter is over before a pause would pay.
             Self::Balanced if expected < Duration::from_millis(1) => Duration::ZERO,
-            Self::Balanced => (expected / 200).min(Duration::from_micros(100)),
+            Self::Balanced => (expected / 500).min(Duration::from_micros(100)),
             Self::Efficient => expected / 40,
         }
     }

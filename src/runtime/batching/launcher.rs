@@ -25,7 +25,8 @@ pub(crate) struct Launcher {
     next_queue: usize,
     /// Oldest first.
     batches: VecDeque<Batch>,
-    spare_events: Vec<Arc<dyn hal::Event>>,
+    /// Of batches that are over, oldest first. Their runs may still refer to them.
+    spare_events: VecDeque<Arc<dyn hal::Event>>,
     /// When the oldest batch became it.
     head_since: u64,
     /// Until when the next are expected to come soon.
@@ -52,6 +53,9 @@ const FEW: usize = 3;
 
 /// Nanoseconds for which a crowd that has gone is expected back.
 const WHILE: u64 = 50_000;
+
+/// So many events are kept that others may still refer to.
+const MOST_SPARE: usize = 64;
 
 /// More than one, so that a device has the next launch at hand while it ends another.
 const QUEUES: usize = 4;
@@ -138,7 +142,7 @@ impl Launcher {
         let left: Runs = runs.drain(count..).collect();
         runs.iter().for_each(|run| run.set_launched(true));
         if runs.is_empty() {
-            self.spare_events.push(event);
+            self.spare_events.push_back(event);
         } else {
             self.batches.push_back(Batch { runs, event, launched: now() });
         }
@@ -172,7 +176,7 @@ impl Launcher {
         };
         self.head_since = at;
         if let Some(Batch { runs, event, .. }) = self.batches.pop_front() {
-            self.spare_events.push(event);
+            self.spare_events.push_back(event);
             batcher.ended.add(runs, failure);
         }
     }
@@ -183,7 +187,16 @@ impl Launcher {
             let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling: false };
             self.queues.push(device.hal().create_queue(&desc)?);
         }
-        let event = match self.spare_events.pop() {
+        if self.spare_events.len() > MOST_SPARE {
+            // Somebody keeps it.
+            self.spare_events.pop_front();
+        }
+        let unused = |event: &&Arc<dyn hal::Event>| Arc::strong_count(event) == 1;
+        let event = match self.spare_events.front().filter(unused).is_some() {
+            true => self.spare_events.pop_front(),
+            false => None,
+        };
+        let event = match event {
             Some(event) => event,
             None => device.hal().create_event(&hal::EventDesc { profiling: false })?,
         };

@@ -122,6 +122,8 @@ impl Run {
         let (shared, driver, depends_on, comes_after, retired) = {
             let mut inner = self.inner.lock();
             let Some(shared) = inner.owner.take() else { return };
+            // Once all runs of the batch have let it go it serves another.
+            inner.batch_event = None;
             let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
             (shared, inner.driver.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };

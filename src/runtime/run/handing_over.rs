@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::Run;
-use crate::hal;
+use crate::hal::{self, EventStatus};
 use crate::runtime::batching::Batcher;
 use crate::runtime::executable::Shared;
 use crate::runtime::submit::enqueue;
@@ -47,6 +47,18 @@ impl Run {
     /// What is about to be signalled behind the batch that it is launched in.
     pub(crate) fn set_batch_event(&self, event: &Arc<dyn hal::Event>) {
         self.inner.lock().batch_event = Some(event.clone());
+    }
+
+    /// Looks at the real status of the batch that it was launched in, before the reactor tells; whether that is final.
+    pub(super) fn look_at_batch(&self) -> bool {
+        let event = self.inner.lock().batch_event.clone();
+        let result = match event.map(|event| event.status()) {
+            Some(EventStatus::Complete) => Ok(()),
+            Some(EventStatus::Failed(error)) => Err(error),
+            Some(EventStatus::Pending | EventStatus::Idle) | None => return self.is_done(),
+        };
+        self.finish(0, result);
+        true
     }
 
     /// It has been launched in a batch, or else refused.

@@ -63,7 +63,7 @@ impl Run {
     /// Looks at one partition that was enqueued; whether it is final.
     pub(crate) fn look_at(&self, partition: usize) -> bool {
         match self.slots[partition].state.load(Ordering::Acquire) {
-            WAITING => false,
+            WAITING => self.is_in_batch() && self.look_at_batch(),
             ENQUEUED => self.read_event(partition),
             _ => true,
         }
