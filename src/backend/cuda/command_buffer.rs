@@ -21,7 +21,7 @@ use super::queue::{CudaQueue, Ticked};
 use super::stream::{RawEvent, Stream};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
+    CommandBufferState, CommandUpdate, Kernel, Queue, Signal, SyncPoint, WaitList,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -35,6 +35,8 @@ pub(super) struct CudaCommandBuffer {
     pub(super) graph: Mutex<Graph>,
     pub(super) commands: Vec<Recorded>,
     alone: Alone,
+    /// In updatable buffers: what the graph launches, which may be instantiated once more when updates have replaced it.
+    pub(super) kernels: Vec<Arc<dyn Kernel>>,
     /// There from finalize on.
     pub(super) instance: Option<Mutex<Instance>>,
     /// Where all that is written stays on the device, and nothing of it changes. What can be updated has a tick instead.
@@ -81,6 +83,7 @@ impl CudaCommandBuffer {
             graph: Mutex::new(Graph::create(context)?),
             commands: Vec::new(),
             alone: Alone::default(),
+            kernels: Vec::new(),
             instance: None,
             prompt: (!desc.profiling && !desc.updatable).then(Mutex::default),
             placeholder,
@@ -121,6 +124,9 @@ impl CudaCommandBuffer {
         let Added { ends, work, kernel, records } =
             nodes::add(&self.shared, self.graph.get_mut(), ops, after, record)?;
         let updatable = self.desc.updatable;
+        if let (true, Command::Kernel(launch)) = (updatable, command) {
+            self.kernels.push(Arc::clone(&launch.kernel));
+        }
         Ok(Recorded {
             command: command.clone(),
             patterns,

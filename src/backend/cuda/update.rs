@@ -165,6 +165,7 @@ impl CudaCommandBuffer {
         }
         instance.retire(replaced, &self.shared.context);
         std::mem::swap(&mut self.graph, &mut again.graph);
+        std::mem::swap(&mut self.kernels, &mut again.kernels);
         std::mem::swap(&mut self.placeholder, &mut again.placeholder);
         (self.as_recorded, self.is_behind) = (true, false);
         self.count_outside();
