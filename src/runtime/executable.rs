@@ -92,7 +92,8 @@ pub struct ExecutableGraph {
 }
 
 impl ExecutableGraph {
-    /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion.
+    /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion. Among many short
+    /// runs in flight on a GPU, one thread of the device's enqueues them a few microseconds later, several at a time.
     ///
     /// Never blocks. A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
     /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
