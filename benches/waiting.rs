@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::Report;
+use support::{Report, cpu};
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::null::{self, NullControl, NullOptions, NullTiming};
 use wakegraph::hal::{
@@ -163,10 +163,10 @@ fn measure(rounds: usize, control: &NullControl, mut round: impl FnMut() -> Inst
     let mut all: [Vec<f64>; 5] = Default::default();
     // The first ones teach the predictions.
     for index in 0..rounds + 20 {
-        let (threads, looks, cpu) = (Threads::now(), control.looks(), cpu_time());
+        let (threads, looks, cpu) = (Threads::now(), control.looks(), cpu::seconds());
         let last = round();
         let late = last.elapsed().as_secs_f64() * 1e6 - WORK.as_secs_f64() * 1e6;
-        let cpu = cpu_time() - cpu;
+        let cpu = cpu::seconds() - cpu;
         let after = Threads::now();
         let values = [
             cpu * 1e6,
@@ -209,23 +209,4 @@ impl Threads {
         }
         threads
     }
-}
-
-#[repr(C)]
-struct Timespec {
-    seconds: i64,
-    nanoseconds: i64,
-}
-
-unsafe extern "C" {
-    fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
-}
-
-/// Seconds of CPU that the process has taken so far.
-fn cpu_time() -> f64 {
-    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: 2 is CLOCK_PROCESS_CPUTIME_ID on Linux, and the time is writable.
-    let outcome = unsafe { clock_gettime(2, &raw mut time) };
-    assert_eq!(outcome, 0, "no CPU clock");
-    time.seconds as f64 + time.nanoseconds as f64 * 1e-9
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use wakegraph::{Device, ExecutableGraph, WakePolicy};
 
-use crate::raw::{Raw, RawGraph, cpu_seconds};
-use crate::support::{self, Report};
+use crate::raw::{Raw, RawGraph};
+use crate::support::{self, Report, cpu};
 use crate::{POLICIES, chain, runtimes};
 
 const WINDOW: Duration = Duration::from_millis(200);
@@ -57,7 +57,7 @@ fn medians(rates: &[Rate]) -> Rate {
 fn awaited(runtime: &Runtime, execs: &[ExecutableGraph]) -> Rate {
     let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     runtime.block_on(async {
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let (cpu, start) = (cpu::seconds(), Instant::now());
         let tasks: Vec<_> = execs
             .iter()
             .map(|exec| {
@@ -79,13 +79,13 @@ fn awaited(runtime: &Runtime, execs: &[ExecutableGraph]) -> Rate {
             task.await.expect("no panic");
         }
         let wall = start.elapsed().as_secs_f64();
-        [count.load(Relaxed) as f64 / wall, (cpu_seconds() - cpu) / wall]
+        [count.load(Relaxed) as f64 / wall, (cpu::seconds() - cpu) / wall]
     })
 }
 
 fn pipelined(graph: &RawGraph) -> Rate {
     graph.bind();
-    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let (cpu, start) = (cpu::seconds(), Instant::now());
     let mut count = 0;
     while start.elapsed() < WINDOW {
         for _ in 0..256 {
@@ -96,13 +96,13 @@ fn pipelined(graph: &RawGraph) -> Rate {
     }
     graph.synchronize();
     let wall = start.elapsed().as_secs_f64();
-    [f64::from(count) / wall, (cpu_seconds() - cpu) / wall]
+    [f64::from(count) / wall, (cpu::seconds() - cpu) / wall]
 }
 
 /// One thread that launches each of many graphs again as soon as it sees it complete, without any runtime.
 fn each_again(graphs: &[RawGraph]) -> Rate {
     graphs[0].bind();
-    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let (cpu, start) = (cpu::seconds(), Instant::now());
     let launch = |graph: &RawGraph| {
         graph.launch();
         graph.record();
@@ -117,5 +117,5 @@ fn each_again(graphs: &[RawGraph]) -> Rate {
     }
     graphs.iter().for_each(RawGraph::synchronize);
     let wall = start.elapsed().as_secs_f64();
-    [count as f64 / wall, (cpu_seconds() - cpu) / wall]
+    [count as f64 / wall, (cpu::seconds() - cpu) / wall]
 }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use wakegraph::{Device, ExecutableGraph, Graph, Range, WakePolicy};
 
-use crate::raw::{Raw, RawGraph, cpu_seconds};
-use crate::support::{self, Report};
+use crate::raw::{Raw, RawGraph};
+use crate::support::{self, Report, cpu};
 use crate::{busy, memory_of};
 
 const NANOSECONDS: u64 = 10_000_000;
@@ -76,7 +76,7 @@ fn measure(rounds: usize, mut base: impl FnMut(), mut ours: impl FnMut()) -> Mea
     let (mut times, mut cores) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
     for round in 0..rounds + 3 {
         for side in 0..2 {
-            let (cpu, start) = (cpu_seconds(), Instant::now());
+            let (cpu, start) = (cpu::seconds(), Instant::now());
             if side == 0 {
                 ours()
             } else {
@@ -85,7 +85,7 @@ fn measure(rounds: usize, mut base: impl FnMut(), mut ours: impl FnMut()) -> Mea
             let wall = start.elapsed().as_secs_f64();
             if round >= 3 {
                 times[side].push(wall * 1e6);
-                cores[side].push((cpu_seconds() - cpu) / wall * 100.0);
+                cores[side].push((cpu::seconds() - cpu) / wall * 100.0);
             }
         }
     }

@@ -13,6 +13,7 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
 pub mod counting;
+pub mod cpu;
 pub mod handoff;
 #[cfg(feature = "opencl")]
 pub mod raw_opencl;

@@ -10,6 +10,7 @@ use crate::hal::{self, EventStatus};
 use crate::runtime::clock::now;
 use crate::runtime::device::Device;
 use crate::runtime::executable::Shared;
+use crate::runtime::reactor::outlive;
 use crate::runtime::run::Run;
 use crate::runtime::submit::enqueue_batch;
 use crate::sync::Ordering;
@@ -112,10 +113,13 @@ impl Launcher {
         while runs.len() < MOST
             && let Some(run) = self.waiting.pop_front()
         {
-            // Somebody else may have launched it.
-            if let Some(shared) = run.take_launch() {
-                executables.push(shared);
-                runs.push(run);
+            match run.take_launch() {
+                Some(shared) => {
+                    executables.push(shared);
+                    runs.push(run);
+                }
+                // Somebody else has launched it, and it may be over; what goes with it is the user's.
+                None => outlive(|| drop(run)),
             }
         }
         let device =

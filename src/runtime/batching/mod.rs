@@ -5,7 +5,7 @@
 //! as much as its launch, and several threads that call the driver hinder each other. So `submit` hands such a run over
 //! (`inbox`), the reactor's thread alone launches (`launcher.rs`), and as the runs of a queue end in order, one look tells of
 //! many. Whom that lets go on is not woken from outside, which costs a system call each, but by one of those that wait,
-//! the leader (`wakes.rs`): it is polled again and again anyway, inside the runtime, where a wake-up is cheap.
+//! the leader (`ended.rs`): it is polled again and again anyway, inside the runtime, where a wake-up is cheap.
 //!
 //! Runs that share a queue run one after the other, so this is for those that take no longer than a launch or two; that is
 //! learned from each executable's own runs, by trying (ADR 0013). Whoever needs a run launched at once, as something is to
@@ -60,7 +60,7 @@ const SHORT: u64 = 16_000;
 const MOMENT: u64 = 60_000;
 
 impl Batcher {
-    /// Whether runs of a batch that takes its queue at least so long should not be there.
+    /// Whether runs of a batch that takes its queue at least so many nanoseconds should not be there.
     fn is_too_long(took: u64, runs: usize) -> bool {
         took > MOMENT.max(SHORT * runs as u64)
     }

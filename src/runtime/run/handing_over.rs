@@ -41,6 +41,7 @@ impl Run {
 
     /// The caller does not launch it after all.
     pub(crate) fn give_launch_back(&self) {
+        self.inner.lock().batch_event = None;
         self.launch.store(HANDED_OVER, Ordering::Release);
     }
 
