@@ -59,7 +59,7 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// short ones, each of which costs less than its signal and the looks at that.
     ///
     /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those before it; without any,
-    /// the event is as it was. Only for devices that say so in their [capabilities](super::Capabilities::batches); without a
+    /// the event is as it was. Where the signal cannot be enqueued, the event fails when they are over. Only for devices that say so in their [capabilities](super::Capabilities::batches); without a
     /// notification, and for command-buffers without profiling.
     ///
     /// # Safety
