@@ -174,21 +174,16 @@ impl Submission {
     }
 
     /// Ends others' runs while it waits itself.
-    fn lead(&mut self) -> Next {
-        let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) else { return Next::Wait };
-        batcher.ended.pause();
-        batcher.ended.tell();
-        let done = self.run.is_done();
-        if done {
-            batcher.ended.resign(lead);
+    fn lead(&mut self, lead: Lead) -> Next {
+        lead.tell();
+        if self.run.is_done() {
+            return Next::Resolve;
         }
-        match batcher.ended.is_led_by(lead) {
-            true => Next::Yield,
-            false => {
-                self.lead = None;
-                if done { Next::Resolve } else { Next::Wait }
-            }
+        if !lead.holds() || self.run.batcher().is_none() {
+            return Next::Wait;
         }
+        self.lead = Some(lead);
+        Next::Yield
     }
 
     /// How often a spin looks for the end between two looks at the clock.
@@ -263,14 +258,14 @@ impl Future for Submission {
         let this = self.get_mut();
         // Submissions that always find their run done would never let other tasks have their turn.
         let turn = ready!(coop::poll_proceed(cx));
-        let next = match this.run.batcher() {
-            _ if this.lead.is_some() => this.lead(),
+        let next = match (this.lead.take(), this.run.batcher()) {
+            (Some(lead), _) => this.lead(lead),
             _ if this.run.is_done() => Next::Resolve,
-            None => this.spin(),
-            Some(batcher) => {
-                this.lead = batcher.ended.lead();
-                if this.lead.is_some() { this.lead() } else { Next::Wait }
-            }
+            (None, None) => this.spin(),
+            (None, Some(batcher)) => match batcher.lead() {
+                Some(lead) => this.lead(lead),
+                None => Next::Wait,
+            },
         };
         match next {
             Next::Yield => {
@@ -293,9 +288,6 @@ impl Debug for Submission {
 
 impl Drop for Submission {
     fn drop(&mut self) {
-        if let Some((batcher, lead)) = self.run.batcher().zip(self.lead.as_ref()) {
-            batcher.ended.resign(lead);
-        }
         self.run.done.forget(&self.key);
     }
 }

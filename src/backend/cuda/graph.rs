@@ -137,12 +137,12 @@ pub(super) struct Exec {
     context: Arc<Context>,
     raw: CUgraphExec,
     /// The graph that it was made of, if that is a copy of the one whose nodes its callers name.
-    copy: Option<Copy>,
+    copy: Option<CopiedGraph>,
 }
 
 /// A copy of a graph, and what nodes of that are called in it, in ascending order.
 #[derive(Debug)]
-struct Copy {
+struct CopiedGraph {
     names: Box<[(Node, Node)]>,
     _graph: Graph,
 }
@@ -155,7 +155,7 @@ impl Exec {
     pub(super) fn of_copy(mut self, copy: Graph, names: impl Iterator<Item = (Node, Node)>) -> Self {
         let mut names: Box<[_]> = names.collect();
         names.sort_unstable();
-        self.copy = Some(Copy { names, _graph: copy });
+        self.copy = Some(CopiedGraph { names, _graph: copy });
         self
     }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use super::Batcher;
 use super::launcher::Runs;
 use crate::runtime::clock;
 use crate::runtime::latch;
@@ -38,9 +39,12 @@ struct Untold {
     wakers: Vec<Waker>,
 }
 
-/// That somebody leads, or did until it was relieved.
+/// Somebody leads, until this is dropped or it is relieved. It has to [`tell`](Ended::tell) again and again.
 #[derive(Debug)]
-pub(crate) struct Lead(u64);
+pub(crate) struct Lead {
+    batcher: Arc<Batcher>,
+    number: u64,
+}
 
 /// Nanoseconds. A leader that lets others wait for longer is relieved: nobody can make it poll.
 const PATIENCE: u64 = 50_000;
@@ -52,29 +56,6 @@ const PAUSES: u32 = 16;
 const SOME: usize = 16;
 
 impl Ended {
-    /// Takes the lead if nobody has it, and all that wait are on this thread. Whoever does calls [`tell`](Self::tell) again
-    /// and again until it [resigns](Self::resign).
-    pub(crate) fn lead(&self) -> Option<Lead> {
-        if self.leader.load(Ordering::Relaxed) != 0 || !is_single_threaded() {
-            return None;
-        }
-        let number = self.leaders.fetch_add(1, Ordering::Relaxed) + 1;
-        let led = self.leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
-        led.is_ok().then_some(Lead(number))
-    }
-
-    /// Whether a leader has not been relieved.
-    pub(crate) fn is_led_by(&self, lead: &Lead) -> bool {
-        self.leader.load(Ordering::Relaxed) == lead.0
-    }
-
-    /// Gives up the lead, and tells whom it left.
-    pub(crate) fn resign(&self, lead: &Lead) {
-        let _ = self.leader.compare_exchange(lead.0, 0, Ordering::SeqCst, Ordering::Relaxed);
-        // What comes later than this finds no leader.
-        self.tell();
-    }
-
     /// These are over: the leader's to tell, or that of the next [`settle`](Self::settle).
     pub(super) fn add(&self, runs: Runs, failure: Option<Error>) {
         let mut untold = self.untold.lock();
@@ -90,7 +71,7 @@ impl Ended {
     }
 
     /// Waits a moment for something to tell, in the way that leaves most of a core to whoever shares it.
-    pub(crate) fn pause(&self) {
+    fn pause(&self) {
         for _ in 0..PAUSES {
             if !self.is_empty() {
                 return;
@@ -100,7 +81,7 @@ impl Ended {
     }
 
     /// Ends all that are over, which wakes tasks: not for callers that hold a lock.
-    pub(crate) fn tell(&self) {
+    fn tell(&self) {
         if self.is_empty() {
             return;
         }
@@ -140,6 +121,41 @@ impl Ended {
         latch::gather(&mut wakers, || self.tell());
         wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
         self.untold.lock().wakers = wakers;
+    }
+}
+
+impl Batcher {
+    /// Takes the lead if nobody has it, and all that wait are on this thread.
+    pub(crate) fn lead(self: &Arc<Self>) -> Option<Lead> {
+        let Ended { leader, leaders, .. } = &self.ended;
+        if leader.load(Ordering::Relaxed) != 0 || !is_single_threaded() {
+            return None;
+        }
+        let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
+        let led = leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
+        led.is_ok().then(|| Lead { batcher: Arc::clone(self), number })
+    }
+}
+
+impl Lead {
+    /// Tells all that are over, or waits a moment for one.
+    pub(crate) fn tell(&self) {
+        self.batcher.ended.pause();
+        self.batcher.ended.tell();
+    }
+
+    /// Whether it has not been relieved.
+    pub(crate) fn holds(&self) -> bool {
+        self.batcher.ended.leader.load(Ordering::Relaxed) == self.number
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        let ended = &self.batcher.ended;
+        let _ = ended.leader.compare_exchange(self.number, 0, Ordering::SeqCst, Ordering::Relaxed);
+        // What comes later than this finds no leader.
+        ended.tell();
     }
 }
 

@@ -41,8 +41,8 @@ impl Run {
         }
     }
 
-    /// Whether the run is over; asks devices that do not notify, unless the reactor does without a pause. Ends it if so, which may wake tasks and drop buffers: not
-    /// for callers that hold a lock.
+    /// Whether the run is over; asks devices that do not notify, unless the reactor does without a pause. Ends it if so,
+    /// which may wake tasks and drop buffers: not for callers that hold a lock.
     pub(crate) fn is_finished(&self) -> bool {
         if self.polled && !self.is_done() && self.batcher().is_none() {
             self.look();

@@ -70,7 +70,7 @@ fn some_are_submitted_twice_at_a_time(setup: &Setup) {
 
 fn others_come_after_them(setup: &Setup) {
     let device = setup.device();
-    // Doubles what the others count up: each run of it comes after the last one of theirs.
+    // One of the crowd has another executable count, and a third copy the count, each after the one before.
     let (exec, x) = counter(device, FinalizeOptions::new());
     let y = device.buffer_from(&[0u32; 4]).unwrap();
     let mut graph = Graph::new(device);
