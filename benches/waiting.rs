@@ -42,7 +42,12 @@ fn main() -> ExitCode {
     let mut report = Report::from_args();
     let workers =
         Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a tokio runtime");
-    for (flavour, runtime) in [("current", support::current_thread()), ("multi", workers)] {
+    for (flavour, runtime, hosted) in [
+        ("current", &support::current_thread(), false),
+        ("multi", &workers, false),
+        ("current_task", &support::current_thread(), true),
+        ("multi_task", &workers, true),
+    ] {
         for (count, policy, name, limit) in [
             (1, WakePolicy::Balanced, "balanced", Some(180.0)),
             (1, WakePolicy::Latency, "latency", None),
@@ -54,7 +59,15 @@ fn main() -> ExitCode {
         ] {
             let name = format!("wait_{count}_{name}_{flavour}");
             if report.wants(&name) {
-                row(&mut report, &name, &runtime, count, policy, limit.filter(|_| flavour == "current"));
+                row(
+                    &mut report,
+                    &name,
+                    runtime,
+                    hosted,
+                    count,
+                    policy,
+                    limit.filter(|_| flavour == "current"),
+                );
             }
         }
     }
@@ -65,6 +78,7 @@ fn row(
     report: &mut Report,
     name: &str,
     runtime: &Runtime,
+    hosted: bool,
     count: usize,
     policy: WakePolicy,
     limit: Option<f64>,
@@ -73,6 +87,9 @@ fn row(
     let (hal, control) = null::open(NullOptions::new().timing(TIMING));
     let device = Device::from_hal(hal.clone());
     device.set_wake_policy(policy);
+    if hosted {
+        device.run_reactor_on(runtime.handle()).expect("an I/O driver");
+    }
     let execs: Vec<_> = (0..count).map(|_| exec(&device)).collect();
     let ours = measure(rounds, &control, || runtime.block_on(all(&execs)));
     let by_hand: Vec<_> = (0..count).map(|_| ByHand::new(&*hal)).collect();

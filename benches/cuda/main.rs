@@ -8,8 +8,9 @@
 //! | `throughput_N_policy_runtime_cores` | cores busy meanwhile | of the base | 2 |
 //! | `host_hop_runtime` | kernel, async host task, kernel | two launches, two synchronizes | 1.0 |
 //! | `wait_10ms_policy` | one kernel of 10 ms, awaited | launch, spin on an event | 30 us more |
-//! | `wait_10ms_policy_core` | percent of a core meanwhile | of the base | 3, `Efficient` 1 |
-//! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning | 10.6 ms, 5 % |
+//! | `wait_10ms_policy_core` | percent of a core meanwhile | the same by hand in tokio, with a timer | 3, `Efficient` 1 |
+//! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning; in tokio, with a timer | 10.6 ms, 5 % |
+//! | `wait_..._task`, `..._core` | the same, with the reactor on the runtime | the same | the same |
 //! | `update` | change an argument, enqueue, see it complete (contract) | set parameters, launch, synchronize | 1.1 |
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
@@ -21,6 +22,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod by_hand;
 mod latency;
 mod memory;
 mod raw;

@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use tokio::runtime::Runtime;
 use wakegraph::{Device, ExecutableGraph, Graph, Range, WakePolicy};
 
+use crate::by_hand::ByHand;
 use crate::raw::{Raw, RawGraph};
 use crate::support::{self, Report, cpu};
 use crate::{busy, memory_of};
@@ -13,23 +15,46 @@ const QUEUES: usize = 64;
 
 pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
     let runtime = support::current_thread();
-    for (name, policy, core) in
-        [("balanced", WakePolicy::Balanced, 3.0), ("efficient", WakePolicy::Efficient, 1.0)]
-    {
-        device.set_wake_policy(policy);
-        let base = [raw.busy(NANOSECONDS)];
-        let ours = vec![exec(device)];
-        // Several rounds, so that the prediction has something to go by; the first are not counted.
-        let one = measure(report.reduced(40), || spin(&base), || runtime.block_on(all(&ours)));
-        print(report, &format!("wait_10ms_{name}"), &one, Limits { added: Some(30.0), time: None, core });
-        let base: Vec<_> = (0..QUEUES).map(|_| raw.busy(NANOSECONDS)).collect();
-        let ours: Vec<_> = (0..QUEUES).map(|_| exec(device)).collect();
-        let many = measure(report.reduced(30), || spin(&base), || runtime.block_on(all(&ours)));
-        let limits =
-            Limits { added: None, time: Some(10_600.0), core: if name == "balanced" { 5.0 } else { 1.0 } };
-        print(report, &format!("wait_64_{name}"), &many, limits);
+    let policies =
+        [("balanced", WakePolicy::Balanced, 3.0, 5.0), ("efficient", WakePolicy::Efficient, 1.0, 1.0)];
+    for reactor in ["", "_task"] {
+        if reactor == "_task" {
+            device.run_reactor_on(runtime.handle()).expect("an I/O driver");
+        }
+        for (name, policy, one, many) in policies {
+            device.set_wake_policy(policy);
+            let added = (policy == WakePolicy::Balanced).then_some(30.0);
+            let limits = Limits { added, time: None, core: one };
+            row(report, &format!("wait_10ms_{name}{reactor}"), device, raw, &runtime, 1, &limits);
+            let limits = Limits { added: None, time: Some(10_600.0), core: many };
+            row(report, &format!("wait_64_{name}{reactor}"), device, raw, &runtime, QUEUES, &limits);
+        }
     }
     device.set_wake_policy(WakePolicy::default());
+}
+
+fn row(
+    report: &mut Report,
+    name: &str,
+    device: &Device,
+    raw: &Raw,
+    runtime: &Runtime,
+    count: usize,
+    limits: &Limits,
+) {
+    if !report.wants(name) {
+        return;
+    }
+    let ours: Vec<_> = (0..count).map(|_| exec(device)).collect();
+    let base: Vec<_> = (0..count).map(|_| raw.busy(NANOSECONDS)).collect();
+    let by_hand = ByHand::new(raw, runtime, count, NANOSECONDS);
+    let rounds = report.reduced(40);
+    let sides: [&mut dyn FnMut(); 3] =
+        [&mut || runtime.block_on(all(&ours)), &mut || spin(&base), &mut || {
+            runtime.block_on(by_hand.round())
+        }];
+    let measured = measure(rounds, sides);
+    print(report, name, &measured, limits);
 }
 
 fn exec(device: &Device) -> ExecutableGraph {
@@ -66,24 +91,22 @@ fn spin(graphs: &[RawGraph]) {
     }
 }
 
-/// Microseconds and percent of a core, each of ours and of the base.
+/// Microseconds and percent of a core, each of ours, of the base, and by hand in tokio.
 struct Measured {
-    time: [f64; 2],
-    core: [f64; 2],
+    time: [f64; 3],
+    core: [f64; 3],
 }
 
-fn measure(rounds: usize, mut base: impl FnMut(), mut ours: impl FnMut()) -> Measured {
-    let (mut times, mut cores) = ([const { Vec::new() }; 2], [const { Vec::new() }; 2]);
-    for round in 0..rounds + 3 {
-        for side in 0..2 {
+fn measure(rounds: usize, sides: [&mut dyn FnMut(); 3]) -> Measured {
+    let (mut times, mut cores) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    // Several rounds, so that the prediction has something to go by; the first are not counted.
+    for round in 0..rounds + 5 {
+        // Each comes after a spin, which leaves the core awake.
+        for side in [0, 1, 2, 1] {
             let (cpu, start) = (cpu::seconds(), Instant::now());
-            if side == 0 {
-                ours()
-            } else {
-                base()
-            }
+            sides[side]();
             let wall = start.elapsed().as_secs_f64();
-            if round >= 3 {
+            if round >= 5 {
                 times[side].push(wall * 1e6);
                 cores[side].push((cpu::seconds() - cpu) / wall * 100.0);
             }
@@ -108,12 +131,10 @@ struct Limits {
     core: f64,
 }
 
-fn print(report: &mut Report, name: &str, measured: &Measured, limits: Limits) {
-    let ([ours, base], [core, base_core]) = (measured.time, measured.core);
+fn print(report: &mut Report, name: &str, measured: &Measured, limits: &Limits) {
+    let ([ours, base, _], [core, _, by_hand]) = (measured.time, measured.core);
     let late =
         limits.added.is_some_and(|added| ours > base + added) || limits.time.is_some_and(|time| ours > time);
-    if report.wants(name) {
-        report.figure(name, ours, base, "us", late);
-        report.figure(&format!("{name}_core"), core, base_core, "percent", core > limits.core);
-    }
+    report.figure(name, ours, base, "us", late);
+    report.figure(&format!("{name}_core"), core, by_hand, "percent", core > limits.core);
 }

@@ -180,6 +180,34 @@ impl Device {
         }
     }
 
+    /// Has completions on this device looked for by a task of `runtime`, and no longer by a thread of their own: where the
+    /// device is awaited in that runtime anyway, one thread has to wake up for each instead of two.
+    ///
+    /// ```
+    /// # fn main() -> wakegraph::Result<()> {
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let device = wakegraph::Device::best()?;
+    /// device.run_reactor_on(&tokio::runtime::Handle::current())?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// Submissions may still be awaited anywhere. While the runtime does not let its tasks run, as when one of them blocks,
+    /// and once it has been shut down, the thread looks: it may take 0.1 s to notice. Called again, the last runtime counts.
+    /// Devices that notify need nobody to look; this does nothing there.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver, which also prints tokio's own
+    /// message; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
+    pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
+        self.reactor().map_or(Ok(()), |reactor| {
+            reactor.start()?;
+            reactor.run_on(runtime)
+        })
+    }
+
     /// Whether queues of this device can wait for events of `other` themselves.
     pub(crate) fn can_wait_for(&self, other: &Self) -> bool {
         self.id() == other.id() || self.inner.hal.can_wait_for(&*other.inner.hal)

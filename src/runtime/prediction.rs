@@ -21,6 +21,8 @@ pub(crate) struct Prediction {
     runs: AtomicU32,
     /// How many runs in a row were over when first looked at.
     overslept: AtomicU32,
+    /// How many runs in a row were looked at after their predicted end, and over.
+    unseen: AtomicU32,
 }
 
 /// The first looks at what takes so long are too far apart to tell much: what a later run shows is believed instead.
@@ -30,6 +32,7 @@ const FIRST_RUNS: u32 = 3;
 impl Prediction {
     pub(crate) fn record(&self, took: Duration) {
         let sample = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let unseen = self.unseen.swap(0, Ordering::Relaxed);
         let runs = self.runs.load(Ordering::Relaxed);
         if runs < FIRST_RUNS {
             self.runs.store(runs + 1, Ordering::Relaxed);
@@ -37,6 +40,8 @@ impl Prediction {
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => sample,
             _ if sample > LONG && runs < FIRST_RUNS => sample,
+            // It was shortened until one was seen: what was taken off is put back.
+            mean if unseen > 0 && sample > mean && sample - mean < mean / 16 => sample,
             // A quarter of the way to the new value: a single outlier moves little, a change of load shows in a few runs.
             mean => {
                 self.deviate(mean, mean.abs_diff(sample));
@@ -76,6 +81,19 @@ impl Prediction {
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => at_most,
             mean => (mean - (mean >> 14_u32.saturating_sub(overslept).clamp(2, 10))).min(at_most),
+        };
+        self.mean.store(mean.max(1), Ordering::Relaxed);
+    }
+
+    /// One was over when looked at first, after this time, a little after its predicted end, as planned. The guess is
+    /// shortened a little, so that some day one is seen in flight, and more and more if that goes on.
+    pub(crate) fn record_expected(&self, at_most: Duration) {
+        let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
+        let unseen = self.unseen.load(Ordering::Relaxed);
+        self.unseen.store(unseen.saturating_add(1), Ordering::Relaxed);
+        let mean = match self.mean.load(Ordering::Relaxed) {
+            0 => at_most,
+            mean => (mean - (mean >> 12_u32.saturating_sub(unseen / 4).max(4))).min(at_most),
         };
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
@@ -126,6 +144,27 @@ mod tests {
         prediction.record_overslept(late);
         assert!(prediction.expected().unwrap() > mean.mul_f64(0.998));
         prediction.record_overslept(Duration::from_micros(5));
+        assert_eq!(prediction.expected(), Some(Duration::from_micros(5)));
+    }
+
+    #[test]
+    fn what_is_looked_at_after_its_end_shortens_it_until_one_is_seen_in_flight() {
+        let prediction = Prediction::default();
+        let (took, late) = (Duration::from_millis(10), Duration::from_millis(11));
+        (0..4).for_each(|_| prediction.record(took));
+        prediction.record_expected(late);
+        assert!(prediction.expected().unwrap() > took.mul_f64(0.9995));
+        (0..11).for_each(|_| prediction.record_expected(late));
+        let shortened = prediction.expected().unwrap();
+        assert!(shortened < took.mul_f64(0.995), "{shortened:?}");
+        prediction.record(took);
+        assert_eq!(prediction.expected(), Some(took), "what was taken off is put back");
+        prediction.record_expected(late);
+        prediction.record(2 * took);
+        assert!(prediction.expected().unwrap() < took.mul_f64(1.3), "and an outlier is no more than that");
+        (0..60).for_each(|_| prediction.record_expected(late));
+        assert!(prediction.expected().unwrap() < took / 2);
+        prediction.record_expected(Duration::from_micros(5));
         assert_eq!(prediction.expected(), Some(Duration::from_micros(5)));
     }
 

@@ -1,9 +1,10 @@
 //! Which devices the suite runs on, and what each can show. A new backend adds an entry to [`BACKENDS`], nothing else.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
+use tokio::runtime::Runtime;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::backend::{self, null};
 use wakegraph::hal::QueueOrder;
@@ -189,8 +190,22 @@ fn variants() -> impl Iterator<Item = &'static Variant> {
     BACKENDS.iter()
 }
 
+/// Where the reactors of some devices run, as long as the process.
+static REACTORS: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().expect("a tokio runtime")
+});
+
+/// The same devices with their reactors on a runtime, where they are polled.
+fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
+    let devices: Vec<_> = (variant.open)().ok()?.into_iter().map(Device::from_hal).collect();
+    let [device] = &devices[..] else { return None };
+    (!device.capabilities().notifies).then(|| device.run_reactor_on(REACTORS.handle()).ok()).flatten()?;
+    Some(devices)
+}
+
 /// The suite for every device: what is to run, and what is ignored and why. The tests of the contract run once more on
-/// out-of-order queues, where the device has such.
+/// out-of-order queues, where the device has such, and those of graphs with the reactor on a runtime.
 pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
@@ -200,12 +215,18 @@ pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
         match (variant.open)() {
             Ok(devices) => {
                 let devices: Vec<_> = devices.into_iter().map(Device::from_hal).collect();
-                let setup = |order| Arc::new(Setup { devices: devices.clone(), can: variant.can, order });
-                let in_order = setup(QueueOrder::InOrder);
-                trials.extend(contract.iter().chain(graph).map(|test| trial(variant, test, &in_order)));
+                let setup = |devices: &Vec<Device>, order| {
+                    Arc::new(Setup { devices: devices.clone(), can: variant.can, order })
+                };
+                let in_order = setup(&devices, QueueOrder::InOrder);
+                trials.extend(contract.iter().chain(graph).map(|test| trial(variant, "", test, &in_order)));
                 if devices[0].capabilities().out_of_order_queues {
-                    let out_of_order = setup(QueueOrder::OutOfOrder);
-                    trials.extend(contract.iter().map(|test| trial(variant, test, &out_of_order)));
+                    let (way, queue) = ("out-of-order-queue/", setup(&devices, QueueOrder::OutOfOrder));
+                    trials.extend(contract.iter().map(|test| trial(variant, way, test, &queue)));
+                }
+                if let Some(devices) = polled_in_runtime(variant) {
+                    let (way, in_runtime) = ("reactor-on-runtime/", setup(&devices, QueueOrder::InOrder));
+                    trials.extend(graph.iter().map(|test| trial(variant, way, test, &in_runtime)));
                 }
             }
             Err(error) => {
@@ -229,12 +250,8 @@ pub(crate) fn lacks(what: &'static str) {
     LACKS.set(Some(what));
 }
 
-fn trial(variant: &'static Variant, test: &Test, setup: &Arc<Setup>) -> Trial {
-    let queue = match setup.order {
-        QueueOrder::InOrder => "",
-        QueueOrder::OutOfOrder => "out-of-order-queue/",
-    };
-    let name = format!("{}/{}/{queue}{}/{}", variant.backend, variant.device, test.topic, test.name);
+fn trial(variant: &'static Variant, way: &str, test: &Test, setup: &Arc<Setup>) -> Trial {
+    let name = format!("{}/{}/{way}{}/{}", variant.backend, variant.device, test.topic, test.name);
     let missing = test.needs.iter().find(|need| !setup.can(**need));
     let (run, setup) = (test.run, setup.clone());
     let drops = test.needs.contains(&Need::DeferredDrops);

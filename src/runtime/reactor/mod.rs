@@ -1,26 +1,36 @@
-//! Learning of completions on devices that do not notify: one thread per device, asleep while nothing is in flight.
+//! Learning of completions on devices that do not notify: one thread per device, asleep while nothing is in flight, or a task
+//! of a tokio runtime in its place.
 //!
-//! `schedule` decides when to look at what, as data; this file gives it a thread and a clock.
+//! `schedule` decides when to look at what, as data; `look.rs` looks and tells who waits; `thread.rs` and `task.rs` have it do
+//! so in time. This file is for those that submit.
 
+mod lateness;
+mod look;
 mod schedule;
+mod task;
 mod tell;
+mod thread;
+mod timer;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
+use tokio::runtime::Handle;
 
-use super::batching::{Batcher, Launcher};
-use super::clock::{nanoseconds, now};
+use super::batching::Batcher;
+use super::clock::nanoseconds;
 use super::prediction::Guess;
 use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
+use lateness::Lateness;
+use look::By;
 pub(crate) use schedule::Seen;
-use schedule::{Due, Next, Pace, Schedule, Times};
+use schedule::{Pace, Schedule, Times};
+use task::Attendant;
 pub(crate) use tell::outlive;
 
 /// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
@@ -38,8 +48,12 @@ struct Shared {
 
 struct State {
     schedule: Schedule<Watch>,
-    /// Until when the thread sleeps unless it is woken; 0 while it is awake.
+    policy: WakePolicy,
+    lateness: Lateness,
+    /// Until when whoever looks sleeps unless it is woken; 0 while it is awake.
     asleep_until: u64,
+    /// Looks in the place of the thread.
+    attendant: Option<Attendant>,
     /// How long what a submission looks at itself is left alone, beyond that.
     grace: Duration,
     thread: Thread,
@@ -81,22 +95,14 @@ impl Watch {
     }
 }
 
-/// Asks the system for timers of microseconds: by default Linux lets a thread sleep 50 microseconds longer.
-fn sleep_precisely() {
-    if cfg!(target_os = "linux")
-        && let Ok(thread) = std::fs::read_link("/proc/thread-self")
-        && let Some(id) = thread.file_name()
-    {
-        // Without the permission sleeps are as long as they are.
-        let _ = std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1000");
-    }
-}
-
 impl Reactor {
     pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
         let state = State {
-            schedule: Schedule::new(pace(policy)),
+            schedule: Schedule::new(pace(policy, By::Thread)),
+            policy,
+            lateness: Lateness::default(),
             asleep_until: 0,
+            attendant: None,
             grace: LEAST_GRACE,
             thread: Thread::NotStarted,
             closed: false,
@@ -128,7 +134,10 @@ impl Reactor {
     }
 
     pub(crate) fn set_policy(&self, policy: WakePolicy) {
-        self.shared.state.lock().schedule.set_pace(pace(policy));
+        let mut state = self.shared.state.lock();
+        state.policy = policy;
+        let by = if state.is_attended() { By::Task } else { By::Thread };
+        state.schedule.set_pace(pace(policy, by));
     }
 
     /// Starts the thread, unless it runs already. Without it nobody would learn of completions, so this comes before the
@@ -140,7 +149,7 @@ impl Reactor {
         let mut state = self.shared.state.lock();
         if state.thread == Thread::NotStarted {
             let shared = self.shared.clone();
-            let builder = thread::Builder::new().name(shared.name.clone());
+            let builder = std::thread::Builder::new().name(shared.name.clone());
             builder.spawn(move || shared.run()).map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "could not start the thread that looks for completions")
                     .caused_by(error)
@@ -148,6 +157,11 @@ impl Reactor {
             state.thread = Thread::Running;
         }
         Ok(())
+    }
+
+    /// Has a task of this runtime look in the place of the thread.
+    pub(crate) fn run_on(&self, runtime: &Handle) -> Result<()> {
+        self.shared.attend_in(runtime)
     }
 
     /// Watches a partition that has been enqueued `now` on an in-order queue, the lane. `looked_after` is for how long a
@@ -169,109 +183,19 @@ impl Reactor {
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let times = Times { expected, grace };
         let latest_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
-        if latest_look < state.asleep_until {
+        if state.look_before(latest_look) {
             self.shared.changed.notify_one();
         }
         drop(state);
     }
 }
 
-/// How often batches are looked after before lanes are.
-const TURNS: usize = 16;
-
-impl Shared {
-    fn run(&self) {
-        sleep_precisely();
-        let (mut finished, mut scouts, mut wakers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut due: Vec<Due<Watch>> = Vec::new();
-        let (mut slept, mut lingered) = (false, false);
-        let (mut launcher, batcher) = (Launcher::default(), &*self.batcher);
-        let mut state = self.state.lock();
-        loop {
-            let batching = MutexGuard::unlocked(&mut state, || {
-                // The lanes need no look as often.
-                (0..TURNS).all(|_| launcher.turn(batcher))
-            });
-            let at = state.schedule.moment(now());
-            if std::mem::take(&mut slept) && state.schedule.due(at).all(Watch::is_over) {
-                state.grace = (2 * state.grace).min(MOST_GRACE);
-            }
-            if state.schedule.due(at).nth(1).is_some() {
-                // Each asks the driver: many at once would keep those waiting that submit.
-                state.schedule.due_in_order(at, Watch::again, &mut due);
-                drop(state);
-                ask(&mut due);
-                state = self.state.lock();
-            }
-            let is_final = |watch: &Watch| watch.run.answer(watch.partition);
-            let next = state.schedule.look(at, is_final, Watch::awaited, &mut finished, &mut scouts);
-            if !finished.is_empty() || !scouts.is_empty() {
-                if finished.iter().any(|finished| finished.seen == Seen::Late && !finished.watch.is_over()) {
-                    state.grace = LEAST_GRACE;
-                }
-                // Completion wakes tasks and may drop buffers: not under the lock.
-                drop(state);
-                lingered = false;
-                tell::send(&mut scouts);
-                tell::finish(&mut finished, &mut wakers);
-                state = self.state.lock();
-                continue;
-            }
-            let pause = match next {
-                _ if batching => continue,
-                Next::After(pause) if pause.is_zero() => {
-                    MutexGuard::unlocked(&mut state, thread::yield_now);
-                    continue;
-                }
-                Next::After(pause) => Some(pause),
-                Next::Idle if state.closed => return,
-                // To wake a thread costs whoever submits more than this thread's waking up by itself once in a while.
-                // What comes next has mostly its look when it is awake again.
-                Next::Idle if !lingered => Some(state.grace.max(state.schedule.rhythm())),
-                Next::Idle => None,
-            };
-            if !batcher.ended.is_empty() {
-                MutexGuard::unlocked(&mut state, || batcher.ended.settle(true));
-                continue;
-            }
-            if !batcher.fall_asleep() {
-                continue;
-            }
-            lingered = next == Next::Idle && !lingered;
-            slept = match pause {
-                Some(pause) => {
-                    state.asleep_until = now().saturating_add(nanoseconds(pause));
-                    let slept = self.changed.wait_for(&mut state, pause).timed_out();
-                    slept && next != Next::Idle
-                }
-                None => {
-                    state.asleep_until = u64::MAX;
-                    self.changed.wait(&mut state);
-                    false
-                }
-            };
-            state.asleep_until = 0;
-            batcher.wake_up();
-        }
-    }
-}
-
-/// Asks for the status of all, but not of those that can wait behind one that is in flight.
-fn ask(due: &mut Vec<Due<Watch>>) {
-    let mut in_flight = false;
-    for Due { watch: Watch { run, partition }, can_wait } in due.drain(..) {
-        if can_wait && in_flight {
-            run.ask_later(partition);
-        } else {
-            let is_final = run.ask(partition);
-            in_flight |= can_wait && !is_final;
-        }
-    }
-}
-
 impl Drop for Reactor {
     fn drop(&mut self) {
-        self.shared.state.lock().closed = true;
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        state.wake_attendant();
+        drop(state);
         self.shared.changed.notify_one();
     }
 }
@@ -282,14 +206,17 @@ impl Debug for Reactor {
     }
 }
 
-fn pace(policy: WakePolicy) -> Pace {
+fn pace(policy: WakePolicy, by: By) -> Pace {
     Pace {
         margin: nanoseconds(policy.reactor_margin()),
         first_pause: nanoseconds(policy.first_pause()),
         longest_pause: nanoseconds(policy.longest_pause()),
         growth: policy.pause_growth(),
         spins: policy.spins(),
-        lead: nanoseconds(policy.scout_lead()),
+        lead: nanoseconds(match by {
+            By::Thread => policy.scout_lead(),
+            By::Task => policy.look_lead(),
+        }),
         few: policy.few(),
         late: policy == WakePolicy::Efficient,
         slack: match policy {

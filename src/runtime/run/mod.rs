@@ -31,8 +31,8 @@ use crate::types::{Error, Result};
 pub(crate) use ending::cancelled;
 use handing_over::AT_SUBMIT;
 use looking::ASKED_NOT;
-use waiting::SPIN_NONE;
 pub(crate) use waiting::{HostWork, Timing};
+use waiting::{SPIN_NONE, TOOK_THIS};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch; whoever will report a
 /// completion (a device, the reactor, a task) holds a reference to it.
@@ -111,8 +111,8 @@ struct Slot {
     enqueued: AtomicU64,
     /// How long it took, 0 if that is not known.
     took: AtomicU64,
-    /// A first look found it over: the time until then says little about the time it took.
-    overslept: AtomicBool,
+    /// What is known of the time it took: one of the `TOOK` constants.
+    known: AtomicU8,
     /// How long the reactor has seen its queue take for it, 0 if it has not.
     observed: AtomicU64,
     /// What the reactor has just seen of it: one of the `ASKED` constants.
@@ -147,7 +147,7 @@ impl Run {
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
-                overslept: AtomicBool::new(false),
+                known: AtomicU8::new(TOOK_THIS),
                 observed: AtomicU64::new(0),
                 asked: AtomicU8::new(ASKED_NOT),
             })
@@ -227,7 +227,7 @@ impl Run {
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
-            slot.overslept = AtomicBool::new(false);
+            slot.known = AtomicU8::new(TOOK_THIS);
             slot.observed = AtomicU64::new(0);
             slot.asked = AtomicU8::new(ASKED_NOT);
         }

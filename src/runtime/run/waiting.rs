@@ -15,6 +15,13 @@ pub(super) const SPIN_NONE: u8 = 0;
 const SPIN_FOUND: u8 = 1;
 const SPIN_IN_VAIN: u8 = 2;
 
+/// The time until its end was seen.
+pub(super) const TOOK_THIS: u8 = 0;
+/// Less than predicted: it was over when first looked at.
+const TOOK_LESS: u8 = 1;
+/// At most that: it was looked at after its predicted end.
+const TOOK_AT_MOST_THIS: u8 = 2;
+
 /// Whether a run's partitions are timed, for predictions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timing {
@@ -124,7 +131,7 @@ impl Run {
         let slot = &self.slots[partition];
         let enqueued = slot.enqueued.load(Ordering::Relaxed);
         if self.near_until.load(Ordering::Relaxed) > 0 && !self.near_seen.load(Ordering::Relaxed) {
-            slot.overslept.store(true, Ordering::Relaxed);
+            slot.known.store(TOOK_LESS, Ordering::Relaxed);
         }
         if enqueued > 0 {
             let took = clock::now().saturating_sub(enqueued);
@@ -143,19 +150,20 @@ impl Run {
                     let alone = self.slots.len() == 1;
                     let took = if alone && observed > 0 { took.min(observed) } else { took };
                     let took_so_long = Duration::from_nanos(took);
-                    let overslept = slot.overslept.load(Ordering::Relaxed);
+                    let known = slot.known.load(Ordering::Relaxed);
                     // Among others it takes longer than it needs.
                     let needs = partition.prediction.expected();
                     let near = self.near_until.load(Ordering::Relaxed) > 0;
-                    let record = |prediction: &Prediction| match (overslept, near) {
-                        (false, _) => prediction.record(took_so_long),
-                        (true, false) => prediction.record_overslept(took_so_long),
-                        (true, true) => prediction.record_missed(took_so_long),
+                    let record = |prediction: &Prediction| match (known, near) {
+                        (TOOK_THIS, _) => prediction.record(took_so_long),
+                        (_, true) => prediction.record_missed(took_so_long),
+                        (TOOK_AT_MOST_THIS, false) => prediction.record_expected(took_so_long),
+                        (_, false) => prediction.record_overslept(took_so_long),
                     };
                     if self.crowd() == 1 || needs.is_none_or(|needs| took_so_long < needs) {
                         record(&partition.prediction);
                     }
-                    if alone && observed == 0 && (!overslept || near) {
+                    if alone && observed == 0 && (known == TOOK_THIS || near) {
                         // As the reactor has not seen it.
                         record(&partition.queue_time);
                     }
@@ -169,7 +177,8 @@ impl Run {
         let slot = &self.slots[partition];
         match seen {
             Seen::InTime => {}
-            Seen::Overslept => slot.overslept.store(true, Ordering::Relaxed),
+            Seen::Overslept => slot.known.store(TOOK_LESS, Ordering::Relaxed),
+            Seen::Expected | Seen::Missed => slot.known.store(TOOK_AT_MOST_THIS, Ordering::Relaxed),
             Seen::Late => slot.enqueued.store(0, Ordering::Relaxed),
         }
         let succeeded =
@@ -182,6 +191,8 @@ impl Run {
                     prediction.record(took);
                 }
                 Seen::Overslept => prediction.record_overslept(took),
+                Seen::Expected => prediction.record_expected(took),
+                Seen::Missed => prediction.record_missed(took),
                 // Never more than is known, or each late look would make the next one later.
                 Seen::Late => prediction.record(prediction.expected().map_or(took, |known| known.min(took))),
             }

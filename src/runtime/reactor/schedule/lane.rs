@@ -30,6 +30,8 @@ pub(super) struct Lane<W> {
     pub(super) wait: u64,
     /// Somebody who waits was asked to look, and nobody has looked here since.
     pub(super) scouted: bool,
+    /// The oldest entry was over when its end was to be looked for.
+    pub(super) missed: bool,
 }
 
 /// How many deviations before the mean an end has to be looked for.
@@ -70,7 +72,7 @@ impl<W> Lane<W> {
         let margin = margin.map(|most| most.min(pace.lead.saturating_add(SPREAD * deviation)));
         self.scout = margin.is_some();
         self.slack = expected.map_or(0, |expected| nanoseconds((pace.slack)(Duration::from_nanos(expected))));
-        (self.shares, self.scouted) = (false, false);
+        (self.shares, self.scouted, self.missed) = (false, false, false);
         self.wait = if pace.late { self.slack } else { 0 };
         let before = match expected {
             Some(expected) if pace.late => expected.saturating_add(self.slack),
@@ -144,8 +146,9 @@ impl<W> Lane<W> {
     ) {
         let Some(oldest) = self.entries.front() else { return };
         let (Some(since), Some(expected)) = (self.since, oldest.expected) else { return };
-        if is_final(&oldest.watch) != Some(false) {
-            return;
+        match is_final(&oldest.watch) {
+            Some(false) => {}
+            is_over => return self.missed = is_over == Some(true),
         }
         let end = since.saturating_add(expected);
         let until = end.max(now).saturating_add(pace.margin);
@@ -174,18 +177,22 @@ impl<W> Lane<W> {
             match is_final(&oldest.watch) {
                 // Not asked: another one that should end before is in flight.
                 None => {
-                    // Most likely neither is this one.
+                    // Most likely so is this one.
                     self.put_off = false;
+                    self.seen_pending = Some(now);
                     self.next_look = now.saturating_add(self.pause.max(1));
                     return;
                 }
                 Some(true) => {
+                    let after_its_end = self.shares || (pace.late && self.put_off);
                     let seen = match (self.put_off, self.left) {
                         // Nobody knows for how long.
                         _ if self.scouted => Seen::Late,
-                        (false, _) => Seen::InTime,
-                        (true, false) => Seen::Overslept,
                         (true, true) => Seen::Late,
+                        _ if after_its_end && self.seen_pending.is_none() => Seen::Expected,
+                        (false, _) => Seen::InTime,
+                        (true, false) if self.missed => Seen::Missed,
+                        (true, false) => Seen::Overslept,
                     };
                     // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
                     let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);

@@ -76,6 +76,10 @@ pub(crate) enum Seen {
     InTime,
     /// It was over at the first look, which a prediction had put off: it took less than predicted.
     Overslept,
+    /// It was over when its end was to be looked for, shortly before the predicted one: whoever looks was late.
+    Missed,
+    /// It was over at the first look, which was planned for after its predicted end: it took at most so long.
+    Expected,
     /// It was over at the first look, and until then it had been left to somebody else: it took at most so long.
     Late,
 }
@@ -135,6 +139,10 @@ impl<W> Schedule<W> {
         self.pace = pace;
     }
 
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
     /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile. Gives the time until
     /// when the lane's next look can wait.
     pub(super) fn watch(
@@ -166,6 +174,7 @@ impl<W> Schedule<W> {
             shares: false,
             wait: 0,
             scouted: false,
+            missed: false,
         });
         let was_long = lane.is_long();
         let before = lane.entries.len();
@@ -239,9 +248,9 @@ impl<W> Schedule<W> {
         })
     }
 
-    /// How long from the end of all until the next look, if what is submitted next is like what was before.
-    pub(super) fn rhythm(&self) -> Duration {
-        Duration::from_nanos(self.rhythm.next_look().unwrap_or(0))
+    /// When the next look will be, if nothing is in flight and what is submitted next is like what was before.
+    pub(super) fn next_in_rhythm(&self) -> Option<u64> {
+        self.rhythm.next_look()
     }
 
     /// The entries that a look at this time is about.

@@ -30,8 +30,9 @@ impl Rhythm {
         self.idle_since = Some(now);
     }
 
-    /// If it goes on like this: how long from the end of all to the next look.
+    /// If it goes on like this: when the next look will be.
     pub(super) fn next_look(&self) -> Option<u64> {
-        Some(self.gap? + self.first_look?).filter(|&time| time <= LONGEST)
+        let time = Some(self.gap? + self.first_look?).filter(|&time| time <= LONGEST)?;
+        Some(self.idle_since? + time)
     }
 }

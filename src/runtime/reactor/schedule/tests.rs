@@ -287,21 +287,59 @@ fn many_that_take_long_share_looks_and_are_asked_until_one_is_in_flight() {
     assert_eq!(pass(&mut schedule, 1249, &[5]), (vec![5], vec![5], Next::Idle));
 }
 
+// Lanes 0 to 2 should end at 1000, 1005 and 1010; the first look is 20 after the last of them.
+#[test]
+fn a_look_after_the_predicted_end_tells_how_long_it_took_at_most_and_one_in_flight_tells_for_all() {
+    let submitted = || {
+        let mut schedule = Schedule::new(SHARING);
+        for lane in 0..3_u32 {
+            schedule.watch(
+                5 * u64::from(lane),
+                u64::from(lane),
+                lane,
+                expecting(1000),
+                in_flight,
+                &mut Vec::new(),
+            );
+        }
+        schedule
+    };
+    let seen = |found: &[Finished<u32>]| {
+        let mut seen: Vec<_> = found.iter().map(|it| (it.watch, it.seen, it.took)).collect();
+        seen.sort_unstable_by_key(|&(watch, ..)| watch);
+        seen
+    };
+    let mut all_over = submitted();
+    let mut found = Vec::new();
+    let next = all_over.look(1030, |_| true, |_| None, &mut found, &mut Vec::new());
+    let took = |watch, took| (watch, Seen::Expected, Some(took));
+    assert_eq!((next, seen(&found)), (Next::Idle, vec![took(0, 1030), took(1, 1025), took(2, 1020)]));
+    found.clear();
+    let mut one_in_flight = submitted();
+    // The others are not asked.
+    let asked = |watch: &u32| (*watch == 0).then_some(false);
+    let next = one_in_flight.look(1030, asked, |_| None, &mut found, &mut Vec::new());
+    assert_eq!((next, found.len()), (after(40), 0));
+    one_in_flight.look(1070, |_| true, |_| None, &mut found, &mut Vec::new());
+    let took = |watch, took| (watch, Seen::InTime, Some(took));
+    assert_eq!(seen(&found), [took(0, 1035), took(1, 1030), took(2, 1025)]);
+}
+
 #[test]
 fn those_that_are_many_again_need_nobody_to_be_woken_before_the_look_at_all() {
     let mut schedule = Schedule::new(SHARING);
-    assert_eq!(schedule.rhythm(), Duration::ZERO);
+    assert_eq!(schedule.next_in_rhythm(), None);
     let first = six(&mut schedule, 0);
     assert_eq!(first[0], 900, "a scout for the only one");
     assert_eq!(pass(&mut schedule, 1040, &[0, 1, 2, 3, 4]).0, [0, 1, 2, 3, 4]);
     assert_eq!(pass(&mut schedule, 1250, &[5]).2, Next::Idle);
-    assert_eq!(schedule.rhythm(), Duration::ZERO, "nobody knows when the next are submitted");
+    assert_eq!(schedule.next_in_rhythm(), None, "nobody knows when the next are submitted");
     six(&mut schedule, 1300);
     assert_eq!(pass(&mut schedule, 2340, &[0, 1, 2, 3, 4]).0, [0, 1, 2, 3, 4]);
     assert_eq!(pass(&mut schedule, 2560, &[5]).2, Next::Idle);
     // 50 until the next is submitted, and 1040 until the look.
-    assert_eq!(schedule.rhythm(), Duration::from_nanos(1090));
     let asleep_until = 2560 + 1090;
+    assert_eq!(schedule.next_in_rhythm(), Some(asleep_until));
     assert!(six(&mut schedule, 2610).into_iter().all(|latest_look| latest_look >= asleep_until));
     assert_eq!(pass(&mut schedule, asleep_until, &[0, 1, 2, 3, 4]).0, [0, 1, 2, 3, 4]);
 }
@@ -329,6 +367,20 @@ fn what_always_takes_the_same_time_is_looked_for_later() {
         let times = Times { expected: Some(Guess { mean, deviation }), grace: Duration::ZERO };
         assert_eq!(schedule.watch(0, lane as u64, 7, times, in_flight, &mut Vec::new()), look);
     }
+}
+
+#[test]
+fn what_is_over_when_its_end_is_to_be_looked_for_was_missed() {
+    let mut schedule = Schedule::new(Pace { scouts: |expected| Some(expected / 10), lead: 40, ..PACE });
+    schedule.watch(0, 0, 7, expecting(1000), in_flight, &mut Vec::new());
+    let mut found = Vec::new();
+    schedule.look(980, |_| true, |_| None, &mut found, &mut Vec::new());
+    assert_eq!(found, [Finished { watch: 7, seen: Seen::Missed, took: Some(980) }]);
+    // For what is short nobody has to wake up.
+    found.clear();
+    schedule.watch(980, 0, 8, expecting(50), in_flight, &mut Vec::new());
+    schedule.look(1025, |_| true, |_| None, &mut found, &mut Vec::new());
+    assert_eq!(found, [Finished { watch: 8, seen: Seen::Overslept, took: Some(45) }]);
 }
 
 #[test]

@@ -1,0 +1,118 @@
+//! One look at what is in flight, by whoever does so: the thread or a task.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use super::schedule::{Due, Finished, Next, Scout, Seen};
+use super::{LEAST_GRACE, MOST_GRACE, State, Watch, tell};
+use crate::runtime::clock::now;
+
+/// What is remembered from look to look, and memory to work with.
+#[derive(Default)]
+pub(super) struct Looker {
+    /// A sleep with something in flight has run out.
+    slept: bool,
+    /// It has slept for a while with nothing in flight.
+    lingered: bool,
+    finished: Vec<Finished<Watch>>,
+    scouts: Vec<Scout<Watch>>,
+    wakers: Vec<Waker>,
+    due: Vec<Due<Watch>>,
+}
+
+/// Who looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// It has those look that wait, on their threads, when the end is near.
+    Thread,
+    /// It shares its thread with them.
+    Task,
+}
+
+/// What to do until the next look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pause {
+    /// Look again: something was found.
+    Found,
+    /// Let others run.
+    Yield,
+    Sleep(Sleep),
+    /// Nothing is in flight, and nothing will be.
+    End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sleep {
+    /// Until woken, without.
+    pub(super) time: Option<Duration>,
+    /// Nothing is in flight.
+    pub(super) idle: bool,
+}
+
+impl Looker {
+    /// Looks at what is due, and tells those that wait what was found, without the lock.
+    pub(super) fn look(&mut self, state: &mut MutexGuard<'_, State>, by: By) -> Pause {
+        let at = state.schedule.moment(now());
+        if std::mem::take(&mut self.slept) && state.schedule.due(at).all(Watch::is_over) {
+            state.grace = (2 * state.grace).min(MOST_GRACE);
+        }
+        if state.schedule.due(at).nth(1).is_some() {
+            // Each asks the driver: many at once would keep those waiting that submit.
+            state.schedule.due_in_order(at, Watch::again, &mut self.due);
+            MutexGuard::unlocked(state, || ask(&mut self.due));
+        }
+        let is_final = |watch: &Watch| watch.run.answer(watch.partition);
+        let find_scout = |watch: &Watch| watch.awaited().filter(|_| by == By::Thread);
+        let next = state.schedule.look(at, is_final, find_scout, &mut self.finished, &mut self.scouts);
+        if !self.finished.is_empty() || !self.scouts.is_empty() {
+            if self.finished.iter().any(|finished| finished.seen == Seen::Late && !finished.watch.is_over()) {
+                state.grace = LEAST_GRACE;
+            }
+            self.lingered = false;
+            // Completion wakes tasks and may drop buffers: not under the lock.
+            MutexGuard::unlocked(state, || {
+                tell::send(&mut self.scouts);
+                tell::finish(&mut self.finished, &mut self.wakers);
+            });
+            return Pause::Found;
+        }
+        match next {
+            Next::After(pause) if pause.is_zero() => Pause::Yield,
+            Next::After(pause) => Pause::Sleep(Sleep { time: Some(pause), idle: false }),
+            Next::Idle if state.closed => Pause::End,
+            // To wake whoever looks costs who submits more than its waking up by itself once in a while. What comes next has
+            // mostly its look when it is awake again.
+            Next::Idle if !self.lingered => {
+                let rhythm = state.schedule.next_in_rhythm().map_or(0, |next| next.saturating_sub(now()));
+                let time = state.grace.max(Duration::from_nanos(rhythm));
+                Pause::Sleep(Sleep { time: Some(time), idle: true })
+            }
+            Next::Idle => Pause::Sleep(Sleep { time: None, idle: true }),
+        }
+    }
+
+    /// It is going to sleep.
+    pub(super) fn fall_asleep(&mut self, sleep: Sleep) {
+        self.lingered = sleep.idle && !self.lingered;
+    }
+
+    /// It has slept; whether for as long as it should.
+    pub(super) fn wake_up(&mut self, sleep: Sleep, timed_out: bool) {
+        self.slept = timed_out && !sleep.idle;
+    }
+}
+
+/// Asks for the status of all, but not of those that can wait behind one that is in flight.
+fn ask(due: &mut Vec<Due<Watch>>) {
+    let mut in_flight = false;
+    for Due { watch: Watch { run, partition }, can_wait } in due.drain(..) {
+        if can_wait && in_flight {
+            run.ask_later(partition);
+        } else {
+            let is_final = run.ask(partition);
+            in_flight |= can_wait && !is_final;
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The reactor as a task of a tokio runtime: where that waits for the device anyway, one thread is woken instead of two.
+//!
+//! The thread stays as a net below: it comes by now and then, and looks itself while the runtime does not let the task run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::lateness::Lateness;
+use super::look::{By, Looker, Pause, Sleep};
+use super::timer::Timer;
+use super::{Shared, State, pace};
+use crate::runtime::clock::{nanoseconds, now};
+use crate::runtime::reaper::Elsewhere;
+use crate::runtime::spawn::spawn;
+use crate::types::Result;
+
+/// What is known of the task.
+pub(super) struct Attendant {
+    timer: Arc<Timer>,
+    /// It looks, and not the thread.
+    attends: bool,
+    /// When it should look next at the latest.
+    due: u64,
+    /// When the timer was set last, and for how long.
+    timer_set: (u64, Duration),
+    /// That was for sooner than the task had wanted.
+    hurried: bool,
+    /// Something was submitted since the thread was here.
+    busy: bool,
+    /// The thread sleeps until it is woken.
+    unguarded: bool,
+}
+
+/// How often the thread sees to it that the task looks.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Nanoseconds by which the task may be late before the thread looks in its place.
+const LATE: u64 = 2_000_000;
+
+impl Attendant {
+    /// Has the task look at this time.
+    fn set_timer(&mut self, until: u64, lateness: Lateness) {
+        let at = now();
+        let after = lateness.shorten(Duration::from_nanos(until.saturating_sub(at)));
+        self.timer_set = (at, after);
+        if let Err(error) = self.timer.set(after) {
+            // The thread finds the task late.
+            tracing::error!(target: "wakegraph", %error, "could not set the reactor's timer");
+        }
+    }
+}
+
+impl State {
+    pub(super) fn is_attended(&self) -> bool {
+        self.attendant.as_ref().is_some_and(|attendant| attendant.attends)
+    }
+
+    /// What the thread is to do, if a task looks.
+    pub(super) fn attended(&mut self, now: u64) -> Option<Pause> {
+        let in_flight = self.schedule.is_in_flight();
+        let due = self.attendant.as_ref().filter(|attendant| attendant.attends)?.due;
+        if in_flight && now > due.saturating_add(LATE) {
+            tracing::debug!(target: "wakegraph", "the runtime does not let the reactor's task run: its thread looks");
+            self.leave_to_thread();
+        }
+        let attendant = self.attendant.as_mut().filter(|attendant| attendant.attends)?;
+        if self.closed && !in_flight {
+            return Some(Pause::End);
+        }
+        let busy = std::mem::take(&mut attendant.busy) || in_flight;
+        attendant.unguarded = !busy;
+        Some(Pause::Sleep(Sleep { time: busy.then_some(ROUND), idle: true }))
+    }
+
+    fn leave_to_thread(&mut self) {
+        self.attendant.iter_mut().for_each(|attendant| attendant.attends = false);
+        self.asleep_until = 0;
+        self.schedule.set_pace(pace(self.policy, By::Thread));
+    }
+
+    /// Something is in flight that has to be looked at before this time. Whether the thread has to be woken for it.
+    #[must_use]
+    pub(super) fn look_before(&mut self, time: u64) -> bool {
+        let sooner = time < self.asleep_until;
+        match &mut self.attendant {
+            Some(attendant) if attendant.attends => {
+                attendant.busy = true;
+                if sooner {
+                    (self.asleep_until, attendant.due, attendant.hurried) = (time, time, true);
+                    attendant.set_timer(time, self.lateness);
+                }
+                std::mem::take(&mut attendant.unguarded)
+            }
+            _ => sooner,
+        }
+    }
+
+    /// Has whoever looks do so at once.
+    pub(super) fn wake_attendant(&mut self) {
+        if let Some(attendant) = &mut self.attendant {
+            attendant.set_timer(0, self.lateness);
+        }
+    }
+}
+
+impl Shared {
+    /// Has a task of this runtime look from now on.
+    pub(super) fn attend_in(self: &Arc<Self>, runtime: &Handle) -> Result<()> {
+        let timer = Arc::new(Timer::new(runtime)?);
+        let mut state = self.state.lock();
+        state.wake_attendant();
+        let due = now();
+        // The thread goes on until the task comes.
+        state.attendant = Some(Attendant {
+            timer: timer.clone(),
+            attends: false,
+            due,
+            timer_set: (due, Duration::ZERO),
+            hurried: false,
+            busy: true,
+            unguarded: false,
+        });
+        drop(state);
+        let attendance = Attendance { shared: self.clone(), timer };
+        spawn(runtime, || self.name.clone(), attendance.run());
+        Ok(())
+    }
+}
+
+/// The task's side. The thread looks again when it ends, as when its runtime is shut down.
+struct Attendance {
+    shared: Arc<Shared>,
+    timer: Arc<Timer>,
+}
+
+impl Attendance {
+    async fn run(self) {
+        let mut looker = Looker::default();
+        let mut slept = None;
+        loop {
+            match self.turn(&mut looker, slept.take()) {
+                Pause::Found | Pause::Yield => tokio::task::yield_now().await,
+                Pause::Sleep(sleep) => {
+                    slept = Some(sleep);
+                    // Whoever submits meanwhile may set it to run out sooner.
+                    if self.timer.ran_out().await.is_err() {
+                        return;
+                    }
+                }
+                Pause::End => return,
+            }
+        }
+    }
+
+    /// Looks once. Afterwards the timer runs out when the next look is due.
+    fn turn(&self, looker: &mut Looker, slept: Option<Sleep>) -> Pause {
+        let mut state = self.shared.state.lock();
+        let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
+        let at = now();
+        let ((set_at, sleep), hurried) = (attendant.timer_set, std::mem::take(&mut attendant.hurried));
+        let late = (at - set_at).checked_sub(nanoseconds(sleep));
+        if !std::mem::replace(&mut attendant.attends, true) {
+            let by_task = pace(state.policy, By::Task);
+            state.schedule.set_pace(by_task);
+            // The thread has to see that it need not look any more.
+            self.shared.changed.notify_one();
+        }
+        state.asleep_until = 0;
+        if let Some(slept) = slept {
+            looker.wake_up(slept, !hurried && late.is_some());
+            late.into_iter().for_each(|late| state.lateness.record(sleep, late));
+        }
+        let pause = {
+            // What is dropped may take its time, or block, as tasks of a runtime must not.
+            let _elsewhere = Elsewhere::enter();
+            looker.look(&mut state, By::Task)
+        };
+        let (at, lateness) = (now(), state.lateness);
+        let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
+        attendant.due = at;
+        if !attendant.attends {
+            // The thread has thought that this takes too long.
+            return Pause::Yield;
+        }
+        let Pause::Sleep(sleep) = pause else { return pause };
+        looker.fall_asleep(sleep);
+        let until = sleep.time.map_or(u64::MAX, |time| at.saturating_add(nanoseconds(time)));
+        attendant.due = until;
+        if sleep.time.is_some() {
+            attendant.set_timer(until, lateness);
+        }
+        state.asleep_until = until;
+        pause
+    }
+
+    /// What is known of this task, unless another one has been asked to look instead.
+    fn attendant<'a>(&self, state: &'a mut State) -> Option<&'a mut Attendant> {
+        state.attendant.as_mut().filter(|attendant| Arc::ptr_eq(&attendant.timer, &self.timer))
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if self.attendant(&mut state).is_some() {
+            state.attendant = None;
+            state.leave_to_thread();
+            drop(state);
+            self.shared.changed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The reactor's thread: it looks, unless a task does, and launches what was handed over.
+
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use super::look::{By, Looker, Pause};
+use super::{Shared, State};
+use crate::runtime::batching::Launcher;
+use crate::runtime::clock::{nanoseconds, now};
+
+/// How often batches are looked after before lanes are.
+const TURNS: usize = 16;
+
+impl Shared {
+    pub(super) fn run(&self) {
+        sleep_precisely();
+        let (mut looker, mut launcher, batcher) = (Looker::default(), Launcher::default(), &*self.batcher);
+        let mut state = self.state.lock();
+        loop {
+            let batching = MutexGuard::unlocked(&mut state, || {
+                // The lanes need no look as often.
+                (0..TURNS).all(|_| launcher.turn(batcher))
+            });
+            let attended = state.attended(now());
+            let pause = match attended {
+                Some(pause) => pause,
+                None => looker.look(&mut state, By::Thread),
+            };
+            let sleep = match pause {
+                Pause::Found => continue,
+                _ if batching => continue,
+                Pause::Yield => {
+                    MutexGuard::unlocked(&mut state, thread::yield_now);
+                    continue;
+                }
+                Pause::Sleep(sleep) => sleep,
+                Pause::End => return,
+            };
+            if !batcher.ended.is_empty() {
+                MutexGuard::unlocked(&mut state, || batcher.ended.settle(true));
+                continue;
+            }
+            if !batcher.fall_asleep() {
+                continue;
+            }
+            if attended.is_some() {
+                self.sleep(&mut state, sleep.time);
+            } else if !state.is_attended() {
+                looker.fall_asleep(sleep);
+                let at = now();
+                state.asleep_until = sleep.time.map_or(u64::MAX, |time| at.saturating_add(nanoseconds(time)));
+                let time = sleep.time.map(|time| state.lateness.shorten(time));
+                let timed_out = self.sleep(&mut state, time);
+                looker.wake_up(sleep, timed_out);
+                if let Some(time) = time.filter(|_| timed_out) {
+                    state.lateness.record(time, (now() - at).saturating_sub(nanoseconds(time)));
+                }
+                if !state.is_attended() {
+                    state.asleep_until = 0;
+                }
+            }
+            batcher.wake_up();
+        }
+    }
+
+    /// Whether it slept for as long as that.
+    fn sleep(&self, state: &mut MutexGuard<'_, State>, time: Option<Duration>) -> bool {
+        match time {
+            Some(time) => self.changed.wait_for(state, time).timed_out(),
+            None => {
+                self.changed.wait(state);
+                false
+            }
+        }
+    }
+}
+
+/// Asks the system for timers of microseconds: by default Linux lets a thread sleep 50 microseconds longer.
+fn sleep_precisely() {
+    if cfg!(target_os = "linux")
+        && let Ok(thread) = std::fs::read_link("/proc/thread-self")
+        && let Some(id) = thread.file_name()
+    {
+        // Without the permission sleeps are as long as they are.
+        let _ = std::fs::write(std::path::Path::new("/proc").join(id).join("timerslack_ns"), "1000");
+    }
+}
