@@ -26,6 +26,8 @@ pub struct Device {
 
 struct Inner {
     hal: Arc<dyn hal::Device>,
+    /// As its capabilities say: asked for at each submission.
+    notifies: bool,
     wake_policy: AtomicU8,
     /// Runs in flight, where they have to be polled.
     in_flight: Arc<AtomicU32>,
@@ -92,9 +94,11 @@ impl Device {
     /// A device of the backend contract, wrapped in its [checks](hal::checked): for backends outside this crate, and for
     /// devices opened with options of their own.
     pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
+        let hal = hal::checked(device);
         Self {
             inner: Arc::new(Inner {
-                hal: hal::checked(device),
+                notifies: hal.capabilities().notifies,
+                hal,
                 wake_policy: AtomicU8::new(WakePolicy::default() as u8),
                 in_flight: Arc::default(),
                 reactor: OnceLock::new(),
@@ -222,9 +226,13 @@ impl Device {
         &self.inner.in_flight
     }
 
+    pub(crate) fn notifies(&self) -> bool {
+        self.inner.notifies
+    }
+
     /// The reactor, for a device that does not notify.
     pub(crate) fn reactor(&self) -> Option<&Reactor> {
-        if self.capabilities().notifies {
+        if self.notifies() {
             return None;
         }
         Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))

@@ -100,7 +100,7 @@ pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&
         && device.wake_policy() != WakePolicy::Efficient
         && partition.prediction.expected().is_some_and(short)
         && state.sharing.take_chance();
-    device.reactor().filter(|_| pays)
+    if pays { device.reactor() } else { None }
 }
 
 /// Where the runs of an executable can be left to: it has one partition, for a device that has to be polled and computes by

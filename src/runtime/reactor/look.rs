@@ -34,8 +34,10 @@ pub(super) enum By {
 /// What to do until the next look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pause {
-    /// Look again: something was found.
-    Found,
+    /// Look again: something was found. Whether nothing else was in flight.
+    Found {
+        all: bool,
+    },
     /// Let others run.
     Yield,
     Sleep(Sleep),
@@ -76,7 +78,7 @@ impl Looker {
                 tell::send(&mut self.scouts);
                 tell::finish(&mut self.finished, &mut self.wakers);
             });
-            return Pause::Found;
+            return Pause::Found { all: next == Next::Idle };
         }
         match next {
             Next::After(pause) if pause.is_zero() => Pause::Yield,

@@ -139,9 +139,16 @@ impl Attendance {
     async fn run(self) {
         let mut looker = Looker::default();
         let mut slept = None;
+        // It has found all that was in flight, and looks once more to know for how long to sleep.
+        let mut plans = false;
         loop {
             match self.turn(&mut looker, slept.take()) {
-                Pause::Found | Pause::Yield => tokio::task::yield_now().await,
+                Pause::Found { all: true } if !plans => {
+                    plans = true;
+                    continue;
+                }
+                // Those that were woken need not wait for a plan of what is left, and may submit more of that.
+                Pause::Found { .. } | Pause::Yield => tokio::task::yield_now().await,
                 Pause::Sleep(sleep) => {
                     slept = Some(sleep);
                     // Whoever submits meanwhile may set it to run out sooner.
@@ -151,6 +158,7 @@ impl Attendance {
                 }
                 Pause::End => return,
             }
+            plans = false;
         }
     }
 

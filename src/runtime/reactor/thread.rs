@@ -29,7 +29,7 @@ impl Shared {
                 None => looker.look(&mut state, By::Thread),
             };
             let sleep = match pause {
-                Pause::Found => continue,
+                Pause::Found { .. } => continue,
                 _ if batching => continue,
                 Pause::Yield => {
                     MutexGuard::unlocked(&mut state, thread::yield_now);

@@ -95,8 +95,7 @@ pub(crate) fn enqueue(
     let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|event| &**event).collect();
     let wait = hal::WaitList { dependencies: &needed, order: &order };
     let notification = device
-        .capabilities()
-        .notifies
+        .notifies()
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let expected = partition.prediction.expected();
     // Who looks after the run does so only where the end should be near.
