@@ -23,11 +23,14 @@ pub(crate) struct Prediction {
     overslept: AtomicU32,
     /// How many runs in a row were looked at after their predicted end, and over.
     unseen: AtomicU32,
+    /// How often it was found after that to have been shortened too much, as far as that matters: it is known the better.
+    put_back: AtomicU32,
 }
 
 /// The first looks at what takes so long are too far apart to tell much: what a later run shows is believed instead.
 const LONG: u64 = 1_000_000;
 const FIRST_RUNS: u32 = 3;
+const MOST_PUT_BACK: u32 = 3;
 
 impl Prediction {
     pub(crate) fn record(&self, took: Duration) {
@@ -41,7 +44,11 @@ impl Prediction {
             0 => sample,
             _ if sample > LONG && runs < FIRST_RUNS => sample,
             // It was shortened until one was seen: what was taken off is put back.
-            mean if unseen > 0 && sample > mean && sample - mean < mean / 16 => sample,
+            mean if unseen > 0 && sample > mean && sample - mean < mean / 16 => {
+                let put_back = self.put_back.load(Ordering::Relaxed);
+                self.put_back.store((put_back + 1).min(MOST_PUT_BACK), Ordering::Relaxed);
+                sample
+            }
             // A quarter of the way to the new value: a single outlier moves little, a change of load shows in a few runs.
             mean => {
                 self.deviate(mean, mean.abs_diff(sample));
@@ -91,9 +98,10 @@ impl Prediction {
         let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
         let unseen = self.unseen.load(Ordering::Relaxed);
         self.unseen.store(unseen.saturating_add(1), Ordering::Relaxed);
+        let put_back = self.put_back.load(Ordering::Relaxed);
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => at_most,
-            mean => (mean - (mean >> 12_u32.saturating_sub(unseen / 4).max(4))).min(at_most),
+            mean => (mean - (mean >> (9 + put_back).saturating_sub(unseen / 4).max(4))).min(at_most),
         };
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
@@ -153,12 +161,21 @@ mod tests {
         let (took, late) = (Duration::from_millis(10), Duration::from_millis(11));
         (0..4).for_each(|_| prediction.record(took));
         prediction.record_expected(late);
-        assert!(prediction.expected().unwrap() > took.mul_f64(0.9995));
-        (0..11).for_each(|_| prediction.record_expected(late));
-        let shortened = prediction.expected().unwrap();
-        assert!(shortened < took.mul_f64(0.995), "{shortened:?}");
+        let first = took - prediction.expected().unwrap();
+        assert!(first < took.mul_f64(0.003), "{first:?}");
+        for _ in 0..8 {
+            (0..11).for_each(|_| prediction.record_expected(late));
+            let shortened = prediction.expected().unwrap();
+            assert!(shortened < took.mul_f64(0.997), "{shortened:?}");
+            prediction.record(took);
+            assert_eq!(prediction.expected(), Some(took), "what was taken off is put back");
+        }
+        prediction.record_expected(late);
+        assert!(
+            took - prediction.expected().unwrap() < first / 4,
+            "the better it is known, the less is taken off"
+        );
         prediction.record(took);
-        assert_eq!(prediction.expected(), Some(took), "what was taken off is put back");
         prediction.record_expected(late);
         prediction.record(2 * took);
         assert!(prediction.expected().unwrap() < took.mul_f64(1.3), "and an outlier is no more than that");

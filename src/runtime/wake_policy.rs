@@ -78,19 +78,19 @@ impl WakePolicy {
         }
     }
 
-    /// The same where the work always takes the same time: mostly a thread takes no longer to wake up.
+    /// The same where the work always takes the same time: two threads take so long to wake up one after the other, mostly.
     pub(crate) fn scout_lead(self) -> Duration {
         match self {
             Self::Latency => Duration::MAX,
-            Self::Balanced | Self::Efficient => Duration::from_micros(80),
+            Self::Balanced | Self::Efficient => Duration::from_micros(130),
         }
     }
 
-    /// The same where the one who looks is on the thread of those that wait, and awake.
+    /// The same where whoever looks is on the thread of those that wait: only that has to wake up.
     pub(crate) fn look_lead(self) -> Duration {
         match self {
             Self::Latency => Duration::MAX,
-            Self::Balanced | Self::Efficient => Duration::from_micros(30),
+            Self::Balanced | Self::Efficient => Duration::from_micros(60),
         }
     }
 

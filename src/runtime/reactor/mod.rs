@@ -4,7 +4,6 @@
 //! `schedule` decides when to look at what, as data; `look.rs` looks and tells who waits; `thread.rs` and `task.rs` have it do
 //! so in time. This file is for those that submit.
 
-mod lateness;
 mod look;
 mod schedule;
 mod task;
@@ -26,7 +25,6 @@ use super::prediction::Guess;
 use super::run::Run;
 use super::wake_policy::WakePolicy;
 use crate::types::{Error, ErrorKind, Result};
-use lateness::Lateness;
 use look::By;
 pub(crate) use schedule::Seen;
 use schedule::{Pace, Schedule, Times};
@@ -49,7 +47,6 @@ struct Shared {
 struct State {
     schedule: Schedule<Watch>,
     policy: WakePolicy,
-    lateness: Lateness,
     /// Until when whoever looks sleeps unless it is woken; 0 while it is awake.
     asleep_until: u64,
     /// Looks in the place of the thread.
@@ -100,7 +97,6 @@ impl Reactor {
         let state = State {
             schedule: Schedule::new(pace(policy, By::Thread)),
             policy,
-            lateness: Lateness::default(),
             asleep_until: 0,
             attendant: None,
             grace: LEAST_GRACE,

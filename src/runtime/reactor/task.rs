@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::lateness::Lateness;
 use super::look::{By, Looker, Pause, Sleep};
 use super::timer::Timer;
 use super::{Shared, State, pace};
@@ -23,9 +22,7 @@ pub(super) struct Attendant {
     attends: bool,
     /// When it should look next at the latest.
     due: u64,
-    /// When the timer was set last, and for how long.
-    timer_set: (u64, Duration),
-    /// That was for sooner than the task had wanted.
+    /// The timer was set for sooner than the task had wanted.
     hurried: bool,
     /// Something was submitted since the thread was here.
     busy: bool,
@@ -41,11 +38,8 @@ const LATE: u64 = 2_000_000;
 
 impl Attendant {
     /// Has the task look at this time.
-    fn set_timer(&mut self, until: u64, lateness: Lateness) {
-        let at = now();
-        let after = lateness.shorten(Duration::from_nanos(until.saturating_sub(at)));
-        self.timer_set = (at, after);
-        if let Err(error) = self.timer.set(after) {
+    fn set_timer(&self, until: u64) {
+        if let Err(error) = self.timer.set(Duration::from_nanos(until.saturating_sub(now()))) {
             // The thread finds the task late.
             tracing::error!(target: "wakegraph", %error, "could not set the reactor's timer");
         }
@@ -89,7 +83,7 @@ impl State {
                 attendant.busy = true;
                 if sooner {
                     (self.asleep_until, attendant.due, attendant.hurried) = (time, time, true);
-                    attendant.set_timer(time, self.lateness);
+                    attendant.set_timer(time);
                 }
                 std::mem::take(&mut attendant.unguarded)
             }
@@ -100,7 +94,7 @@ impl State {
     /// Has whoever looks do so at once.
     pub(super) fn wake_attendant(&mut self) {
         if let Some(attendant) = &mut self.attendant {
-            attendant.set_timer(0, self.lateness);
+            attendant.set_timer(0);
         }
     }
 }
@@ -117,7 +111,6 @@ impl Shared {
             timer: timer.clone(),
             attends: false,
             due,
-            timer_set: (due, Duration::ZERO),
             hurried: false,
             busy: true,
             unguarded: false,
@@ -167,8 +160,7 @@ impl Attendance {
         let mut state = self.shared.state.lock();
         let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
         let at = now();
-        let ((set_at, sleep), hurried) = (attendant.timer_set, std::mem::take(&mut attendant.hurried));
-        let late = (at - set_at).checked_sub(nanoseconds(sleep));
+        let as_planned = !std::mem::take(&mut attendant.hurried) && attendant.due <= at;
         if !std::mem::replace(&mut attendant.attends, true) {
             let by_task = pace(state.policy, By::Task);
             state.schedule.set_pace(by_task);
@@ -177,15 +169,14 @@ impl Attendance {
         }
         state.asleep_until = 0;
         if let Some(slept) = slept {
-            looker.wake_up(slept, !hurried && late.is_some());
-            late.into_iter().for_each(|late| state.lateness.record(sleep, late));
+            looker.wake_up(slept, as_planned);
         }
         let pause = {
             // What is dropped may take its time, or block, as tasks of a runtime must not.
             let _elsewhere = Elsewhere::enter();
             looker.look(&mut state, By::Task)
         };
-        let (at, lateness) = (now(), state.lateness);
+        let at = now();
         let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
         attendant.due = at;
         if !attendant.attends {
@@ -197,7 +188,7 @@ impl Attendance {
         let until = sleep.time.map_or(u64::MAX, |time| at.saturating_add(nanoseconds(time)));
         attendant.due = until;
         if sleep.time.is_some() {
-            attendant.set_timer(until, lateness);
+            attendant.set_timer(until);
         }
         state.asleep_until = until;
         pause

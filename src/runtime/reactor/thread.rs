@@ -49,14 +49,10 @@ impl Shared {
                 self.sleep(&mut state, sleep.time);
             } else if !state.is_attended() {
                 looker.fall_asleep(sleep);
-                let at = now();
-                state.asleep_until = sleep.time.map_or(u64::MAX, |time| at.saturating_add(nanoseconds(time)));
-                let time = sleep.time.map(|time| state.lateness.shorten(time));
-                let timed_out = self.sleep(&mut state, time);
+                state.asleep_until =
+                    sleep.time.map_or(u64::MAX, |time| now().saturating_add(nanoseconds(time)));
+                let timed_out = self.sleep(&mut state, sleep.time);
                 looker.wake_up(sleep, timed_out);
-                if let Some(time) = time.filter(|_| timed_out) {
-                    state.lateness.record(time, (now() - at).saturating_sub(nanoseconds(time)));
-                }
                 if !state.is_attended() {
                     state.asleep_until = 0;
                 }

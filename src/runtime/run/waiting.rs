@@ -178,7 +178,7 @@ impl Run {
         match seen {
             Seen::InTime => {}
             Seen::Overslept => slot.known.store(TOOK_LESS, Ordering::Relaxed),
-            Seen::Expected | Seen::Missed => slot.known.store(TOOK_AT_MOST_THIS, Ordering::Relaxed),
+            Seen::Expected => slot.known.store(TOOK_AT_MOST_THIS, Ordering::Relaxed),
             Seen::Late => slot.enqueued.store(0, Ordering::Relaxed),
         }
         let succeeded =
@@ -192,7 +192,6 @@ impl Run {
                 }
                 Seen::Overslept => prediction.record_overslept(took),
                 Seen::Expected => prediction.record_expected(took),
-                Seen::Missed => prediction.record_missed(took),
                 // Never more than is known, or each late look would make the next one later.
                 Seen::Late => prediction.record(prediction.expected().map_or(took, |known| known.min(took))),
             }

@@ -30,8 +30,6 @@ pub(super) struct Lane<W> {
     pub(super) wait: u64,
     /// Somebody who waits was asked to look, and nobody has looked here since.
     pub(super) scouted: bool,
-    /// The oldest entry was over when its end was to be looked for.
-    pub(super) missed: bool,
 }
 
 /// How many deviations before the mean an end has to be looked for.
@@ -72,7 +70,7 @@ impl<W> Lane<W> {
         let margin = margin.map(|most| most.min(pace.lead.saturating_add(SPREAD * deviation)));
         self.scout = margin.is_some();
         self.slack = expected.map_or(0, |expected| nanoseconds((pace.slack)(Duration::from_nanos(expected))));
-        (self.shares, self.scouted, self.missed) = (false, false, false);
+        (self.shares, self.scouted) = (false, false);
         self.wait = if pace.late { self.slack } else { 0 };
         let before = match expected {
             Some(expected) if pace.late => expected.saturating_add(self.slack),
@@ -146,9 +144,8 @@ impl<W> Lane<W> {
     ) {
         let Some(oldest) = self.entries.front() else { return };
         let (Some(since), Some(expected)) = (self.since, oldest.expected) else { return };
-        match is_final(&oldest.watch) {
-            Some(false) => {}
-            is_over => return self.missed = is_over == Some(true),
+        if is_final(&oldest.watch) != Some(false) {
+            return;
         }
         let end = since.saturating_add(expected);
         let until = end.max(now).saturating_add(pace.margin);
@@ -191,7 +188,6 @@ impl<W> Lane<W> {
                         (true, true) => Seen::Late,
                         _ if after_its_end && self.seen_pending.is_none() => Seen::Expected,
                         (false, _) => Seen::InTime,
-                        (true, false) if self.missed => Seen::Missed,
                         (true, false) => Seen::Overslept,
                     };
                     // Somewhere between the last two looks; what is rather too short makes the next first look early enough.

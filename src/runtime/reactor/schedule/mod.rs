@@ -76,8 +76,6 @@ pub(crate) enum Seen {
     InTime,
     /// It was over at the first look, which a prediction had put off: it took less than predicted.
     Overslept,
-    /// It was over when its end was to be looked for, shortly before the predicted one: whoever looks was late.
-    Missed,
     /// It was over at the first look, which was planned for after its predicted end: it took at most so long.
     Expected,
     /// It was over at the first look, and until then it had been left to somebody else: it took at most so long.
@@ -174,7 +172,6 @@ impl<W> Schedule<W> {
             shares: false,
             wait: 0,
             scouted: false,
-            missed: false,
         });
         let was_long = lane.is_long();
         let before = lane.entries.len();

@@ -370,20 +370,6 @@ fn what_always_takes_the_same_time_is_looked_for_later() {
 }
 
 #[test]
-fn what_is_over_when_its_end_is_to_be_looked_for_was_missed() {
-    let mut schedule = Schedule::new(Pace { scouts: |expected| Some(expected / 10), lead: 40, ..PACE });
-    schedule.watch(0, 0, 7, expecting(1000), in_flight, &mut Vec::new());
-    let mut found = Vec::new();
-    schedule.look(980, |_| true, |_| None, &mut found, &mut Vec::new());
-    assert_eq!(found, [Finished { watch: 7, seen: Seen::Missed, took: Some(980) }]);
-    // For what is short nobody has to wake up.
-    found.clear();
-    schedule.watch(980, 0, 8, expecting(50), in_flight, &mut Vec::new());
-    schedule.look(1025, |_| true, |_| None, &mut found, &mut Vec::new());
-    assert_eq!(found, [Finished { watch: 8, seen: Seen::Overslept, took: Some(45) }]);
-}
-
-#[test]
 fn few_that_take_long_and_many_that_do_not_have_looks_of_their_own() {
     let mut schedule = Schedule::new(Pace { scouts: |_| None, ..SHARING });
     let short = |_| Duration::ZERO;
