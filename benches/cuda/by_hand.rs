@@ -59,16 +59,10 @@ impl ByHand {
 
     pub(crate) async fn round(&self) {
         let start = Instant::now();
-        let run = |shared: Arc<Shared>, index: usize| async move {
-            let graph = &shared.graphs[index];
-            graph.bind();
-            graph.launch();
-            graph.record();
-            if index == 0 {
-                shared.set_timer(start);
-            }
-            shared.ended[index].notified().await;
-        };
+        if self.0.graphs.len() == 1 {
+            return self.0.run(0, start).await;
+        }
+        let run = |shared: Arc<Shared>, index| async move { shared.run(index, start).await };
         let tasks: Vec<_> =
             (0..self.0.graphs.len()).map(|index| tokio::spawn(run(self.0.clone(), index))).collect();
         for task in tasks {
@@ -78,6 +72,17 @@ impl ByHand {
 }
 
 impl Shared {
+    async fn run(&self, index: usize, start: Instant) {
+        let graph = &self.graphs[index];
+        graph.bind();
+        graph.launch();
+        graph.record();
+        if index == 0 {
+            self.set_timer(start);
+        }
+        self.ended[index].notified().await;
+    }
+
     fn set_timer(&self, start: Instant) {
         let value = Timespec::try_from(self.sleep.saturating_sub(start.elapsed())).expect("a short time");
         let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
