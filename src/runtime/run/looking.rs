@@ -2,12 +2,16 @@
 
 use super::{ENQUEUED, Run, WAITING};
 use crate::hal::EventStatus;
+use crate::runtime::executable::Shared;
 use crate::sync::Ordering;
 
 pub(super) const ASKED_NOT: u8 = 0;
 const ASKED_PENDING: u8 = 1;
 const ASKED_FINAL: u8 = 2;
 const ASKED_LATER: u8 = 3;
+
+/// A driver takes a microsecond to say of one that it has ended.
+const MOST_SEEN: usize = 2;
 
 impl Run {
     /// Whether a partition that was enqueued is over; reads the event without acting on it.
@@ -55,9 +59,56 @@ impl Run {
 
     /// Looks at the real status of all partitions that have been enqueued.
     pub(crate) fn look(&self) {
+        let several = self.slots.len() > 1;
+        let shared = if several { self.inner.lock().owner.clone() } else { None };
+        match shared.filter(|shared| shared.all_eager) {
+            Some(shared) => self.look_at_tails(&shared),
+            None => self.look_at_all(),
+        }
+    }
+
+    fn look_at_all(&self) {
         for partition in 0..self.slots.len() {
             self.look_at(partition);
         }
+    }
+
+    /// Nobody waits for any other partition, and the devices let each tail wait for all before it: one question tells as much
+    /// as one for each.
+    fn look_at_tails(&self, shared: &Shared) {
+        let mut over = true;
+        for &tail in &shared.tails {
+            over &= self.look_at(tail as usize);
+        }
+        if !over {
+            return self.look_at_oldest();
+        }
+        if !shared.tails.iter().all(|&tail| self.has_succeeded(tail as usize)) {
+            return self.look_at_all();
+        }
+        for partition in 0..self.slots.len() {
+            if self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED {
+                // Nothing waits for the host.
+                let _ = self.end(partition, Ok(()));
+            }
+        }
+    }
+
+    /// Looks at the first partitions that nobody has seen the end of, few at a time: what is known of them need not be found
+    /// out when the last one ends.
+    fn look_at_oldest(&self) {
+        let mut oldest = self.oldest.load(Ordering::Relaxed) as usize;
+        let mut seen = 0;
+        while seen < MOST_SEEN && oldest < self.slots.len() {
+            if !self.is_over(oldest) {
+                if !self.look_at(oldest) {
+                    break;
+                }
+                seen += 1;
+            }
+            oldest += 1;
+        }
+        self.oldest.store(oldest as u32, Ordering::Relaxed);
     }
 
     /// Looks at one partition that was enqueued; whether it is final.
@@ -79,5 +130,57 @@ impl Run {
             driver.start_later(ready);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::host::{self, HostOptions};
+    use crate::kernel::RawKernel;
+    use crate::runtime::{Device, Graph, Submission};
+    use crate::types::{Error, ErrorKind, Range};
+
+    /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if that is asked for. Nobody but
+    /// the submission looks.
+    fn finished_chain(failing: Option<usize>) -> Submission {
+        let devices = [(); 2].map(|()| {
+            let options = HostOptions::new().threads(2).polled(true).peer_access(true);
+            Device::from_hal(host::open(options).unwrap())
+        });
+        let mut graph = Graph::new(&devices[0]);
+        let mut last = None;
+        for step in 0..9 {
+            let kernel = RawKernel::new("step").host(move |_, _| match failing == Some(step) {
+                true => Err(Error::new(ErrorKind::Driver, "as it should")),
+                false => Ok(()),
+            });
+            let name = format!("step {step}");
+            let node = graph.launch(kernel.call(), Range::linear(1)).on(&devices[step % 2]).name(name);
+            last = Some(node.after(last).id());
+        }
+        let exec = graph.finalize().unwrap();
+        assert_eq!(exec.plan().partitions().len(), 9);
+        let submission = exec.submit();
+        let _nobody_else_looks = devices.each_ref().map(|device| device.reactor().unwrap().pause());
+        while !submission.is_finished() {
+            std::thread::yield_now();
+        }
+        submission
+    }
+
+    #[test]
+    fn the_last_of_a_chain_tells_for_all_before_it() {
+        let run = finished_chain(None).event().run().clone();
+        assert!((0..9).all(|partition| run.has_succeeded(partition)));
+    }
+
+    #[test]
+    fn a_failure_in_the_middle_of_a_chain_is_that_of_its_node() {
+        for failing in [0, 4, 8] {
+            let run = finished_chain(Some(failing)).event().run().clone();
+            let error = run.result().unwrap_err();
+            assert!(error.to_string().contains(&format!("step {failing}")), "{error}");
+            assert_eq!((0..9).filter(|&partition| run.has_succeeded(partition)).count(), failing);
+        }
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Run {
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
     unfinished: AtomicU32,
+    /// All partitions before this one are over.
+    oldest: AtomicU32,
     /// Tasks of this run that the host runs or has been handed: while there are any, spinning would keep them waiting.
     host_tasks: AtomicU32,
     /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
@@ -161,6 +163,7 @@ impl Run {
             too_long: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            oldest: AtomicU32::new(0),
             host_tasks: AtomicU32::new(0),
             soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
@@ -189,6 +192,7 @@ impl Run {
             too_long: AtomicBool::new(false),
             starter: AtomicWaker::new(),
             unfinished: AtomicU32::new(0),
+            oldest: AtomicU32::new(0),
             host_tasks: AtomicU32::new(0),
             soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
@@ -219,6 +223,7 @@ impl Run {
         self.too_long = AtomicBool::new(false);
         self.starter = AtomicWaker::new();
         self.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.oldest = AtomicU32::new(0);
         self.host_tasks = AtomicU32::new(0);
         self.soonest = AtomicU64::new(0);
         self.spin = AtomicU8::new(SPIN_NONE);
