@@ -9,6 +9,8 @@
 //! | `…_threads` | CPU microseconds of the runtime's threads; in place of the base, of the reactor | | none |
 //! | `…_switches` | how often a thread went to sleep in a round | the same | none |
 //!
+//! `RUNTIME` is `current` or `multi`, and with `_task` the reactor runs there, too.
+//!
 //! Medians over rounds: the time that threads spend is theirs whatever else the machine does, how late they are is not.
 #![expect(unsafe_code, reason = "the base enqueues by hand, and reads the CPU clock")]
 
