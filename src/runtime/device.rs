@@ -203,8 +203,9 @@ impl Device {
     /// Devices that notify need nobody to look; this does nothing there.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver, which also prints tokio's own
-    /// message; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
+    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver: that is a panic of tokio's, which
+    /// is caught after it has printed its message, and ends a process that was built to abort on panics;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
     pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
         self.reactor().map_or(Ok(()), |reactor| {
             reactor.start()?;

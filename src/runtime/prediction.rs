@@ -21,7 +21,7 @@ pub(crate) struct Prediction {
     runs: AtomicU32,
     /// How many runs in a row were over when first looked at.
     overslept: AtomicU32,
-    /// How many runs in a row were looked at after their predicted end, and over.
+    /// How many runs in a row were found over at a first look that was planned for after their predicted end.
     unseen: AtomicU32,
     /// How often it was found after that to have been shortened too much, as far as that matters: it is known the better.
     put_back: AtomicU32,
@@ -31,6 +31,8 @@ pub(crate) struct Prediction {
 const LONG: u64 = 1_000_000;
 const FIRST_RUNS: u32 = 3;
 const MOST_PUT_BACK: u32 = 3;
+/// What is not seen in flight for so many runs, shortened more and more, is not what was known.
+const OTHER_WORK: u32 = 20;
 
 impl Prediction {
     pub(crate) fn record(&self, took: Duration) {
@@ -44,7 +46,7 @@ impl Prediction {
             0 => sample,
             _ if sample > LONG && runs < FIRST_RUNS => sample,
             // It was shortened until one was seen: what was taken off is put back.
-            mean if unseen > 0 && sample > mean && sample - mean < mean / 16 => {
+            mean if unseen > 0 && sample > mean && sample - mean < mean / 8 => {
                 let put_back = self.put_back.load(Ordering::Relaxed);
                 self.put_back.store((put_back + 1).min(MOST_PUT_BACK), Ordering::Relaxed);
                 sample
@@ -98,10 +100,13 @@ impl Prediction {
         let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
         let unseen = self.unseen.load(Ordering::Relaxed);
         self.unseen.store(unseen.saturating_add(1), Ordering::Relaxed);
+        if unseen == OTHER_WORK {
+            self.put_back.store(0, Ordering::Relaxed);
+        }
         let put_back = self.put_back.load(Ordering::Relaxed);
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => at_most,
-            mean => (mean - (mean >> (9 + put_back).saturating_sub(unseen / 4).max(4))).min(at_most),
+            mean => (mean - (mean >> (9 + put_back).saturating_sub(unseen / 3).max(2))).min(at_most),
         };
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
@@ -179,7 +184,7 @@ mod tests {
         prediction.record_expected(late);
         prediction.record(2 * took);
         assert!(prediction.expected().unwrap() < took.mul_f64(1.3), "and an outlier is no more than that");
-        (0..60).for_each(|_| prediction.record_expected(late));
+        (0..26).for_each(|_| prediction.record_expected(late));
         assert!(prediction.expected().unwrap() < took / 2);
         prediction.record_expected(Duration::from_micros(5));
         assert_eq!(prediction.expected(), Some(Duration::from_micros(5)));

@@ -200,7 +200,10 @@ static REACTORS: LazyLock<Runtime> = LazyLock::new(|| {
 fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
     let devices: Vec<_> = (variant.open)().ok()?.into_iter().map(Device::from_hal).collect();
     let [device] = &devices[..] else { return None };
-    (!device.capabilities().notifies).then(|| device.run_reactor_on(REACTORS.handle()).ok()).flatten()?;
+    if device.capabilities().notifies || !cfg!(target_os = "linux") {
+        return None;
+    }
+    device.run_reactor_on(REACTORS.handle()).expect("a runtime with an I/O driver");
     Some(devices)
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Looker {
     scouts: Vec<Scout<Watch>>,
     wakers: Vec<Waker>,
     due: Vec<Due<Watch>>,
+    /// How often several were asked.
+    asked: usize,
 }
 
 /// Who looks.
@@ -63,7 +65,8 @@ impl Looker {
         if state.schedule.due(at).nth(1).is_some() {
             // Each asks the driver: many at once would keep those waiting that submit.
             state.schedule.due_in_order(at, Watch::again, &mut self.due);
-            MutexGuard::unlocked(state, || ask(&mut self.due));
+            self.asked = self.asked.wrapping_add(1);
+            MutexGuard::unlocked(state, || ask(&mut self.due, self.asked));
         }
         let is_final = |watch: &Watch| watch.run.answer(watch.partition);
         let find_scout = |watch: &Watch| watch.awaited().filter(|_| by == By::Thread);
@@ -106,11 +109,16 @@ impl Looker {
     }
 }
 
-/// Asks for the status of all, but not of those that can wait behind one that is in flight.
-fn ask(due: &mut Vec<Due<Watch>>) {
-    let mut in_flight = false;
-    for Due { watch: Watch { run, partition }, can_wait } in due.drain(..) {
-        if can_wait && in_flight {
+/// So many are asked each time although one that should end before them is in flight: others each time, so that one that has
+/// become shorter than them is found.
+const OUT_OF_TURN: usize = 8;
+
+/// Asks for the status of all, but of few that can wait behind one that is in flight.
+fn ask(due: &mut Vec<Due<Watch>>, turn: usize) {
+    let (mut in_flight, count) = (false, due.len());
+    for (index, Due { watch: Watch { run, partition }, can_wait }) in due.drain(..).enumerate() {
+        let out_of_turn = (index + turn * OUT_OF_TURN) % count < OUT_OF_TURN;
+        if can_wait && in_flight && !out_of_turn {
             run.ask_later(partition);
         } else {
             let is_final = run.ask(partition);

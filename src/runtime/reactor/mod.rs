@@ -31,8 +31,8 @@ use schedule::{Pace, Schedule, Times};
 use task::Attendant;
 pub(crate) use tell::outlive;
 
-/// Handle to a device's reactor thread. The thread holds what is in flight, and ends when the handle is dropped and
-/// nothing is in flight any more.
+/// Handle to a device's reactor, which holds what is in flight. Its thread, and its task if there is one, end when the handle
+/// is dropped and nothing is in flight any more.
 pub(crate) struct Reactor {
     shared: Arc<Shared>,
 }
@@ -123,7 +123,7 @@ impl Reactor {
         }
     }
 
-    /// Keeps the thread from looking while the guard lives.
+    /// Keeps the reactor from looking while the guard lives.
     #[cfg(test)]
     pub(crate) fn pause(&self) -> impl Drop + '_ {
         self.shared.state.lock()
@@ -178,8 +178,9 @@ impl Reactor {
         let watch = Watch { run, partition };
         // A submission that is polled looks for itself, and its run is wanted for the next one.
         let times = Times { expected, grace };
+        let first_at = (!state.schedule.is_in_flight()).then_some(now);
         let latest_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
-        if state.look_before(latest_look) {
+        if state.look_before(latest_look, first_at) {
             self.shared.changed.notify_one();
         }
         drop(state);

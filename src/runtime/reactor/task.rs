@@ -37,12 +37,10 @@ const ROUND: Duration = Duration::from_millis(100);
 const LATE: u64 = 2_000_000;
 
 impl Attendant {
-    /// Has the task look at this time.
-    fn set_timer(&self, until: u64) {
-        if let Err(error) = self.timer.set(Duration::from_nanos(until.saturating_sub(now()))) {
-            // The thread finds the task late.
-            tracing::error!(target: "wakegraph", %error, "could not set the reactor's timer");
-        }
+    /// Has the task look at this time. Whether the system did so.
+    #[must_use]
+    fn set_timer(&self, until: u64) -> bool {
+        self.timer.set(Duration::from_nanos(until.saturating_sub(now()))).is_ok()
     }
 }
 
@@ -51,14 +49,16 @@ impl State {
         self.attendant.as_ref().is_some_and(|attendant| attendant.attends)
     }
 
+    /// Whether a task should look, and its runtime does not let it.
+    pub(super) fn is_overdue(&self, now: u64) -> bool {
+        let attendant = self.attendant.as_ref().filter(|attendant| attendant.attends);
+        self.schedule.is_in_flight()
+            && attendant.is_some_and(|attendant| now > attendant.due.saturating_add(LATE))
+    }
+
     /// What the thread is to do, if a task looks.
-    pub(super) fn attended(&mut self, now: u64) -> Option<Pause> {
+    pub(super) fn attended(&mut self) -> Option<Pause> {
         let in_flight = self.schedule.is_in_flight();
-        let due = self.attendant.as_ref().filter(|attendant| attendant.attends)?.due;
-        if in_flight && now > due.saturating_add(LATE) {
-            tracing::debug!(target: "wakegraph", "the runtime does not let the reactor's task run: its thread looks");
-            self.leave_to_thread();
-        }
         let attendant = self.attendant.as_mut().filter(|attendant| attendant.attends)?;
         if self.closed && !in_flight {
             return Some(Pause::End);
@@ -68,34 +68,37 @@ impl State {
         Some(Pause::Sleep(Sleep { time: busy.then_some(ROUND), idle: true }))
     }
 
-    fn leave_to_thread(&mut self) {
+    pub(super) fn leave_to_thread(&mut self) {
         self.attendant.iter_mut().for_each(|attendant| attendant.attends = false);
         self.asleep_until = 0;
         self.schedule.set_pace(pace(self.policy, By::Thread));
     }
 
-    /// Something is in flight that has to be looked at before this time. Whether the thread has to be woken for it.
+    /// Something is in flight that has to be looked at before this time, for the first time since nothing was, if that is
+    /// when. Whether the thread has to be woken for it.
     #[must_use]
-    pub(super) fn look_before(&mut self, time: u64) -> bool {
+    pub(super) fn look_before(&mut self, time: u64, first_at: Option<u64>) -> bool {
         let sooner = time < self.asleep_until;
-        match &mut self.attendant {
-            Some(attendant) if attendant.attends => {
-                attendant.busy = true;
-                if sooner {
-                    (self.asleep_until, attendant.due, attendant.hurried) = (time, time, true);
-                    attendant.set_timer(time);
-                }
-                std::mem::take(&mut attendant.unguarded)
+        let Some(attendant) = self.attendant.as_mut().filter(|attendant| attendant.attends) else {
+            return sooner;
+        };
+        attendant.busy = true;
+        // With nothing in flight nobody has kept it waiting.
+        attendant.due = attendant.due.max(first_at.unwrap_or(0));
+        if sooner {
+            (self.asleep_until, attendant.due, attendant.hurried) = (time, time, true);
+            if !attendant.set_timer(time) {
+                self.leave_to_thread();
+                return true;
             }
-            _ => sooner,
         }
+        std::mem::take(&mut attendant.unguarded)
     }
 
-    /// Has whoever looks do so at once.
+    /// Has the task look at once, if there is one: at what has become of it.
     pub(super) fn wake_attendant(&mut self) {
-        if let Some(attendant) = &mut self.attendant {
-            attendant.set_timer(0);
-        }
+        // Without a timer the thread finds it late.
+        self.attendant.iter().for_each(|attendant| _ = attendant.set_timer(0));
     }
 }
 
@@ -105,6 +108,10 @@ impl Shared {
         let timer = Arc::new(Timer::new(runtime)?);
         let mut state = self.state.lock();
         state.wake_attendant();
+        if state.is_attended() {
+            state.leave_to_thread();
+            self.changed.notify_one();
+        }
         let due = now();
         // The thread goes on until the task comes.
         state.attendant = Some(Attendant {
@@ -160,7 +167,7 @@ impl Attendance {
         let mut state = self.shared.state.lock();
         let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
         let at = now();
-        let as_planned = !std::mem::take(&mut attendant.hurried) && attendant.due <= at;
+        let (hurried, timed_out) = (std::mem::take(&mut attendant.hurried), attendant.due <= at);
         if !std::mem::replace(&mut attendant.attends, true) {
             let by_task = pace(state.policy, By::Task);
             state.schedule.set_pace(by_task);
@@ -169,7 +176,8 @@ impl Attendance {
         }
         state.asleep_until = 0;
         if let Some(slept) = slept {
-            looker.wake_up(slept, as_planned);
+            // What it was hurried for is in flight.
+            looker.wake_up(Sleep { idle: slept.idle && !hurried, ..slept }, timed_out);
         }
         let pause = {
             // What is dropped may take its time, or block, as tasks of a runtime must not.
@@ -187,8 +195,8 @@ impl Attendance {
         looker.fall_asleep(sleep);
         let until = sleep.time.map_or(u64::MAX, |time| at.saturating_add(nanoseconds(time)));
         attendant.due = until;
-        if sleep.time.is_some() {
-            attendant.set_timer(until);
+        if sleep.time.is_some() && !attendant.set_timer(until) {
+            return Pause::End;
         }
         state.asleep_until = until;
         pause
@@ -208,6 +216,85 @@ impl Drop for Attendance {
             state.leave_to_thread();
             drop(state);
             self.shared.changed.notify_one();
+            tracing::debug!(target: "wakegraph", "the reactor's task has ended: its thread looks");
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::task::yield_now;
+
+    use crate::backend::null::{self, NullControl, NullOptions};
+    use crate::runtime::{Device, ExecutableGraph, Graph, WakePolicy};
+
+    fn setup() -> (Device, NullControl, ExecutableGraph) {
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        device.set_wake_policy(WakePolicy::Efficient);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        (device, control, exec)
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_io().build().unwrap()
+    }
+
+    fn is_attended(device: &Device) -> bool {
+        device.reactor().unwrap().shared.state.lock().is_attended()
+    }
+
+    async fn one(exec: &ExecutableGraph, control: &NullControl) {
+        let submission = exec.submit();
+        while control.complete_all() == 0 {
+            yield_now().await;
+        }
+        submission.await.unwrap();
+    }
+
+    /// Submits from elsewhere until that is so.
+    fn until_attended(device: &Device, attended: bool, exec: &ExecutableGraph, control: &NullControl) {
+        while is_attended(device) != attended {
+            runtime().block_on(one(exec, control));
+        }
+    }
+
+    #[test]
+    fn it_looks_while_its_runtime_lets_it_and_else_the_thread_does() {
+        let ((device, control, exec), home) = (setup(), runtime());
+        assert!(!is_attended(&device));
+        device.run_reactor_on(home.handle()).unwrap();
+        for _ in 0..2 {
+            home.block_on(async {
+                while !is_attended(&device) {
+                    yield_now().await;
+                }
+                one(&exec, &control).await;
+            });
+            assert!(is_attended(&device));
+            until_attended(&device, false, &exec, &control);
+        }
+        home.block_on(one(&exec, &control));
+        drop(home);
+        assert!(!is_attended(&device));
+    }
+
+    #[test]
+    fn a_runtime_that_is_never_run_is_no_worse_than_none() {
+        let ((device, control, exec), home, never_run) = (setup(), runtime(), runtime());
+        device.run_reactor_on(home.handle()).unwrap();
+        home.block_on(one(&exec, &control));
+        // The thread has seen that nothing is in flight, and sleeps until it is woken.
+        let shared = &device.reactor().unwrap().shared;
+        while !shared.state.lock().attendant.as_ref().is_some_and(|attendant| attendant.unguarded) {
+            std::thread::yield_now();
+        }
+        device.run_reactor_on(never_run.handle()).unwrap();
+        runtime().block_on(one(&exec, &control));
     }
 }

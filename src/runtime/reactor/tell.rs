@@ -44,9 +44,9 @@ fn end(Finished { watch: Watch { run, partition }, seen, took }: &Finished<Watch
     }
 }
 
-/// Wakers and the drop of captures are the user's code; the thread outlives their panics.
+/// Wakers and the drop of captures are the user's code; the reactor outlives their panics.
 pub(crate) fn outlive(work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
-        tracing::error!(target: "wakegraph", "a waker or a drop panicked on the reactor's thread");
+        tracing::error!(target: "wakegraph", "a waker or a drop panicked in the reactor");
     }
 }

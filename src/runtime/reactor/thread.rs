@@ -23,7 +23,13 @@ impl Shared {
                 // The lanes need no look as often.
                 (0..TURNS).all(|_| launcher.turn(batcher))
             });
-            let attended = state.attended(now());
+            if state.is_overdue(now()) {
+                state.leave_to_thread();
+                MutexGuard::unlocked(&mut state, || {
+                    tracing::debug!(target: "wakegraph", "a runtime does not let the reactor's task run: its thread looks");
+                });
+            }
+            let attended = state.attended();
             let pause = match attended {
                 Some(pause) => pause,
                 None => looker.look(&mut state, By::Thread),

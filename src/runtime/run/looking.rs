@@ -57,7 +57,7 @@ impl Run {
         self.is_done()
     }
 
-    /// Looks at the real status of all partitions that have been enqueued.
+    /// Looks at the real status of what has been enqueued: all that matters to anybody.
     pub(crate) fn look(&self) {
         let several = self.slots.len() > 1;
         let shared = if several { self.inner.lock().owner.clone() } else { None };
