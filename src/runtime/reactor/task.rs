@@ -68,14 +68,15 @@ impl State {
         Some(Pause::Sleep(Sleep { time: busy.then_some(ROUND), idle: true }))
     }
 
+    /// From now on the thread looks, which the caller wakes, until the task comes again.
     pub(super) fn leave_to_thread(&mut self) {
         self.attendant.iter_mut().for_each(|attendant| attendant.attends = false);
         self.asleep_until = 0;
         self.schedule.set_pace(pace(self.policy, By::Thread));
     }
 
-    /// Something is in flight that has to be looked at before this time, for the first time since nothing was, if that is
-    /// when. Whether the thread has to be woken for it.
+    /// Something in flight has to be looked at before `time`; `first_at` is now, if nothing else is in flight. Whether the thread
+    /// has to be woken for it.
     #[must_use]
     pub(super) fn look_before(&mut self, time: u64, first_at: Option<u64>) -> bool {
         let sooner = time < self.asleep_until;
