@@ -126,3 +126,44 @@ fn ask(due: &mut Vec<Due<Watch>>, turn: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{Device, Graph, WakePolicy};
+
+    #[test]
+    fn one_that_is_over_behind_many_in_flight_is_found_by_asking_few_at_a_time() {
+        const COUNT: usize = 64;
+        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        device.set_wake_policy(WakePolicy::Efficient);
+        let submissions: Vec<_> = (0..COUNT)
+            .map(|_| {
+                let x = device.buffer::<u32>(4).unwrap();
+                let mut graph = Graph::new(&device);
+                graph.fill(&x, 1);
+                graph.finalize().unwrap().submit()
+            })
+            .collect();
+        let _nobody_else_looks = device.reactor().unwrap().pause();
+        control.complete_next(None);
+        // The first to be submitted is asked last.
+        let runs: Vec<_> =
+            submissions.iter().rev().map(|submission| submission.event().run().clone()).collect();
+        let mut found = 0;
+        for turn in 0..COUNT / OUT_OF_TURN {
+            let watch = |run: &std::sync::Arc<_>| Watch { run: std::sync::Arc::clone(run), partition: 0 };
+            let mut due = runs.iter().map(|run| Due { watch: watch(run), can_wait: true }).collect();
+            ask(&mut due, turn);
+            let answers: Vec<_> = runs.iter().map(|run| run.answer(0)).collect();
+            assert!(answers.iter().flatten().count() <= 1 + OUT_OF_TURN);
+            assert!(answers[..COUNT - 1].iter().flatten().all(|is_final| !is_final));
+            found += usize::from(answers[COUNT - 1] == Some(true));
+        }
+        assert_eq!(found, 1);
+        drop(_nobody_else_looks);
+        control.complete_all();
+    }
+}
