@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let mut report = Report::from_args();
     let workers =
         Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a tokio runtime");
-    for (flavour, runtime, hosted) in [
+    for (flavour, runtime, on_runtime) in [
         ("current", &support::current_thread(), false),
         ("multi", &workers, false),
         ("current_task", &support::current_thread(), true),
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                     &mut report,
                     &name,
                     runtime,
-                    hosted,
+                    on_runtime,
                     count,
                     policy,
                     limit.filter(|_| flavour == "current"),
@@ -80,7 +80,7 @@ fn row(
     report: &mut Report,
     name: &str,
     runtime: &Runtime,
-    hosted: bool,
+    on_runtime: bool,
     count: usize,
     policy: WakePolicy,
     limit: Option<f64>,
@@ -89,7 +89,7 @@ fn row(
     let (hal, control) = null::open(NullOptions::new().timing(TIMING));
     let device = Device::from_hal(hal.clone());
     device.set_wake_policy(policy);
-    if hosted {
+    if on_runtime {
         device.run_reactor_on(runtime.handle()).expect("an I/O driver");
     }
     let execs: Vec<_> = (0..count).map(|_| exec(&device)).collect();

@@ -204,7 +204,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver: that is a panic of tokio's, which
-    /// is caught after it has printed its message, and ends a process that was built to abort on panics;
+    /// is caught after it has printed its message, and ends a process that was built to abort on panics; also when the system has
+    /// no thread or timer to give;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
     pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
         self.reactor().map_or(Ok(()), |reactor| {

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::clock::nanoseconds;
+
 /// How long the next run should take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Guess {
@@ -36,7 +38,7 @@ const OTHER_WORK: u32 = 20;
 
 impl Prediction {
     pub(crate) fn record(&self, took: Duration) {
-        let sample = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let sample = nanoseconds(took).max(1);
         let unseen = self.unseen.swap(0, Ordering::Relaxed);
         let runs = self.runs.load(Ordering::Relaxed);
         if runs < FIRST_RUNS {
@@ -75,7 +77,7 @@ impl Prediction {
 
     /// Somebody came to look shortly before the end was expected, and it was over: when it ended, nobody knows.
     pub(crate) fn record_missed(&self, at_most: Duration) {
-        let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let at_most = nanoseconds(at_most).max(1);
         let mean = self.mean.load(Ordering::Relaxed).min(at_most);
         self.mean.store(mean, Ordering::Relaxed);
         self.deviate(mean, mean / 64);
@@ -84,7 +86,7 @@ impl Prediction {
     /// One was over when first looked at, after this time. The guess is shortened until one is seen in flight: by little, as
     /// most are over just then, and by more and more if that goes on.
     pub(crate) fn record_overslept(&self, at_most: Duration) {
-        let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
+        let at_most = nanoseconds(at_most);
         let overslept = self.overslept.load(Ordering::Relaxed).saturating_add(1);
         self.overslept.store(overslept, Ordering::Relaxed);
         let mean = match self.mean.load(Ordering::Relaxed) {
@@ -97,7 +99,7 @@ impl Prediction {
     /// One was over when looked at first, after this time, a little after its predicted end, as planned. The guess is
     /// shortened a little, so that some day one is seen in flight, and more and more if that goes on.
     pub(crate) fn record_expected(&self, at_most: Duration) {
-        let at_most = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
+        let at_most = nanoseconds(at_most);
         let unseen = self.unseen.load(Ordering::Relaxed);
         self.unseen.store(unseen.saturating_add(1), Ordering::Relaxed);
         if unseen == OTHER_WORK {

@@ -57,7 +57,8 @@ pub(super) struct Sleep {
 
 impl Looker {
     /// Looks at what is due, and tells those that wait what was found, without the lock.
-    pub(super) fn look(&mut self, state: &mut MutexGuard<'_, State>, by: By) -> Pause {
+    pub(super) fn look(&mut self, state: &mut MutexGuard<'_, State>) -> Pause {
+        let by = state.looks_by();
         let at = state.schedule.moment(now());
         if std::mem::take(&mut self.slept) && state.schedule.due(at).all(Watch::is_over) {
             state.grace = (2 * state.grace).min(MOST_GRACE);

@@ -132,7 +132,7 @@ impl Reactor {
     pub(crate) fn set_policy(&self, policy: WakePolicy) {
         let mut state = self.shared.state.lock();
         state.policy = policy;
-        let by = if state.is_attended() { By::Task } else { By::Thread };
+        let by = state.looks_by();
         state.schedule.set_pace(pace(policy, by));
     }
 

@@ -49,6 +49,10 @@ impl State {
         self.attendant.as_ref().is_some_and(|attendant| attendant.attends)
     }
 
+    pub(super) fn looks_by(&self) -> By {
+        if self.is_attended() { By::Task } else { By::Thread }
+    }
+
     /// Whether a task should look, and its runtime does not let it.
     pub(super) fn is_overdue(&self, now: u64) -> bool {
         let attendant = self.attendant.as_ref().filter(|attendant| attendant.attends);
@@ -183,7 +187,7 @@ impl Attendance {
         let pause = {
             // What is dropped may take its time, or block, as tasks of a runtime must not.
             let _elsewhere = Elsewhere::enter();
-            looker.look(&mut state, By::Task)
+            looker.look(&mut state)
         };
         let at = now();
         let Some(attendant) = self.attendant(&mut state) else { return Pause::End };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::look::{By, Looker, Pause};
+use super::look::{Looker, Pause};
 use super::{Shared, State};
 use crate::runtime::batching::Launcher;
 use crate::runtime::clock::{nanoseconds, now};
@@ -32,7 +32,7 @@ impl Shared {
             let attended = state.attended();
             let pause = match attended {
                 Some(pause) => pause,
-                None => looker.look(&mut state, By::Thread),
+                None => looker.look(&mut state),
             };
             let sleep = match pause {
                 Pause::Found { .. } => continue,

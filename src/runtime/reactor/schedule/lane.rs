@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Finished, Pace, Scout, Seen, nanoseconds};
+use super::{Finished, Pace, Scout, Seen};
+use crate::runtime::clock::nanoseconds;
 
 #[derive(Debug)]
 pub(super) struct Lane<W> {

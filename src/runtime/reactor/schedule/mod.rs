@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::super::prediction::Guess;
+use crate::runtime::clock::nanoseconds;
+use crate::runtime::prediction::Guess;
 use lane::{Entry, Lane, Share};
 use rhythm::Rhythm;
 
@@ -323,10 +324,6 @@ impl<W> Schedule<W> {
             }
         }
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
