@@ -37,6 +37,7 @@ fn trials() -> Vec<Trial> {
         ("build_errors_show_the_log", build_errors_show_the_log),
         ("declarations_must_match_the_source", declarations_must_match_the_source),
         ("arguments_must_have_the_size_in_the_source", arguments_must_have_the_size_in_the_source),
+        ("empty_sources_do_not_reach_the_driver", empty_sources_do_not_reach_the_driver),
         ("work_groups_must_fit", work_groups_must_fit),
         ("too_much_memory_is_refused", too_much_memory_is_refused),
         ("a_first_command_that_fails_enqueues_nothing", a_first_command_that_fails_enqueues_nothing),
@@ -182,6 +183,19 @@ fn arguments_must_have_the_size_in_the_source(device: &Arc<dyn Device>) {
     let error = load(&**device, "add", &[value("n", 8), numbers("x")], ADD).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     assert!(error.message().contains("parameter 0 'n' is declared as a value of 8 bytes"), "{error}");
+}
+
+/// Also on a device without the checks of the contract: for a text of no bytes drivers read until they find a NUL.
+fn empty_sources_do_not_reach_the_driver(device: &Arc<dyn Device>) {
+    let empty = [KernelSources::new().opencl_c(""), KernelSources::new().c("")];
+    for sources in empty {
+        let desc = KernelDesc { name: "k", params: &[], sources: &sources };
+        let error = device.create_kernel(&desc).unwrap_err();
+        assert!([ErrorKind::InvalidArgument, ErrorKind::Driver].contains(&error.kind()), "{error}");
+        let error = checked(device.clone()).create_kernel(&desc).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.message().contains("is empty"), "{error}");
+    }
 }
 
 fn work_groups_must_fit(device: &Arc<dyn Device>) {

@@ -110,7 +110,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the sources hold no variant for this
-    /// device; [`Driver`](crate::ErrorKind::Driver) with the build log when it does not compile.
+    /// device; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when one of them is empty;
+    /// [`Driver`](crate::ErrorKind::Driver) with the build log when it does not compile.
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>>;
 
     /// Creates a queue.

@@ -83,19 +83,30 @@ impl KernelSources {
 
     /// The names of the variants there are, for messages.
     pub fn names(&self) -> Vec<&'static str> {
-        let Self { host, c, opencl_c, spirv, cuda_c, ptx, cubin, hip_c, code_object } = self;
-        let all = [
-            ("host", host.is_some()),
-            ("c", c.is_some()),
-            ("opencl_c", opencl_c.is_some()),
-            ("spirv", spirv.is_some()),
-            ("cuda_c", cuda_c.is_some()),
-            ("ptx", ptx.is_some()),
-            ("cubin", cubin.is_some()),
-            ("hip_c", hip_c.is_some()),
-            ("code_object", code_object.is_some()),
-        ];
-        all.into_iter().filter_map(|(name, is_there)| is_there.then_some(name)).collect()
+        let host = self.host.is_some().then_some("host");
+        let code = self.code().into_iter().filter_map(|(name, code)| code.map(|_| name));
+        host.into_iter().chain(code).collect()
+    }
+
+    /// The name of the first variant that is given and has no code.
+    pub(super) fn empty_variant(&self) -> Option<&'static str> {
+        let is_empty = |(_, code): &(_, Option<&[u8]>)| code.is_some_and(<[u8]>::is_empty);
+        self.code().into_iter().find(is_empty).map(|(name, _)| name)
+    }
+
+    /// All variants but the closure, with their names.
+    fn code(&self) -> [(&'static str, Option<&[u8]>); 8] {
+        let Self { host: _, c, opencl_c, spirv, cuda_c, ptx, cubin, hip_c, code_object } = self;
+        [
+            ("c", c.as_deref().map(str::as_bytes)),
+            ("opencl_c", opencl_c.as_deref().map(str::as_bytes)),
+            ("spirv", spirv.as_deref()),
+            ("cuda_c", cuda_c.as_deref().map(str::as_bytes)),
+            ("ptx", ptx.as_deref().map(str::as_bytes)),
+            ("cubin", cubin.as_deref()),
+            ("hip_c", hip_c.as_deref().map(str::as_bytes)),
+            ("code_object", code_object.as_deref()),
+        ]
     }
 }
 

@@ -2,12 +2,13 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::fmt::{self, Debug};
 use std::ptr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::device::Shared;
 use super::query;
@@ -120,14 +121,16 @@ fn create(shared: &Shared, code: Code<'_>) -> Result<Owned<Program>, Failure> {
     let (core, context) = (shared.core, shared.context.raw());
     let program = match code {
         Code::Source { prelude, source } => {
-            let mut texts: [*const std::ffi::c_char; 2] = [prelude.as_ptr().cast(), source.as_ptr().cast()];
-            let (texts, lens) = (texts.as_mut_ptr(), [prelude.len(), source.len()]);
-            // A length of 0 would mean a text that ends in NUL.
-            let skip = usize::from(prelude.is_empty());
-            let (count, texts, lens) = (2 - skip as sys::cl_uint, texts.wrapping_add(skip), &lens[skip..]);
-            let lens = lens.as_ptr();
+            // The driver takes a length of 0 for a text that ends in NUL, so an empty one is left out.
+            let texts: SmallVec<[&str; 2]> =
+                [prelude, source].into_iter().filter(|text| !text.is_empty()).collect();
+            let count = texts.len() as sys::cl_uint;
+            let lens: SmallVec<[usize; 2]> = texts.iter().map(|text| text.len()).collect();
+            let mut starts: SmallVec<[*const c_char; 2]> =
+                texts.iter().map(|text| text.as_ptr().cast()).collect();
+            let (starts, lens) = (starts.as_mut_ptr(), lens.as_ptr());
             // SAFETY: as many texts as lengths, which the driver copies.
-            unsafe { create!(core, clCreateProgramWithSource(context, count, texts, lens)) }
+            unsafe { create!(core, clCreateProgramWithSource(context, count, starts, lens)) }
         }
         Code::Binary(binary) => {
             let (bytes, len) = (binary.as_ptr().cast(), binary.len());

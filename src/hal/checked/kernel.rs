@@ -9,11 +9,16 @@ use super::memory::{self, Extent, Operand};
 use crate::hal::{Device, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Whether a kernel can have this name and these parameters at all.
+/// Whether a kernel can have this name, these sources and these parameters at all.
 pub(super) fn check_signature(desc: &KernelDesc<'_>) -> Result<()> {
     let name = desc.name;
     if name.is_empty() || name.contains('\0') {
         return Err(invalid(format!("kernel {name:?}: the name is empty or holds a NUL")));
+    }
+    // On every device, whichever variant that takes: drivers read beyond a text of no bytes.
+    if let Some(variant) = desc.sources.empty_variant() {
+        return Err(invalid(format!("kernel '{name}': its source `{variant}` is empty"))
+            .help(format!("give the kernel's code as `{variant}`, or leave that variant out")));
     }
     for (index, param) in desc.params.iter().enumerate() {
         let why = match param.kind {

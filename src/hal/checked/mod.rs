@@ -58,7 +58,7 @@ use super::Device;
 /// | call | refused with |
 /// |---|---|
 /// | [`allocate`](Device::allocate) | `InvalidSize` for 0 bytes; `OutOfMemory` beyond `max_allocation` |
-/// | [`create_kernel`](Device::create_kernel) | `InvalidArgument` for an impossible name or parameter |
+/// | [`create_kernel`](Device::create_kernel) | `InvalidArgument` for an impossible name or parameter, or an empty source |
 /// | [`create_queue`](Device::create_queue), [`create_command_buffer`](Device::create_command_buffer) | `FeatureNotSupported` for a property beyond the capabilities |
 /// | [`append`](super::CommandBuffer::append) | `InvalidOperation` after finalize; `FeatureNotSupported` for the command, or one that it holds; `InvalidSyncPoint`; `InvalidSize` and `InvalidArgument` for operands |
 /// | [`finalize`](super::CommandBuffer::finalize) | `InvalidOperation` the second time |

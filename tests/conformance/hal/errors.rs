@@ -13,7 +13,7 @@ use crate::watch::Gate;
 tests!("errors":
     &[] => [finalize_once, append_before_finalize, enqueue_after_finalize, foreign_sync_points, idle_events,
         an_event_does_not_wait_for_itself, updates_need_an_updatable_buffer, foreign_handles, other_devices_objects,
-        impossible_signatures, properties_follow_capabilities],
+        impossible_signatures, empty_sources_are_refused, properties_follow_capabilities],
     &[Need::Results] => [kernels_without_code_for_the_device],
     &[Need::Results, Need::SharedMemory] => [a_pending_event_is_not_signalled_again]);
 
@@ -173,6 +173,27 @@ fn impossible_signatures(setup: &Setup) {
     refused(create("k", ParamKind::Local { element_size: 0 }), ErrorKind::InvalidArgument);
     refused(create("k", buffer(0, 1)), ErrorKind::InvalidArgument);
     refused(create("k", buffer(4, 3)), ErrorKind::InvalidArgument);
+}
+
+/// Whether the device would take the variant or not: a kernel's sources are right or wrong on all devices alike.
+fn empty_sources_are_refused(setup: &Setup) {
+    let sources = || KernelSources::new().host(|_, _| Ok(()));
+    let empty = [
+        ("c", sources().c("")),
+        ("opencl_c", sources().opencl_c("")),
+        ("spirv", sources().spirv(&[][..])),
+        ("cuda_c", sources().cuda_c("")),
+        ("ptx", sources().ptx("")),
+        ("cubin", sources().cubin(&[][..])),
+        ("hip_c", sources().hip_c("")),
+        ("code_object", sources().code_object(&[][..])),
+    ];
+    for (variant, sources) in empty {
+        let desc = KernelDesc { name: "k", params: &[], sources: &sources };
+        let error = refused(setup.hal().create_kernel(&desc), ErrorKind::InvalidArgument);
+        let expected = format!("kernel 'k': its source `{variant}` is empty");
+        assert!(error.message().contains(&expected), "{error}");
+    }
 }
 
 fn kernels_without_code_for_the_device(setup: &Setup) {
