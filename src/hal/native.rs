@@ -21,9 +21,20 @@ pub struct NativeStream<'a> {
     call: PhantomData<&'a ()>,
 }
 
+#[expect(unsafe_code, reason = "closures hand the pointers to the vendor's library")]
 impl NativeStream<'_> {
-    /// A stream that a backend lends for the time of a call.
-    pub fn new(backend: &'static str, stream: *mut c_void, context: *mut c_void) -> Self {
+    /// Wraps the handles of a stream that a backend lends for the time of one call.
+    ///
+    /// # Safety
+    /// `stream` and `context` are what [`stream`](Self::stream) and [`context`](Self::context) promise for this backend:
+    /// handles of live objects of its driver, which stay valid for as long as the value. The closures of native commands
+    /// pass them to the driver without a check.
+    ///
+    /// ```compile_fail,E0133
+    /// # use std::ptr::null_mut;
+    /// let stream = wakegraph::NativeStream::new("cuda", null_mut(), null_mut());
+    /// ```
+    pub unsafe fn new(backend: &'static str, stream: *mut c_void, context: *mut c_void) -> Self {
         Self { backend, stream, context, call: PhantomData }
     }
 
@@ -78,11 +89,23 @@ impl NativeCommand {
         &self.memory
     }
 
-    /// Calls the closure. For backends, while the stream takes down what is enqueued on it.
+    /// Calls the closure. For backends, while the stream records what is enqueued on it.
     ///
     /// # Errors
     /// The closure's own, or [`NativePanicked`](ErrorKind::NativePanicked).
-    pub fn call(&self, stream: &NativeStream<'_>) -> Result<()> {
+    ///
+    /// # Safety
+    /// The stream records and does not run. The caller runs the recording only while [`memory`](Self::memory) is alive,
+    /// and in an order in which nothing else accesses that memory in a conflicting way. The context of the stream is
+    /// current on the calling thread.
+    ///
+    /// ```compile_fail,E0133
+    /// # use wakegraph::{Result, hal::{NativeCommand, NativeStream}};
+    /// fn call(command: &NativeCommand, stream: &NativeStream<'_>) -> Result<()> {
+    ///     command.call(stream)
+    /// }
+    /// ```
+    pub unsafe fn call(&self, stream: &NativeStream<'_>) -> Result<()> {
         let name = &self.name;
         // Unwind safe: what the closure leaves half done is dropped with the recording.
         match catch_unwind(AssertUnwindSafe(|| (self.run)(stream))) {
@@ -123,7 +146,10 @@ mod tests {
     fn call(run: impl Fn() -> Result<()> + Send + Sync + 'static) -> Result<()> {
         // SAFETY: it enqueues nothing.
         let command = unsafe { NativeCommand::new("mine", Vec::new(), move |_| run()) };
-        command.call(&NativeStream::new("none", ptr::null_mut(), ptr::null_mut()))
+        // SAFETY: the closure does not look at the handles.
+        let stream = unsafe { NativeStream::new("none", ptr::null_mut(), ptr::null_mut()) };
+        // SAFETY: the closure enqueues nothing.
+        unsafe { command.call(&stream) }
     }
 
     #[test]

@@ -23,7 +23,11 @@ pub(super) fn capture(shared: &Arc<Shared>, native: &NativeCommand) -> Result<Gr
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive, and nobody else's.
     unsafe { call!(driver, cuStreamBeginCapture(stream.raw(), mode)) }?;
-    let called = native.call(&NativeStream::new("cuda", stream.raw().cast(), context.raw().cast()));
+    // SAFETY: stream and context are alive until the end of this function, which the value does not outlive.
+    let lent = unsafe { NativeStream::new("cuda", stream.raw().cast(), context.raw().cast()) };
+    // SAFETY: the stream captures, in the current context. The graph becomes part of a command-buffer, which keeps the
+    // command with its memory; those who enqueue that vouch for the order.
+    let called = unsafe { native.call(&lent) };
     // A library may have made another context current.
     let current = context.make_current();
     let mut raw = ptr::null_mut();
