@@ -1,17 +1,15 @@
 //! One allocation as the runtime shares it: the memory, and who uses it.
 
 use std::fmt::{self, Debug};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
 use super::buffer::Buffer;
 use super::device::Device;
-use super::executable::Shared;
-use super::gate::Gate;
 use super::host_buffer::HostBuffer;
-use super::run::Run;
+use super::ordering::Register;
 use crate::hal;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 
@@ -19,36 +17,20 @@ use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 pub(crate) struct Allocation {
     memory: Arc<dyn hal::Memory>,
     device: Device,
-    /// Locked after the order lock and before any executable's state.
-    pub(crate) users: Mutex<Users>,
-}
-
-/// Who may have the allocation in use: the start of every question about ordering.
-#[derive(Default)]
-pub(crate) struct Users {
-    pub(crate) executables: Vec<(Weak<Shared>, Vec<Access>)>,
-    pub(crate) gates: Vec<(Access, Arc<Gate>)>,
-    /// Runs in flight that use it though their executables no longer do.
-    pub(crate) stale: Vec<StaleUse>,
-}
-
-/// A use that is over when the run is.
-pub(crate) struct StaleUse {
-    pub(crate) executable: Weak<Shared>,
-    pub(crate) access: Access,
-    pub(crate) run: Arc<Run>,
+    /// Belongs to [`ordering`](super::ordering), which says what may be locked with it.
+    pub(crate) register: Mutex<Register>,
 }
 
 impl Allocation {
     pub(crate) fn new(device: &Device, kind: hal::MemoryKind, len: usize) -> Result<Arc<Self>> {
         let memory = device.hal().allocate(&hal::MemoryDesc { len, kind });
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
-        Ok(Arc::new(Self { memory, device: device.clone(), users: Mutex::default() }))
+        Ok(Arc::new(Self { memory, device: device.clone(), register: Mutex::default() }))
     }
 
     /// Of memory that is not a device's own.
     pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
-        Arc::new(Self { memory, device: device.clone(), users: Mutex::default() })
+        Arc::new(Self { memory, device: device.clone(), register: Mutex::default() })
     }
 
     pub(crate) fn memory(&self) -> &Arc<dyn hal::Memory> {

@@ -1,11 +1,10 @@
 //! Executable graphs: what `finalize` makes, to be submitted many times.
 
 use std::fmt::{self, Debug};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::allocation::Allocation;
 use super::batching::Batcher;
@@ -13,6 +12,7 @@ use super::device::Device;
 use super::gate::Gate;
 use super::graph::Graph;
 use super::host_task::HostTask;
+use super::ordering::{Contested, ExecutableId, Predecessor};
 use super::outline::Outline;
 use super::prediction::{Guess, Prediction};
 use super::reaper::{self, Elsewhere};
@@ -204,6 +204,7 @@ impl Debug for ExecutableGraph {
 
 /// What all handles and runs of one executable share.
 pub(crate) struct Shared {
+    pub(crate) id: ExecutableId,
     pub(crate) outline: Arc<Outline>,
     pub(crate) partitions: Box<[PartitionExec]>,
     /// Keeps the memory alive that the commands use.
@@ -331,10 +332,10 @@ pub(crate) struct State {
     pub(crate) patience: Patience,
     /// Whether runs should share queues, learned likewise.
     pub(crate) sharing: Patience,
-    /// Host guards that later runs have to wait for.
+    /// Updates of this executable that later runs have to wait for.
     pub(crate) gates: Vec<Arc<Gate>>,
-    /// Executables that use the same memory in a conflicting way.
-    pub(crate) rivals: SmallVec<[Weak<Shared>; 2]>,
+    /// The memory whose registers a submission has to consult.
+    pub(crate) contested: Contested,
 }
 
 /// More runs than this are not kept for reuse: it bounds the memory that a burst leaves behind.
@@ -348,11 +349,9 @@ impl State {
         self.last.as_ref().filter(|run| !run.is_done()).cloned()
     }
 
-    pub(crate) fn add_rival(&mut self, rival: &Arc<Shared>) {
-        self.rivals.retain(|known| known.strong_count() > 0);
-        if !self.rivals.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(rival))) {
-            self.rivals.push(Arc::downgrade(rival));
-        }
+    pub(crate) fn is_last(&self, predecessor: &Predecessor) -> bool {
+        let Predecessor::Run(run) = predecessor else { return false };
+        self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, run))
     }
 
     /// A run that is over and that nobody holds any more, made ready by `reset`.

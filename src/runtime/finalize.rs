@@ -1,4 +1,5 @@
-//! From a graph to an executable: plan it, record a command-buffer for each device partition, find its rivals.
+//! From a graph to an executable: plan it, record a command-buffer for each device partition, and make known which
+//! memory it uses.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use super::device::Device;
 use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
 use super::graph::Graph;
 use super::host_task::HostTask;
-use super::ordering;
+use super::ordering::{self, ExecutableId};
 use super::outline::Outline;
 use super::prediction::Prediction;
 use super::scratch::Places;
@@ -77,7 +78,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
     let registered = uses.merged();
     let updatable = options.updatable.then(|| Box::new(Updatable::new(graph, &plan, options, &mut uses)));
     let shared = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
-    ordering::register(&shared, registered);
+    ordering::register(&shared, &[], registered);
     tracing::debug!(target: "wakegraph::finalize", partitions = shared.partitions.len(), "finalized");
     Ok(ExecutableGraph { shared })
 }
@@ -302,6 +303,7 @@ fn assemble(
     let all = 0..partitions.len() as u32;
     let progress = progress(partitions.iter().filter_map(PartitionExec::device));
     Shared {
+        id: ExecutableId::unique(),
         batcher: batcher_of(&partitions, progress).filter(|_| !options.profiling),
         roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
         tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),

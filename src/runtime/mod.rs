@@ -4,7 +4,7 @@
 //!
 //! 1. [`Graph`] (`graph/`) collects commands over [`Buffer`]s; `finalize.rs` plans it and records one command-buffer
 //!    a device partition: an [`ExecutableGraph`].
-//! 2. `submit/` orders a new run behind what it conflicts with (`ordering.rs`) and starts it: partitions that need
+//! 2. `submit/` orders a new run behind what it conflicts with (`ordering/`) and starts it: partitions that need
 //!    no help from the host are enqueued at once, each other one becomes a task (`drive.rs`).
 //! 3. Devices report completion to the [`Run`](run::Run), by notification or through the reactor; the run wakes
 //!    partition tasks and, when all is final, the [`Submission`].
@@ -38,7 +38,6 @@ mod profile;
 mod reactor;
 mod reaper;
 mod rect;
-mod rivals;
 mod run;
 mod scratch;
 mod spawn;

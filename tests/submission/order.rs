@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Device, Graph, Range, write};
 
-use crate::common::{device, held, in_both_runtimes, polled_device, raw, single};
+use crate::common::{device, held, in_both_runtimes, multi_thread, polled_device, raw, single};
 use crate::support::Hold;
 
 wakegraph::kernel! {
@@ -15,6 +15,24 @@ wakegraph::kernel! {
     fn sum(x: &[u32], y: &mut [u32]) {
         host: |_, x, y| y[0] = y[0].wrapping_mul(31).wrapping_add(x.iter().sum::<u32>()),
     }
+    fn claim(x: &mut [u32], y: &mut [u32]) {
+        host: |_, x, y| {
+            claim_once(x);
+            claim_once(y);
+        },
+    }
+}
+
+/// Panics if something else uses the memory at the same time; counts the calls.
+fn claim_once(x: &mut [u32]) {
+    let is_in_use = std::mem::replace(&mut x[0], 1);
+    assert_eq!(is_in_use, 0, "somebody else uses the memory");
+    for _ in 0..20 {
+        std::hint::black_box(&mut *x);
+        std::hint::spin_loop();
+    }
+    x[0] = 0;
+    x[1] += 1;
 }
 
 fn mixed(x: u32, n: u32) -> u32 {
@@ -255,4 +273,46 @@ fn a_held_executable_does_not_hold_others() {
         hold.open();
         slow.await.unwrap();
     });
+}
+
+/// Threads that submit, finalize, drop and hold guards at the same time, over a ring of buffers.
+#[test]
+fn memory_is_used_by_one_at_a_time_whoever_submits() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 60;
+    for device in [device(), polled_device()] {
+        let buffers: Vec<_> = (0..THREADS).map(|_| device.host_buffer::<u32>(2).unwrap()).collect();
+        let exec = |at: usize| {
+            let mut graph = Graph::new(&device);
+            graph.launch(claim(&buffers[at], &buffers[(at + 1) % THREADS]), Range::linear(1));
+            graph.finalize().unwrap()
+        };
+        let runtime = multi_thread();
+        std::thread::scope(|scope| {
+            for (at, buffer) in buffers.iter().enumerate() {
+                let (exec, runtime) = (&exec, &runtime);
+                scope.spawn(move || {
+                    let mut kept = exec(at);
+                    runtime.block_on(async {
+                        for round in 0..ROUNDS {
+                            let short_lived = exec(at).submit();
+                            let (first, second) = (kept.submit(), kept.submit());
+                            if round % 3 == at % 3 {
+                                claim_once(&mut buffer.write().await);
+                            }
+                            if round % 5 == 0 {
+                                kept = exec(at);
+                            }
+                            for submission in [second, short_lived, first] {
+                                submission.await.unwrap();
+                            }
+                        }
+                    });
+                });
+            }
+        });
+        let counts = buffers.iter().map(|buffer| buffer.try_read().unwrap()[1] as usize);
+        // Two executables a buffer, three submissions a round, and a guard in every third.
+        assert_eq!(counts.collect::<Vec<_>>(), [2 * 3 * ROUNDS + ROUNDS / 3; THREADS]);
+    }
 }

@@ -68,8 +68,8 @@ impl Run {
         if shared.ended.load(Ordering::Acquire) + 1 < self.number {
             return true;
         }
-        let rivals = self.inner.lock().comes_after.clone();
-        rivals.iter().any(|run| {
+        let others = self.inner.lock().comes_after.clone();
+        others.iter().any(|run| {
             run.look();
             !run.is_done() || run.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
         })

@@ -266,6 +266,11 @@ impl Run {
         self.polled
     }
 
+    /// Its number among the runs of its executable, from 1 on.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.done.is_set()
     }
@@ -331,6 +336,12 @@ impl Run {
     /// Runs of other executables on the same memory, which the devices let end first.
     pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
         self.inner.lock().comes_after = runs.collect();
+    }
+
+    /// How many runs of other executables it waits for on its devices.
+    #[cfg(test)]
+    pub(crate) fn comes_after(&self) -> usize {
+        self.inner.lock().comes_after.len()
     }
 
     /// Devices of the same partitions.

@@ -6,14 +6,13 @@ mod start;
 use std::future::Future;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::batching::reactor_for;
 use super::event::Event;
 use super::executable::{Shared, State};
 use super::host_task::TaskOutput;
-use super::ordering::{self, Predecessor};
+use super::ordering::{self, Predecessor, Predecessors};
 use super::run::{Run, Timing};
 use super::spawn::spawn;
 use super::submission::{Spin, Submission, spin_time_among};
@@ -82,8 +81,8 @@ impl<'a> SubmitBuilder<'a> {
     }
 }
 
-/// Submits without a wait list. The common case has no rival and no gate, and either nothing in flight or only what a
-/// device orders by itself: one lock, no allocation.
+/// Submits without a wait list. In the common case nothing else uses the executable's memory in a conflicting way, no update
+/// waits, and either nothing is in flight or only what a device orders by itself: one lock, no allocation.
 pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
     {
         let mut state = shared.state.lock();
@@ -93,7 +92,7 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
             let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_in_batch());
             shared.partitions.len() <= 1 && shared.all_eager && enqueued()
         };
-        if state.gates.is_empty() && state.rivals.is_empty() && (alone || in_queue_order()) {
+        if state.gates.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
             let reactor = if alone { reactor_for(shared, &mut state) } else { None };
             let run = match new_run(shared, &mut state, alone && reactor.is_none()) {
                 Ok(run) => run,
@@ -119,26 +118,26 @@ pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
 
 /// The general case: collects what the run has to come after, and leaves the waiting to devices as far as they can.
 fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
-    // Dropped after the locks: the last reference to a rival may be among them, and futures are the user's code.
-    let mut rivals: SmallVec<[Arc<Shared>; 4]> = SmallVec::new();
+    // Dropped after the locks: errors in runs and futures are the user's code.
+    let mut over = Predecessors::new();
     let Waits { mut events, futures } = waits;
     let mut starter = None;
-    let order = ordering::lock();
-    let mut state = shared.state.lock();
+    let mut contested;
+    let (mut order, mut state) = loop {
+        contested = shared.state.lock().contested.clone();
+        if let Some(locked) = ordering::lock(shared, &contested) {
+            break locked;
+        }
+    };
 
-    let mut order_after: SmallVec<[Predecessor; 4]> = SmallVec::new();
+    let mut order_after = Predecessors::new();
     state.gates.retain(|gate| !gate.is_open());
     order_after.extend(state.gates.iter().cloned().map(Predecessor::Gate));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
-    state.rivals.retain(|rival| {
-        let alive = ordering::alive(rival);
-        rivals.extend(alive.clone());
-        alive.is_some()
-    });
     let own = order_after.len();
-    for rival in &rivals {
-        order_after.extend(rival.state.lock().last_unfinished().map(Predecessor::Run));
-    }
+    order_after.extend(order.predecessors(&mut over));
+    // Let go at once, so that it can be used again.
+    over.retain(|one| !state.is_last(one));
 
     let mut failure = None;
     events.retain(|event| {
@@ -185,9 +184,11 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         }
     }
     state.submitted(&run);
+    // On its devices, a run fails with what it depends on, at once. One that is over has failed before it started.
+    let may_end_early = run.is_done() || starter.is_none() && !events.is_empty();
+    order.record(&mut state, &run, may_end_early, &mut over);
     let submission = submission(shared, run, spin);
     drop(state);
-    drop(order);
     if let Some((handle, starter)) = starter {
         // A runtime that is shutting down drops the task, and the user's futures with it, right here.
         spawn(&handle, || "wakegraph deferred submission".into(), starter.run_after(events, futures));

@@ -1,10 +1,10 @@
 //! One update: staged, made known to whoever else uses the memory, applied in one go, and remembered.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::Change;
 use super::nodes::{self, Nodes};
-use super::state::{Current, Stale, Updatable};
+use super::state::{Current, Updatable};
 use super::whole::{self, Recorded};
 use crate::runtime::allocation::Allocation;
 use crate::runtime::executable::{Shared, State};
@@ -23,22 +23,6 @@ pub(super) enum Attempt {
 enum Staged {
     Nodes(Nodes),
     Whole(Box<Recorded>),
-}
-
-/// What an update has replaced, kept by a run that still uses it and dropped behind it, where no lock is held.
-struct Retired {
-    executable: Weak<Shared>,
-    _values: Garbage,
-}
-
-impl Drop for Retired {
-    /// The executable's rivals on that memory are none any more.
-    fn drop(&mut self) {
-        let Some(shared) = self.executable.upgrade() else { return };
-        if let Some(updatable) = &shared.updatable {
-            updatable.current.lock().register(&shared, &[], &[]);
-        }
-    }
 }
 
 /// Accesses with their allocations.
@@ -94,12 +78,7 @@ pub(super) fn carry_out(
             Staged::Whole(recorded) => Box::new(recorded.commit(current)),
         };
         match in_flight.filter(|_| moves) {
-            Some(run) => {
-                garbage =
-                    run.keep(Box::new(Retired { executable: Arc::downgrade(shared), _values: retired }));
-                let accesses = old.iter().map(|(allocation, access)| (Arc::downgrade(allocation), *access));
-                current.stale.push(Stale { run, accesses: accesses.collect() });
-            }
+            Some(run) => garbage = run.keep(retired),
             // Its memory and kernels are still in use, or nothing of it is.
             None => garbage = Some(retired),
         }

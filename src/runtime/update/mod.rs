@@ -10,7 +10,7 @@
 //! | this | [`Update`], [`Applied`]: what users see |
 //! | `state` | what an updatable executable remembers |
 //! | `turn` | the place in the order |
-//! | `carry_out` | one update, all or nothing, among rivals and memory in flight |
+//! | `carry_out` | one update, all or nothing, and the registers of the memory that it brings or takes out |
 //! | `nodes`, `ordered` | changes of single nodes, and whether they stay free of data races |
 //! | `whole` | an executable from another graph |
 

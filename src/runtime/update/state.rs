@@ -1,7 +1,7 @@
 //! What an updatable executable remembers of the graph that it was finalized from.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -12,8 +12,7 @@ use crate::runtime::command::Command;
 use crate::runtime::executable::{FinalizeOptions, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::graph::Graph;
-use crate::runtime::rivals;
-use crate::runtime::run::Run;
+use crate::runtime::ordering;
 use crate::runtime::uses::Uses;
 use crate::types::{Access, Error, ErrorKind, Result};
 
@@ -45,16 +44,8 @@ pub(super) struct Current {
     pub(super) accesses: HashMap<u32, Box<[Access]>>,
     pub(super) disabled: HashSet<u32>,
     pub(super) uses: Uses,
-    /// What runs in flight may still access though the executable no longer does.
-    pub(super) stale: Vec<Stale>,
     /// The last update that had to wait.
     pub(super) waiting: Option<Arc<Gate>>,
-}
-
-/// Accesses that are over when the run is.
-pub(super) struct Stale {
-    pub(super) run: Arc<Run>,
-    pub(super) accesses: Vec<(Weak<Allocation>, Access)>,
 }
 
 impl Updatable {
@@ -81,7 +72,6 @@ impl Updatable {
                 accesses: HashMap::new(),
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
-                stale: Vec::new(),
                 waiting: None,
             }),
         }
@@ -127,21 +117,13 @@ impl Current {
         !self.disabled.contains(&(node as u32))
     }
 
-    /// Makes known what the executable uses, and `more`, and what only runs in flight do. `before` is what may no longer be
-    /// used.
+    /// Makes known what the executable uses, and `more`. `before` is what it may no longer use.
     pub(super) fn register(
-        &mut self,
+        &self,
         executable: &Arc<Shared>,
         before: &[Arc<Allocation>],
         more: &[(Arc<Allocation>, Access)],
     ) {
-        self.stale.retain(|stale| !stale.run.is_done());
-        let stale = self.stale.iter().flat_map(|Stale { run, accesses }| {
-            accesses
-                .iter()
-                .filter_map(|(allocation, access)| Some((allocation.upgrade()?, *access, run.clone())))
-        });
-        let uses = self.uses.merged_with(more.iter().cloned());
-        rivals::register_again(executable, before, uses, stale.collect());
+        ordering::register(executable, before, self.uses.merged_with(more.iter().cloned()));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::null::NullOptions;
-use crate::runtime::ordering::locks_taken;
+use crate::runtime::ordering::registers_locked;
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
 use crate::{NodeId, Range};
 
@@ -54,56 +54,77 @@ fn buffers_that_were_swapped_out_are_freed_when_no_run_uses_them() {
 }
 
 #[test]
-fn an_update_that_keeps_the_memory_takes_no_order_lock() {
+fn an_update_that_keeps_the_memory_locks_no_register() {
     let device = Device::open("host:942").unwrap();
     let x = device.buffer::<u32>(4).unwrap();
     let (exec, node) = launch(&device, &x);
-    let before = locks_taken();
+    let before = registers_locked();
     for n in 0..10 {
         let update = exec.update().launch(node, mix(n, &x)).enabled(node, n % 2 == 0);
         block_on(update.apply()).unwrap();
         block_on(exec.submit()).unwrap();
     }
-    assert_eq!(locks_taken() - before, 0);
+    assert_eq!(registers_locked() - before, 0);
+}
+
+/// Whether a submission has to consult others about the memory that it uses.
+fn is_contested(exec: &ExecutableGraph) -> bool {
+    // A submission notices that nothing conflicts any more.
+    block_on(exec.submit()).unwrap();
+    !exec.shared.state.lock().contested.is_empty()
 }
 
 #[test]
-fn rivals_are_those_of_the_memory_in_use() {
+fn an_update_moves_conflicts_to_the_new_memory() {
     let device = Device::open("host:943").unwrap();
     let [x, y] = [(); 2].map(|()| device.buffer::<u32>(4).unwrap());
     let (exec, node) = launch(&device, &x);
-    let rivals = |exec: &ExecutableGraph| exec.shared.state.lock().rivals.len();
     let [of_x, of_y] = [&x, &y].map(|buffer| launch(&device, buffer).0);
-    assert_eq!([&exec, &of_x, &of_y].map(rivals), [1, 1, 0]);
+    assert_eq!([&exec, &of_x, &of_y].map(is_contested), [true, true, false]);
     block_on(exec.update().launch(node, mix(1, &y)).apply()).unwrap();
-    assert_eq!([&exec, &of_x, &of_y].map(rivals), [1, 0, 1]);
+    assert_eq!([&exec, &of_x, &of_y].map(is_contested), [true, false, true]);
     block_on(exec.update().launch(node, mix(1, device.buffer::<u32>(4).unwrap())).apply()).unwrap();
-    assert_eq!([&exec, &of_x, &of_y].map(rivals), [0, 0, 0]);
+    assert_eq!([&exec, &of_x, &of_y].map(is_contested), [false; 3]);
     // One that is refused leaves everything as it was.
     block_on(exec.update().launch(node, mix(1, &x)).range(node, Range::new([1, 1])).apply()).unwrap_err();
-    assert_eq!([&exec, &of_x, &of_y].map(rivals), [0, 0, 0]);
+    assert_eq!([&exec, &of_x, &of_y].map(is_contested), [false; 3]);
 }
 
-/// What only a run in flight uses still counts, for executables of before and after, until the run is over.
+/// Memory that only a run in flight still uses is ordered, for executables made before the update and after it.
 #[test]
-fn runs_in_flight_keep_their_rivals() {
+fn a_run_in_flight_keeps_its_place_on_the_old_memory() {
+    for made_before in [true, false] {
+        let (device, control) = crate::backend::null::open(NullOptions::new().manual(true));
+        let device = Device::from_hal(device);
+        let [x, y] = [(); 2].map(|()| device.buffer::<u32>(4).unwrap());
+        let (exec, node) = launch(&device, &x);
+        let other = || launch(&device, &x).0;
+        let before = made_before.then(other);
+        let running = exec.submit();
+        block_on(exec.update().launch(node, mix(1, &y)).apply()).unwrap();
+        let other = before.unwrap_or_else(other);
+        let waiting = other.submit();
+        assert_eq!(waiting.event().run().comes_after(), 1, "the devices wait");
+        assert_eq!(control.complete_all(), 2);
+        block_on(async { (running.await, waiting.await) }).0.unwrap();
+        let last = other.submit();
+        control.complete_all();
+        block_on(last).unwrap();
+        assert!(other.shared.state.lock().contested.is_empty());
+    }
+}
+
+/// A run that was submitted before an update does not use what the update brings.
+#[test]
+fn runs_before_an_update_do_not_hold_the_new_memory() {
     let (device, control) = crate::backend::null::open(NullOptions::new().manual(true));
     let device = Device::from_hal(device);
     let [x, y] = [(); 2].map(|()| device.buffer::<u32>(4).unwrap());
     let (exec, node) = launch(&device, &x);
-    let rivals = |exec: &ExecutableGraph| exec.shared.state.lock().rivals.len();
-    let before = launch(&device, &x).0;
     let running = exec.submit();
     block_on(exec.update().launch(node, mix(1, &y)).apply()).unwrap();
-    assert_eq!([&exec, &before].map(rivals), [1, 1]);
-    let after = launch(&device, &x).0;
-    assert_eq!([&exec, &before, &after].map(rivals), [2, 2, 2]);
-    let waiting = after.submit();
-    assert_eq!(control.complete_all(), 2, "the second waits for the first, on the device");
-    block_on(async { (running.await, waiting.await) }).0.unwrap();
-    // A thread of the runtime's own sees to it.
-    while rivals(&exec) > 0 {
-        std::thread::yield_now();
-    }
-    assert_eq!([&before, &after].map(rivals), [1, 1], "each other's");
+    let other = launch(&device, &y).0.submit();
+    assert_eq!(other.event().run().comes_after(), 0);
+    control.complete_all();
+    block_on(async { (running.await, other.await) }).0.unwrap();
 }

@@ -1,0 +1,106 @@
+//! What one executable, guard or run does to one allocation, as a list of disjoint ranges of bytes.
+
+use crate::types::{Access, AccessMode};
+
+/// Whether two lists conflict: some byte is used by both and written by one. Both lists are [`merged`].
+pub(super) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {
+    let (mut a, mut b) = (0, 0);
+    while let (Some(x), Some(y)) = (ours.get(a), theirs.get(b)) {
+        if x.conflicts_with(y) {
+            return true;
+        }
+        if x.end <= y.end { a += 1 } else { b += 1 }
+    }
+    false
+}
+
+/// Whether everything that conflicts with `theirs` also conflicts with `ours`. Both lists are [`merged`]. May
+/// be false where several of our ranges are needed to cover one of theirs.
+pub(super) fn covers(ours: &[Access], theirs: &[Access]) -> bool {
+    let mut ours = ours.iter().peekable();
+    theirs.iter().all(|theirs| {
+        while ours.next_if(|ours| ours.end < theirs.end).is_some() {}
+        ours.peek()
+            .is_some_and(|ours| ours.start <= theirs.start && (ours.mode.writes() || !theirs.mode.writes()))
+    })
+}
+
+/// The accesses to one allocation as disjoint ranges in ascending order, each either written or only read.
+/// Conflicts are decided on these, so their cost does not depend on the number of nodes.
+pub(crate) fn merged(accesses: &[Access]) -> Vec<Access> {
+    let Some(resource) = accesses.first().map(|access| access.resource) else { return Vec::new() };
+    // Sweep over the boundaries, counting open reads and writes.
+    let mut boundaries: Vec<(usize, i64, i64)> = Vec::with_capacity(2 * accesses.len());
+    for access in accesses.iter().filter(|access| access.start < access.end) {
+        let (reads, writes) = if access.mode.writes() { (0, 1) } else { (1, 0) };
+        boundaries.push((access.start, reads, writes));
+        boundaries.push((access.end, -reads, -writes));
+    }
+    boundaries.sort_unstable();
+    let mut ranges: Vec<Access> = Vec::new();
+    let (mut start, mut reads, mut writes) = (0, 0i64, 0i64);
+    for (at, more_reads, more_writes) in boundaries {
+        if at > start && (reads > 0 || writes > 0) {
+            let mode = if writes > 0 { AccessMode::ReadWrite } else { AccessMode::Read };
+            match ranges.last_mut() {
+                Some(last) if last.end == start && last.mode == mode => last.end = at,
+                _ => ranges.push(Access { resource, start, end: at, mode }),
+            }
+        }
+        start = at;
+        reads += more_reads;
+        writes += more_writes;
+    }
+    ranges
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::ResourceId;
+
+    /// Some accesses to one allocation of 50 bytes.
+    pub(in super::super) fn accesses(resource: ResourceId) -> impl Strategy<Value = Vec<Access>> {
+        let one = (0usize..40, 0usize..10, any::<bool>()).prop_map(move |(start, len, write)| Access {
+            resource,
+            start,
+            end: start + len,
+            mode: if write { AccessMode::Write } else { AccessMode::Read },
+        });
+        prop::collection::vec(one, 1..8)
+    }
+
+    fn two_lists() -> impl Strategy<Value = (Vec<Access>, Vec<Access>)> {
+        Just(ResourceId::unique()).prop_flat_map(|resource| (accesses(resource), accesses(resource)))
+    }
+
+    proptest! {
+        #[test]
+        fn merging_keeps_exactly_the_conflicts((ours, theirs) in two_lists()) {
+            let pairwise = ours.iter().any(|x| theirs.iter().any(|y| x.conflicts_with(y)));
+            prop_assert_eq!(conflict(&merged(&ours), &merged(&theirs)), pairwise);
+        }
+
+        #[test]
+        fn merged_ranges_are_disjoint_and_ascending(ours in accesses(ResourceId::unique())) {
+            let merged = merged(&ours);
+            prop_assert!(merged.iter().all(|range| range.start < range.end));
+            prop_assert!(merged.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        }
+
+        #[test]
+        fn what_conflicts_with_the_covered_conflicts_with_the_cover((ours, theirs) in two_lists()) {
+            let (ours, theirs) = (merged(&ours), merged(&theirs));
+            prop_assert!(covers(&ours, &ours));
+            let Some(&theirs_first) = theirs.first() else { return Ok(()) };
+            if covers(&ours, &theirs) {
+                for (start, mode) in (0..50).flat_map(|at| [(at, AccessMode::Read), (at, AccessMode::Write)]) {
+                    let byte = [Access { start, end: start + 1, mode, ..theirs_first }];
+                    prop_assert!(!conflict(&byte, &theirs) || conflict(&byte, &ours));
+                }
+            }
+        }
+    }
+}
