@@ -29,7 +29,7 @@ use wakegraph::hal::{
 use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, write};
 
 const ELEMENTS: usize = 16;
-const SOURCE: &str = "KERNEL(bump, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }";
+const SOURCE: &str = "KERNEL(bump, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }";
 
 wakegraph::kernel! {
     fn bump(n: u32, x: &mut [u32]) {

@@ -17,7 +17,7 @@ wakegraph::kernel! {
             }
         },
         // SAFETY: a work-item uses three elements from its index on, and is launched for all but the last two of both.
-        c: unsafe { "KERNEL(spread, (GLOBAL const float *from, GLOBAL float *to)) {
+        c: unsafe { "KERNEL(spread, (SLICE(const float, from), SLICE(float, to))) {
                          u64 i = GLOBAL_ID(0);
                          to[i + 1] = (from[i] + 2 * from[i + 1] + from[i + 2]) * 0.25f;
                      }" },

@@ -13,14 +13,14 @@ kernel! {
     /// Is busy for some milliseconds, then writes to an address that is nobody's.
     fn stray(address: u64, x: &mut [u32]) {
         // SAFETY: not safe. The device that runs it is lost, which is what the test is about; no memory is touched.
-        c: unsafe { "KERNEL(stray, (u64 address, GLOBAL u32 *x)) {
+        c: unsafe { "KERNEL(stray, (u64 address, SLICE(u32, x))) {
                          for (u32 i = 0; i < 20000; i++) ATOMIC_ADD(&x[0], i);
                          *(GLOBAL u32 *)address = 1;
                      }" },
     }
     fn add(n: u32, x: &mut [u32]) {
         // SAFETY: each work-item of a launch over the buffer's length uses the element with its index.
-        c: unsafe { "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }" },
+        c: unsafe { "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }" },
     }
 }
 

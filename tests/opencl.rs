@@ -106,7 +106,7 @@ fn load(device: &dyn Device, name: &str, params: &[Param], source: &'static str)
 }
 
 /// x += n
-const ADD: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }";
+const ADD: &str = "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }";
 
 fn add(device: &dyn Device) -> Arc<dyn Kernel> {
     load(device, "add", &[value("n", 4), numbers("x")], ADD).unwrap()
@@ -166,23 +166,28 @@ fn declarations_must_match_the_source(device: &Arc<dyn Device>) {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.message().contains(says), "{error}");
     };
-    refused(&[value("n", 4)], "declared with 1 parameters, its source has 2");
+    // A slice is two parameters, its length the second.
+    refused(&[value("n", 4)], "declared with 1 parameters, its source has 3");
     refused(
-        &[numbers("n"), numbers("x")],
-        "parameter 0 'n' is declared as a buffer, in the source it is a value",
+        &[value("n", 4), value("x", 8), value("x", 4)],
+        "parameter 1, 'x', is declared as a value, in the source it is a buffer",
     );
-    refused(
-        &[value("n", 4), value("x", 8)],
-        "parameter 1 'x' is declared as a value, in the source it is a buffer",
-    );
+    refused(&[numbers("n"), numbers("x")], "is declared with 4 parameters, its source has 3");
     let local = Param { name: "x".into(), kind: ParamKind::Local { element_size: 4 } };
-    refused(&[value("n", 4), local], "parameter 1 'x' is declared as local memory");
+    refused(&[value("n", 4), local], "parameter 1, 'x', is declared as local memory");
+    // Slices as they are in no kernel of the dialect: without their lengths.
+    let source = "KERNEL(bare, (GLOBAL u32 *x, GLOBAL u32 *y)) { x[0] = y[0]; }";
+    let error = load(&**device, "bare", &[numbers("x"), numbers("y")], source).unwrap_err();
+    assert!(error.message().contains("is declared with 4 parameters, its source has 2"), "{error}");
+    assert!(error.to_string().contains("`&mut [T]` is SLICE(T, x)"), "{error}");
+    let error = load(&**device, "bare", &[numbers("x")], source).unwrap_err();
+    assert!(error.message().contains("the length of 'x', is declared as a value"), "{error}");
 }
 
 fn arguments_must_have_the_size_in_the_source(device: &Arc<dyn Device>) {
     let error = load(&**device, "add", &[value("n", 8), numbers("x")], ADD).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    assert!(error.message().contains("parameter 0 'n' is declared as a value of 8 bytes"), "{error}");
+    assert!(error.message().contains("parameter 0, 'n', is declared as a value of 8 bytes"), "{error}");
 }
 
 /// Also on a device without the checks of the contract: for a text of no bytes drivers read until they find a NUL.
@@ -377,8 +382,8 @@ fn lowerings_are_told(device: &Arc<dyn Device>) {
 
 /// Both lowerings, with an update while the enqueue before it may still run.
 fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
-    const SET: &str = "KERNEL(set, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }\n\
-                       KERNEL(other, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 1000 * n; }";
+    const SET: &str = "KERNEL(set, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }\n\
+                       KERNEL(other, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += 1000 * n; }";
     let lowerings = [Lowering::Replay, Lowering::CommandBuffer];
     for (lowering, waits) in lowerings.into_iter().flat_map(|lowering| [(lowering, false), (lowering, true)])
     {
@@ -572,8 +577,8 @@ fn refused_prefetches_keep_the_order(device: &Arc<dyn Device>) {
 
 /// A program with several kernels, asked for several times, is one program: the text is in none of the build errors twice.
 fn programs_are_built_once(device: &Arc<dyn Device>) {
-    const TWO: &str = "KERNEL(one, (GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = 1; }\n\
-                       KERNEL(two, (GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = 2; }";
+    const TWO: &str = "KERNEL(one, (SLICE(u32, x))) { x[GLOBAL_ID(0)] = 1; }\n\
+                       KERNEL(two, (SLICE(u32, x))) { x[GLOBAL_ID(0)] = 2; }";
     let x = zeros(&**device, 8);
     let commands: Vec<Command> = ["one", "two", "one", "two"]
         .map(|name| {
@@ -590,7 +595,7 @@ fn programs_are_built_once(device: &Arc<dyn Device>) {
 /// Of both variants, a device takes SPIR-V if it can, else C; here C adds twice as much. Of SPIR-V alone, it runs it or
 /// says that it does not take it.
 fn spirv_runs_or_is_refused_by_name(device: &Arc<dyn Device>) {
-    const TWICE: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 2 * n; }";
+    const TWICE: &str = "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += 2 * n; }";
     let params = [value("n", 4), numbers("x")];
     let load = |sources: KernelSources| {
         device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources })
@@ -639,7 +644,7 @@ fn broken_spirv_is_refused(device: &Arc<dyn Device>) {
     let whole = spirv::add();
     let mut wrong_magic = whole.clone();
     wrong_magic[0] ^= 0xff;
-    let mut modules = vec![vec![3, 2], wrong_magic, b"KERNEL(add, (u32 n, GLOBAL u32 *x)) {}".to_vec()];
+    let mut modules = vec![vec![3, 2], wrong_magic, b"KERNEL(add, (u32 n, SLICE(u32, x))) {}".to_vec()];
     // Cut off anywhere. Intel's runtime would end the process.
     modules.extend((0..whole.len()).map(|len| whole[..len].to_vec()));
     for module in modules {

@@ -56,7 +56,7 @@ kernel! {
     fn with_source(x: &mut [i32],) {
         host: |_, x| x.fill(1),
         // SAFETY: a work-item writes its element.
-        c: unsafe { "KERNEL(with_source, (GLOBAL i32 *x)) { x[GLOBAL_ID(0)] = 1; }" },
+        c: unsafe { "KERNEL(with_source, (SLICE(i32, x))) { x[GLOBAL_ID(0)] = 1; }" },
     }
     fn move_all(by: Particle, all: &mut [Particle]) {
         host: |_, by, all| for particle in all {
@@ -140,7 +140,7 @@ fn functions_sources_structs_arrays_and_modules() {
 kernel! {
     fn for_devices_only(x: &mut [i32]) {
         // SAFETY: never runs.
-        c: unsafe { "KERNEL(for_devices_only, (GLOBAL i32 *x)) { }" },
+        c: unsafe { "KERNEL(for_devices_only, (SLICE(i32, x))) { }" },
         // SAFETY: never runs.
         spirv: unsafe { &[3u8, 2, 35, 7] },
     }
@@ -161,7 +161,7 @@ fn the_host_takes_its_variant_and_says_when_there_is_none() {
     assert_eq!(block_on(x.to_vec()).unwrap(), [2; 2]);
 
     // SAFETY: never runs.
-    let raw = unsafe { RawKernel::new("raw").writes::<i32>("x").with_c("KERNEL(raw, (GLOBAL i32 *x)) { }") };
+    let raw = unsafe { RawKernel::new("raw").writes::<i32>("x").with_c("KERNEL(raw, (SLICE(i32, x))) { }") };
     // SAFETY: never runs.
     let binary =
         unsafe { RawKernel::new("binary").with_sources(KernelSources::new().cubin([0u8, 1].to_vec())) };

@@ -46,8 +46,8 @@ unsafe impl Send for RawDevice {}
 unsafe impl Sync for RawDevice {}
 
 impl RawDevice {
-    /// The device of that name, with the kernel `name(u32, GLOBAL u32 *)` of a source in the portable dialect, whose
-    /// buffer has that many elements.
+    /// The device of that name, with the kernel `name(u32, SLICE(u32, x))` of a source in the portable dialect,
+    /// whose buffer has that many elements.
     pub fn find(device_name: &str, source: &str, name: &str, elements: usize) -> Option<Arc<Self>> {
         let all = platform::get_platform_ids().ok()?.into_iter().flat_map(|platform| {
             let devices = device::get_device_ids(platform, CL_DEVICE_TYPE_ALL).unwrap_or_default();
@@ -95,6 +95,9 @@ impl RawDevice {
         let memory: *const cl_mem = &raw const self.memory;
         // SAFETY: the second parameter is a buffer, and the pointer is to one.
         unsafe { kernel::set_kernel_arg(kernel, 1, size_of::<cl_mem>(), memory.cast()) }?;
+        let len = self.elements as u64;
+        // SAFETY: the third parameter is the buffer's length, of 64 bits, and the pointer is to one.
+        unsafe { kernel::set_kernel_arg(kernel, 2, size_of::<u64>(), (&raw const len).cast()) }?;
         Ok(kernel)
     }
 }

@@ -9,12 +9,12 @@ FUNCTION i32 nearest(i32 at, i32 size) {
     return at < 0 ? 0 : at < size ? at : size - 1;
 }
 
-KERNEL(grayscale, (GLOBAL const u8 *rgb, GLOBAL u8 *gray)) {
+KERNEL(grayscale, (SLICE(const u8, rgb), SLICE(u8, gray))) {
     const size_t i = AT(GLOBAL_ID(0), GLOBAL_ID(1));
     gray[i] = (u8)((2126u * rgb[3 * i] + 7152u * rgb[3 * i + 1] + 722u * rgb[3 * i + 2]) / 10000u);
 }
 
-KERNEL(blur_rows, (i32 radius, GLOBAL const float *taps, GLOBAL const u8 *image, GLOBAL u8 *blurred)) {
+KERNEL(blur_rows, (i32 radius, SLICE(const float, taps), SLICE(const u8, image), SLICE(u8, blurred))) {
     const i32 x = (i32)GLOBAL_ID(0), y = (i32)GLOBAL_ID(1);
     float sum = 0;
     for (i32 tap = -radius; tap <= radius; tap++) {
@@ -23,7 +23,7 @@ KERNEL(blur_rows, (i32 radius, GLOBAL const float *taps, GLOBAL const u8 *image,
     blurred[AT(x, y)] = (u8)sum;
 }
 
-KERNEL(blur_columns, (i32 radius, GLOBAL const float *taps, GLOBAL const u8 *image, GLOBAL u8 *blurred)) {
+KERNEL(blur_columns, (i32 radius, SLICE(const float, taps), SLICE(const u8, image), SLICE(u8, blurred))) {
     const i32 x = (i32)GLOBAL_ID(0), y = (i32)GLOBAL_ID(1);
     float sum = 0;
     for (i32 tap = -radius; tap <= radius; tap++) {
@@ -32,7 +32,7 @@ KERNEL(blur_columns, (i32 radius, GLOBAL const float *taps, GLOBAL const u8 *ima
     blurred[AT(x, y)] = (u8)sum;
 }
 
-KERNEL(sobel, (GLOBAL const u8 *image, GLOBAL u8 *gradient)) {
+KERNEL(sobel, (SLICE(const u8, image), SLICE(u8, gradient))) {
     const i32 x = (i32)GLOBAL_ID(0), y = (i32)GLOBAL_ID(1);
     const i32 left = nearest(x - 1, (i32)GLOBAL_SIZE(0)), right = nearest(x + 1, (i32)GLOBAL_SIZE(0));
     const i32 above = nearest(y - 1, (i32)GLOBAL_SIZE(1)), below = nearest(y + 1, (i32)GLOBAL_SIZE(1));
@@ -49,11 +49,11 @@ KERNEL(sobel, (GLOBAL const u8 *image, GLOBAL u8 *gradient)) {
     gradient[AT(x, y)] = (u8)root;
 }
 
-KERNEL(histogram, (GLOBAL const u8 *image, GLOBAL u32 *bins)) {
+KERNEL(histogram, (SLICE(const u8, image), SLICE(u32, bins))) {
     ATOMIC_ADD(&bins[image[AT(GLOBAL_ID(0), GLOBAL_ID(1))]], 1u);
 }
 
-KERNEL(threshold, (GLOBAL const u8 *level, GLOBAL const u8 *image, GLOBAL u8 *white)) {
+KERNEL(threshold, (SLICE(const u8, level), SLICE(const u8, image), SLICE(u8, white))) {
     const size_t i = AT(GLOBAL_ID(0), GLOBAL_ID(1));
     white[i] = image[i] > level[0] ? 255 : 0;
 }

@@ -1,28 +1,45 @@
-// The kernels of the graph tests, in the portable C dialect.
+// The kernels of the tests, in the portable C dialect. Those that `kernels.rs` and `graph/` declare stay inside their
+// slices for every range within their bounds. The others are launched through `hal`, where who enqueues vouches for it.
 
-KERNEL(add, (u32 n, GLOBAL u32 *x)) {
+KERNEL(add, (u32 n, SLICE(u32, x))) {
     x[GLOBAL_ID(0)] += n;
 }
 
-KERNEL(axpy, (u32 a, GLOBAL const u32 *x, GLOBAL u32 *y)) {
+KERNEL(axpy, (u32 a, SLICE(const u32, x), SLICE(u32, y))) {
     y[GLOBAL_ID(0)] += a * x[GLOBAL_ID(0)];
 }
 
-KERNEL(mix, (u32 n, GLOBAL u32 *x)) {
+KERNEL(mix, (u32 n, SLICE(u32, x))) {
     x[GLOBAL_ID(0)] = 31 * x[GLOBAL_ID(0)] + n;
 }
 
 // One work-item does it all.
-KERNEL(fold, (u32 count, GLOBAL const u32 *x, GLOBAL u32 *y)) {
+KERNEL(fold, (SLICE(const u32, x), SLICE(u32, y))) {
     u32 sum = 0;
-    for (u32 i = 0; i < count; i++) sum += x[i];
-    for (u32 i = 0; i < count; i++) y[i] = 31 * y[i] + sum;
+    for (u64 i = 0; i < LEN(x); i++) sum += x[i];
+    for (u64 i = 0; i < LEN(y); i++) y[i] = 31 * y[i] + sum;
 }
 
-KERNEL(indices, (GLOBAL u64 *out)) {
+// What `LEN` gives for slices of different elements.
+KERNEL(lengths, (SLICE(const u8, bytes), u32 before, SLICE(const u64, numbers), LOCAL_SLICE(u16, tile), SLICE(u64, out))) {
+    const u64 all[4] = {LEN(bytes), LEN(numbers), LEN(tile), LEN(out) + before};
+    for (u64 i = 0; i < 4 && i < LEN(out); i++) out[i] = all[i];
+}
+
+// Helper functions take slices with the same words.
+FUNCTION u32 last(SLICE(const u32, x)) {
+    return LEN(x) == 0 ? 0 : x[LEN(x) - 1];
+}
+
+KERNEL(add_last, (SLICE(const u32, x), SLICE(u32, y))) {
+    y[GLOBAL_ID(0)] += last(x, LEN(x));
+}
+
+KERNEL(indices, (SLICE(u64, out))) {
     const u64 x = GLOBAL_ID(0), y = GLOBAL_ID(1), z = GLOBAL_ID(2);
     const u64 row = (z - GLOBAL_OFFSET(2)) * GLOBAL_SIZE(1) + y - GLOBAL_OFFSET(1);
-    out[row * GLOBAL_SIZE(0) + x - GLOBAL_OFFSET(0)] = x | y << 16 | z << 32;
+    const u64 place = row * GLOBAL_SIZE(0) + x - GLOBAL_OFFSET(0);
+    if (place < LEN(out)) out[place] = x | y << 16 | z << 32;
 }
 
 struct Params {
@@ -31,38 +48,38 @@ struct Params {
     u32 pad;
 };
 
-KERNEL(affine, (struct Params params, u8 flag, GLOBAL const double *x, GLOBAL double *y)) {
+KERNEL(affine, (struct Params params, u8 flag, SLICE(const double, x), SLICE(double, y))) {
     y[GLOBAL_ID(0)] = params.scale * x[GLOBAL_ID(0)] + params.shift + flag;
 }
 
 // Every work-item tells its neighbours its number through local memory; `sums` gets the sum over the work-group.
-KERNEL(share, (LOCAL u32 *numbers, GLOBAL u32 *sums)) {
-    numbers[LOCAL_ID(0)] = (u32)GLOBAL_ID(0);
+KERNEL(share, (LOCAL_SLICE(u32, numbers), SLICE(u32, sums))) {
+    if (LOCAL_ID(0) < LEN(numbers)) numbers[LOCAL_ID(0)] = (u32)GLOBAL_ID(0);
     BARRIER();
     u32 sum = 0;
-    for (u32 i = 0; i < LOCAL_SIZE(0); i++) sum += numbers[i];
+    for (u64 i = 0; i < LOCAL_SIZE(0) && i < LEN(numbers); i++) sum += numbers[i];
     sums[GLOBAL_ID(0)] = sum;
 }
 
 // Each command has a slot of its own and reads those of the commands that it follows.
-KERNEL(stamp, (u32 n, GLOBAL const u32 *a, GLOBAL const u32 *b, GLOBAL const u32 *c, GLOBAL u32 *own)) {
+KERNEL(stamp, (u32 n, SLICE(const u32, a), SLICE(const u32, b), SLICE(const u32, c), SLICE(u32, own))) {
     own[0] = 31 * own[0] + 2 * a[0] + 3 * b[0] + 5 * c[0] + n;
 }
 
 // Takes a while, so that what should come after it and does not is seen.
-KERNEL(grind, (u32 rounds, GLOBAL u32 *x)) {
+KERNEL(grind, (u32 rounds, SLICE(u32, x))) {
     u32 value = x[0];
     for (u32 i = 0; i < rounds; i++) value = 1664525 * value + 1013904223;
     x[0] = value;
 }
 
 // Counts who is inside, the most that ever were, and how many have left.
-KERNEL(enter, (GLOBAL u32 *counts)) {
+KERNEL(enter, (SLICE(u32, counts))) {
     const u32 inside = ATOMIC_ADD(&counts[0], 1) + 1;
     if (inside > counts[1]) counts[1] = inside;
 }
 
-KERNEL(leave, (GLOBAL u32 *counts)) {
+KERNEL(leave, (SLICE(u32, counts))) {
     ATOMIC_ADD(&counts[0], (u32)-1);
     ATOMIC_ADD(&counts[2], 1);
 }
@@ -81,19 +98,19 @@ KERNEL(leave, (GLOBAL u32 *counts)) {
         seen[9 + d] = LOCAL_SIZE(d);                                                                               \
     }
 
-KERNEL(record, (u32 number, GLOBAL u32 *items, GLOBAL u64 *seen)) {
+KERNEL(record, (u32 number, SLICE(u32, items), SLICE(u64, seen))) {
     RECORD(1)
 }
 
-KERNEL(record_too, (u32 number, GLOBAL u32 *items, GLOBAL u64 *seen)) {
+KERNEL(record_too, (u32 number, SLICE(u32, items), SLICE(u64, seen))) {
     RECORD(2)
 }
 
-KERNEL(add_bytes, (u32 n, GLOBAL const u8 *x, GLOBAL u8 *y)) {
+KERNEL(add_bytes, (u32 n, SLICE(const u8, x), SLICE(u8, y))) {
     y[GLOBAL_ID(0)] = (u8)(x[GLOBAL_ID(0)] + n);
 }
 
-KERNEL(double_bytes, (GLOBAL u8 *x)) {
+KERNEL(double_bytes, (SLICE(u8, x))) {
     x[GLOBAL_ID(0)] = (u8)(2 * x[GLOBAL_ID(0)]);
 }
 
@@ -102,7 +119,7 @@ KERNEL(double_bytes, (GLOBAL u8 *x)) {
     struct Value##size {                                                                                           \
         u8 bytes[size];                                                                                            \
     };                                                                                                             \
-    KERNEL(value##size, (struct Value##size value, GLOBAL u8 *out)) {                                              \
+    KERNEL(value##size, (struct Value##size value, SLICE(u8, out))) {                                              \
         for (int i = 0; i < size; i++) out[i] = value.bytes[i];                                                    \
     }
 
@@ -113,8 +130,8 @@ VALUE(16)
 VALUE(17)
 VALUE(200)
 
-KERNEL(many, (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, GLOBAL u8 *u, GLOBAL u8 *v, GLOBAL u8 *w, GLOBAL u8 *x,
-              GLOBAL u8 *y, GLOBAL u8 *z)) {
+KERNEL(many, (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, SLICE(u8, u), SLICE(u8, v), SLICE(u8, w), SLICE(u8, x),
+              SLICE(u8, y), SLICE(u8, z))) {
     const u64 i = GLOBAL_ID(0);
     u[i] = (u8)a;
     v[i] = (u8)b;
@@ -134,8 +151,9 @@ KERNEL(hold, (u64 gate)) {
     }
 }
 
-// A list of who has run, behind its length.
-KERNEL(note, (u64 list, u32 id)) {
+// A list of who has run, behind its length; there is room for that many.
+KERNEL(note, (u64 list, u32 room, u32 id)) {
     GLOBAL u32 *ids = (GLOBAL u32 *)list;
-    ids[1 + ATOMIC_ADD(&ids[0], 1)] = id;
+    const u32 place = ATOMIC_ADD(&ids[0], 1);
+    if (place < room) ids[1 + place] = id;
 }

@@ -1,9 +1,10 @@
 //! The kernels of the graph tests, declared once with all variants that a backend may take.
 #![expect(unsafe_code, reason = "declares device code")]
 
+use wakegraph::kernel::{KernelCall, Local};
 use wakegraph::{Range, kernel};
 
-use crate::watch;
+use crate::watch::{self, Gate, List};
 
 /// All of them, and those of `graph/kernels.rs`.
 pub(crate) const SOURCE: &str = include_str!("kernels.c");
@@ -27,34 +28,64 @@ kernel! {
         // SAFETY: each work-item of a launch over the buffers' lengths uses the elements with its index.
         c: unsafe { SOURCE },
     }
-    /// y = 31 * y + sum of x: reads one buffer, changes another, both of `count` elements, as one work-item.
-    pub(crate) fn fold(count: u32, x: &[u32], y: &mut [u32]) {
-        host: |_, count, x, y| {
-            assert_eq!((x.len(), y.len()), (count as usize, count as usize));
+    /// y = 31 * y + sum of x: reads one buffer, changes another, as one work-item.
+    pub(crate) fn fold(x: &[u32], y: &mut [u32]) {
+        host: |_, x, y| {
             let sum = x.iter().fold(0u32, |sum, x| sum.wrapping_add(*x));
             y.iter_mut().for_each(|y| *y = y.wrapping_mul(31).wrapping_add(sum));
         },
-        // SAFETY: a launch is one work-item, which uses the first `count` elements of both.
+        // SAFETY: a launch is one work-item, which checks its indices against the lengths.
+        c: unsafe { SOURCE },
+    }
+    /// Writes the lengths of all slices, as the device code sees them: of the last one with `before` added.
+    pub(crate) fn lengths(bytes: &[u8], before: u32, numbers: &[u64], tile: Local<u16>, out: &mut [u64]) {
+        host: |_, bytes, before, numbers, tile, out| {
+            let all = [bytes.len(), numbers.len(), tile.len(), out.len() + before as usize];
+            out.iter_mut().zip(all).for_each(|(out, len)| *out = len as u64);
+        },
+        // SAFETY: a launch is one work-item, which checks its indices against the length.
+        c: unsafe { SOURCE },
+    }
+    /// y = y + the last of x
+    pub(crate) fn add_last(x: &[u32], y: &mut [u32]) {
+        host: |_, x, y| y.iter_mut().for_each(|y| *y += x.last().copied().unwrap_or(0)),
+        // SAFETY: a work-item changes the element with its index, and checks that `x` has a last one.
         c: unsafe { SOURCE },
     }
     /// Writes each work-item's three indices, packed, at its linear index.
     pub(crate) fn indices(out: &mut [u64]) {
         host: |range, out| write_indices(range, out),
-        // SAFETY: as many elements as work-items; each writes the one at its linear index.
+        // SAFETY: each work-item writes the element at its linear index, if there is one.
         c: unsafe { SOURCE },
     }
-    /// Waits at a [`Gate`](watch::Gate).
-    pub(crate) fn hold(gate: u64) {
-        host: |_, gate| watch::hold(gate),
-        // SAFETY: the gate is never freed.
-        c: unsafe { SOURCE },
+}
+
+/// Kernels that get addresses as numbers. Only the functions below call them, with addresses that are good.
+mod with_addresses {
+    use super::{SOURCE, kernel, watch};
+
+    kernel! {
+        pub(super) fn hold(gate: u64) {
+            host: |_, gate| watch::hold(gate),
+            // SAFETY: `super::hold` gives it a gate's address, and gates are never freed.
+            c: unsafe { SOURCE },
+        }
+        pub(super) fn note(list: u64, room: u32, id: u32) {
+            host: |_, list, room, id| watch::note(list, room, id),
+            // SAFETY: `super::note` gives it a list's address and length, and the list outlives the test's kernels.
+            c: unsafe { SOURCE },
+        }
     }
-    /// Adds a number to a [`List`](watch::List).
-    pub(crate) fn note(list: u64, id: u32) {
-        host: |_, list, id| watch::note(list, id),
-        // SAFETY: the list lives as long as the test and has room.
-        c: unsafe { SOURCE },
-    }
+}
+
+/// Waits at a gate.
+pub(crate) fn hold(gate: &Gate) -> KernelCall {
+    with_addresses::hold(gate.address())
+}
+
+/// Adds a number to a list, while there is room.
+pub(crate) fn note(list: &List, id: u32) -> KernelCall {
+    with_addresses::note(list.address(), list.room(), id)
 }
 
 fn write_indices(range: &Range, out: &mut [u64]) {

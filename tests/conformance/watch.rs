@@ -95,6 +95,15 @@ impl List {
         }
     }
 
+    /// How many numbers it can hold.
+    pub(crate) fn room(&self) -> u32 {
+        let words = match self {
+            Self::Test(words) => words.len(),
+            Self::Device(view) => view.len() / 4,
+        };
+        words as u32 - 1
+    }
+
     /// The numbers, when nobody adds any. The list is empty after that.
     pub(crate) fn take(&self) -> Vec<usize> {
         let words: Vec<u32> = match self {
@@ -122,10 +131,12 @@ impl Drop for List {
 }
 
 /// What the kernel `note` does, on the host.
-pub(crate) fn note(list: u64, id: u32) {
-    let count = &words(list, 1)[0];
-    let place = 1 + count.fetch_add(1, Ordering::SeqCst) as usize;
-    words(list, place + 1)[place].store(id, Ordering::SeqCst);
+pub(crate) fn note(list: u64, room: u32, id: u32) {
+    let words = words(list, 1 + room as usize);
+    let place = words[0].fetch_add(1, Ordering::SeqCst) as usize;
+    if let Some(free) = words[1..].get(place) {
+        free.store(id, Ordering::SeqCst);
+    }
 }
 
 fn words(address: u64, len: usize) -> &'static [AtomicU32] {

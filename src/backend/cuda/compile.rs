@@ -146,7 +146,8 @@ impl Drop for Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hal::dialect;
+    use crate::hal::{Param, ParamKind, dialect};
+    use crate::types::AccessMode;
 
     #[test]
     fn takes_the_device_itself_or_the_newest_before_it() {
@@ -175,5 +176,21 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Driver);
         assert!(error.to_string().contains("nonsense"), "{error}");
         assert_eq!(compile("k", "\0", &[], 90).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let param = |kind| Param { name: "p".into(), kind };
+        let params = [
+            param(ParamKind::Local { element_size: 2 }),
+            param(ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
+            param(ParamKind::Value { size: 4 }),
+        ];
+        let source = |declared: &str| {
+            let body = "{ if (LEN(tile) && x[LEN(x) - 1] > a) tile[0] = 1; }";
+            let (prelude, entry) = (dialect::CUDA, dialect::entry_point("k", &params));
+            format!("{prelude}KERNEL(k, ({declared})) {body}{entry}")
+        };
+        let good = source("LOCAL_SLICE(u16, tile), SLICE(const float, x), float a");
+        assert!(!compile("k", &good, dialect::CUDA_OPTIONS, 90).unwrap().is_empty());
+        let without_lengths = source("u16 *tile, SLICE(const float, x), float a");
+        let error = compile("k", &without_lengths, dialect::CUDA_OPTIONS, 90).unwrap_err();
+        assert!(error.to_string().contains("slices are SLICE and LOCAL_SLICE"), "{error}");
     }
 }

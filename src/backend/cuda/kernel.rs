@@ -84,11 +84,9 @@ impl CudaKernel {
     /// Whether the code's parameters have the declared sizes, where the driver tells (from 12.4 on).
     fn check_parameters(&self) -> Result<()> {
         let Some(ask) = self.context().driver.cuFuncGetParamInfo else { return Ok(()) };
-        let mut expected: Vec<usize> = self.params.iter().map(parameter_size).collect();
-        let declared = expected.len();
-        if self.portable {
-            expected.push(size_of::<[u64; 6]>());
-        }
+        let expected = parameters(&self.params, self.portable);
+        // The entry point's last one is not the source's.
+        let declared = expected.len() - usize::from(self.portable);
         for index in 0..=expected.len() {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: the function is loaded; both places are numbers'.
@@ -98,15 +96,15 @@ impl CudaKernel {
                 code if code == CUresult::CUDA_ERROR_INVALID_VALUE as u32 => None,
                 code => return Err(Failure { call: "cuFuncGetParamInfo", code }.into()),
             };
-            if found == expected.get(index).copied() {
+            if found == expected.get(index).map(|(_, size)| *size) {
                 continue;
             }
-            let why = match (found, self.params.get(index)) {
-                (Some(found), Some(param)) => format!(
-                    "parameter {index} '{}' is declared with {} bytes, in the code it has {found}",
-                    param.name,
-                    parameter_size(param)
-                ),
+            let why = match (found, expected.get(index)) {
+                (Some(found), Some((name, size))) => {
+                    format!(
+                        "parameter {index}, {name}, is declared with {size} bytes, in the code it has {found}"
+                    )
+                }
                 (None, _) => format!("it is declared with {declared} parameters, its code has {index}"),
                 (Some(_), None) => format!("it is declared with {declared} parameters, its code has more"),
             };
@@ -117,14 +115,25 @@ impl CudaKernel {
     }
 }
 
-/// Bytes of a parameter in the code.
-fn parameter_size(param: &Param) -> usize {
-    match param.kind {
-        ParamKind::Value { size } => size,
-        ParamKind::Buffer { .. } => size_of::<u64>(),
-        // Where it begins in the dynamic shared memory.
-        ParamKind::Local { .. } => size_of::<u32>(),
+/// The parameters that the code must have, and their bytes.
+fn parameters(params: &[Param], portable: bool) -> Vec<(String, usize)> {
+    let mut all = Vec::new();
+    for Param { name, kind } in params {
+        let size = match kind {
+            ParamKind::Value { size } => *size,
+            ParamKind::Buffer { .. } => size_of::<u64>(),
+            // Where it begins in the dynamic shared memory.
+            ParamKind::Local { .. } => size_of::<u32>(),
+        };
+        all.push((format!("'{name}'"), size));
+        if portable && !matches!(kind, ParamKind::Value { .. }) {
+            all.push((format!("the length of '{name}'"), size_of::<u64>()));
+        }
     }
+    if portable {
+        all.push(("the launch".into(), size_of::<[u64; 6]>()));
+    }
+    all
 }
 
 /// What the driver loads, and whether it is the portable dialect.
@@ -246,5 +255,25 @@ impl Kernel for CudaKernel {
 
     fn max_work_group_size(&self) -> usize {
         self.max_work_group_size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::AccessMode;
+
+    #[test]
+    fn slices_of_the_dialect_have_two_parameters() {
+        let param = |name: &'static str, kind| Param { name: name.into(), kind };
+        let params = [
+            param("a", ParamKind::Value { size: 4 }),
+            param("x", ParamKind::Buffer { access: AccessMode::Read, element_size: 4, element_align: 4 }),
+            param("tile", ParamKind::Local { element_size: 4 }),
+        ];
+        let sizes =
+            |portable| parameters(&params, portable).into_iter().map(|(_, size)| size).collect::<Vec<_>>();
+        assert_eq!(sizes(false), [4, 8, 4]);
+        assert_eq!(sizes(true), [4, 8, 8, 4, 8, 48]);
     }
 }

@@ -9,7 +9,7 @@ use super::error::foreign;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
 use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2_st, CUfunction};
-use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView};
+use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView, Param, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// What bounds a launch on a device.
@@ -57,18 +57,10 @@ impl Launch {
         }
         let most = kernel.max_work_group_size();
         let (grid, block) = geometry(range, most, limits)?;
-        // Most take a word.
-        let words = Vec::with_capacity(launch.args.len() + HIDDEN_WORDS);
-        let mut arguments = Arguments { words, ..Arguments::default() };
-        for arg in &launch.args {
-            arguments.push(arg)?;
-        }
-        if kernel.is_portable() {
-            let (size, offset) = (range.global_size(), range.global_offset());
-            let words: SmallVec<[u64; HIDDEN_WORDS]> =
-                size.into_iter().chain(offset).map(|n| n as u64).collect();
-            arguments.push_bytes(bytemuck::cast_slice(&words));
-        }
+        let arguments = match kernel.is_portable() {
+            true => Arguments::portable(kernel.params(), &launch.args, range)?,
+            false => Arguments::as_declared(&launch.args)?,
+        };
         let shared = u32::try_from(arguments.shared).unwrap_or(u32::MAX);
         Ok(Self { function: kernel.function(), grid, block, shared, arguments })
     }
@@ -122,6 +114,33 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// For code in a vendor's language, which takes what the kernel declares.
+    fn as_declared(args: &[KernelArg]) -> Result<Self> {
+        let mut arguments = Self::with_capacity(args.len());
+        args.iter().try_for_each(|arg| arguments.push(arg))?;
+        Ok(arguments)
+    }
+
+    /// For the dialect's entry point, which also takes the length of each slice, and the launch's size and offset.
+    fn portable(params: &[Param], args: &[KernelArg], range: &Range) -> Result<Self> {
+        let mut arguments = Self::with_capacity(2 * args.len() + HIDDEN_WORDS);
+        for (param, arg) in params.iter().zip(args) {
+            arguments.push(arg)?;
+            if let Some(len) = dialect::slice_len(param, arg) {
+                arguments.push_bytes(&len.to_ne_bytes());
+            }
+        }
+        let (size, offset) = (range.global_size(), range.global_offset());
+        let words: SmallVec<[u64; HIDDEN_WORDS]> = size.into_iter().chain(offset).map(|n| n as u64).collect();
+        arguments.push_bytes(bytemuck::cast_slice(&words));
+        Ok(arguments)
+    }
+
+    /// Room for so many words: most arguments take one.
+    fn with_capacity(words: usize) -> Self {
+        Self { words: Vec::with_capacity(words), ..Self::default() }
+    }
+
     fn push(&mut self, arg: &KernelArg) -> Result<()> {
         match arg {
             KernelArg::Value(bytes) => self.push_bytes(bytes),
@@ -192,6 +211,8 @@ fn usual_block(range: &Range, most: usize, limits: &Limits) -> [usize; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hal::{ParamKind, UsmPointer};
+    use crate::types::AccessMode;
 
     const LIMITS: Limits = Limits { block: [1024, 1024, 64], grid: [(1 << 31) - 1, 65_535, 65_535] };
 
@@ -249,6 +270,36 @@ mod tests {
             assert_eq!(&bytes[8 * start as usize..][..value.len()], *value);
         }
         assert_eq!(arguments.pointers().len(), 4);
+    }
+
+    fn params() -> [Param; 3] {
+        let param = |kind| Param { name: "p".into(), kind };
+        [
+            param(ParamKind::Value { size: 4 }),
+            param(ParamKind::Buffer { access: AccessMode::Read, element_size: 12, element_align: 4 }),
+            param(ParamKind::Local { element_size: 2 }),
+        ]
+    }
+
+    fn args() -> [KernelArg; 3] {
+        // SAFETY: nothing follows the pointer.
+        let pointer = unsafe { UsmPointer::new(0x1000, 36) };
+        [KernelArg::Value([7, 0, 0, 0][..].into()), KernelArg::Usm(pointer), KernelArg::Local(10)]
+    }
+
+    #[test]
+    fn the_dialect_gets_the_length_of_each_slice_behind_it() {
+        let range = Range::new([4, 5]).offset([1, 2]);
+        let arguments = Arguments::portable(&params(), &args(), &range).unwrap();
+        assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 5, 1, 1, 2, 0]);
+        assert_eq!(arguments.starts[..], [0, 1, 2, 3, 4, 5]);
+        assert_eq!(arguments.shared, 10);
+    }
+
+    #[test]
+    fn other_code_gets_the_declared_parameters_only() {
+        let arguments = Arguments::as_declared(&args()).unwrap();
+        assert_eq!((&arguments.words[..], &arguments.starts[..]), (&[7, 0x1000, 0][..], &[0, 1, 2][..]));
     }
 
     #[test]

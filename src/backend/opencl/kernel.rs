@@ -26,6 +26,8 @@ pub(super) struct OpenclKernel {
     name: CString,
     text: String,
     params: Vec<Param>,
+    /// Whether it is of the portable dialect: then each slice is followed by its length.
+    portable: bool,
     program: Arc<Owned<Program>>,
     max_work_group_size: usize,
     /// The only work-group size that the source allows, if it names one.
@@ -49,12 +51,14 @@ pub(super) enum Argument<'a> {
     Pointer(usize),
     /// So many bytes of local memory.
     Local(usize),
+    /// The length of the slice before it, in elements.
+    Length(u64),
 }
 
 impl OpenclKernel {
     pub(super) fn load(shared: &Arc<Shared>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
-        let (code, symbol) = code(shared, desc)?;
+        let (code, symbol, portable) = code(shared, desc)?;
         let program = shared.programs.get(shared, code, name)?;
         let symbol = CString::new(symbol.as_ref()).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
@@ -67,13 +71,14 @@ impl OpenclKernel {
             _ => failure.into(),
         })?;
         let query = KernelQuery { core: shared.core, kernel: kernel.raw() };
-        check_parameters(query, desc)?;
+        check_parameters(query, desc, portable)?;
         let device = shared.id.raw();
         let required = query.work_group::<[usize; 3]>(device, sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         Ok(Self {
             name: symbol,
             text: name.into(),
             params: desc.params.into(),
+            portable,
             program,
             max_work_group_size: query.work_group(device, sys::CL_KERNEL_WORK_GROUP_SIZE)?,
             required_work_group: (required != [0; 3]).then_some(required),
@@ -100,29 +105,48 @@ impl OpenclKernel {
     pub(super) fn instance(&self, args: &[KernelArg]) -> Result<Instance> {
         let kernel = create_kernel(&self.shared, &self.program, &self.name)?;
         let mut parts = SmallVec::new();
-        for (index, arg) in args.iter().enumerate() {
-            let set = argument(&self.shared, arg, &mut parts)
-                .and_then(|argument| Ok(set_argument(&self.shared, &kernel, index, &argument)?));
-            set.map_err(|error| {
-                let param = self.params.get(index).map_or("", |param| &param.name);
-                let why = format!("kernel '{}': argument {index} '{param}' is not accepted", self.text);
-                Error::new(error.kind(), why).caused_by(error)
-            })?;
+        let arguments = self.arguments(&self.shared, args, &mut parts)?;
+        for (index, (param, argument)) in arguments.iter().enumerate() {
+            set_argument(&self.shared, &kernel, index, argument)
+                .map_err(|failure| self.not_accepted(param, failure.into()))?;
         }
         Ok(Instance { kernel, _parts: parts })
     }
+
+    /// All arguments of the code in its order, with the parameters that they belong to: in the dialect the length of a
+    /// slice follows it. Parts of buffers that they need are added to `parts`.
+    pub(super) fn arguments<'a>(
+        &self,
+        shared: &Shared,
+        args: &'a [KernelArg],
+        parts: &mut SmallVec<[Owned<MemObject>; 2]>,
+    ) -> Result<SmallVec<[(&Param, Argument<'a>); 8]>> {
+        let mut all = SmallVec::new();
+        for (param, arg) in self.params.iter().zip(args) {
+            let own = argument(shared, arg, parts).map_err(|error| self.not_accepted(param, error))?;
+            all.push((param, own));
+            let len = dialect::slice_len(param, arg).filter(|_| self.portable);
+            all.extend(len.map(|len| (param, Argument::Length(len))));
+        }
+        Ok(all)
+    }
+
+    fn not_accepted(&self, param: &Param, error: Error) -> Error {
+        let why = format!("kernel '{}': argument '{}' is not accepted", self.text, param.name);
+        Error::new(error.kind(), why).caused_by(error)
+    }
 }
 
-/// The variant that the device takes, and what the kernel is called in it.
-fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>)> {
+/// The variant that the device takes, what the kernel is called in it, and whether it is of the portable dialect.
+fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
     let sources = desc.sources;
     let own_name = Cow::Borrowed(desc.name);
     match (&sources.opencl_c, &sources.spirv, &sources.c) {
-        (Some(source), ..) => Ok((Code::Source { prelude: "", source }, own_name)),
-        (_, Some(binary), _) if shared.features.spirv => Ok((Code::Binary(binary), own_name)),
+        (Some(source), ..) => Ok((Code::Source { prelude: "", source }, own_name, false)),
+        (_, Some(binary), _) if shared.features.spirv => Ok((Code::Binary(binary), own_name, false)),
         (.., Some(source)) => {
             let entry = dialect::entry_name(desc.name);
-            Ok((Code::Source { prelude: dialect::OPENCL, source }, entry.into()))
+            Ok((Code::Source { prelude: dialect::OPENCL, source }, entry.into(), true))
         }
         _ => {
             let there = sources.names();
@@ -144,17 +168,51 @@ fn create_kernel(
     Ok(unsafe { Owned::new(shared.core, kernel) })
 }
 
-/// Whether the parameters in the source are those of the declaration, as far as the driver tells.
-fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>) -> Result<()> {
-    let (name, declared) = (desc.name, desc.params.len());
-    let in_source = query.arguments()? as usize;
-    if in_source != declared {
-        let why =
-            format!("kernel '{name}' is declared with {declared} parameters, its source has {in_source}");
-        return Err(Error::new(ErrorKind::InvalidArgument, why)
-            .help("declare the parameters of the source, in its order"));
+/// What a parameter of the source must be.
+#[derive(Clone, Copy)]
+enum Expected {
+    Buffer,
+    Local,
+    /// A value of so many bytes.
+    Value(usize),
+    /// The length of the slice before it, of the dialect.
+    Length,
+}
+
+/// The parameters that the source must have: of a kernel in the dialect, slices have two.
+fn expected(params: &[Param], portable: bool) -> Vec<(&Param, Expected)> {
+    let mut all = Vec::new();
+    for param in params {
+        let (expected, is_slice) = match param.kind {
+            ParamKind::Value { size } => (Expected::Value(size), false),
+            ParamKind::Buffer { .. } => (Expected::Buffer, true),
+            ParamKind::Local { .. } => (Expected::Local, true),
+        };
+        all.push((param, expected));
+        if portable && is_slice {
+            all.push((param, Expected::Length));
+        }
     }
-    for (index, param) in desc.params.iter().enumerate() {
+    all
+}
+
+/// Whether the parameters in the source are those of the declaration, as far as the driver tells.
+fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: bool) -> Result<()> {
+    let expected = expected(desc.params, portable);
+    let (name, declared, in_source) = (desc.name, expected.len(), query.arguments()? as usize);
+    let help = match portable {
+        true => {
+            "declare the parameters of the source, in its order; there `&[T]` is SLICE(const T, x), `&mut [T]` is \
+                 SLICE(T, x), and `Local<T>` is LOCAL_SLICE(T, x), which are two parameters each"
+        }
+        false => "declare the parameters of the source, in its order",
+    };
+    let refused =
+        |why: String| Err(Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}'{why}")).help(help));
+    if in_source != declared {
+        return refused(format!(" is declared with {declared} parameters, its source has {in_source}"));
+    }
+    for (index, (param, expected)) in expected.into_iter().enumerate() {
         // A program from a binary, or an old driver, has no such information.
         let Ok(address) = query.argument_address(index as u32) else { return Ok(()) };
         let found = match address {
@@ -163,27 +221,22 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>) -> Result<()>
             sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => "a value",
             _ => continue,
         };
-        let expected = match param.kind {
-            ParamKind::Buffer { .. } => "a buffer",
-            ParamKind::Local { .. } => "local memory",
-            ParamKind::Value { .. } => "a value",
+        let (what, size) = match expected {
+            Expected::Buffer => ("a buffer", None),
+            Expected::Local => ("local memory", None),
+            Expected::Value(size) => ("a value", Some(size)),
+            Expected::Length => ("a value", Some(size_of::<u64>())),
         };
-        if found != expected {
-            let why = format!(
-                "kernel '{name}': parameter {index} '{}' is declared as {expected}, in the source it is {found}",
-                param.name
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        let of = if matches!(expected, Expected::Length) { "the length of " } else { "" };
+        let param = format!(": parameter {index}, {of}'{}',", param.name);
+        if found != what {
+            return refused(format!("{param} is declared as {what}, in the source it is {found}"));
         }
-        let ParamKind::Value { size: declared } = param.kind else { continue };
-        let Ok(type_name) = query.argument_type(index as u32) else { continue };
+        let (Some(declared), Ok(type_name)) = (size, query.argument_type(index as u32)) else { continue };
         if let Some(size) = scalar_size(&type_name).filter(|&size| size != declared) {
-            let why = format!(
-                "kernel '{name}': parameter {index} '{}' is declared as a value of {declared} bytes, in the source it is \
-                 a {type_name} of {size}",
-                param.name
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, why));
+            return refused(format!(
+                "{param} is declared as a value of {declared} bytes, in the source it is a {type_name} of {size}"
+            ));
         }
     }
     Ok(())
@@ -201,7 +254,7 @@ fn scalar_size(type_name: &str) -> Option<usize> {
 }
 
 /// The argument for the driver; a part of a buffer that it needs is added to `parts`.
-pub(super) fn argument<'a>(
+fn argument<'a>(
     shared: &Shared,
     arg: &'a KernelArg,
     parts: &mut SmallVec<[Owned<MemObject>; 2]>,
@@ -261,6 +314,11 @@ fn set_argument(
             let (len, bytes) = (bytes.len(), bytes.as_ptr().cast());
             // SAFETY: the kernel is this thread's alone, and the driver copies `len` bytes.
             unsafe { call!(core, clSetKernelArg(kernel, index, len, bytes)) }
+        }
+        Argument::Length(len) => {
+            let len = ptr::from_ref(len).cast();
+            // SAFETY: the kernel is this thread's alone, and the driver copies the number.
+            unsafe { call!(core, clSetKernelArg(kernel, index, size_of::<u64>(), len)) }
         }
         Argument::Local(len) => {
             // SAFETY: the kernel is this thread's alone.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::kernel::{self, Argument};
+use super::kernel::{Argument, OpenclKernel};
 use super::record::{Handle, Recording};
 use super::sys::{self, Failure, call};
 use crate::hal::KernelLaunch;
@@ -26,7 +26,7 @@ pub(super) struct Change<'a> {
 struct Values<'a> {
     handle: Handle,
     dimensions: u32,
-    args: Vec<(sys::cl_uint, Argument<'a>)>,
+    args: Vec<Argument<'a>>,
     offset: [usize; 3],
     global: [usize; 3],
     local: Option<[usize; 3]>,
@@ -60,10 +60,9 @@ fn values<'a>(recording: &Recording, change: &Change<'a>) -> Option<Values<'a>> 
         return None;
     }
     let mut parts = SmallVec::new();
-    let mut args = Vec::with_capacity(new.args.len());
-    for (index, arg) in new.args.iter().enumerate() {
-        args.push((index as sys::cl_uint, kernel::argument(recording.shared(), arg, &mut parts).ok()?));
-    }
+    let kernel = OpenclKernel::of(&*new.kernel, recording.shared()).ok()?;
+    let args = kernel.arguments(recording.shared(), &new.args, &mut parts).ok()?;
+    let args = args.into_iter().map(|(_, argument)| argument).collect();
     // Parts of buffers would have to outlive this call, and the recording.
     parts.is_empty().then_some(Values {
         handle,
@@ -99,13 +98,14 @@ type Arguments = [Vec<sys::cl_mutable_dispatch_arg_khr>; 2];
 
 fn arguments(values: &Values<'_>) -> Arguments {
     let mut lists = Arguments::default();
-    for (arg_index, argument) in &values.args {
+    for (arg_index, argument) in (0..).zip(&values.args) {
         let (list, arg_size, arg_value) = match argument {
+            Argument::Length(len) => (0, size_of::<u64>(), ptr::from_ref(len).cast()),
             Argument::Bytes(bytes) => (0, bytes.len(), bytes.as_ptr().cast()),
             Argument::Local(bytes) => (0, *bytes, ptr::null()),
             Argument::Pointer(address) => (1, 0, ptr::with_exposed_provenance(*address)),
         };
-        lists[list].push(sys::cl_mutable_dispatch_arg_khr { arg_index: *arg_index, arg_size, arg_value });
+        lists[list].push(sys::cl_mutable_dispatch_arg_khr { arg_index, arg_size, arg_value });
     }
     lists
 }

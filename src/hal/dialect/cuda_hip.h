@@ -23,7 +23,11 @@ struct wg_launch {
 #define LOCAL
 #define LOCAL_ARRAY __shared__
 #define CONSTANT static __constant__
-#define RESTRICT __restrict__
+
+// A slice: its address, and its length in elements in a parameter of its own.
+#define SLICE(type, name) type *name, u64 wg_len_##name
+#define LOCAL_SLICE(type, name) type *name, u64 wg_len_##name
+#define LEN(name) (wg_len_##name)
 
 #define GLOBAL_ID(d) (wg_index(d) + wg.offset[d])
 #define GLOBAL_SIZE(d) (wg.size[d])
@@ -57,6 +61,14 @@ struct wg_param<0, void(A, B...)> {
 };
 template <int I, class A, class... B>
 struct wg_param<I, void(A, B...)> : wg_param<I - 1, void(B...)> {};
+
+// How many parameters a function has.
+template <class F>
+struct wg_count;
+template <class... A>
+struct wg_count<void(A...)> {
+    static const int value = sizeof...(A);
+};
 
 // Where the local memory of a work-group begins.
 extern __shared__ __align__(16) unsigned char wg_shared[];

@@ -4,20 +4,25 @@
 //! [`entry_point`]. The kernel is then found under its [`entry_name`]. `docs/kernels.md` is the page for those who write
 //! kernels.
 //!
+//! The source declares each slice with `SLICE` or `LOCAL_SLICE`, which make two parameters of it: an address, and the
+//! length in elements that `LEN` gives ([`slice_len`]). A launch passes both, for every
+//! [`Buffer`](ParamKind::Buffer) and [`Local`](ParamKind::Local) parameter.
+//!
 //! CUDA and HIP launch whole work-groups and know no offset, so a kernel's entry point has parameters there that the
 //! source does not see:
 //!
 //! | declared | in the entry point |
 //! |---|---|
-//! | [`Value`](ParamKind::Value), [`Buffer`](ParamKind::Buffer) | the same |
-//! | [`Local`](ParamKind::Local) | `unsigned`: where it begins in the launch's dynamic shared memory, a multiple of 16 |
+//! | [`Value`](ParamKind::Value) | the same |
+//! | [`Buffer`](ParamKind::Buffer) | an address; `u64`: the length in elements |
+//! | [`Local`](ParamKind::Local) | `unsigned`: where it begins in the launch's dynamic shared memory, a multiple of 16; `u64`: the length in elements |
 //! | after the last | six `u64`: the global size, then the global offset; as one struct |
 //!
 //! The entry point leaves out the work-items beyond the global size.
 
 use std::fmt::Write;
 
-use super::{Param, ParamKind};
+use super::{KernelArg, Param, ParamKind};
 
 /// Goes before a source that is compiled as OpenCL C 1.2 or later.
 pub const OPENCL: &str = include_str!("opencl.h");
@@ -37,26 +42,47 @@ pub fn entry_name(name: &str) -> String {
     format!("wg_{name}")
 }
 
+/// The length that a kernel in the dialect gets beside a slice's address, in elements; `None` for a value, which has none.
+pub fn slice_len(param: &Param, arg: &KernelArg) -> Option<u64> {
+    let (ParamKind::Buffer { element_size, .. } | ParamKind::Local { element_size }) = param.kind else {
+        return None;
+    };
+    let bytes = match arg {
+        KernelArg::Value(_) => return None,
+        KernelArg::Memory(view) => view.len(),
+        KernelArg::Usm(pointer) => pointer.len(),
+        KernelArg::Local(bytes) => *bytes,
+    };
+    Some((bytes / element_size.max(1)) as u64)
+}
+
 /// What goes after a source on CUDA and HIP: the entry point of its kernel `name`.
 pub fn entry_point(name: &str, params: &[Param]) -> String {
     let (mut declared, mut passed) = (String::new(), String::new());
+    // The body's own parameter 0 is the launch.
+    let mut position = 1;
     for (index, param) in params.iter().enumerate() {
-        // The body's own parameter 0 is the launch. A `String` takes every write.
-        let its_type = format!("typename wg_param<{}, decltype(wg_body_{name})>::type", index + 1);
+        let its_type = format!("typename wg_param<{position}, decltype(wg_body_{name})>::type");
+        // A `String` takes every write.
         let _ = match param.kind {
-            ParamKind::Local { .. } => {
-                let _ = write!(declared, "unsigned p{index}, ");
-                write!(passed, ", ({its_type})(wg_shared + p{index})")
+            ParamKind::Value { .. } => {
+                write!(declared, "{its_type} p{index}, ").and_then(|()| write!(passed, ", p{index}"))
             }
-            ParamKind::Value { .. } | ParamKind::Buffer { .. } => {
-                let _ = write!(declared, "{its_type} p{index}, ");
-                write!(passed, ", p{index}")
-            }
+            ParamKind::Buffer { .. } => write!(declared, "{its_type} p{index}, u64 n{index}, ")
+                .and_then(|()| write!(passed, ", p{index}, n{index}")),
+            ParamKind::Local { .. } => write!(declared, "unsigned p{index}, u64 n{index}, ")
+                .and_then(|()| write!(passed, ", ({its_type})(wg_shared + p{index}), n{index}")),
+        };
+        position += match param.kind {
+            ParamKind::Value { .. } => 1,
+            ParamKind::Buffer { .. } | ParamKind::Local { .. } => 2,
         };
     }
     let entry = entry_name(name);
     format!(
-        "\nextern \"C\" __global__ void {entry}({declared}const wg_launch wg) \
+        "\nstatic_assert(wg_count<decltype(wg_body_{name})>::value == {position}, \
+         \"kernel {name} has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
+         extern \"C\" __global__ void {entry}({declared}const wg_launch wg) \
          {{ if (wg_inside(wg)) wg_body_{name}(wg{passed}); }}\n"
     )
 }
@@ -75,14 +101,28 @@ mod tests {
         let local = param(ParamKind::Local { element_size: 4 });
         assert_eq!(
             entry_point("f", &[value, local, buffer]),
-            "\nextern \"C\" __global__ void wg_f(typename wg_param<1, decltype(wg_body_f)>::type p0, unsigned p1, \
-             typename wg_param<3, decltype(wg_body_f)>::type p2, const wg_launch wg) { if (wg_inside(wg)) wg_body_f(wg, p0, \
-             (typename wg_param<2, decltype(wg_body_f)>::type)(wg_shared + p1), p2); }\n"
+            "\nstatic_assert(wg_count<decltype(wg_body_f)>::value == 6, \
+             \"kernel f has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
+             extern \"C\" __global__ void wg_f(typename wg_param<1, decltype(wg_body_f)>::type p0, \
+             unsigned p1, u64 n1, typename wg_param<4, decltype(wg_body_f)>::type p2, u64 n2, \
+             const wg_launch wg) { if (wg_inside(wg)) wg_body_f(wg, p0, \
+             (typename wg_param<2, decltype(wg_body_f)>::type)(wg_shared + p1), n1, p2, n2); }\n"
         );
         assert_eq!(
             entry_point("g", &[]),
-            "\nextern \"C\" __global__ void wg_g(const wg_launch wg) { if (wg_inside(wg)) wg_body_g(wg); }\n"
+            "\nstatic_assert(wg_count<decltype(wg_body_g)>::value == 1, \
+             \"kernel g has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
+             extern \"C\" __global__ void wg_g(const wg_launch wg) { if (wg_inside(wg)) wg_body_g(wg); }\n"
         );
+    }
+
+    #[test]
+    fn lengths_are_in_elements() {
+        let param = |kind| Param { name: "p".into(), kind };
+        let local = param(ParamKind::Local { element_size: 2 });
+        assert_eq!(slice_len(&local, &KernelArg::Local(10)), Some(5));
+        let value = param(ParamKind::Value { size: 4 });
+        assert_eq!(slice_len(&value, &KernelArg::Value([0; 4][..].into())), None);
     }
 
     #[test]

@@ -20,7 +20,11 @@ typedef ulong u64;
 #define LOCAL __local
 #define LOCAL_ARRAY __local
 #define CONSTANT __constant
-#define RESTRICT restrict
+
+// A slice: its address, and its length in elements in a parameter of its own.
+#define SLICE(type, name) __global type *name, u64 wg_len_##name
+#define LOCAL_SLICE(type, name) __local type *name, u64 wg_len_##name
+#define LEN(name) (wg_len_##name)
 
 #define GLOBAL_ID(d) get_global_id(d)
 #define GLOBAL_SIZE(d) get_global_size(d)

@@ -30,7 +30,7 @@
 /// wakegraph::kernel! {
 ///     fn square(x: &mut [f32]) {
 ///         // SAFETY: a work-item uses the element with its index, and is launched for those there are.
-///         c: unsafe { "KERNEL(square, (GLOBAL float *x)) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
+///         c: unsafe { "KERNEL(square, (SLICE(float, x))) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
 ///     }
 /// }
 /// ```
@@ -38,16 +38,16 @@
 /// Device code without `unsafe` is refused, and so is `unsafe` where lints forbid it:
 ///
 /// ```compile_fail
-/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: "KERNEL(zero, (GLOBAL float *x)) { x[GLOBAL_ID(0)] = 0; }" } }
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: "KERNEL(zero, (SLICE(float, x))) { x[GLOBAL_ID(0)] = 0; }" } }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: const { "KERNEL(zero, (GLOBAL float *x)) { *x = 0; }" } } }
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: const { "KERNEL(zero, (SLICE(float, x))) { *x = 0; }" } } }
 /// ```
 ///
 /// ```compile_fail
 /// #![deny(unsafe_code)]
-/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: unsafe { "KERNEL(zero, (GLOBAL float *x)) { *x = 0; }" } } }
+/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: unsafe { "KERNEL(zero, (SLICE(float, x))) { *x = 0; }" } } }
 /// ```
 ///
 /// The compiler refuses arguments of another element type, on the device and on the host:

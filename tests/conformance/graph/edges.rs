@@ -28,7 +28,7 @@ impl Noted {
         };
         let mut graph = Graph::new(setup.device());
         let nodes = (0..count as u32)
-            .map(|number| graph.launch(note(list.address(), number), Range::linear(1)).id())
+            .map(|number| graph.launch(note(&list, number), Range::linear(1)).id())
             .collect();
         Some(Self { graph, list, nodes, edges: Vec::new() })
     }
@@ -72,7 +72,7 @@ fn backward_edges_order(setup: &Setup) {
 fn after_leaves_follows_everything(setup: &Setup) {
     let Some(mut this) = Noted::new(setup, 5) else { return };
     this.edge(0, 1);
-    let last = note(this.list.address(), 5);
+    let last = note(&this.list, 5);
     let last = this.graph.launch(last, Range::linear(1)).after_leaves().id();
     this.nodes.push(last);
     this.edges.extend((0..5).map(|number| (number, 5)));

@@ -2,14 +2,16 @@
 #![expect(unsafe_code, reason = "declares device code")]
 
 use bytemuck::{Pod, Zeroable};
+use wakegraph::hal::UpdateCapabilities;
 use wakegraph::kernel::Local;
-use wakegraph::{Graph, Range, kernel};
+use wakegraph::{FinalizeOptions, Graph, Range, kernel};
 
-use crate::kernels::{SOURCE, add, axpy, indices, pack};
-use crate::registry::{Need, Setup, tests};
+use crate::kernels::{SOURCE, add, add_last, axpy, indices, lengths, pack};
+use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
-    scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory, the_same_kernel_many_times]);
+    scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory, the_same_kernel_many_times,
+    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices]);
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -152,5 +154,70 @@ fn the_same_kernel_many_times(setup: &Setup) {
             exec.submit().await.unwrap();
             assert_eq!(x.to_vec().await.unwrap(), [4950 * replay; 8]);
         }
+    });
+}
+
+fn lengths_of_slices(setup: &Setup) {
+    let device = setup.device();
+    let (bytes, numbers) = (device.buffer::<u8>(300).unwrap(), device.host_buffer::<u64>(7).unwrap());
+    let (whole, of_parts) = (device.buffer::<u64>(4).unwrap(), device.buffer::<u64>(100).unwrap());
+    let mut graph = Graph::new(device);
+    let scratch = graph.scratch::<u8>(33).unwrap();
+    graph.fill(&scratch, 0);
+    graph.launch(lengths(&bytes, 1, &numbers, Local::new(9), &whole), Range::linear(1));
+    let part = of_parts.slice(32..40).unwrap();
+    let numbers = numbers.slice(4..).unwrap();
+    graph.launch(lengths(&scratch, 0, numbers, Local::new(1), part), Range::linear(1));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(whole.to_vec().await.unwrap(), [300, 7, 9, 5]);
+            assert_eq!(of_parts.to_vec().await.unwrap()[32..40], [33, 3, 1, 8, 0, 0, 0, 0]);
+        }
+    });
+}
+
+fn lengths_follow_updates(setup: &Setup) {
+    if !setup.device().capabilities().update.contains(UpdateCapabilities::KERNEL_ARGUMENTS) {
+        return lacks("updates of arguments");
+    }
+    let device = setup.device();
+    let bytes = [5, 1000, 64].map(|len| device.buffer::<u8>(len).unwrap());
+    let numbers = device.buffer::<u64>(64).unwrap();
+    let out = device.buffer::<u64>(4).unwrap();
+    let call = |bytes, numbers, tile| lengths(bytes, 0, numbers, Local::new(tile), &out);
+    let mut graph = Graph::new(device);
+    let node =
+        graph.launch(call(bytes[0].slice(..).unwrap(), numbers.slice(..2).unwrap(), 3), Range::linear(1));
+    let node = node.id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(out.to_vec().await.unwrap(), [5, 2, 3, 4]);
+        for (bytes, numbers_end, tile, expected) in [
+            // A longer buffer, a shorter part of one, another length of the same one, other local memory.
+            (bytes[1].slice(..).unwrap(), 2, 3, [1000, 2, 3, 4]),
+            (bytes[1].slice(..32).unwrap(), 2, 3, [32, 2, 3, 4]),
+            (bytes[2].slice(..).unwrap(), 64, 3, [64, 64, 3, 4]),
+            (bytes[2].slice(..).unwrap(), 64, 50, [64, 64, 50, 4]),
+        ] {
+            let call = call(bytes, numbers.slice(..numbers_end).unwrap(), tile);
+            exec.update().launch(node, call).apply().await.unwrap();
+            exec.submit().await.unwrap();
+            assert_eq!(out.to_vec().await.unwrap(), expected);
+        }
+    });
+}
+
+fn helper_functions_take_slices(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1u32, 2, 3]).unwrap(), device.buffer::<u32>(2).unwrap());
+    let mut graph = Graph::new(device);
+    graph.launch(add_last(&x, &y), Range::linear(2));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(y.to_vec().await.unwrap(), [3, 3]);
     });
 }

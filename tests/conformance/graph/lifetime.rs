@@ -56,7 +56,7 @@ fn everything_goes_while_running(setup: &Setup) {
         let (x, output) = (device.buffer::<u32>(1000).unwrap(), device.host_buffer::<u32>(1000).unwrap());
         let kernel = add_holding(tracker.token());
         let mut graph = Graph::new(device);
-        let held = graph.launch(hold(gate.address()), Range::linear(1)).id();
+        let held = graph.launch(hold(&gate), Range::linear(1)).id();
         graph.launch(kernel.call().value(1u32).memory::<u32>(&x), Range::linear(1000)).after([held]);
         graph.copy(&x, &output);
         let exec = graph.finalize().unwrap();

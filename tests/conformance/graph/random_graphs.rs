@@ -103,7 +103,7 @@ impl Step {
                 graph.launch(axpy(a, &buffers[x], &buffers[y]), Range::linear(LEN));
             }
             Self::Fold { x, y } => {
-                graph.launch(fold(LEN as u32, &buffers[x], &buffers[y]), Range::linear(1));
+                graph.launch(fold(&buffers[x], &buffers[y]), Range::linear(1));
             }
             Self::Fill { x, from, to, value } => {
                 graph.fill(&part(x, from, to), value);

@@ -148,14 +148,14 @@ fn alternatives(setup: &Setup) {
     let (x, y) = (buffer(setup, &[1]), buffer(setup, &[100]));
     let mut graph = Graph::new(setup.device());
     let node = graph.launch(add(1, &x), Range::linear(1));
-    let node = node.alternative(mix(0, &x)).alternative(fold(1, &x, &y)).id();
+    let node = node.alternative(mix(0, &x)).alternative(fold(&x, &y)).id();
     let exec = finalize(&graph);
     setup.block_on(async {
         exec.submit().await.unwrap();
         exec.update().launch(node, mix(5, &x)).apply().await.unwrap();
         exec.submit().await.unwrap();
         assert_eq!(x.to_vec().await.unwrap(), [67]);
-        exec.update().launch(node, fold(1, &x, &y)).apply().await.unwrap();
+        exec.update().launch(node, fold(&x, &y)).apply().await.unwrap();
         exec.submit().await.unwrap();
         exec.submit().await.unwrap();
         assert_eq!(y.to_vec().await.unwrap(), [(100 * 31 + 67) * 31 + 67]);

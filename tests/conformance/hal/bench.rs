@@ -115,9 +115,9 @@ pub(crate) fn source(name: &str, params: &[Param]) -> String {
     for (index, param) in params.iter().enumerate() {
         list.push(match &param.kind {
             ParamKind::Value { size } => format!("u{} p{index}", 8 * size),
-            ParamKind::Buffer { access, .. } if access.writes() => format!("GLOBAL u8 *p{index}"),
-            ParamKind::Buffer { .. } => format!("GLOBAL const u8 *p{index}"),
-            ParamKind::Local { .. } => format!("LOCAL u8 *p{index}"),
+            ParamKind::Buffer { access, .. } if access.writes() => format!("SLICE(u8, p{index})"),
+            ParamKind::Buffer { .. } => format!("SLICE(const u8, p{index})"),
+            ParamKind::Local { .. } => format!("LOCAL_SLICE(u8, p{index})"),
         });
     }
     format!("KERNEL({name}, ({})) {{}}\n", list.join(", "))

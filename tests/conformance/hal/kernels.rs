@@ -9,7 +9,7 @@ use super::records::Record;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("kernels": &[Need::Results] => [index_spaces_arrive, values_and_buffers_arrive, raw_pointers, odd_values,
-    local_memory, all_parameters_at_once]);
+    lengths_of_raw_pointers, local_memory, all_parameters_at_once]);
 
 fn index_spaces_arrive(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -63,6 +63,41 @@ fn raw_pointers(setup: &Setup) {
     let Some(pointer) = usm(&part(&memory, 1, 2)) else { return lacks("pointers to memory") };
     bench.run(&launch(&kernel, vec![KernelArg::Usm(pointer)], Range::linear(2)));
     assert_eq!(read(&memory), [1, 16, 24, 4]);
+}
+
+fn lengths_of_raw_pointers(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let (bytes, numbers) = (bench.memory(&[0; 300]), bench.memory(&[0; 80]));
+    let out = bench.memory(&[0; 40]);
+    let Some(pointer) = usm(&part(&bytes, 3, 200)) else { return lacks("pointers to memory") };
+    let numbers = usm(&part(&numbers, 16, 48)).unwrap();
+    let tile = Param { name: "tile".into(), kind: ParamKind::Local { element_size: 2 } };
+    let params = [
+        self::bytes("bytes", AccessMode::Read),
+        value("before", 4),
+        elements("numbers", 8, AccessMode::Read),
+        tile,
+        elements("out", 8, AccessMode::ReadWrite),
+    ];
+    let kernel = bench.load("lengths", &params, |_, args| {
+        let bytes = args.read::<u8>()?.len();
+        let before: u32 = args.value()?;
+        let (numbers, tile) = (args.read::<u64>()?.len(), args.local()? / 2);
+        let out = args.write::<u64>()?;
+        let all = [bytes, numbers, tile, out.len() + before as usize];
+        out.iter_mut().zip(all).for_each(|(out, len)| *out = len as u64);
+        Ok(())
+    });
+    let args = vec![
+        KernelArg::Usm(pointer),
+        number(0),
+        KernelArg::Usm(numbers),
+        KernelArg::Local(10),
+        KernelArg::Memory(out.clone()),
+    ];
+    bench.run(&launch(&kernel, args, Range::linear(1)));
+    let lengths: Vec<u64> = [200u64, 6, 5, 5, 0].into();
+    assert_eq!(read(&out), bytemuck::cast_slice::<u64, u8>(&lengths));
 }
 
 fn odd_values(setup: &Setup) {

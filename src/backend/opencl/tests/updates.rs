@@ -13,8 +13,8 @@ use crate::hal::{
 };
 use crate::types::{AccessMode, Range};
 
-const SOURCE: &str = "KERNEL(add, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += n; }\n\
-                      KERNEL(set, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = n; }";
+const SOURCE: &str = "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }\n\
+                      KERNEL(set, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] = n; }";
 const WORDS: usize = 8;
 
 struct Bench {

@@ -94,7 +94,7 @@ wakegraph::kernel! {
     /// Element `i` is `start + i` modulo 7.
     fn number(start: u32, x: &mut [f32]) {
         // SAFETY: a launch over the buffer's length; a work-item writes the element with its index.
-        c: unsafe { "KERNEL(number, (u32 start, GLOBAL float *x)) {
+        c: unsafe { "KERNEL(number, (u32 start, SLICE(float, x))) {
                          x[GLOBAL_ID(0)] = (float)((start + GLOBAL_ID(0)) % 7);
                      }" },
     }
