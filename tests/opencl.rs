@@ -19,12 +19,15 @@ use wakegraph::hal::{
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
-/// Set for a process that this test starts: it opens a device and tells how that went.
+/// Set for a process that this test starts: with `open` it opens a device and tells how that went, with `list` it tells
+/// which devices there are.
 const CHILD: &str = "WAKEGRAPH_TEST_OPEN";
 
 fn main() -> ExitCode {
-    if std::env::var_os(CHILD).is_some() {
-        return open_and_tell();
+    match std::env::var(CHILD).as_deref() {
+        Ok("open") => return open_and_tell(),
+        Ok("list") => return list(),
+        _ => {}
     }
     let arguments = Arguments::from_args();
     libtest_mimic::run(&arguments, trials()).exit_code()
@@ -45,6 +48,7 @@ fn trials() -> Vec<Trial> {
         ("failures_reach_dependents_only", failures_reach_dependents_only),
         ("failures_that_are_over_count", failures_that_are_over_count),
         ("lowerings_are_told", lowerings_are_told),
+        ("names_select_devices", names_select_devices),
         ("updates_reach_later_enqueues", updates_reach_later_enqueues),
         ("wrong_updates_can_be_set_right", wrong_updates_can_be_set_right),
         ("updates_of_copied_arguments", updates_of_copied_arguments),
@@ -59,6 +63,7 @@ fn trials() -> Vec<Trial> {
     let mut trials = vec![
         Trial::test("a_missing_library_is_unavailable", a_missing_library_is_unavailable),
         Trial::test("a_vanished_runtime_is_unavailable", a_vanished_runtime_is_unavailable),
+        Trial::ignorable_test("indices_do_not_follow_the_loader", indices_do_not_follow_the_loader),
     ];
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = required.split(',').any(|name| name.trim() == "opencl");
@@ -343,6 +348,24 @@ fn with_options(device: &Arc<dyn Device>, options: OpenclOptions) -> Arc<dyn Dev
 fn enqueue_command(queue: &dyn Queue, command: &Command, wait: WaitList<'_>, event: &Arc<dyn Event>) {
     // SAFETY: the command touches no memory.
     unsafe { queue.enqueue(command, wait, Signal { event, notification: None, prompt: false }) }.unwrap();
+}
+
+/// By the name of the device, and by a short name of each runtime that is installed here.
+fn names_select_devices(device: &Arc<dyn Device>) {
+    let info = device.info();
+    let index = |selector: &str| wakegraph::backend::resolve(selector).map(|(_, index)| index);
+    let same_name = |index| opencl::open(index, OpenclOptions::new()).unwrap().info().name == info.name;
+    assert!(same_name(index(&format!("opencl:{}", info.name)).unwrap()));
+    for (platform, short) in [("Intel(R) OpenCL", "intel"), ("Portable Computing Language", "pocl")] {
+        if info.driver.starts_with(platform) {
+            let found = wakegraph::Device::open(&format!("opencl:{short}")).unwrap();
+            assert!(found.info().driver.starts_with(platform), "{found:?}");
+            assert_eq!(found, wakegraph::Device::open(found.selector()).unwrap());
+        }
+    }
+    let error = index("opencl:abacus").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains(&format!("'{}' is {}", info.selector, info.name)), "{error}");
 }
 
 fn lowerings_are_told(device: &Arc<dyn Device>) {
@@ -693,7 +716,7 @@ fn queues_may_be_dropped_right_after_use(device: &Arc<dyn Device>) {
 }
 
 fn a_missing_library_is_unavailable() -> Result<(), Failed> {
-    let told = child("WAKEGRAPH_OPENCL_LIBRARY", "/nowhere/libOpenCL.so")?;
+    let told = child("open", "WAKEGRAPH_OPENCL_LIBRARY", "/nowhere/libOpenCL.so")?;
     assert!(told.contains("unavailable: the OpenCL library cannot be loaded"), "{told}");
     assert!(told.contains("install an OpenCL loader"), "{told}");
     Ok(())
@@ -701,25 +724,59 @@ fn a_missing_library_is_unavailable() -> Result<(), Failed> {
 
 /// The loader is told of a runtime whose library is gone. (Without a loader, that is what is told.)
 fn a_vanished_runtime_is_unavailable() -> Result<(), Failed> {
-    let folder = std::env::temp_dir().join(format!("wakegraph-icd-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("gone.icd"), "/nowhere/libgone.so\n")?;
-    let told = child("OCL_ICD_VENDORS", &folder.display().to_string());
-    std::fs::remove_dir_all(&folder)?;
-    let told = told?;
+    let told = with_runtimes("gone", &["/nowhere/libgone.so".into()], "open")?;
     assert!(told.contains("unavailable: "), "{told}");
     assert!(told.contains("; install"), "{told}");
     Ok(())
 }
 
-/// What a process with this variable tells of opening the first device.
-fn child(variable: &str, value: &str) -> Result<String, Failed> {
-    let output = Process::new(std::env::current_exe()?).env(CHILD, "1").env(variable, value).output()?;
+/// The loader finds the runtimes in the order of a directory.
+fn indices_do_not_follow_the_loader() -> Result<Completion, Failed> {
+    let folder = std::env::var("OCL_ICD_VENDORS").unwrap_or_default();
+    let folder = if folder.is_empty() { "/etc/OpenCL/vendors" } else { &folder };
+    let mut runtimes = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        runtimes.push(std::fs::read_to_string(entry?.path())?);
+    }
+    if runtimes.len() < 2 {
+        return Ok(Completion::ignored_with("needs two runtimes"));
+    }
+    let listed = with_runtimes("forwards", &runtimes, "list")?;
+    runtimes.reverse();
+    assert_eq!(with_runtimes("backwards", &runtimes, "list")?, listed);
+    Ok(Completion::Completed)
+}
+
+/// What a process tells for which these runtimes are installed, in this order.
+fn with_runtimes(folder: &str, runtimes: &[String], what: &str) -> Result<String, Failed> {
+    let folder = std::env::temp_dir().join(format!("wakegraph-icd-{}-{folder}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    for (number, runtime) in runtimes.iter().enumerate() {
+        std::fs::write(folder.join(format!("{number}.icd")), runtime)?;
+    }
+    let told = child(what, "OCL_ICD_VENDORS", &folder.display().to_string());
+    std::fs::remove_dir_all(&folder)?;
+    told
+}
+
+/// What a process with this variable tells.
+fn child(what: &str, variable: &str, value: &str) -> Result<String, Failed> {
+    let output = Process::new(std::env::current_exe()?).env(CHILD, what).env(variable, value).output()?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.success() {
         true => Ok(told),
         false => Err(Failed::from(format!("the process did not go on: {output:?}"))),
     }
+}
+
+fn list() -> ExitCode {
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        match opencl::open(index, OpenclOptions::new()) {
+            Ok(device) => println!("{index}: {} ({})", device.info().name, device.info().driver),
+            Err(error) => println!("{index}: {error}"),
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn open_and_tell() -> ExitCode {

@@ -55,18 +55,48 @@ pub fn by_name(name: &str) -> Result<&'static dyn Backend> {
     Err(Error::new(ErrorKind::Unavailable, why).help(format!("open one of: {}", names.join(", "))))
 }
 
-/// Opens the device that a selector such as `"host:0"` names; a name alone means its device 0.
+/// The backend and the index that a selector means: `"host:1"` by index, `"cuda:H200"` by name, `"host"` the first device.
+///
+/// A name selects the first device, in the order of the indices, whose [names](Backend::device_names) contain it, whatever
+/// the case of the letters. Digits alone are an index.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) for a backend or device that is not there,
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a selector that is not `name` or `name:index`.
-pub fn open(selector: &str) -> Result<Arc<dyn Device>> {
-    let (name, index) = selector.split_once(':').unwrap_or((selector, "0"));
+/// [`Unavailable`](ErrorKind::Unavailable) for a backend that is not there, and for a name that no device has: then with all
+/// that there are. [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon. An index is not checked.
+pub fn resolve(selector: &str) -> Result<(&'static dyn Backend, usize)> {
+    let (name, device) = selector.split_once(':').unwrap_or((selector, "0"));
     let backend = by_name(name)?;
-    let index = index.parse().map_err(|_| {
-        Error::new(ErrorKind::InvalidArgument, format!("'{selector}' does not select a device"))
-            .help("write the backend's name, a colon and the device's index, as in 'host:0'")
-    })?;
+    if device.trim().is_empty() {
+        let why = format!("'{selector}' does not select a device");
+        return Err(Error::new(ErrorKind::InvalidArgument, why)
+            .help("after the colon write an index or a part of a name, as in 'host:0' or 'cuda:H200'"));
+    }
+    if let Ok(index) = device.parse() {
+        return Ok((backend, index));
+    }
+    let names = backend.device_names()?;
+    let wanted = device.trim().to_lowercase();
+    match names.iter().position(|name| name.to_lowercase().contains(&wanted)) {
+        Some(index) => Ok((backend, index)),
+        None => Err(no_such_device(name, device, &names)),
+    }
+}
+
+#[cold]
+fn no_such_device(backend: &str, wanted: &str, names: &[String]) -> Error {
+    let there: Vec<_> =
+        names.iter().enumerate().map(|(index, name)| format!("'{backend}:{index}' is {name}")).collect();
+    let there = if there.is_empty() { "there is none with a name".into() } else { there.join(", ") };
+    let why = format!("no device of backend '{backend}' has '{wanted}' in its name: {there}");
+    Error::new(ErrorKind::Unavailable, why).help("select a device by its index or by a part of its name")
+}
+
+/// Opens the device that a selector means, as [`resolve`] finds it.
+///
+/// # Errors
+/// Those of [`resolve`]; [`Unavailable`](ErrorKind::Unavailable) for an index that no device has.
+pub fn open(selector: &str) -> Result<Arc<dyn Device>> {
+    let (backend, index) = resolve(selector)?;
     backend.open(index)
 }
 
@@ -86,8 +116,33 @@ mod tests {
             assert!(error.message().starts_with(&expected), "{error}");
         }
         assert_eq!(open("abacus:0").unwrap_err().kind(), ErrorKind::Unavailable);
-        for selector in ["host:", "host:x", "host:-1", "host:0:1"] {
-            assert_eq!(open(selector).unwrap_err().kind(), ErrorKind::InvalidArgument, "{selector}");
+        assert_eq!(open("host:").unwrap_err().kind(), ErrorKind::InvalidArgument);
+        for selector in ["host:x", "host:-1", "host:0:1", "null:x"] {
+            assert_eq!(open(selector).unwrap_err().kind(), ErrorKind::Unavailable, "{selector}");
         }
+    }
+
+    #[test]
+    fn a_name_selects_the_first_device_that_has_it() {
+        for backend in backends() {
+            // A driver that is not installed has nothing to select.
+            let Ok(names) = backend.device_names() else { continue };
+            for name in &names {
+                let first = names.iter().position(|other| other == name);
+                for name in [name.to_uppercase(), name.to_lowercase()] {
+                    let (found, index) = resolve(&format!("{}:{name}", backend.name())).unwrap();
+                    assert_eq!((found.name(), Some(index)), (backend.name(), first));
+                }
+            }
+        }
+        assert_eq!(resolve("host:closures").unwrap().1, 0);
+    }
+
+    #[test]
+    fn a_name_that_no_device_has_is_refused_with_all_there_are() {
+        let error = resolve("host:abacus").map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.message().contains("'abacus'"), "{error}");
+        assert!(error.message().contains("'host:0' is Rust closures"), "{error}");
     }
 }

@@ -18,11 +18,21 @@ pub trait Backend: Debug + Send + Sync {
     /// The backend's name: the part before the colon in `"host:0"`.
     fn name(&self) -> &'static str;
 
-    /// How many devices there are now.
+    /// What the devices that there are now are called, by index, without opening them. A selector such as `cuda:H200`
+    /// selects the first whose names contain its second part, so each entry also has the vendor's and the platform's name
+    /// where these tell devices apart.
     ///
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the library or driver is missing, with the remedy.
-    fn device_count(&self) -> Result<usize>;
+    fn device_names(&self) -> Result<Vec<String>>;
+
+    /// How many devices there are now.
+    ///
+    /// # Errors
+    /// As [`device_names`](Self::device_names).
+    fn device_count(&self) -> Result<usize> {
+        Ok(self.device_names()?.len())
+    }
 
     /// Opens the device with this index. Opening it twice gives two handles of the same hardware.
     ///

@@ -51,22 +51,22 @@ impl Device {
         Self::open(&format!("{}:0", found.name()))
     }
 
-    /// Opens the device that `selector` names: a backend and an index, as `"host:0"`; without an index, the first.
+    /// Opens the device that `selector` means: a backend and an index, as `"host:0"`, or a backend and a part of a name, as
+    /// `"cuda:H200"`, `"opencl:intel"` or `"opencl:pocl"`; a backend alone means its first device.
+    ///
+    /// A name is looked for in the names of the device, its vendor and its platform, whatever the case of the letters. Where
+    /// several devices have it, the one with the lowest index is opened.
     ///
     /// The backend `host` is the CPU: each index is a worker pool of its own, so that graphs over several devices can be
     /// tried without hardware.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the selector is not of that form;
-    /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, or its library is missing.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon;
+    /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, with those that there are, or when
+    /// its library is missing.
     pub fn open(selector: &str) -> Result<Self> {
-        let (name, index) = selector.split_once(':').unwrap_or((selector, "0"));
-        let index: usize = index.parse().map_err(|_| {
-            Error::new(ErrorKind::InvalidArgument, format!("'{selector}' does not name a device"))
-                .help("write a backend and an index, such as \"host:0\"")
-        })?;
-        let canonical = format!("{name}:{index}");
-        let backend = backend::by_name(name)?;
+        let (backend, index) = backend::resolve(selector)?;
+        let canonical = format!("{}:{index}", backend.name());
         // The entry is held while the device is opened, so that of several threads only one opens it.
         let mut entry = OPEN.entry(canonical).or_default();
         if let Some(inner) = entry.upgrade() {

@@ -1,7 +1,7 @@
 //! A device's context: bound per call, and remembered as lost once a fault has ended it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -145,7 +145,17 @@ pub(super) fn count(driver: &Driver) -> Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
+/// The name of a device, which need not be open.
+pub(super) fn name(driver: &Driver, device: CUdevice) -> Result<String, Failure> {
+    let mut name: [c_char; 256] = [0; 256];
+    let (place, room) = (name.as_mut_ptr(), name.len() as c_int - 1);
+    // SAFETY: there is room for so many bytes, and a NUL behind them.
+    unsafe { call!(driver, cuDeviceGetName(place, room, device)) }?;
+    // SAFETY: ends in NUL in any case, as the last byte was left out.
+    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+pub(super) fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
     let count = count(driver)?;
     if index >= count {
         let why = format!("there is no CUDA device {index}: there are {count}");

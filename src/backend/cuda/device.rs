@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::clock::{self, Clock};
 use super::command_buffer::CudaCommandBuffer;
 use super::condition;
-use super::context::Context;
+use super::context::{self, Context};
 use super::error;
 use super::event::CudaEvent;
 use super::kernel::CudaKernel;
@@ -190,12 +190,7 @@ fn commands(driver: &Driver, version: c_int) -> CommandKinds {
 
 fn info(context: &Context, version: c_int) -> Result<DeviceInfo, Failure> {
     let (driver, device) = (context.driver, context.device);
-    let mut name: [c_char; 256] = [0; 256];
-    let (place, room) = (name.as_mut_ptr(), name.len() as c_int - 1);
-    // SAFETY: there is room for so many bytes, and a NUL behind them.
-    unsafe { call!(driver, cuDeviceGetName(place, room, device)) }?;
-    // SAFETY: ends in NUL in any case, as the last byte was left out.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    let name = context::name(driver, device)?;
     let mut memory = 0;
     // SAFETY: the place is a number's.
     unsafe { call!(driver, cuDeviceTotalMem(&raw mut memory, device)) }?;

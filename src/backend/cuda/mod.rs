@@ -77,6 +77,13 @@ impl Backend for CudaBackend {
         "cuda"
     }
 
+    fn device_names(&self) -> Result<Vec<String>> {
+        let driver = error::driver()?;
+        let name = |index| Ok(context::name(driver, context::device(driver, index)?)?);
+        (0..context::count(driver)?).map(name).collect()
+    }
+
+    /// Without asking for names.
     fn device_count(&self) -> Result<usize> {
         context::count(error::driver()?)
     }

@@ -55,8 +55,8 @@ impl Backend for HostBackend {
     }
 
     /// One, though any index can be opened: each is a pool of threads of its own.
-    fn device_count(&self) -> Result<usize> {
-        Ok(1)
+    fn device_names(&self) -> Result<Vec<String>> {
+        Ok(vec![HostOptions::new().name])
     }
 
     /// Opens the device with this index; while one is alive, opening its index again gives the same device.

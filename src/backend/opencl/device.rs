@@ -14,7 +14,7 @@ use super::features::{self, Features, POCL};
 use super::kernel::OpenclKernel;
 use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
-use super::platform::{self, Id, Platform};
+use super::platform::{self, Found, Id, Platform};
 use super::program::Programs;
 use super::query::{self, DeviceQuery};
 use super::queue::{DriverQueue, OpenclQueue};
@@ -151,19 +151,33 @@ pub(super) struct OpenclDevice {
 
 impl OpenclDevice {
     pub(super) fn open(index: usize, options: OpenclOptions) -> Result<Self> {
-        let platforms = platform::platforms()?;
-        let mut row = platforms
-            .iter()
-            .flat_map(|platform| platform.devices.iter().map(move |&device| (platform, device)));
-        let Some((platform, id)) = row.nth(index) else {
-            let count: usize = platforms.iter().map(|platform| platform.devices.len()).sum();
-            let why = format!("there is no OpenCL device {index}: there are {count}");
-            return Err(Error::new(ErrorKind::Unavailable, why)
-                .help("count from 0 in the order in which `clinfo -l` lists them"));
+        let devices = platform::devices()?;
+        let Some(Found { platform, id, .. }) = devices.get(index) else {
+            let why = format!("there is no OpenCL device {index}: there are {}", devices.len());
+            return Err(Error::new(ErrorKind::Unavailable, why).help(
+                "count from 0, or select by name; `opencl::open` says in which order devices are counted",
+            ));
         };
+        Self::of(platform, *id, format!("opencl:{index}"), options)
+    }
+
+    fn of(platform: &Arc<Platform>, id: Id, selector: String, options: OpenclOptions) -> Result<Self> {
         let context = platform.context()?;
-        let shared = Shared::new(platform, &context, id, None, format!("opencl:{index}"), options)?;
+        let shared = Shared::new(platform, &context, id, None, selector, options)?;
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// For tests that change what the driver does.
+    #[cfg(test)]
+    pub(super) fn open_changed(
+        index: usize,
+        options: OpenclOptions,
+        change: impl FnOnce(&mut Platform),
+    ) -> Result<Self> {
+        let found = &platform::devices()?[index];
+        let mut platform = found.platform.again()?;
+        change(&mut platform);
+        Self::of(&Arc::new(platform), found.id, format!("opencl:{index} (changed)"), options)
     }
 
     #[cfg(test)]

@@ -74,12 +74,16 @@ impl Backend for OpenclBackend {
         "opencl"
     }
 
-    fn device_count(&self) -> Result<usize> {
-        Ok(platform::platforms()?.iter().map(|platform| platform.devices.len()).sum())
+    /// The devices of all platforms: GPUs first, then accelerators, then others, CPUs last; among these in the alphabetical
+    /// order of their platforms' names and versions, and within a platform in the driver's order. The order in which the
+    /// loader finds the platforms does not matter, unless two of them have the same name and version.
+    ///
+    /// Each has the names of the device, the vendor and the platform, and the platform's short name, such as `POCL`.
+    fn device_names(&self) -> Result<Vec<String>> {
+        Ok(platform::devices()?.iter().map(|found| found.names.clone()).collect())
     }
 
-    /// Opens the device with this index in the row of all platforms' devices; while one is open, opening its index again
-    /// gives the same device.
+    /// While a device is open, opening its index again gives the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         static OPEN: LazyLock<Mutex<HashMap<usize, Weak<OpenclDevice>>>> = LazyLock::new(Mutex::default);
         let mut open = OPEN.lock();
@@ -93,7 +97,8 @@ impl Backend for OpenclBackend {
     }
 }
 
-/// Opens a device, with options, that nobody else gets; the hardware behind it is shared.
+/// Opens the device with this index, with options: an object that no other call gives; the hardware behind it is shared.
+/// [`OpenclBackend`]'s [`device_names`](Backend::device_names) says in which order devices are counted.
 ///
 /// ```no_run
 /// use wakegraph::backend::opencl::{self, Lowering, OpenclOptions};

@@ -1,4 +1,4 @@
-//! Platforms, and the devices of all of them in one row.
+//! Platforms, and the devices of all of them in one row, in an order of our own.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_void;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::query;
+use super::query::{self, DeviceQuery};
 use super::sys::{self, Context, Core, Extensions, Failure, OldExtensions, Owned, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -37,7 +37,11 @@ pub(super) struct Platform {
     #[cfg(test)]
     id: Id,
     pub(super) name: String,
-    pub(super) devices: Vec<Id>,
+    version: String,
+    /// The tag by which loaders know the vendor, such as `POCL` or `INTEL`; empty where the driver has none.
+    tag: String,
+    /// All devices in the driver's order: those of the context.
+    devices: Vec<Id>,
     pub(super) extensions: Extensions,
     pub(super) old_extensions: OldExtensions,
     /// The context that all whole devices share while one is open: buffers and events do not leave it.
@@ -52,11 +56,19 @@ impl Platform {
             #[cfg(test)]
             id,
             name: query::platform_text(core, id.raw(), sys::CL_PLATFORM_NAME)?,
+            version: query::platform_text(core, id.raw(), sys::CL_PLATFORM_VERSION)?,
+            tag: query::platform_text(core, id.raw(), sys::CL_PLATFORM_ICD_SUFFIX_KHR).unwrap_or_default(),
             devices: device_ids(core, id)?,
             extensions,
             old_extensions,
             context: Mutex::default(),
         })
+    }
+
+    /// The same platform with a context of its own, for tests that change its functions.
+    #[cfg(test)]
+    pub(super) fn again(&self) -> Result<Self, Failure> {
+        Self::new(self.core, self.id)
     }
 
     #[cfg(test)]
@@ -93,15 +105,64 @@ pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> Result<Owne
     Ok(unsafe { Owned::new(core, context) })
 }
 
-/// All platforms that have devices, in the loader's order. Found once; what was not there is looked for again.
+/// A device, before it is opened.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) platform: Arc<Platform>,
+    pub(super) id: Id,
+    /// Its own name, and those of its platform and vendor: what a selector may use.
+    pub(super) names: String,
+    rank: Rank,
+}
+
+/// The kinds of devices in the order in which they are counted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Rank {
+    Gpu,
+    Accelerator,
+    Other,
+    Cpu,
+}
+
+impl Found {
+    fn new(platform: &Arc<Platform>, id: Id) -> Result<Self, Failure> {
+        let query = DeviceQuery { core: platform.core, device: id.raw() };
+        let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
+        let kind = query.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
+        let rank = match kind {
+            kind if kind & sys::CL_DEVICE_TYPE_GPU != 0 => Rank::Gpu,
+            kind if kind & sys::CL_DEVICE_TYPE_ACCELERATOR != 0 => Rank::Accelerator,
+            kind if kind & sys::CL_DEVICE_TYPE_CPU != 0 => Rank::Cpu,
+            _ => Rank::Other,
+        };
+        let Platform { name: platform_name, tag, .. } = &**platform;
+        let separator = if tag.is_empty() { "" } else { ", " };
+        let names = format!("{name} ({vendor}, {platform_name}{separator}{tag})");
+        Ok(Self { platform: Arc::clone(platform), id, names, rank })
+    }
+}
+
+/// Sorts devices by their kind, then by their platform. Devices of one platform keep the driver's order.
+///
+/// The loader's order does not count: that is the order of the files in a directory, which differs between machines and
+/// changes when a runtime is installed anew.
+fn sort(devices: &mut [Found]) {
+    devices.sort_by(|a, b| {
+        let key = |found: &Found| (found.rank, found.platform.name.clone(), found.platform.version.clone());
+        key(a).cmp(&key(b))
+    });
+}
+
+/// The devices of all platforms, in the order in which they are counted. Found once; where there was none, the next call
+/// looks for them again.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without a library, a platform or a device, with the remedy.
-pub(super) fn platforms() -> Result<Arc<[Arc<Platform>]>> {
-    static FOUND: Mutex<Option<Arc<[Arc<Platform>]>>> = Mutex::new(None);
+pub(super) fn devices() -> Result<Arc<[Found]>> {
+    static FOUND: Mutex<Option<Arc<[Found]>>> = Mutex::new(None);
     let mut found = FOUND.lock();
-    if let Some(platforms) = &*found {
-        return Ok(platforms.clone());
+    if let Some(devices) = &*found {
+        return Ok(devices.clone());
     }
     let core = sys::core().map_err(|why| {
         Error::new(ErrorKind::Unavailable, format!("the OpenCL library cannot be loaded: {why}")).help(
@@ -111,23 +172,31 @@ pub(super) fn platforms() -> Result<Arc<[Arc<Platform>]>> {
     let ids = platform_ids(core).map_err(|failure| {
         no_platform("the OpenCL loader finds no platform").caused_by(Error::from(failure))
     })?;
-    let mut platforms = Vec::with_capacity(ids.len());
+    let mut devices = Vec::new();
     for id in ids {
-        match Platform::new(core, id) {
-            Ok(platform) if !platform.devices.is_empty() => platforms.push(Arc::new(platform)),
-            Ok(_) => {}
+        let found = Platform::new(core, id).and_then(|platform| {
+            let platform = Arc::new(platform);
+            platform
+                .devices
+                .iter()
+                .map(|&device| Found::new(&platform, device))
+                .collect::<Result<Vec<_>, _>>()
+        });
+        match found {
+            Ok(found) => devices.extend(found),
             Err(failure) => {
                 let error = Error::from(failure);
                 tracing::warn!(target: "wakegraph::opencl", %error, "a platform is left out");
             }
         }
     }
-    if platforms.is_empty() {
+    if devices.is_empty() {
         return Err(no_platform("no OpenCL platform has a device"));
     }
-    let platforms: Arc<[_]> = platforms.into();
-    *found = Some(platforms.clone());
-    Ok(platforms)
+    sort(&mut devices);
+    let devices: Arc<[_]> = devices.into();
+    *found = Some(devices.clone());
+    Ok(devices)
 }
 
 fn no_platform(why: &str) -> Error {
@@ -164,4 +233,28 @@ fn device_ids(core: &Core, platform: Id) -> Result<Vec<Id>, Failure> {
         unsafe { call!(core, clGetDeviceIDs(platform, all, count, ids.as_mut_ptr(), ptr::null_mut())) }?;
     }
     Ok(ids.into_iter().map(Id).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_counted_in_the_same_order_whatever_the_loader_finds_first() {
+        let Ok(devices) = devices() else { return };
+        let names = |devices: &[Found]| devices.iter().map(|found| found.names.clone()).collect::<Vec<_>>();
+        let mut platforms: Vec<Vec<Found>> = Vec::new();
+        for found in &*devices {
+            match platforms.iter_mut().find(|known| Arc::ptr_eq(&known[0].platform, &found.platform)) {
+                Some(platform) => platform.push(found.clone()),
+                None => platforms.push(vec![found.clone()]),
+            }
+        }
+        for _ in 0..platforms.len() {
+            platforms.rotate_left(1);
+            let mut other = platforms.concat();
+            sort(&mut other);
+            assert_eq!(names(&other), names(&devices));
+        }
+    }
 }
