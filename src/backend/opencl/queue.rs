@@ -75,8 +75,8 @@ impl DriverQueue {
         unsafe { call!(self.core, clFinish(self.raw())) }
     }
 
-    /// The event of a marker behind `wait`; without any, behind everything enqueued so far. Where even a marker fails, the
-    /// queue is waited for, and there is no event.
+    /// The event of a marker behind `wait`; without any, behind everything enqueued so far. Where the driver refuses even a
+    /// marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(
         &self,
         core: &'static Core,
@@ -89,8 +89,28 @@ impl DriverQueue {
             unsafe { call!(core, clEnqueueMarkerWithWaitList(self.raw(), waits, list, &raw mut event)) };
         match enqueued {
             Ok(()) => signal::adopt(core, event).map(Some),
-            Err(_) => self.finish().map(|()| None),
+            Err(_) => {
+                self.finish()?;
+                if waits > 0 {
+                    // SAFETY: the events are alive. An error says that one of them has failed, so it is over.
+                    let _ = unsafe { call!(core, clWaitForEvents(waits, list)) };
+                }
+                Ok(None)
+            }
         }
+    }
+
+    /// The event of a marker behind `wait` and behind everything enqueued so far.
+    fn marker_behind_all(
+        &self,
+        core: &'static Core,
+        wait: &[sys::cl_event],
+    ) -> Result<Option<Owned<Event>>, Failure> {
+        if !wait.is_empty() {
+            // A marker with a wait list waits for nothing else on an out-of-order queue, so it takes two.
+            self.marker(core, wait)?;
+        }
+        self.marker(core, &[])
     }
 }
 
@@ -168,7 +188,7 @@ impl OpenclQueue {
             waits.add(self, *order, false)?;
         }
         let mut on_profiled = self.on_profiled.lock();
-        let queue = self.select(work.timed, &mut on_profiled, &mut waits)?;
+        let (queue, is_profiled) = self.select(work.timed, *on_profiled, &mut waits)?;
         if let Some(previous) = work.previous {
             let ordered = queue.order == QueueOrder::InOrder && previous.is_on(queue);
             if !ordered && matches!(previous.status(), EventStatus::Pending) {
@@ -183,6 +203,8 @@ impl OpenclQueue {
         // SAFETY: passed on to the caller.
         let started = unsafe { self.start(queue, &work, &waits) };
         let started = started.map_err(|failure| self.shared.error(failure))?;
+        // Not before: where the driver has refused everything, the next enqueue still has to wait for the other queue.
+        *on_profiled = is_profiled;
         if let Err(failure) = queue.flush() {
             // What it started is in flight all the same.
             let error = self.shared.error(failure);
@@ -231,7 +253,8 @@ impl OpenclQueue {
                 // Intel's runtime looks at a recording's commands one by one: those before the refused one run.
                 Err(failure) => {
                     let failure = Some(shared.error(failure));
-                    return Ok(Started { event: queue.marker(shared.core, &[])?, failure, times: None });
+                    let event = queue.marker_behind_all(shared.core, events)?;
+                    return Ok(Started { event, failure, times: None });
                 }
             }
         }
@@ -244,17 +267,17 @@ impl OpenclQueue {
         unsafe { work.list.enqueue(shared, queue, events, timing) }
     }
 
-    /// The driver's queue for an enqueue with or without times. Where it is another one than for the last enqueue, the
-    /// order goes on from there.
+    /// The driver's queue for an enqueue with or without times, and whether it is the profiled one. Where the last enqueue
+    /// went to the other queue, `waits` gets an event behind everything there.
     fn select<'a>(
         &'a self,
         timed: bool,
-        on_profiled: &mut bool,
+        on_profiled: bool,
         waits: &mut Waits,
-    ) -> Result<&'a Arc<DriverQueue>> {
+    ) -> Result<(&'a Arc<DriverQueue>, bool)> {
         let timed = timed && !self.desc.profiling;
-        if !timed && !*on_profiled {
-            return Ok(&self.main);
+        if !timed && !on_profiled {
+            return Ok((&self.main, false));
         }
         let profiled = match self.profiled.get() {
             Some(profiled) => profiled,
@@ -265,15 +288,14 @@ impl OpenclQueue {
             }
         };
         let (now, before) = if timed { (profiled, &self.main) } else { (&self.main, profiled) };
-        if timed != *on_profiled && self.desc.order == QueueOrder::InOrder {
+        if timed != on_profiled && self.desc.order == QueueOrder::InOrder {
             let marker =
                 before.marker(self.shared.core, &[]).map_err(|failure| self.shared.error(failure))?;
             before.flush().map_err(|failure| self.shared.error(failure))?;
             waits.events.extend(marker.as_ref().map(Owned::raw));
             waits.marker = marker;
         }
-        *on_profiled = timed;
-        Ok(now)
+        Ok((now, timed))
     }
 }
 

@@ -11,6 +11,7 @@ use opencl_sys::cl_function_types::*;
 macro_rules! table {
     ($(#[$attribute:meta])* $table:ident: $($function:ident: $type:ident),+ $(,)?) => {
         $(#[$attribute])*
+        #[cfg_attr(test, derive(Clone))]
         pub(in crate::backend::opencl) struct $table {
             $(pub(in crate::backend::opencl) $function: $type,)+
         }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "enqueues, and fails events by hand")]
 
 mod prefetch;
+mod refusals;
 mod updates;
 
 use std::sync::Arc;
