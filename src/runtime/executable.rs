@@ -1,6 +1,7 @@
 //! Executable graphs: what `finalize` makes, to be submitted many times.
 
 use std::fmt::{self, Debug};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,7 +207,7 @@ impl Debug for ExecutableGraph {
 pub(crate) struct Shared {
     pub(crate) id: ExecutableId,
     pub(crate) outline: Arc<Outline>,
-    pub(crate) partitions: Box<[PartitionExec]>,
+    pub(crate) partitions: Partitions,
     /// Keeps the memory alive that the commands use.
     pub(crate) allocations: Box<[Arc<Allocation>]>,
     /// Where the graph's scratch buffers lie.
@@ -238,6 +239,42 @@ impl Drop for Shared {
             let updatable = self.updatable.take();
             reaper::drop_elsewhere(Box::new((partitions, memory, updatable)));
         }
+    }
+}
+
+/// The partitions of an executable.
+///
+/// They are dropped from the last to the first, and so are the driver's objects, which were made from the first to the last:
+/// PoCL searches for an object to be released among all that it has made since.
+#[derive(Default)]
+pub(crate) struct Partitions(Vec<PartitionExec>);
+
+impl From<Vec<PartitionExec>> for Partitions {
+    fn from(partitions: Vec<PartitionExec>) -> Self {
+        Self(partitions)
+    }
+}
+
+impl Deref for Partitions {
+    type Target = [PartitionExec];
+
+    fn deref(&self) -> &[PartitionExec] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a Partitions {
+    type Item = &'a PartitionExec;
+    type IntoIter = std::slice::Iter<'a, PartitionExec>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl Drop for Partitions {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
     }
 }
 

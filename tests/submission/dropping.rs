@@ -214,3 +214,39 @@ fn raw_kernels_are_freed_while_their_device_stays_open() {
         tracker.wait_until_freed();
     }
 }
+
+/// Tells its number when it is dropped.
+struct Numbered(usize, std::sync::mpsc::Sender<usize>);
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0);
+    }
+}
+
+#[test]
+fn partitions_are_dropped_from_the_last_to_the_first() {
+    let device = device();
+    let (buffer, host) = (device.buffer::<u32>(1).unwrap(), device.host_buffer::<u32>(1).unwrap());
+    let mut graph = Graph::new(&device);
+    let (dropped, numbers) = std::sync::mpsc::channel();
+    for number in 0..4 {
+        let kept = Numbered(number, dropped.clone());
+        let kernel = RawKernel::new("numbered").writes::<u32>("x").host(move |_, args| {
+            let _kept = &kept;
+            args.write::<u32>()?.fill(1);
+            Ok(())
+        });
+        graph.launch(kernel.call().memory::<u32>(&buffer), Range::linear(1));
+        graph.copy(&buffer, &host);
+        // Between two partitions of the device.
+        graph.host_task((write(&host),), async |(_host,)| ());
+        graph.copy(&host, &buffer);
+    }
+    let exec = graph.finalize().unwrap();
+    assert!(exec.plan().partitions().len() > 7, "{}", exec.plan_text());
+    drop(graph);
+    assert!(numbers.try_recv().is_err(), "the executable has the kernels");
+    drop(exec);
+    assert_eq!(numbers.try_iter().collect::<Vec<_>>(), [3, 2, 1, 0]);
+}

@@ -29,16 +29,17 @@ pub(super) struct OpenclCommandBuffer {
     desc: CommandBufferDesc,
     pub(super) shared: Arc<Shared>,
     state: CommandBufferState,
+    /// For in-order queues of the driver's. Like all recordings it is dropped before the list: then the driver releases
+    /// each kernel for good when the list is dropped, in the list's order.
+    pub(super) recording: Option<Recording>,
+    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it where that cannot be.
+    pub(super) out_of_order: OnceLock<Option<Recording>>,
+    pub(super) run: Mutex<Run>,
     /// Keeps what the operations use, and what an update builds on.
     pub(super) commands: Vec<Command>,
     /// The commands that each follows.
     pub(super) after: Vec<After>,
     pub(super) list: List,
-    /// For in-order queues of the driver's.
-    pub(super) recording: Option<Recording>,
-    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it where that cannot be.
-    pub(super) out_of_order: OnceLock<Option<Recording>>,
-    pub(super) run: Mutex<Run>,
 }
 
 /// What is in flight.

@@ -45,6 +45,14 @@ pub(super) struct Step {
     followed: bool,
 }
 
+impl Drop for List {
+    fn drop(&mut self) {
+        // PoCL keeps the kernels of a program in a linked list, the newest in front, and searches it from there for the one
+        // that is released.
+        while self.steps.pop().is_some() {}
+    }
+}
+
 /// How an enqueue went that has started.
 #[derive(Debug)]
 pub(super) struct Started {
@@ -97,8 +105,8 @@ impl List {
     }
 
     /// Memory of ours that the operations read, for whoever outlives the list.
-    pub(super) fn into_staged(self) -> Vec<Arc<OpenclMemory>> {
-        self.staged
+    pub(super) fn into_staged(mut self) -> Vec<Arc<OpenclMemory>> {
+        std::mem::take(&mut self.staged)
     }
 
     pub(super) fn steps(&self) -> &[Step] {

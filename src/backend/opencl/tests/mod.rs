@@ -3,6 +3,7 @@
 
 mod prefetch;
 mod refusals;
+mod releases;
 mod updates;
 
 use std::sync::Arc;
