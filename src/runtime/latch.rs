@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
+use super::reactor::outlive;
 use crate::sync::{AtomicU8, Mutex, Ordering};
 
 /// Set once, waited for by any number of tasks. Waiters that come late see it set.
@@ -18,7 +19,7 @@ pub(crate) struct Latch {
 }
 
 const SET: u8 = 1;
-/// There may be a waiter in the list; without one, setting takes no lock.
+/// A slot of the list belongs to a waiter; without one, setting takes no lock. Changes only under the list's lock.
 const AWAITED: u8 = 2;
 
 thread_local! {
@@ -33,7 +34,7 @@ pub(crate) fn gather(wakers: &mut Vec<Waker>, work: impl FnOnce()) {
     *wakers = GATHERED.with(|gathered| gathered.replace(before)).unwrap_or_default();
 }
 
-fn wake(waker: Waker) {
+fn wake_or_gather(waker: Waker) {
     let mut waker = Some(waker);
     // A thread that is ending gathers nothing any more.
     let _ = GATHERED.try_with(|gathered| {
@@ -44,55 +45,134 @@ fn wake(waker: Waker) {
         }
     });
     if let Some(waker) = waker {
-        waker.wake();
+        wake(waker);
     }
 }
 
-/// Slots, so that a waiter that polls again replaces its waker instead of adding one.
-type Waiters = SmallVec<[Option<Waker>; 1]>;
+/// Wakes one task of possibly many.
+///
+/// A waker is the code of an executor. If it panics, the tasks behind it must still be woken, and the thread that wakes
+/// them, often a device's, has no part in the mistake: the panic is logged and goes no further.
+pub(crate) fn wake(waker: Waker) {
+    outlive(|| waker.wake());
+}
 
-/// A waiter's slot in one latch.
+/// The waiters of one latch. A slot belongs to its waiter until the waiter is forgotten or the latch is set. To wake the
+/// waiter takes its waker away, but not its slot, so that no other waiter can come to bear the same key.
+#[derive(Debug, Default)]
+struct Waiters {
+    slots: SmallVec<[Slot; 1]>,
+    /// The vacant slot to give away next, which names the one after it.
+    next_vacant: Option<usize>,
+    /// How many slots belong to a waiter.
+    occupied: usize,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// Belongs to no waiter.
+    Vacant { next: Option<usize> },
+    /// Its waiter has polled and is to be woken.
+    Waiting(Waker),
+    /// Its waiter has been woken and has not polled since.
+    Woken,
+}
+
+/// A waiter's slot in one latch. Not `Clone`: only its waiter can give the slot back, and only once.
 #[derive(Debug, Default)]
 pub(crate) struct WaiterKey(Option<usize>);
 
+impl Waiters {
+    /// Puts a waker into the slot of its waiter, who gets one with its first poll. Gives back the waker that was there.
+    fn register(&mut self, key: &mut WaiterKey, waker: Waker) -> Option<Waker> {
+        let index = match (key.0, self.next_vacant) {
+            (Some(index), _) => index,
+            (None, vacant) => {
+                self.occupied += 1;
+                vacant.unwrap_or(self.slots.len())
+            }
+        };
+        key.0 = Some(index);
+        let Some(slot) = self.slots.get_mut(index) else {
+            self.slots.push(Slot::Waiting(waker));
+            return None;
+        };
+        match std::mem::replace(slot, Slot::Waiting(waker)) {
+            Slot::Waiting(old) => Some(old),
+            Slot::Woken => None,
+            Slot::Vacant { next } => {
+                self.next_vacant = next;
+                None
+            }
+        }
+    }
+
+    /// Takes the slot back from its waiter. Gives back the waker that was there.
+    fn release(&mut self, key: &mut WaiterKey) -> Option<Waker> {
+        let index = key.0.take()?;
+        // None if the latch was set meanwhile: it has no slots then.
+        let slot = self.slots.get_mut(index)?;
+        let old = std::mem::replace(slot, Slot::Vacant { next: self.next_vacant });
+        self.next_vacant = Some(index);
+        self.occupied -= 1;
+        if self.occupied == 0 {
+            self.slots.clear();
+            self.next_vacant = None;
+        }
+        match old {
+            Slot::Waiting(waker) => Some(waker),
+            Slot::Woken | Slot::Vacant { .. } => None,
+        }
+    }
+}
+
 impl Latch {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU8::new(0), waiters: Mutex::new(Waiters::new()) }
+        Self { state: AtomicU8::new(0), waiters: Mutex::new(Waiters::default()) }
     }
 
     pub(crate) fn is_set(&self) -> bool {
         self.state.load(Ordering::Acquire) & SET != 0
     }
 
-    /// Sets the flag and wakes everybody. Wakers run outside the lock.
+    /// Sets the flag and wakes all waiters, also where a waker panics. Wakers run outside the lock.
     pub(crate) fn set(&self) {
         if self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED == 0 {
             return;
         }
         // A waiter announces itself inside the lock, so it is in the list by now.
-        let mut waiters = std::mem::take(&mut *self.waiters.lock());
-        waiters.drain(..).flatten().for_each(wake);
+        let waiters = std::mem::take(&mut *self.waiters.lock());
+        for slot in waiters.slots {
+            if let Slot::Waiting(waker) = slot {
+                wake_or_gather(waker);
+            }
+        }
     }
 
-    /// Whether somebody may be waiting.
+    /// Whether a task waits: it has polled, and was not forgotten since.
     pub(crate) fn is_awaited(&self) -> bool {
         self.state.load(Ordering::Acquire) & AWAITED != 0
     }
 
-    /// Has everybody polled again, although the flag is not set.
+    /// Has all waiters polled again, although the flag is not set.
     pub(crate) fn nudge(&self) {
         if self.state.load(Ordering::Acquire) & AWAITED == 0 {
             return;
         }
-        // The slots stay: whoever is polled again puts its waker back into its own.
-        let wakers: SmallVec<[Waker; 1]> = self.waiters.lock().iter_mut().filter_map(Option::take).collect();
-        wakers.into_iter().for_each(Waker::wake);
+        let mut wakers: SmallVec<[Waker; 1]> = SmallVec::new();
+        for slot in &mut self.waiters.lock().slots {
+            if matches!(slot, Slot::Waiting(_))
+                && let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Woken)
+            {
+                wakers.push(waker);
+            }
+        }
+        wakers.into_iter().for_each(wake);
     }
 
-    /// Back to not set. The exclusive reference proves that nobody waits.
+    /// Back to not set. The exclusive reference proves that no task waits.
     pub(crate) fn reset(&mut self) {
-        self.state = AtomicU8::new(0);
-        self.waiters = Mutex::new(Waiters::new());
+        *self = Self::new();
     }
 
     pub(crate) fn poll(&self, cx: &Context<'_>, key: &mut WaiterKey) -> Poll<()> {
@@ -104,11 +184,7 @@ impl Latch {
         if self.state.fetch_or(AWAITED, Ordering::AcqRel) & SET != 0 {
             return Poll::Ready(());
         }
-        let slot = *key.0.get_or_insert(waiters.len());
-        if slot == waiters.len() {
-            waiters.push(None);
-        }
-        let old = waiters[slot].replace(new);
+        let old = waiters.register(key, new);
         drop(waiters);
         // Wakers are somebody else's code: they are dropped outside the lock.
         drop(old);
@@ -116,19 +192,17 @@ impl Latch {
     }
 
     /// Forgets a waiter that stops waiting, so that it is not woken in vain.
-    pub(crate) fn forget(&self, key: &WaiterKey) {
-        if let Some(slot) = key.0
-            && !self.is_set()
-        {
-            let mut waiters = self.waiters.lock();
-            let waker = waiters.get_mut(slot).and_then(Option::take);
-            // Somebody who waits again and again, as in a `select!` in a loop, does not make the list grow.
-            while waiters.last().is_some_and(Option::is_none) {
-                waiters.pop();
-            }
-            drop(waiters);
-            drop(waker);
+    pub(crate) fn forget(&self, key: &mut WaiterKey) {
+        if key.0.is_none() || self.is_set() {
+            return;
         }
+        let mut waiters = self.waiters.lock();
+        let old = waiters.release(key);
+        if waiters.occupied == 0 {
+            self.state.fetch_and(!AWAITED, Ordering::AcqRel);
+        }
+        drop(waiters);
+        drop(old);
     }
 
     pub(crate) fn wait(&self) -> Wait<'_> {
@@ -154,7 +228,7 @@ impl Future for Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.latch.forget(&self.key);
+        self.latch.forget(&mut self.key);
     }
 }
 
@@ -215,7 +289,7 @@ mod loom_tests {
             let giving_up = thread::spawn(move || {
                 let mut key = WaiterKey::default();
                 poll_once(&fickle, &mut key);
-                fickle.forget(&key);
+                fickle.forget(&mut key);
             });
             let setting = thread::spawn(move || setter.set());
             block_on(latch.wait());
@@ -234,6 +308,68 @@ mod loom_tests {
             block_on(latch.wait());
             nudging.join().unwrap();
             setting.join().unwrap();
+        });
+    }
+
+    /// Two waiters have polled. One thread wakes all and then sets the latch, one forgets the first waiter, and this one
+    /// polls the second again.
+    #[test]
+    fn loom_a_woken_waiter_keeps_its_slot_until_it_polls() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let (mut first, mut second) = (WaiterKey::default(), latch.wait());
+            poll_once(&latch, &mut first);
+            poll_once(&latch, &mut second.key);
+            let (setter, forgetter) = (latch.clone(), latch.clone());
+            let setting = thread::spawn(move || {
+                setter.nudge();
+                setter.set();
+            });
+            let forgetting = thread::spawn(move || forgetter.forget(&mut first));
+            block_on(second);
+            setting.join().unwrap();
+            forgetting.join().unwrap();
+        });
+    }
+
+    /// Two waiters have polled. One thread wakes all and then sets the latch, one forgets both, and this one begins to wait.
+    #[test]
+    fn loom_a_forgotten_waiter_takes_no_slot_of_a_later_one() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let (mut first, mut second) = (WaiterKey::default(), WaiterKey::default());
+            poll_once(&latch, &mut first);
+            poll_once(&latch, &mut second);
+            let (setter, forgetter) = (latch.clone(), latch.clone());
+            let setting = thread::spawn(move || {
+                setter.nudge();
+                setter.set();
+            });
+            let forgetting = thread::spawn(move || {
+                forgetter.forget(&mut second);
+                forgetter.forget(&mut first);
+            });
+            block_on(latch.wait());
+            setting.join().unwrap();
+            forgetting.join().unwrap();
+        });
+    }
+
+    /// The last waiter is forgotten while another one begins to wait and the latch is set: the bit that says that there is
+    /// a waiter follows the list.
+    #[test]
+    fn loom_a_waiter_that_comes_while_the_last_one_goes_is_woken() {
+        loom::model(|| {
+            let latch = Arc::new(Latch::new());
+            let mut last = WaiterKey::default();
+            poll_once(&latch, &mut last);
+            let (setter, forgetter) = (latch.clone(), latch.clone());
+            let forgetting = thread::spawn(move || forgetter.forget(&mut last));
+            let setting = thread::spawn(move || setter.set());
+            block_on(latch.wait());
+            forgetting.join().unwrap();
+            setting.join().unwrap();
+            assert!(latch.waiters.lock().slots.is_empty());
         });
     }
 
@@ -256,6 +392,8 @@ mod tests {
     use std::sync::Arc;
     use std::task::Wake;
 
+    use proptest::prelude::*;
+
     use crate::sync::AtomicU32;
 
     use super::*;
@@ -265,7 +403,7 @@ mod tests {
         let latch = Latch::new();
         let wakers = [Arc::new(Count::default()), Arc::new(Count::default())];
         let mut keys = [WaiterKey::default(), WaiterKey::default()];
-        let counts = || [0, 1].map(|i| wakers[i].0.load(Ordering::Relaxed));
+        let counts = || [0, 1].map(|i| wakers[i].get());
         latch.nudge();
         for round in 1..=3 {
             for (count, key) in wakers.iter().zip(&mut keys) {
@@ -293,14 +431,20 @@ mod tests {
         let mut wakers = Vec::new();
         gather(&mut wakers, || latches[0].set());
         assert!(latches[0].is_set());
-        assert_eq!((wakers.len(), count.0.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!((wakers.len(), count.get()), (1, 0));
         wakers.into_iter().for_each(Waker::wake);
         latches[1].set();
-        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        assert_eq!(count.get(), 2);
     }
 
     #[derive(Default)]
     struct Count(AtomicU32);
+
+    impl Count {
+        fn get(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
 
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -318,14 +462,108 @@ mod tests {
             let mut key = WaiterKey::default();
             assert!(latch.poll(&cx, &mut key).is_pending());
             assert!(latch.poll(&cx, &mut key).is_pending());
-            latch.forget(&key);
+            latch.forget(&mut key);
         }
         assert!(latch.poll(&cx, &mut last).is_pending());
-        assert_eq!(latch.waiters.lock().len(), 2);
-        latch.forget(&first);
-        latch.forget(&last);
-        assert!(latch.waiters.lock().is_empty());
+        assert_eq!(latch.waiters.lock().slots.len(), 2);
+        assert!(latch.is_awaited());
+        latch.forget(&mut first);
+        latch.forget(&mut last);
+        assert!(latch.waiters.lock().slots.is_empty());
+        assert!(!latch.is_awaited());
         latch.set();
         assert!(latch.poll(&cx, &mut first).is_ready());
+    }
+
+    const WAITERS: usize = 5;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Poll(usize),
+        Forget(usize),
+        Nudge,
+        Set,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            12 => (0..WAITERS).prop_map(Step::Poll),
+            6 => (0..WAITERS).prop_map(Step::Forget),
+            4 => Just(Step::Nudge),
+            1 => Just(Step::Set),
+        ]
+    }
+
+    /// What a latch should do.
+    #[derive(Default)]
+    struct Model {
+        set: bool,
+        /// For each waiter that has polled and was not forgotten: with which of its wakers it polled last, if it was not
+        /// woken since.
+        waiting: [Option<Option<usize>>; WAITERS],
+        /// How often each waker of each waiter was called.
+        woken: [[u32; 2]; WAITERS],
+    }
+
+    impl Model {
+        fn wake_all(&mut self) {
+            for (waiting, woken) in self.waiting.iter_mut().zip(&mut self.woken) {
+                if let Some(turn) = waiting.as_mut().and_then(Option::take) {
+                    woken[turn] += 1;
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn wakes_whom_a_simple_model_wakes(steps in proptest::collection::vec(step(), 1..60)) {
+            let (latch, mut model) = (Latch::new(), Model::default());
+            let mut keys: [WaiterKey; WAITERS] = Default::default();
+            // Each waiter polls with two wakers in turn.
+            let wakers: [[Arc<Count>; 2]; WAITERS] = Default::default();
+            let (mut turns, mut most_waiting) = ([0; WAITERS], 0);
+            for step in steps {
+                match step {
+                    Step::Poll(waiter) => {
+                        turns[waiter] = 1 - turns[waiter];
+                        let waker = Waker::from(wakers[waiter][turns[waiter]].clone());
+                        let polled = latch.poll(&Context::from_waker(&waker), &mut keys[waiter]);
+                        prop_assert_eq!(polled.is_ready(), model.set);
+                        if !model.set {
+                            model.waiting[waiter] = Some(Some(turns[waiter]));
+                        }
+                    }
+                    Step::Forget(waiter) => {
+                        latch.forget(&mut keys[waiter]);
+                        model.waiting[waiter] = None;
+                    }
+                    Step::Nudge => {
+                        latch.nudge();
+                        model.wake_all();
+                    }
+                    Step::Set => {
+                        latch.set();
+                        model.set = true;
+                        model.wake_all();
+                    }
+                }
+                prop_assert_eq!(latch.is_set(), model.set);
+                let woken = wakers.each_ref().map(|of_waiter| of_waiter.each_ref().map(|waker| waker.get()));
+                prop_assert_eq!(woken, model.woken);
+                if !model.set {
+                    let waiting = model.waiting.iter().flatten().count();
+                    prop_assert_eq!(latch.is_awaited(), waiting > 0);
+                    prop_assert_eq!(latch.waiters.lock().occupied, waiting);
+                    most_waiting = most_waiting.max(waiting);
+                    prop_assert!(latch.waiters.lock().slots.len() <= most_waiting, "slots are used again");
+                }
+            }
+            // No waker is kept: the latch holds those of waiters alone.
+            latch.set();
+            for wakers in wakers.iter().flatten() {
+                prop_assert_eq!(Arc::strong_count(wakers), 1);
+            }
+        }
     }
 }

@@ -288,7 +288,7 @@ impl Debug for Submission {
 
 impl Drop for Submission {
     fn drop(&mut self) {
-        self.run.done.forget(&self.key);
+        self.run.done.forget(&mut self.key);
     }
 }
 

@@ -6,9 +6,11 @@ mod forget;
 mod hold;
 mod quiet;
 mod tracker;
+mod watchdog;
 
 pub(crate) use block_on::block_on;
 pub(crate) use forget::forget;
 pub(crate) use hold::{Held, Hold};
 pub(crate) use quiet::{PANIC, silence_expected_panics};
 pub(crate) use tracker::{Token, Tracker};
+pub(crate) use watchdog::must_end;

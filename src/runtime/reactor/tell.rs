@@ -26,7 +26,7 @@ pub(super) fn finish(finished: &mut Vec<Finished<Watch>>, wakers: &mut Vec<Waker
             let _elsewhere = Elsewhere::enter();
             latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));
         }
-        wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
+        wakers.drain(..).for_each(latch::wake);
     }
     for finished in finished.drain(..) {
         outlive(move || {
