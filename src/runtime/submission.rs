@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::task::coop;
@@ -37,6 +37,8 @@ pub struct Submission {
     /// It ends others' runs in the place of the reactor.
     lead: Option<Lead>,
     spin: Spin,
+    /// The last poll did nothing but give way, as the budget of its task was used up.
+    gave_way: bool,
     /// What a spin does to the devices' work.
     progress: Progress,
     /// Where profiles are recorded: what is needed to read them.
@@ -92,7 +94,7 @@ const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
 
 impl Submission {
     pub(crate) fn new(run: Arc<Run>, spin: Spin, progress: Progress, profiled: Option<Arc<Outline>>) -> Self {
-        Self { run, key: WaiterKey::default(), lead: None, spin, progress, profiled }
+        Self { run, key: WaiterKey::default(), lead: None, spin, gave_way: false, progress, profiled }
     }
 
     /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
@@ -251,13 +253,44 @@ fn yield_now(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
+impl Submission {
+    /// Whether the last poll gave way to other tasks while it looked for the end itself.
+    fn is_looking(&self) -> bool {
+        self.lead.is_some() || matches!(self.spin, Spin::Until { .. })
+    }
+
+    /// Has the end of the run wake this task.
+    ///
+    /// That has to happen before each `Pending`, also where the task is to be polled again at once: tokio keeps such a task
+    /// for when its worker has nothing else to do, and an executor of others that runs inside a task of tokio's, such as
+    /// `futures::executor::block_on`, blocks that worker until it is woken.
+    fn wait(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.run.done.poll(cx, &mut self.key)
+    }
+}
+
 impl Future for Submission {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
         // Submissions that always find their run done would never let other tasks have their turn.
-        let turn = ready!(coop::poll_proceed(cx));
+        let turn = match coop::poll_proceed(cx) {
+            Poll::Ready(turn) => Some(turn),
+            // Once, and no longer: a task that blocks its worker gets no new budget.
+            Poll::Pending if !std::mem::replace(&mut this.gave_way, true) => {
+                if this.wait(cx).is_ready() {
+                    cx.waker().wake_by_ref();
+                }
+                return Poll::Pending;
+            }
+            Poll::Pending => None,
+        };
+        this.gave_way = false;
+        if this.is_looking() {
+            // If it now ends the run itself, nothing has to wake it.
+            this.run.done.forget(&mut this.key);
+        }
         let next = match (this.lead.take(), this.run.batcher()) {
             (Some(lead), _) => this.lead(lead),
             _ if this.run.is_done() => Next::Resolve,
@@ -267,15 +300,15 @@ impl Future for Submission {
                 None => Next::Wait,
             },
         };
-        match next {
-            Next::Yield => {
+        if next != Next::Resolve && this.wait(cx).is_pending() {
+            if next == Next::Yield {
                 yield_now(cx);
-                return Poll::Pending;
             }
-            Next::Wait if this.run.done.poll(cx, &mut this.key).is_pending() => return Poll::Pending,
-            Next::Wait | Next::Resolve => {}
+            return Poll::Pending;
         }
-        turn.made_progress();
+        if let Some(turn) = turn {
+            turn.made_progress();
+        }
         Poll::Ready(this.run.result())
     }
 }

@@ -10,6 +10,7 @@ mod dropping;
 mod errors;
 mod failed_enqueues;
 mod faulty;
+mod foreign_executors;
 mod guards;
 mod in_flight;
 mod lost_devices;

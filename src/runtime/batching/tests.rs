@@ -1,7 +1,9 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
-use std::time::Duration;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
@@ -36,7 +38,7 @@ fn runtimes() -> [Runtime; 2] {
     [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| builder.build().unwrap())
 }
 
-fn run_of(submission: &Submission) -> std::sync::Arc<crate::runtime::run::Run> {
+fn run_of(submission: &Submission) -> Arc<crate::runtime::run::Run> {
     submission.event().run().clone()
 }
 
@@ -226,4 +228,50 @@ fn a_lost_device_fails_all() {
             }
         });
     }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, which sleeps while it is pending; calls `pending` after the first poll that is.
+fn block_on<F: Future>(future: F, pending: impl FnOnce()) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut cx, mut future, mut pending) = (Context::from_waker(&waker), pin!(future), Some(pending));
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        pending.take().into_iter().for_each(|pending| pending());
+        let left = end.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "never woken");
+        thread::park_timeout(left);
+    }
+}
+
+#[test]
+fn a_leader_that_blocks_the_only_thread_is_woken() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let before = crowd(&execs);
+        let leader = execs[MANY - 1].submit();
+        let run = run_of(&leader);
+        let completing = || {
+            thread::spawn(move || {
+                while !run.is_done() {
+                    control.complete_all();
+                    thread::yield_now();
+                }
+            });
+        };
+        block_on(leader, completing).unwrap();
+        drop(before);
+    });
 }
