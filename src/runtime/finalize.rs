@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,6 +18,7 @@ use super::host_task::HostTask;
 use super::ordering::{self, ExecutableId};
 use super::outline::Outline;
 use super::prediction::Prediction;
+use super::reactor::new_lane;
 use super::scratch::Places;
 use super::update::Updatable;
 use super::uses::Uses;
@@ -156,13 +156,12 @@ struct Queues(HashMap<(DeviceId, u16), (Arc<dyn hal::Queue>, u64)>);
 
 impl Queues {
     fn get(&mut self, device: &Device, lane: u16, profiling: bool) -> Result<(Arc<dyn hal::Queue>, u64)> {
-        static NEXT_LANE: AtomicU64 = AtomicU64::new(0);
         Ok(match self.0.entry((device.id(), lane)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
                 let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling };
                 let queue = device.hal().create_queue(&desc)?;
-                new.insert((queue, NEXT_LANE.fetch_add(1, Ordering::Relaxed))).clone()
+                new.insert((queue, new_lane())).clone()
             }
         })
     }

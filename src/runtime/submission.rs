@@ -181,7 +181,7 @@ impl Submission {
         if self.run.is_done() {
             return Next::Resolve;
         }
-        if !lead.holds() || self.run.batcher().is_none() {
+        if !lead.goes_on() || self.run.batcher().is_none() {
             return Next::Wait;
         }
         self.lead = Some(lead);

@@ -119,16 +119,17 @@ impl Ended {
         let mut wakers = std::mem::take(&mut untold.wakers);
         drop(untold);
         latch::gather(&mut wakers, || self.tell());
-        wakers.drain(..).for_each(|waker| outlive(|| waker.wake()));
+        wakers.drain(..).for_each(latch::wake);
         self.untold.lock().wakers = wakers;
     }
 }
 
 impl Batcher {
-    /// Takes the lead if nobody has it, and all that wait are on this thread.
+    /// Takes the lead if nobody has it, all that wait are on this thread, and batches are about to end.
     pub(crate) fn lead(self: &Arc<Self>) -> Option<Lead> {
         let Ended { leader, leaders, .. } = &self.ended;
-        if leader.load(Ordering::Relaxed) != 0 || !is_single_threaded() {
+        if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
+        {
             return None;
         }
         let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
@@ -144,9 +145,11 @@ impl Lead {
         self.batcher.ended.tell();
     }
 
-    /// Whether it has not been relieved.
-    pub(crate) fn holds(&self) -> bool {
-        self.batcher.ended.leader.load(Ordering::Relaxed) == self.number
+    /// Whether to go on: it has not been relieved, and batches are about to end. While there are only such as take long, the
+    /// reactor wakes those that wait, and the leader waits like the others.
+    pub(crate) fn goes_on(&self) -> bool {
+        let Batcher { ended, busy, .. } = &*self.batcher;
+        ended.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::hal::{self, EventStatus};
 use crate::runtime::clock::now;
 use crate::runtime::device::Device;
 use crate::runtime::executable::Shared;
-use crate::runtime::reactor::outlive;
+use crate::runtime::reactor::{new_lane, outlive};
 use crate::runtime::run::Run;
 use crate::runtime::submit::enqueue_batch;
 use crate::sync::Ordering;
@@ -22,7 +22,7 @@ pub(crate) struct Launcher {
     waiting: VecDeque<Arc<Run>>,
     /// Exchanged for the inbox, so that neither side allocates.
     taken: Vec<Arc<Run>>,
-    queues: Vec<Arc<dyn hal::Queue>>,
+    queues: Vec<SharedQueue>,
     next_queue: usize,
     /// Oldest first.
     batches: VecDeque<Batch>,
@@ -34,10 +34,18 @@ pub(crate) struct Launcher {
     crowded_until: u64,
 }
 
+/// A queue that executables share.
+#[derive(Clone)]
+struct SharedQueue {
+    queue: Arc<dyn hal::Queue>,
+    lane: u64,
+}
+
 /// Runs launched one after the other on one queue, so that they are over when its event is complete.
 struct Batch {
     runs: Runs,
     event: Arc<dyn hal::Event>,
+    lane: u64,
     launched: u64,
 }
 
@@ -55,6 +63,10 @@ const FEW: usize = 3;
 /// Nanoseconds for which a crowd that has gone is expected back.
 const WHILE: u64 = 50_000;
 
+/// Nanoseconds for which the end of a batch is looked for without a pause: several times as long as a batch of runs takes that
+/// should share a queue. What takes longer is left to the schedule, which sleeps between its looks.
+const LONGEST_SPIN: u64 = 250_000;
+
 /// So many events are kept that others may still refer to.
 const MOST_SPARE: usize = 64;
 
@@ -62,12 +74,22 @@ const MOST_SPARE: usize = 64;
 const QUEUES: usize = 4;
 
 impl Launcher {
-    /// Launches some of what was handed over, and looks at what is in flight. Whether there is anything left to do.
-    pub(crate) fn turn(&mut self, batcher: &Batcher) -> bool {
+    /// Launches some of what was handed over, and looks at what is in flight; a run that takes long is given to `watch`,
+    /// with the lane that it is on. Whether there is anything left to do without a pause.
+    pub(crate) fn turn(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
         #[cfg(test)]
         if batcher.held.load(Ordering::Relaxed) {
             return false;
         }
+        let busy = self.launch_and_look(batcher, watch);
+        // A run that was handed over meanwhile makes the next turn say so again.
+        if batcher.busy.load(Ordering::Relaxed) != busy {
+            batcher.busy.store(busy, Ordering::Relaxed);
+        }
+        busy
+    }
+
+    fn launch_and_look(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
         if self.waiting.len() < MOST {
             std::mem::swap(&mut *batcher.inbox.lock(), &mut self.taken);
             self.waiting.extend(self.taken.drain(..));
@@ -86,7 +108,7 @@ impl Launcher {
             std::hint::spin_loop();
         }
         if !self.batches.is_empty() {
-            self.look(batcher);
+            self.look(batcher, watch);
         }
         batcher.ended.settle(false);
         let busy = !self.batches.is_empty() || !self.waiting.is_empty();
@@ -126,7 +148,7 @@ impl Launcher {
             executables.first().and_then(|shared| shared.partitions.first()).and_then(|p| p.device());
         let Some(device) = device else { return };
         match self.prepare(device) {
-            Ok((queue, event)) => self.launch_batch(&*queue, event, runs, &executables),
+            Ok((queue, event)) => self.launch_batch(&queue, event, runs, &executables),
             Err(error) => {
                 tracing::warn!(target: "wakegraph", %error, "no queue to share: runs are launched on their own");
                 runs.iter().zip(&executables).for_each(|(run, shared)| run.launch_alone(shared));
@@ -136,19 +158,19 @@ impl Launcher {
 
     fn launch_batch(
         &mut self,
-        queue: &dyn hal::Queue,
+        SharedQueue { queue, lane }: &SharedQueue,
         event: Arc<dyn hal::Event>,
         mut runs: Runs,
         executables: &[Arc<Shared>],
     ) {
         runs.iter().for_each(|run| run.set_batch_event(&event));
-        let hal::Enqueued { count, failure } = enqueue_batch(executables, queue, &event);
+        let hal::Enqueued { count, failure } = enqueue_batch(executables, &**queue, &event);
         let left: Runs = runs.drain(count..).collect();
         runs.iter().for_each(|run| run.set_launched(true));
         if runs.is_empty() {
             self.spare_events.push_back(event);
         } else {
-            self.batches.push_back(Batch { runs, event, launched: now() });
+            self.batches.push_back(Batch { runs, event, lane: *lane, launched: now() });
         }
         let mut left = left.into_iter();
         if let Some(refused) = left.next() {
@@ -162,9 +184,9 @@ impl Launcher {
         });
     }
 
-    /// Looks at the oldest batch.
-    fn look(&mut self, batcher: &Batcher) {
-        let Some(Batch { runs, event, launched }) = self.batches.front() else { return };
+    /// Looks at the oldest batch. If that takes long, its runs go to `watch`.
+    fn look(&mut self, batcher: &Batcher, mut watch: impl FnMut(u64, Arc<Run>)) {
+        let Some(Batch { runs, event, launched, .. }) = self.batches.front() else { return };
         let at = now();
         let failure = match event.status() {
             EventStatus::Failed(error) => Some(error),
@@ -174,6 +196,12 @@ impl Launcher {
                 let took = at.saturating_sub(self.head_since.max(*launched));
                 if Batcher::is_too_long(took, runs.len()) {
                     runs.iter().for_each(|run| run.set_too_long());
+                }
+                if took > LONGEST_SPIN
+                    && let Some(Batch { runs, event, lane, .. }) = self.batches.pop_front()
+                {
+                    self.spare_events.push_back(event);
+                    runs.into_iter().for_each(|run| watch(lane, run));
                 }
                 return;
             }
@@ -186,10 +214,11 @@ impl Launcher {
     }
 
     /// The queue and the event of the next batch.
-    fn prepare(&mut self, device: &Device) -> Result<(Arc<dyn hal::Queue>, Arc<dyn hal::Event>)> {
+    fn prepare(&mut self, device: &Device) -> Result<(SharedQueue, Arc<dyn hal::Event>)> {
         if self.queues.len() < QUEUES {
             let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling: false };
-            self.queues.push(device.hal().create_queue(&desc)?);
+            let queue = device.hal().create_queue(&desc)?;
+            self.queues.push(SharedQueue { queue, lane: new_lane() });
         }
         if self.spare_events.len() > MOST_SPARE {
             // Somebody keeps it.
@@ -205,6 +234,6 @@ impl Launcher {
             None => device.hal().create_event(&hal::EventDesc { profiling: false })?,
         };
         self.next_queue = (self.next_queue + 1) % self.queues.len();
-        Ok((Arc::clone(&self.queues[self.next_queue]), event))
+        Ok((self.queues[self.next_queue].clone(), event))
     }
 }

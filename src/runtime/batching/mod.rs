@@ -41,6 +41,9 @@ pub(crate) struct Batcher {
     asleep: AtomicBool,
     /// There has just been a crowd: where all of it ends at once, the next have not lost their company for good.
     crowded: AtomicBool,
+    /// Whether the reactor's thread launches batches and looks for their ends without a pause, or has been left a run to
+    /// launch. Otherwise nothing is about to end that a leader should stay awake for.
+    busy: AtomicBool,
     /// Keeps the reactor from launching.
     #[cfg(test)]
     held: AtomicBool,
@@ -68,7 +71,12 @@ impl Batcher {
     /// Leaves a run to the reactor's thread. Whether that has to be woken.
     #[must_use]
     pub(super) fn hand_over(&self, run: Arc<Run>) -> bool {
-        self.inbox.lock().push(run);
+        {
+            let mut inbox = self.inbox.lock();
+            inbox.push(run);
+            // Under the lock, so that it comes before what the thread says that takes the run out.
+            self.busy.store(true, Ordering::Relaxed);
+        }
         // Whoever falls asleep says so before its last look into the inbox.
         self.asleep.load(Ordering::SeqCst)
     }

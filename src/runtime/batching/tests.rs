@@ -1,6 +1,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -227,6 +228,60 @@ fn a_lost_device_fails_all() {
                 assert_eq!(submission.await.unwrap_err().kind(), ErrorKind::DeviceLost);
             }
         });
+    }
+}
+
+/// Counts how often the submission is polled.
+async fn counting(submission: Submission, polls: Arc<AtomicUsize>) {
+    let mut submission = pin!(submission);
+    let resolved = poll_fn(|cx| {
+        polls.fetch_add(1, Ordering::Relaxed);
+        submission.as_mut().poll(cx)
+    });
+    resolved.await.unwrap();
+}
+
+/// Yields until `done`; a test in which that is never so fails.
+async fn yield_until(mut done: impl FnMut() -> bool) {
+    let all = async {
+        while !done() {
+            yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+}
+
+#[test]
+fn no_thread_spins_for_a_batch_that_takes_long() {
+    for tasks in [MANY, CROWD as usize + 2] {
+        for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+            let runtime = builder.enable_time().build().unwrap();
+            let (device, control) = device();
+            let execs = execs(&device, tasks, FinalizeOptions::new());
+            let batcher = device.reactor().unwrap().batcher();
+            runtime.block_on(async {
+                let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+                let runs: Vec<_> = submissions[CROWD as usize..].iter().map(run_of).collect();
+                let polls = Arc::new(AtomicUsize::new(0));
+                let count = |submission| tokio::spawn(counting(submission, polls.clone()));
+                let all: Vec<_> = submissions.into_iter().map(count).collect();
+                yield_until(|| runs.iter().all(|run| run.is_in_batch())).await;
+                // The reactor's thread goes to sleep, and the task that leads waits like the others.
+                yield_until(|| batcher.asleep.load(Ordering::SeqCst)).await;
+                let mut quiet = (0, polls.load(Ordering::Relaxed));
+                yield_until(|| {
+                    let polled = polls.load(Ordering::Relaxed);
+                    quiet = if polled == quiet.1 { (quiet.0 + 1, polled) } else { (0, polled) };
+                    quiet.0 > 1000
+                })
+                .await;
+                assert!(runs.iter().all(|run| !run.is_done()));
+                control.complete_all();
+                for one in all {
+                    one.await.unwrap();
+                }
+            });
+        }
     }
 }
 

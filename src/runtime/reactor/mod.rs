@@ -13,6 +13,7 @@ mod timer;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -171,20 +172,40 @@ impl Reactor {
         expected: Option<Guess>,
         looked_after: Option<Duration>,
     ) {
+        let watch = Watch { run, partition };
+        self.shared.watch(now, lane, watch, expected, looked_after);
+    }
+}
+
+impl Shared {
+    /// See [`Reactor::watch`].
+    fn watch(
+        &self,
+        now: u64,
+        lane: u64,
+        watch: Watch,
+        expected: Option<Guess>,
+        looked_after: Option<Duration>,
+    ) {
         // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
         let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
-        let mut state = self.shared.state.lock();
-        let grace = looked_after.map_or(Duration::ZERO, |looks| state.grace + looks);
-        let watch = Watch { run, partition };
+        let mut state = self.state.lock();
         // A submission that is polled looks for itself, and its run is wanted for the next one.
+        let grace = looked_after.map_or(Duration::ZERO, |looks| state.grace + looks);
         let times = Times { expected, grace };
         let first_at = (!state.schedule.is_in_flight()).then_some(now);
         let latest_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
         if state.look_before(latest_look, first_at) {
-            self.shared.changed.notify_one();
+            self.changed.notify_one();
         }
         drop(state);
     }
+}
+
+/// A number for a queue that is not any other's.
+pub(crate) fn new_lane() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Drop for Reactor {

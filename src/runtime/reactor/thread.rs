@@ -1,14 +1,16 @@
 //! The reactor's thread: it looks, unless a task does, and launches what was handed over.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
 use super::look::{Looker, Pause};
-use super::{Shared, State};
+use super::{Shared, State, Watch};
 use crate::runtime::batching::Launcher;
 use crate::runtime::clock::{nanoseconds, now};
+use crate::runtime::run::Run;
 
 /// How often batches are looked after before lanes are.
 const TURNS: usize = 16;
@@ -21,7 +23,7 @@ impl Shared {
         loop {
             let batching = MutexGuard::unlocked(&mut state, || {
                 // The lanes need no look as often.
-                (0..TURNS).all(|_| launcher.turn(batcher))
+                (0..TURNS).all(|_| launcher.turn(batcher, |lane, run| self.watch_batched(lane, run)))
             });
             if state.is_overdue(now()) {
                 state.leave_to_thread();
@@ -65,6 +67,11 @@ impl Shared {
             }
             batcher.wake_up();
         }
+    }
+
+    /// Watches a run that is on a shared queue and takes long. What is known of its times was seen on its own queue.
+    fn watch_batched(&self, lane: u64, run: Arc<Run>) {
+        self.watch(now(), lane, Watch { run, partition: 0 }, None, None);
     }
 
     /// Whether it slept for as long as that.

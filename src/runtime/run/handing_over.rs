@@ -50,10 +50,15 @@ impl Run {
         self.inner.lock().batch_event = Some(event.clone());
     }
 
+    /// The real status of the batch that it was launched in; `None` once the run is over.
+    pub(super) fn batch_status(&self) -> Option<EventStatus> {
+        let event = self.inner.lock().batch_event.clone();
+        event.map(|event| event.status())
+    }
+
     /// Looks at the real status of the batch that it was launched in, before the reactor tells; whether that is final.
     pub(super) fn look_at_batch(&self) -> bool {
-        let event = self.inner.lock().batch_event.clone();
-        let result = match event.map(|event| event.status()) {
+        let result = match self.batch_status() {
             Some(EventStatus::Complete) => Ok(()),
             Some(EventStatus::Failed(error)) => Err(error),
             Some(EventStatus::Pending | EventStatus::Idle) | None => return self.is_done(),

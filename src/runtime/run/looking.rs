@@ -17,7 +17,7 @@ impl Run {
     /// Whether a partition that was enqueued is over; reads the event without acting on it.
     pub(crate) fn is_final(&self, partition: usize) -> bool {
         match self.slots[partition].state.load(Ordering::Acquire) {
-            WAITING => false,
+            WAITING => self.is_in_batch() && self.batch_status().is_some_and(|status| status.is_final()),
             ENQUEUED => self.event(partition).is_none_or(|event| event.status().is_final()),
             _ => true,
         }
