@@ -322,6 +322,7 @@ impl Debug for Submission {
 impl Drop for Submission {
     fn drop(&mut self) {
         self.run.done.forget(&mut self.key);
+        self.run.lose_submission();
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Run;
 use crate::hal::EventStatus;
 use crate::runtime::clock;
-use crate::runtime::executable::Shared;
+use crate::runtime::executable::{Shared, Work};
 use crate::runtime::prediction::Prediction;
 use crate::runtime::reactor::Seen;
 use crate::sync::Ordering;
@@ -37,6 +37,27 @@ impl Run {
 
     pub(crate) fn is_looked_after(&self) -> bool {
         self.looked_after.load(Ordering::Relaxed)
+    }
+
+    /// The submission is gone, which may have been about to look for the end: has the reactor do so at once.
+    pub(crate) fn lose_submission(self: &Arc<Self>) {
+        if !self.polled || self.is_done() {
+            return;
+        }
+        // Partitions that are enqueued from now on are not left to the submission either.
+        let looked_after = self.looked_after.swap(false, Ordering::Relaxed);
+        if !looked_after && self.near_for().is_none() {
+            return;
+        }
+        let Some(shared) = self.inner.lock().owner.clone() else { return };
+        for (index, partition) in shared.partitions.iter().enumerate() {
+            if let Work::Device { device, lane, .. } = &partition.work
+                && let Some(reactor) = device.reactor()
+                && !self.is_over(index)
+            {
+                reactor.look_instead(*lane, self, index);
+            }
+        }
     }
 
     /// The end is near: has the submissions look for it themselves until then, on threads that are awake by it.

@@ -89,6 +89,13 @@ impl<W> Lane<W> {
         self.pause = pace.first_pause.max(if pace.late { 2 * self.slack } else { 0 });
     }
 
+    /// Plans that look anew, for the same entry.
+    pub(super) fn aim_again(&mut self, now: u64, pace: &Pace) {
+        let since = self.since;
+        self.aim(since.unwrap_or(now), pace);
+        self.since = since;
+    }
+
     pub(super) fn is_long(&self) -> bool {
         self.slack > 0
     }

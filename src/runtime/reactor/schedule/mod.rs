@@ -193,9 +193,7 @@ impl<W> Schedule<W> {
             if let Some(oldest) = lane.entries.front_mut() {
                 oldest.grace = 0;
             }
-            let since = lane.since;
-            lane.aim(since.unwrap_or(now), &self.pace);
-            lane.since = since;
+            lane.aim_again(now, &self.pace);
         }
         self.in_flight = self.in_flight - forgotten + 1;
         self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
@@ -205,6 +203,31 @@ impl<W> Schedule<W> {
             lane.share(Share::Many);
         }
         lane.latest_look()
+    }
+
+    /// Nobody else looks for the end of an entry any more, by its deadline or as somebody who waits was asked to: the next look
+    /// at it is when its prediction says. Gives the time until when that can wait, if the entry is the oldest of its lane.
+    pub(super) fn leave_alone_no_longer(
+        &mut self,
+        now: u64,
+        lane: u64,
+        is_it: impl Fn(&W) -> bool,
+    ) -> Option<u64> {
+        let lane = self.lanes.get_mut(&lane)?;
+        let was_long = lane.is_long();
+        let position = lane.entries.iter().position(|entry| is_it(&entry.watch))?;
+        lane.entries[position].grace = 0;
+        if position > 0 {
+            return None;
+        }
+        if lane.left {
+            lane.aim_again(now, &self.pace);
+        }
+        if std::mem::take(&mut lane.scouted) {
+            lane.next_look = now;
+        }
+        self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
+        Some(lane.latest_look())
     }
 
     /// The time to look at: now, or that of a look planned so soon that there is no use in sleeping until then.

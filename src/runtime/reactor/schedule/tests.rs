@@ -133,6 +133,31 @@ fn what_is_behind_something_that_somebody_looks_at_is_not_left_alone() {
     assert_eq!(schedule.watch(50, 0, 2, times, |&watch| watch == 1, &mut Vec::new()), 550);
 }
 
+// |-- 100, looked at by somebody until 500 --|
+#[test]
+fn what_a_submission_no_longer_looks_at_is_looked_at_by_its_prediction() {
+    let mut schedule = Schedule::new(PACE);
+    let times = Times { grace: Duration::from_nanos(500), ..expecting(100) };
+    assert_eq!(schedule.watch(0, 0, 1, times, in_flight, &mut Vec::new()), 500);
+    assert_eq!(schedule.leave_alone_no_longer(20, 0, |&watch| watch == 7), None, "not there");
+    assert_eq!(schedule.leave_alone_no_longer(20, 0, |&watch| watch == 1), Some(90));
+    assert_eq!(look(&mut schedule, 90, &[]), (vec![], 1, after(4)));
+    // What should have ended already is looked at at once.
+    assert_eq!(schedule.watch(200, 1, 2, times, in_flight, &mut Vec::new()), 700);
+    assert_eq!(schedule.leave_alone_no_longer(400, 1, |&watch| watch == 2), Some(290));
+}
+
+// Somebody who waits was asked to look until 1050, and is gone.
+#[test]
+fn what_a_lost_scout_was_sent_to_look_at_is_looked_at_at_once() {
+    let mut schedule = Schedule::new(SHARING);
+    schedule.watch(0, 0, 1, expecting(1000), in_flight, &mut Vec::new());
+    let mut scouts = Vec::new();
+    schedule.look(900, |_| false, |&watch| Some(watch), &mut Vec::new(), &mut scouts);
+    assert_eq!(scouts, [Scout { watch: 1, until: 1050 }]);
+    assert_eq!(schedule.leave_alone_no_longer(910, 0, |&watch| watch == 1), Some(910));
+}
+
 #[test]
 fn looks_only_at_the_oldest_of_each_lane() {
     let mut schedule = Schedule::new(PACE);
