@@ -5,7 +5,7 @@
 //! in one allocation a device, and its commands are recorded with that instead.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -123,22 +123,31 @@ pub(crate) fn check_owner<'v>(
     Ok(())
 }
 
-/// Refuses scratch buffers that a node has not used so far: the places of all were planned for their uses.
-pub(crate) fn check_update<'v>(
-    new: impl IntoIterator<Item = &'v View>,
-    old: impl IntoIterator<Item = &'v View> + Clone,
-) -> Result<()> {
-    let is_known = |view: &View| {
-        ScratchMemory::of(&view.allocation).is_none()
-            || old.clone().into_iter().any(|known| Arc::ptr_eq(&known.allocation, &view.allocation))
-    };
-    if new.into_iter().all(is_known) {
-        return Ok(());
+/// Which nodes of a graph use which of its scratch buffers: the places of all are planned for these uses.
+#[derive(Default)]
+pub(crate) struct PlannedUses(HashSet<(u32, ResourceId)>);
+
+impl PlannedUses {
+    pub(crate) fn new<'v>(uses: impl Iterator<Item = (u32, &'v View)>) -> Self {
+        let scratch =
+            uses.filter_map(|(node, view)| Some((node, ScratchMemory::of(&view.allocation)?.resource)));
+        Self(scratch.collect())
     }
-    let why = "an update gives the node a scratch buffer that it does not use";
-    Err(Error::new(ErrorKind::InvalidArgument, why).help(
-        "use a buffer of the device, or finalize the graph anew: the places of scratch buffers are planned",
-    ))
+
+    /// Refuses scratch buffers that the node does not use in the finalized graph.
+    pub(crate) fn check<'v>(&self, node: u32, mut views: impl Iterator<Item = &'v View>) -> Result<()> {
+        let is_planned = |view: &View| match ScratchMemory::of(&view.allocation) {
+            Some(scratch) => self.0.contains(&(node, scratch.resource)),
+            None => true,
+        };
+        if views.all(is_planned) {
+            return Ok(());
+        }
+        let why = "an update gives the node a scratch buffer that it does not use in the finalized graph";
+        Err(Error::new(ErrorKind::InvalidArgument, why).help(
+            "use a buffer of the device, or finalize the graph anew: the places of scratch buffers are planned",
+        ))
+    }
 }
 
 /// Whether `device` could copy from scratch memory of another device.

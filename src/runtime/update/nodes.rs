@@ -13,7 +13,7 @@ use crate::runtime::command::Command;
 use crate::runtime::device::Device;
 use crate::runtime::executable::{Shared, Work};
 use crate::runtime::kernel::{KernelCall, KernelRef};
-use crate::runtime::scratch::{self, Places};
+use crate::runtime::scratch::Places;
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// What becomes of a node.
@@ -152,7 +152,7 @@ impl Nodes {
             };
             let call = draft.call.unwrap_or_else(|| old_call.clone());
             let range = draft.range.unwrap_or(*old_range);
-            scratch::check_update(call.views(), old_call.views().collect::<Vec<_>>())?;
+            updatable.scratch.check(index as u32, call.views())?;
             let accesses = call.accesses()?.into();
             (update, undo) = (
                 difference(handle, (old_call, old_range), (&call, &range), device, &shared.scratch)?,

@@ -5,14 +5,15 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::graph::{self, NodeId};
+use crate::graph::{self, Content, NodeId};
 use crate::plan::Plan;
-use crate::runtime::allocation::Allocation;
+use crate::runtime::allocation::{Allocation, View};
 use crate::runtime::command::Command;
 use crate::runtime::executable::{FinalizeOptions, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::graph::Graph;
 use crate::runtime::ordering;
+use crate::runtime::scratch::PlannedUses;
 use crate::runtime::uses::Uses;
 use crate::types::{Access, Error, ErrorKind, Result};
 
@@ -30,6 +31,8 @@ pub(crate) struct Updatable {
     pub(super) options: FinalizeOptions,
     /// Of each node of the root graph that is one command.
     pub(super) places: Box<[Option<Place>]>,
+    /// The scratch buffers that a node may have: those that it had in the finalized graph.
+    pub(super) scratch: PlannedUses,
     /// Why nobody knows any more what the executable would do.
     broken: OnceLock<Error>,
     /// Locked for the length of an update, before the order lock and any state.
@@ -51,7 +54,7 @@ pub(super) struct Current {
 impl Updatable {
     /// Takes over what keeps the memory alive.
     pub(crate) fn new(graph: &Graph, plan: &Plan, options: FinalizeOptions, uses: &mut Uses) -> Self {
-        let graph = graph.inner();
+        let (graph, has_scratch) = (graph.inner(), graph.has_scratch());
         let mut places = vec![None; graph.len()];
         for partition in 0..plan.partitions().len() {
             for (position, &node) in plan.nodes(partition).iter().enumerate() {
@@ -62,9 +65,11 @@ impl Updatable {
                 }
             }
         }
+        let scratch = if has_scratch { PlannedUses::new(views(graph)) } else { PlannedUses::default() };
         Self {
             identity: graph.identity(),
             options,
+            scratch,
             places: places.into(),
             broken: OnceLock::new(),
             current: Mutex::new(Current {
@@ -102,6 +107,17 @@ impl Updatable {
             "pass ids of that graph; nodes inside sub-graphs cannot be updated one by one, only with `update_from`",
         ))
     }
+}
+
+/// What each node of a graph uses itself.
+fn views(graph: &graph::Graph<Command>) -> impl Iterator<Item = (u32, &View)> {
+    (0..graph.len()).flat_map(|node| {
+        let command = match graph.content_at(node) {
+            Content::Command(command) => Some(command),
+            Content::Empty | Content::SubGraph(_) => None,
+        };
+        command.into_iter().flat_map(Command::views).map(move |view| (node as u32, view))
+    })
 }
 
 impl Current {

@@ -216,6 +216,12 @@ fn updates(setup: &Setup) {
         exec.update().launch(node, add(5, &y)).apply().await.unwrap();
         runs(1).await;
         assert_eq!(y.to_vec().await.unwrap(), [10; LEN]);
+        // The place of what the node had before is still planned for it, and that of others is not.
+        let refused_one = exec.update().launch(node, add(30, &before)).apply().await;
+        refused(refused_one, ErrorKind::InvalidArgument, "a scratch buffer that it does not use");
+        exec.update().launch(node, add(40, &x)).apply().await.unwrap();
+        runs(41).await;
+        assert_eq!(y.to_vec().await.unwrap(), [10; LEN]);
     });
 }
 
