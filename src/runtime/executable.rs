@@ -26,6 +26,7 @@ use super::versioned::Versioned;
 use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
 use crate::sync::{AtomicU32, AtomicU64, Patience};
+use crate::types::Error;
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,6 +169,11 @@ impl ExecutableGraph {
     /// Applies after the submissions already made and before later ones, as [`Update::apply`] does, with all that is said
     /// there. `graph` is read before this returns; its ids are not those of the executable's nodes, whose own stay good.
     ///
+    /// Before the update takes its place, this records the graph on the calling thread, as [`finalize`](Graph::finalize)
+    /// does: kernels that are new to the device are loaded, which may take long, and the closures of
+    /// [native commands](Graph::native) are called. Meanwhile the executable can be submitted and updated by others, and by
+    /// these closures: that comes before this update.
+    ///
     /// # Errors
     /// They come out of the future, and the executable is as it was. [`InvalidOperation`](crate::ErrorKind::InvalidOperation)
     /// when it is not updatable; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the graph has other nodes, on
@@ -175,7 +181,7 @@ impl ExecutableGraph {
     /// neither the node's own nor a [registered alternative](crate::NodeBuilder::alternative): each difference by its nodes'
     /// names, or has [scratch buffers](crate::Graph::scratch); the first of the graph's own [errors](crate::Graph::errors); those of the devices.
     pub fn update_from(&self, graph: &Graph) -> Applied {
-        update::apply(&self.shared, update::whole(graph))
+        update::apply(&self.shared, update::whole(&self.shared, graph))
     }
 
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
@@ -327,6 +333,11 @@ impl PartitionExec {
 }
 
 impl Shared {
+    /// Why the executable must not run any more, after an update that could not be taken back.
+    pub(crate) fn broken(&self) -> Option<&Error> {
+        self.updatable.as_ref()?.broken()
+    }
+
     /// How long a run takes whose partitions are all enqueued at once; `None` while that is not known.
     pub(crate) fn expected(&self) -> Option<Duration> {
         let mut longest = None;

@@ -83,6 +83,7 @@ impl Uses {
             let accesses = used.accesses.iter().map(|(_, access)| *access).collect();
             all.insert(*resource, (used.allocation.clone(), accesses));
         }
+        let more = more.into_iter().filter(|(allocation, _)| ScratchMemory::of(allocation).is_none());
         for (allocation, access) in more {
             all.entry(access.resource).or_insert_with(|| (allocation, Vec::new())).1.push(access);
         }

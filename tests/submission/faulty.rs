@@ -1,17 +1,21 @@
-//! A device whose enqueues fail when the test says so; everything else it passes on to another device.
+//! A device that passes everything on to another one, but whose enqueues and updates fail and whose kernels take long to
+//! load when the test says so. It also takes native commands: it calls their closures, and they do nothing else.
 #![expect(unsafe_code, reason = "passes on enqueues that the caller vouched for")]
 
 use std::any::Any;
 use std::num::NonZeroUsize;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use wakegraph::hal::{
     Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate,
-    Device, DeviceInfo, Event, Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, Signal, SyncPoint,
-    WaitList,
+    Device, DeviceInfo, Event, Kernel, KernelDesc, Memory, MemoryDesc, NativeStream, Queue, QueueDesc,
+    Signal, SyncPoint, WaitList,
 };
-use wakegraph::{Error, ErrorKind, Result};
+use wakegraph::{CommandKinds, Error, ErrorKind, Result};
+
+use crate::support::{Held, Hold};
 
 /// Whether enqueues fail.
 pub(crate) type Switch = Arc<AtomicBool>;
@@ -22,8 +26,20 @@ pub(crate) type Updates = Arc<AtomicUsize>;
 #[derive(Debug)]
 struct Faulty {
     inner: Arc<dyn Device>,
+    capabilities: Capabilities,
     fails: Switch,
     updates: Updates,
+    /// Kernels of this name wait here before they are loaded.
+    slow: Option<(&'static str, Held)>,
+}
+
+impl Faulty {
+    fn new(inner: Arc<dyn Device>) -> Self {
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.commands |= CommandKinds::NATIVE;
+        let updates = Updates::new(AtomicUsize::new(usize::MAX));
+        Self { inner, capabilities, fails: Switch::default(), updates, slow: None }
+    }
 }
 
 #[derive(Debug)]
@@ -35,16 +51,22 @@ struct FaultyBuffer {
 
 /// Wraps a device.
 pub(crate) fn faulty(inner: Arc<dyn Device>) -> (wakegraph::Device, Switch) {
-    let fails = Switch::default();
-    let updates = Updates::new(AtomicUsize::new(usize::MAX));
-    (wakegraph::Device::from_hal(Arc::new(Faulty { inner, fails: fails.clone(), updates })), fails)
+    let faulty = Faulty::new(inner);
+    let fails = faulty.fails.clone();
+    (wakegraph::Device::from_hal(Arc::new(faulty)), fails)
 }
 
 /// Wraps a device, whose updates fail when so many have succeeded.
 pub(crate) fn faulty_updates(inner: Arc<dyn Device>) -> (wakegraph::Device, Updates) {
-    let updates = Updates::new(AtomicUsize::new(usize::MAX));
-    let faulty = Faulty { inner, fails: Switch::default(), updates: updates.clone() };
+    let faulty = Faulty::new(inner);
+    let updates = faulty.updates.clone();
     (wakegraph::Device::from_hal(Arc::new(faulty)), updates)
+}
+
+/// Wraps a device on which kernels of this name are loaded when the test lets them.
+pub(crate) fn slow_to_load(inner: Arc<dyn Device>, kernel: &'static str, hold: &Hold) -> wakegraph::Device {
+    let faulty = Faulty { slow: Some((kernel, hold.held())), ..Faulty::new(inner) };
+    wakegraph::Device::from_hal(Arc::new(faulty))
 }
 
 impl FaultyBuffer {
@@ -68,7 +90,7 @@ unsafe impl Device for Faulty {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.capabilities
     }
 
     fn status(&self) -> Result<()> {
@@ -84,6 +106,9 @@ unsafe impl Device for Faulty {
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        if let Some((_, held)) = self.slow.as_ref().filter(|(name, _)| *name == desc.name) {
+            held.pass();
+        }
         self.inner.create_kernel(desc)
     }
 
@@ -123,7 +148,12 @@ impl CommandBuffer for FaultyBuffer {
     }
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
-        self.inner.append(command, after)
+        let Command::Native(native) = command else { return self.inner.append(command, after) };
+        // SAFETY: the closures of these tests do not look at the handles.
+        let stream = unsafe { NativeStream::new("none", ptr::null_mut(), ptr::null_mut()) };
+        // SAFETY: the closures of these tests enqueue nothing.
+        unsafe { native.call(&stream) }?;
+        self.inner.append(&Command::Empty, after)
     }
 
     fn finalize(&mut self) -> Result<()> {

@@ -6,10 +6,11 @@ use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, kernel};
 
 use crate::common::{
-    Count, current_thread, device, held_kernel, in_both_runtimes, multi_thread, polled_device, yield_often,
+    Count, current_thread, device, held_kernel, in_both_runtimes, multi_thread, polled_device, raw,
+    yield_often,
 };
-use crate::faulty::faulty_updates;
-use crate::support::{Hold, Tracker, block_on};
+use crate::faulty::{faulty_updates, slow_to_load};
+use crate::support::{Hold, Tracker, block_on, must_end};
 
 kernel! {
     fn mix(n: u32, x: &mut [u32]) {
@@ -342,4 +343,29 @@ fn many_threads_update_and_submit_at_once() {
         }
     });
     assert_eq!(count.get(), 800);
+}
+
+/// Loading a kernel may take seconds. It is done before anything is locked, and before later submissions have to wait.
+#[test]
+fn an_update_that_loads_a_kernel_keeps_nobody_waiting() {
+    must_end(|| {
+        let hold = Hold::new();
+        let device = slow_to_load(host::open(HostOptions::new().threads(2)).unwrap(), "slow", &hold);
+        let x = device.buffer_from(&[1u32; 4]).unwrap();
+        let mut graph = Graph::new(&device);
+        let node = graph.launch(mix(1, &x), Range::linear(4)).id();
+        let exec = finalize(&graph);
+        let mut other = Graph::new(&device);
+        other.launch(mix(1, &x), Range::linear(4)).alternative(raw("slow", || Ok(())).call());
+        std::thread::scope(|scope| {
+            let loading = scope.spawn(|| block_on(exec.update_from(&other)));
+            hold.wait_for(1);
+            block_on(exec.update().launch(node, mix(2, &x)).apply()).unwrap();
+            block_on(exec.submit()).unwrap();
+            hold.open();
+            loading.join().unwrap().unwrap();
+        });
+        block_on(exec.submit()).unwrap();
+        assert_eq!(block_on(x.to_vec()).unwrap(), [mixed(1, &[2, 1]); 4]);
+    });
 }

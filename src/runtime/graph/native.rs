@@ -40,8 +40,11 @@ impl Graph {
     /// that makes them (cuBLAS, cuDNN, NCCL), and that from then on is part of the graph.
     ///
     /// `accesses` declares what the work uses; the closure gets the stream, and the address and length of each of these, in
-    /// their order. It is called once a finalize, on the calling thread, while the stream takes down what is enqueued
-    /// instead of running it. An error or a panic of the closure is finalize's error.
+    /// their order. It is called once for each finalize or [`update_from`](crate::ExecutableGraph::update_from) of the
+    /// graph, on the calling thread, while the stream records what is enqueued instead of running it. An error or a panic
+    /// of the closure is theirs. If a device refuses an `update_from` half-way, the closures of the graph that the executable
+    /// had before are called once more, on the thread that restores it. A closure may ask for submissions and updates of
+    /// executables, its own too, but must not wait for them.
     ///
     /// ```no_run
     /// use wakegraph::{Device, ErrorKind, Error, Graph, NativeAccess};

@@ -40,6 +40,11 @@ impl Starter {
             predecessor.finished().await;
         }
         self.started = true;
+        // An update that this submission has waited for may have failed half-way.
+        let outcome = outcome.and_then(|()| match self.shared.broken() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        });
         match outcome {
             Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
             Ok(()) => start(&self.shared, &self.run, &[], &[]),

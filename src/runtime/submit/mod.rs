@@ -234,7 +234,7 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 
 /// `alone`: nothing is in flight that the run has to come after.
 fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<Run>> {
-    if let Some(error) = shared.updatable.as_ref().and_then(|updatable| updatable.broken()) {
+    if let Some(error) = shared.broken() {
         return Err(error.clone());
     }
     // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.

@@ -5,45 +5,48 @@ use std::sync::Arc;
 use super::Change;
 use super::nodes::{self, Nodes};
 use super::state::{Current, Updatable};
-use super::whole::{self, Recorded};
+use super::turn::Turn;
+use super::whole::Recorded;
 use crate::runtime::allocation::Allocation;
 use crate::runtime::executable::{Shared, State};
 use crate::runtime::reaper::Garbage;
-use crate::types::{Access, Result};
+use crate::types::{Access, Error, Result};
 
-/// How it went.
+/// How an attempt to apply an update went.
 pub(super) enum Attempt {
     /// With what is to be dropped once no lock is held.
     Done(Result<()>, Option<Garbage>),
     /// A run has to be waited for first.
     Busy,
+    /// A device refused the update, and `partitions` that had been updated before it have to be restored. The caller
+    /// does that without a lock. An update that had no turn has taken one, so that nothing is enqueued meanwhile.
+    HalfWay { error: Error, partitions: usize, turn: Option<Turn> },
 }
 
 /// An update that is checked and prepared: from here on only devices can refuse it.
-enum Staged {
+enum Staged<'a> {
     Nodes(Nodes),
-    Whole(Box<Recorded>),
+    Whole(&'a mut Recorded),
 }
 
 /// Accesses with their allocations.
 pub(super) type Accesses = Vec<(Arc<Allocation>, Access)>;
 
-/// Carries out a change, if everything submitted so far is on its devices or `behind_all` of it is over.
+/// Applies a change. An update that has taken a turn is applied, because the caller has waited for everything before
+/// it. An update without one is applied only if everything submitted so far is on its devices.
 pub(super) fn carry_out(
     shared: &Arc<Shared>,
     updatable: &Updatable,
     current: &mut Current,
-    change: &Change,
-    behind_all: bool,
+    change: &mut Change,
+    turn: Option<&Turn>,
 ) -> Attempt {
     if let Some(error) = updatable.broken() {
         return Attempt::Done(Err(error.clone()), None);
     }
     let staged = match change {
         Change::Nodes(changes) => nodes::stage(shared, updatable, current, changes).map(Staged::Nodes),
-        Change::Whole(other) => {
-            whole::record(shared, updatable, current, other).map(|recorded| Staged::Whole(Box::new(recorded)))
-        }
+        Change::Whole(recorded) => recorded.check(current).map(|()| Staged::Whole(recorded)),
     };
     let staged = match staged {
         Ok(staged) => staged,
@@ -55,41 +58,53 @@ pub(super) fn carry_out(
     };
     // Single nodes only choose among kernels that stay registered.
     let moves = matches!(staged, Staged::Whole(_)) || !new.is_empty() || !old.is_empty();
-    if moves {
+    if moves && turn.is_none() {
         // Before any submission can use it.
         current.register(shared, &[], &new);
     }
     let (outcome, in_flight) = {
-        let state = shared.state.lock();
-        if !behind_all && is_busy(&state) {
-            (None, None)
+        let mut state = shared.state.lock();
+        if turn.is_none() && is_busy(&state) {
+            (Err(Attempt::Busy), None)
         } else {
             let applied = match &staged {
-                Staged::Nodes(nodes) => nodes.apply(shared, updatable),
-                Staged::Whole(recorded) => recorded.apply(shared, updatable, current),
+                Staged::Nodes(nodes) => nodes.apply(shared, updatable).map_err(|error| (error, 0)),
+                Staged::Whole(recorded) => recorded.apply(shared),
             };
-            (Some(applied), state.last_unfinished())
+            let outcome = applied.map_err(|failure| match failure {
+                (error, 0) => Attempt::Done(Err(error), None),
+                (error, partitions) => {
+                    let turn = turn.is_none().then(|| {
+                        let turn = Turn::take(shared, current, Vec::new());
+                        turn.hold_back(&mut state);
+                        turn
+                    });
+                    Attempt::HalfWay { error, partitions, turn }
+                }
+            });
+            // What has been submitted behind the turn has not started, and uses only what is new.
+            (outcome, state.last_unfinished().filter(|_| turn.is_none()))
         }
     };
-    let mut garbage = None;
-    if let Some(Ok(())) = &outcome {
-        let retired: Garbage = match staged {
+    let outcome = outcome.map(|()| {
+        let replaced: Garbage = match staged {
             Staged::Nodes(nodes) => Box::new(nodes.commit(current)),
             Staged::Whole(recorded) => Box::new(recorded.commit(current)),
         };
-        match in_flight.filter(|_| moves) {
-            Some(run) => garbage = run.keep(retired),
+        let garbage = match in_flight.filter(|_| moves) {
+            Some(run) => run.keep(replaced),
             // Its memory and kernels are still in use, or nothing of it is.
-            None => garbage = Some(retired),
-        }
-    }
+            None => Some(replaced),
+        };
+        Attempt::Done(Ok(()), garbage)
+    });
     if moves {
         let mut before: Vec<_> = new.into_iter().chain(old).map(|(allocation, _)| allocation).collect();
         before.sort_by_key(|allocation| allocation.memory().resource());
         before.dedup_by_key(|allocation| allocation.memory().resource());
         current.register(shared, &before, &[]);
     }
-    outcome.map_or(Attempt::Busy, |outcome| Attempt::Done(outcome, garbage))
+    outcome.unwrap_or_else(|attempt| attempt)
 }
 
 /// Whether a run has something left to start. If the last one has not, none has.

@@ -1,15 +1,20 @@
 //! Updates: what an executable works on changes, its topology does not.
 //!
 //! An update takes its place in the order of the submissions at once, and never waits. If everything submitted so far has
-//! been handed to its devices, it applies at once: what is in flight keeps its values, as the backends promise. If a
-//! run still has partitions to start, or is itself still waiting, the update applies when that run is over, in a task;
-//! until then a *gate*, as of a host guard, holds later submissions back.
+//! been handed to its devices, it is applied at once: what is in flight keeps its values, as the backends promise. If a
+//! run still has partitions to start, or is itself still waiting, the update takes a *turn*: a task applies it when that run
+//! is over. Until then later submissions wait, and the memory that the update may bring is registered as theirs, beside
+//! the memory that the executable uses already. So guards and other executables are ordered against these submissions
+//! as soon as they are made. When the update has been applied or given up, what is not used any more is taken out.
+//!
+//! Users' code never runs under the locks of this module. Another graph is recorded, which loads kernels and calls the
+//! closures of native commands, before its update takes its place.
 //!
 //! | file | holds |
 //! |---|---|
 //! | this | [`Update`], [`Applied`]: what users see |
 //! | `state` | what an updatable executable remembers |
-//! | `turn` | the place in the order |
+//! | `turn` | the place of an update that has to wait |
 //! | `carry_out` | one update, all or nothing, and the registers of the memory that it brings or takes out |
 //! | `nodes`, `ordered` | changes of single nodes, and whether they stay free of data races |
 //! | `whole` | an executable from another graph |
@@ -36,15 +41,33 @@ use super::executable::Shared;
 use super::kernel::KernelCall;
 use crate::graph::NodeId;
 use crate::types::{Error, ErrorKind, Range, Result};
+use carry_out::Accesses;
 use nodes::NodeChange;
 pub(crate) use state::Updatable;
 pub(crate) use turn::apply;
+use whole::Recorded;
 pub(crate) use whole::whole;
 
 /// What to change.
 pub(crate) enum Change {
     Nodes(Vec<(NodeId, NodeChange, &'static Location<'static>)>),
-    Whole(Box<whole::Whole>),
+    Whole(Box<Recorded>),
+}
+
+impl Change {
+    /// Everything that the executable may use once the change is applied, and may not have used before.
+    fn brings(&self) -> Accesses {
+        match self {
+            Self::Whole(recorded) => recorded.uses().accesses(),
+            Self::Nodes(changes) => {
+                let calls = changes.iter().filter_map(|(_, change, _)| match change {
+                    NodeChange::Launch(call) => Some(call),
+                    NodeChange::Range(_) | NodeChange::Enabled(_) => None,
+                });
+                calls.flat_map(|call| nodes::brings(call)).collect()
+            }
+        }
+    }
 }
 
 /// An update in preparation, of an executable that was finalized as
@@ -86,10 +109,15 @@ impl<'a> Update<'a> {
 
     /// Applies all changes, or none of them.
     ///
-    /// The update takes its place at once: submissions already made see the old values, later ones the new. It never
-    /// blocks. Where everything submitted so far is on its devices, it has been applied when this returns. Else it is
-    /// applied by a task when those submissions are over, and later ones wait for that; so it needs a tokio runtime, as they
-    /// did.
+    /// The update takes its place at once: submissions already made see the old values, later ones the new. It never waits
+    /// for devices or loads kernels, because [alternatives](crate::NodeBuilder::alternative) are loaded by finalize. Where
+    /// everything submitted so far is on its devices, it has been applied when this returns. Otherwise a task applies it
+    /// when those submissions are over, and later submissions wait for it; so it needs a tokio runtime, as they did.
+    ///
+    /// Memory that the update brings belongs to the later submissions from now on: they are ordered against
+    /// [guards](crate::HostBuffer) and other executables that use it, in the order in which all of them were asked for,
+    /// also while the update still waits. If the update fails, a submission behind it may have waited for memory that it
+    /// does not use.
     ///
     /// # Deadlock
     /// A host task that awaits an update of its own executable waits for ever, as with a
@@ -100,12 +128,18 @@ impl<'a> Update<'a> {
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) when the executable is not updatable, or when the update has to wait
     /// and there is no tokio runtime; [`InvalidArgument`](ErrorKind::InvalidArgument) for a node that is not of the
     /// finalized graph's top level, a node of a kind that has nothing to be changed so, a kernel that is not
-    /// registered, arguments that do not fit, a range of other dimensions, and memory that is used without order;
+    /// registered, arguments that do not fit, a range of other dimensions, memory that is used without order, and a
+    /// [scratch buffer](crate::Graph::scratch) that the node does not use in the finalized graph;
     /// [`InvalidSize`](ErrorKind::InvalidSize) for a range that cannot be launched;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for what the device cannot update; those of the devices.
     ///
+    /// If a device refuses the update and the other devices cannot be told the old values again, the executable is of no
+    /// more use: submissions that wait behind the update, and all later ones, fail without being started.
+    ///
     /// # Cancel safety
-    /// Not async: when it returns, the update is on its way. Dropping the future detaches it, and nobody learns of an error.
+    /// Not async: when it returns, the update is on its way. Dropping the future detaches the update, which is applied all
+    /// the same, and nobody learns of an error. An update that waits is given up only when its tokio runtime shuts
+    /// down.
     pub fn apply(self) -> Applied {
         apply(self.shared, Ok(Change::Nodes(self.changes)))
     }

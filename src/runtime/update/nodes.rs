@@ -9,6 +9,7 @@ use super::ordered::{self, Changed};
 use super::state::{Current, Place, Updatable};
 use crate::graph::{Content, NodeId};
 use crate::hal::{self, CommandHandle, CommandUpdate};
+use crate::runtime::allocation::View;
 use crate::runtime::command::Command;
 use crate::runtime::device::Device;
 use crate::runtime::executable::{Shared, Work};
@@ -50,6 +51,17 @@ struct Batch {
 pub(super) struct Nodes {
     nodes: Vec<Node>,
     batches: BTreeMap<u32, Batch>,
+}
+
+/// What a kernel's new arguments bring. Arguments that do not fit bring nothing: the update is going to fail.
+pub(super) fn brings(call: &KernelCall) -> Accesses {
+    let accesses = call.accesses().unwrap_or_default().into_iter();
+    let with_allocation = |access: Access| {
+        let mut allocations = call.views().map(View::allocation);
+        let of = allocations.find(|allocation| allocation.memory().resource() == access.resource)?;
+        Some((of.clone(), access))
+    };
+    accesses.filter_map(with_allocation).collect()
 }
 
 /// Works out what the nodes become, and what their devices have to be told.

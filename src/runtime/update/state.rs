@@ -1,10 +1,12 @@
 //! What an updatable executable remembers of the graph that it was finalized from.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use super::carry_out::Accesses;
 use crate::graph::{self, Content, NodeId};
 use crate::plan::Plan;
 use crate::runtime::allocation::{Allocation, View};
@@ -13,6 +15,7 @@ use crate::runtime::executable::{FinalizeOptions, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::graph::Graph;
 use crate::runtime::ordering;
+use crate::runtime::reaper::Elsewhere;
 use crate::runtime::scratch::PlannedUses;
 use crate::runtime::uses::Uses;
 use crate::types::{Access, Error, ErrorKind, Result};
@@ -35,8 +38,29 @@ pub(crate) struct Updatable {
     pub(super) scratch: PlannedUses,
     /// Why nobody knows any more what the executable would do.
     broken: OnceLock<Error>,
-    /// Locked for the length of an update, before the order lock and any state.
-    pub(super) current: Mutex<Current>,
+    /// Locked while an update is applied or takes a turn, before any register or state. No code of users runs meanwhile.
+    current: Mutex<Current>,
+}
+
+/// The executable as it is by now, locked. Executables that it is ordered against, and that nobody else holds any
+/// more, are dropped on another thread meanwhile: values of the user's go with them.
+pub(super) struct Locked<'a> {
+    current: MutexGuard<'a, Current>,
+    _elsewhere: Elsewhere,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Current;
+
+    fn deref(&self) -> &Current {
+        &self.current
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Current {
+        &mut self.current
+    }
 }
 
 /// The executable as it is by now.
@@ -47,8 +71,16 @@ pub(super) struct Current {
     pub(super) accesses: HashMap<u32, Box<[Access]>>,
     pub(super) disabled: HashSet<u32>,
     pub(super) uses: Uses,
-    /// The last update that had to wait.
-    pub(super) waiting: Option<Arc<Gate>>,
+    /// Updates that have taken a turn, oldest first, until they are applied or given up.
+    pub(super) waiting: Vec<Waiting>,
+}
+
+/// An update that waits for its turn.
+pub(super) struct Waiting {
+    /// Opens when the update has been applied or given up.
+    pub(super) gate: Arc<Gate>,
+    /// What the update may bring, used by runs that are submitted behind it.
+    pub(super) brings: Accesses,
 }
 
 impl Updatable {
@@ -77,9 +109,24 @@ impl Updatable {
                 accesses: HashMap::new(),
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
-                waiting: None,
+                waiting: Vec::new(),
             }),
         }
+    }
+
+    /// What updates of an executable need to know.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) for an executable that cannot be updated.
+    pub(super) fn of(executable: &Shared) -> Result<&Self> {
+        executable.updatable.as_deref().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidOperation, "the executable is not updatable")
+                .help("finalize with `FinalizeOptions::new().updatable(true)`")
+        })
+    }
+
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked { current: self.current.lock(), _elsewhere: Elsewhere::enter() }
     }
 
     pub(crate) fn broken(&self) -> Option<&Error> {
@@ -133,13 +180,28 @@ impl Current {
         !self.disabled.contains(&(node as u32))
     }
 
-    /// Makes known what the executable uses, and `more`. `before` is what it may no longer use.
+    /// Makes known what later submissions of the executable use: its memory, `more`, and what updates that wait may bring.
+    /// `before` is what they may no longer use.
     pub(super) fn register(
         &self,
         executable: &Arc<Shared>,
         before: &[Arc<Allocation>],
         more: &[(Arc<Allocation>, Access)],
     ) {
-        ordering::register(executable, before, self.uses.merged_with(more.iter().cloned()));
+        let brought = self.waiting.iter().flat_map(|waiting| &waiting.brings);
+        let uses = self.uses.merged_with(more.iter().chain(brought).cloned());
+        ordering::register(executable, before, uses);
+    }
+
+    /// An update has been applied or given up: takes out what only it has brought.
+    pub(super) fn leave(&mut self, executable: &Arc<Shared>, gate: &Arc<Gate>) {
+        let Some(at) = self.waiting.iter().position(|waiting| Arc::ptr_eq(&waiting.gate, gate)) else {
+            return;
+        };
+        let brought: Vec<_> =
+            self.waiting.remove(at).brings.into_iter().map(|(allocation, _)| allocation).collect();
+        if !brought.is_empty() {
+            self.register(executable, &brought, &[]);
+        }
     }
 }

@@ -5,32 +5,64 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use tokio::runtime::Handle;
 
-use super::carry_out::{Attempt, carry_out};
-use super::state::Current;
+use super::carry_out::{Accesses, Attempt, carry_out};
+use super::state::{Current, Updatable, Waiting};
 use super::{Applied, Change};
-use crate::runtime::executable::Shared;
+use crate::runtime::executable::{Shared, State};
 use crate::runtime::gate::GateLease;
 use crate::runtime::ordering::Predecessor;
+use crate::runtime::reaper::Garbage;
 use crate::runtime::spawn::spawn;
 use crate::types::{Error, ErrorKind, Result};
 
-/// Applies a change now, or takes a place behind what was submitted so far.
+/// The place that an update which cannot be applied yet has among the submissions. Later submissions wait for it, and
+/// the memory that the update may bring is registered as theirs. Dropping it, when the update has been applied or
+/// given up, takes that memory out again and lets them go on.
+pub(super) struct Turn {
+    lease: GateLease,
+    shared: Arc<Shared>,
+}
+
+impl Turn {
+    /// Takes a turn behind all updates that wait. The caller registers what the update brings, and only then lets
+    /// submissions [see](Self::hold_back) that they have to wait: each is ordered by what is registered when it is made.
+    pub(super) fn take(shared: &Arc<Shared>, current: &mut Current, brings: Accesses) -> Self {
+        let lease = GateLease::new();
+        current.waiting.push(Waiting { gate: lease.gate().clone(), brings });
+        Self { lease, shared: shared.clone() }
+    }
+
+    /// Has later submissions wait. Returns the last run before the turn, if it is not over.
+    pub(super) fn hold_back(&self, state: &mut State) -> Option<Predecessor> {
+        state.gates.retain(|gate| !gate.is_open());
+        state.gates.push(self.lease.gate().clone());
+        state.last_unfinished().map(Predecessor::Run)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(updatable) = &self.shared.updatable {
+            updatable.lock().leave(&self.shared, self.lease.gate());
+        }
+    }
+}
+
+/// Applies a change now, or takes a turn behind what was submitted so far.
 pub(crate) fn apply(shared: &Arc<Shared>, change: Result<Change>) -> Applied {
     let _span = tracing::debug_span!(target: "wakegraph::update", "update").entered();
-    let change = match change {
-        Ok(change) => change,
+    let (mut change, updatable) = match change.and_then(|change| Ok((change, Updatable::of(shared)?))) {
+        Ok(known) => known,
         Err(error) => return Applied::known(Err(error)),
     };
-    let Some(updatable) = &shared.updatable else {
-        let error = Error::new(ErrorKind::InvalidOperation, "the executable is not updatable");
-        return Applied::known(Err(error.help("finalize with `FinalizeOptions::new().updatable(true)`")));
+    let mut current = updatable.lock();
+    let attempt = match current.waiting.is_empty() {
+        true => carry_out(shared, updatable, &mut current, &mut change, None),
+        false => Attempt::Busy,
     };
-    let mut current = updatable.current.lock();
-    if current.waiting.as_ref().is_none_or(|earlier| earlier.is_open())
-        && let Attempt::Done(result, garbage) = carry_out(shared, updatable, &mut current, &change, false)
-    {
+    if !matches!(attempt, Attempt::Busy) {
         drop(current);
-        // Closures and memory of the user's.
+        let (result, garbage) = conclude(shared, updatable, &change, attempt);
         drop(garbage);
         return Applied::known(result);
     }
@@ -40,44 +72,67 @@ pub(crate) fn apply(shared: &Arc<Shared>, change: Result<Change>) -> Applied {
         let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
         return Applied::known(Err(error.help(help)));
     };
-    let (lease, predecessors) = take_place(shared, &mut current);
+    let earlier = current.waiting.iter().map(|earlier| Predecessor::Gate(earlier.gate.clone()));
+    let mut predecessors: Vec<_> = earlier.collect();
+    let brings = change.brings();
+    let brings_memory = !brings.is_empty();
+    let turn = Turn::take(shared, &mut current, brings);
+    if brings_memory {
+        current.register(shared, &[], &[]);
+    }
+    predecessors.extend(turn.hold_back(&mut shared.state.lock()));
     drop(current);
     let (tell, told) = oneshot::channel();
-    let task = apply_after(shared.clone(), predecessors, change, lease, tell);
     // A runtime that is shutting down drops the task, and values of the user's with it, right here.
-    spawn(&handle, || "wakegraph deferred update".into(), task);
+    spawn(
+        &handle,
+        || "wakegraph deferred update".into(),
+        apply_after(predecessors, Deferred { turn, tell, change }),
+    );
     Applied::waiting(told)
 }
 
-/// Holds later submissions back; gives what comes before.
-fn take_place(shared: &Shared, current: &mut Current) -> (GateLease, Vec<Predecessor>) {
-    let lease = GateLease::new();
-    let earlier = current.waiting.replace(lease.gate().clone());
-    let mut predecessors: Vec<_> = earlier.into_iter().map(Predecessor::Gate).collect();
-    let mut state = shared.state.lock();
-    predecessors.extend(state.last_unfinished().map(Predecessor::Run));
-    state.gates.retain(|gate| !gate.is_open());
-    state.gates.push(lease.gate().clone());
-    (lease, predecessors)
+/// An update that waits. It lets submissions go on before it drops values of the user's, which may submit.
+struct Deferred {
+    turn: Turn,
+    tell: oneshot::Sender<Result<()>>,
+    change: Change,
 }
 
 /// Applies the change when everything before it is over.
-async fn apply_after(
-    shared: Arc<Shared>,
-    predecessors: Vec<Predecessor>,
-    change: Change,
-    lease: GateLease,
-    tell: oneshot::Sender<Result<()>>,
-) {
+async fn apply_after(predecessors: Vec<Predecessor>, deferred: Deferred) {
     for predecessor in &predecessors {
         predecessor.finished().await;
     }
-    let Some(updatable) = &shared.updatable else { return };
-    let attempt = carry_out(&shared, updatable, &mut updatable.current.lock(), &change, true);
-    // Those behind it go on.
-    drop(lease);
-    let Attempt::Done(result, _garbage) = attempt else { return };
+    let Deferred { turn, tell, mut change } = deferred;
+    let shared = turn.shared.clone();
+    let Ok(updatable) = Updatable::of(&shared) else { return };
+    let attempt = carry_out(&shared, updatable, &mut updatable.lock(), &mut change, Some(&turn));
+    let (result, _garbage) = conclude(&shared, updatable, &change, attempt);
+    drop(turn);
     if let Err(Err(error)) = tell.send(result) {
         tracing::warn!(target: "wakegraph::update", %error, "an update failed that nobody awaits");
+    }
+}
+
+/// Finishes an attempt when no lock is held. Returns values of the user's with the result, to be dropped when
+/// submissions can go on.
+fn conclude(
+    shared: &Arc<Shared>,
+    updatable: &Updatable,
+    change: &Change,
+    attempt: Attempt,
+) -> (Result<()>, Option<Garbage>) {
+    match (attempt, change) {
+        (Attempt::Done(result, garbage), _) => (result, garbage),
+        (Attempt::HalfWay { error, partitions, turn }, Change::Whole(recorded)) => {
+            recorded.restore(shared, updatable, partitions);
+            drop(turn);
+            (Err(error), None)
+        }
+        (Attempt::HalfWay { error, .. }, Change::Nodes(_)) => (Err(error), None),
+        (Attempt::Busy, _) => {
+            (Err(Error::new(ErrorKind::Bug, "an update was put off that has had its turn")), None)
+        }
     }
 }

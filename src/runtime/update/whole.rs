@@ -1,5 +1,6 @@
 //! An executable from another graph of the same topology.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Change;
@@ -16,23 +17,9 @@ use crate::runtime::scratch::Places;
 use crate::runtime::uses::Uses;
 use crate::types::{Error, ErrorKind, Result};
 
-/// The other graph, as it was when the update was made.
-pub(crate) struct Whole(graph::Graph<Command>);
-
-/// Takes a snapshot of the graph.
-pub(crate) fn whole(graph: &Graph) -> Result<Change> {
-    match graph.errors().first() {
-        Some(error) => Err(error.clone()),
-        None if graph.has_scratch() => {
-            let why = "an executable cannot be updated from a graph with scratch buffers";
-            Err(Error::new(ErrorKind::InvalidArgument, why).help("finalize the graph instead"))
-        }
-        None => Ok(Change::Whole(Box::new(Whole(graph.inner().clone())))),
-    }
-}
-
-/// The other graph's commands, recorded.
-pub(super) struct Recorded {
+/// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls the closures of
+/// native commands, so it comes before any lock is taken.
+pub(crate) struct Recorded {
     graph: graph::Graph<Command>,
     buffers: Vec<(usize, Box<dyn hal::CommandBuffer>)>,
     tasks: Vec<(usize, Arc<HostTask>)>,
@@ -45,29 +32,27 @@ pub(super) struct Replaced {
     _uses: Uses,
 }
 
-/// Compares the graphs and records the other one. It has the same topology, so the plan is the same.
-pub(super) fn record(
-    shared: &Shared,
-    updatable: &Updatable,
-    current: &Current,
-    Whole(other): &Whole,
-) -> Result<Recorded> {
-    compare(&current.graph, other)?;
+/// Records another graph, as it is now. It must have the same topology, so its plan is the same.
+pub(crate) fn whole(shared: &Shared, graph: &Graph) -> Result<Change> {
+    let updatable = Updatable::of(shared)?;
+    if let Some(error) = graph.errors().first() {
+        return Err(error.clone());
+    }
+    if graph.has_scratch() {
+        let why = "an executable cannot be updated from a graph with scratch buffers";
+        return Err(Error::new(ErrorKind::InvalidArgument, why).help("finalize the graph instead"));
+    }
+    let graph = graph.inner().clone();
+    // No update changes the topology, so any state of the executable will do.
+    compare(&updatable.lock().graph, &graph, topology_differences)?;
     let plan = &shared.outline.plan;
-    let (mut uses, source) = (Uses::default(), Source::new(other, plan));
+    let (mut uses, source) = (Uses::default(), Source::new(&graph, plan));
     let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
     for (index, partition) in shared.partitions.iter().enumerate() {
         match &partition.work {
             Work::Device { device, .. } => {
-                let buffer = finalize::record(
-                    &source,
-                    plan,
-                    index,
-                    device,
-                    updatable.options,
-                    &Places::default(),
-                    &mut uses,
-                );
+                let (options, scratch) = (updatable.options, Places::default());
+                let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
                 buffers.push((index, buffer.map_err(|error| shared.outline.locate(index, error))?));
             }
             Work::HostTask(_) => {
@@ -75,26 +60,32 @@ pub(super) fn record(
             }
         }
     }
-    Ok(Recorded { graph: other.clone(), buffers, tasks, uses })
+    Ok(Change::Whole(Box::new(Recorded { graph, buffers, tasks, uses })))
 }
 
 impl Recorded {
+    /// Checks that the graph launches kernels which the executable has registered by now.
+    pub(super) fn check(&self, current: &Current) -> Result<()> {
+        compare(&current.graph, &self.graph, kernel_differences)
+    }
+
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
     /// The accesses that come and those that go.
     pub(super) fn accesses(&self, current: &Current) -> (Accesses, Accesses) {
         (self.uses.accesses(), current.uses.accesses())
     }
 
-    /// Updates all partitions, or none of them. The caller keeps everybody from enqueueing.
-    pub(super) fn apply(&self, shared: &Shared, updatable: &Updatable, current: &Current) -> Result<()> {
+    /// Updates all partitions. The caller holds the executable's state, so that nothing is enqueued meanwhile.
+    ///
+    /// # Errors
+    /// That of the first partition that refuses, with how many partitions have been updated before it. Those the
+    /// caller has to restore.
+    pub(super) fn apply(&self, shared: &Shared) -> Result<(), (Error, usize)> {
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
-            if let Err(error) = update(shared, *partition, &**buffer) {
-                for (partition, _) in &self.buffers[..done] {
-                    if let Err(error) = restore(shared, updatable, current, *partition) {
-                        updatable.set_broken(error);
-                    }
-                }
-                return Err(error);
-            }
+            update(shared, *partition, &**buffer).map_err(|error| (error, done))?;
         }
         for (partition, task) in &self.tasks {
             if let Work::HostTask(place) = &shared.partitions[*partition].work {
@@ -106,25 +97,46 @@ impl Recorded {
     }
 
     /// Remembers the new graph. Gives back what has been replaced.
-    pub(super) fn commit(self, current: &mut Current) -> Replaced {
+    pub(super) fn commit(&mut self, current: &mut Current) -> Replaced {
         current.accesses.clear();
         current.disabled.clear();
         Replaced {
-            _graph: std::mem::replace(&mut current.graph, self.graph),
-            _uses: std::mem::replace(&mut current.uses, self.uses),
+            _graph: std::mem::replace(&mut current.graph, std::mem::take(&mut self.graph)),
+            _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
+        }
+    }
+
+    /// Takes back what a failed [`apply`](Self::apply) has done to the first `done` partitions. This records the
+    /// executable's own graph anew, which calls the closures of native commands: the caller holds no lock, but a
+    /// place in the order, so that no other update is applied and nothing is enqueued meanwhile.
+    pub(super) fn restore(&self, shared: &Shared, updatable: &Updatable, done: usize) {
+        let (graph, disabled) = {
+            let current = updatable.lock();
+            (current.graph.clone(), current.disabled.clone())
+        };
+        for (partition, _) in &self.buffers[..done] {
+            if let Err(error) = restore(shared, updatable, &graph, &disabled, *partition) {
+                updatable.set_broken(error);
+            }
         }
     }
 }
 
-/// Makes a partition what it was.
-fn restore(shared: &Shared, updatable: &Updatable, current: &Current, partition: usize) -> Result<()> {
+/// Makes a partition do what `graph` says.
+fn restore(
+    shared: &Shared,
+    updatable: &Updatable,
+    graph: &graph::Graph<Command>,
+    disabled: &HashSet<u32>,
+    partition: usize,
+) -> Result<()> {
     let Work::Device { device, .. } = &shared.partitions[partition].work else { return Ok(()) };
     let (plan, mut uses) = (&shared.outline.plan, Uses::default());
-    let source = Source::new(&current.graph, plan);
+    let source = Source::new(graph, plan);
     let (options, scratch) = (updatable.options, &shared.scratch);
     let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
     let id = buffer.info().id;
-    let places = current.disabled.iter().filter_map(|&node| updatable.places[node as usize]);
+    let places = disabled.iter().filter_map(|&node| updatable.places[node as usize]);
     let here = places.filter(|place| place.partition as usize == partition);
     let switches = here.map(|place| CommandUpdate {
         enabled: Some(false),
@@ -144,32 +156,31 @@ fn update(shared: &Shared, partition: usize, other: &dyn hal::CommandBuffer) -> 
     updated.unwrap_or(Ok(())).map_err(|error| shared.outline.locate(partition, error))
 }
 
-/// Whether two graphs have the same topology, nodes and kernels, sub-graphs included.
+/// What differs between two graphs, without what is inside their sub-graphs.
+type Differences = fn(&graph::Graph<Command>, &graph::Graph<Command>) -> Vec<String>;
+
+/// Compares two graphs, and the sub-graphs that both have in the same places.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument), with every difference by its nodes' names, up to some.
-fn compare(ours: &graph::Graph<Command>, theirs: &graph::Graph<Command>) -> Result<()> {
+fn compare(
+    ours: &graph::Graph<Command>,
+    theirs: &graph::Graph<Command>,
+    find_differences: Differences,
+) -> Result<()> {
     const NAMED: usize = 8;
     let mut differences = Vec::new();
     let mut pending = vec![(ours, theirs, String::new())];
     while let Some((ours, theirs, path)) = pending.pop() {
+        differences
+            .extend(find_differences(ours, theirs).iter().map(|difference| format!("{path}{difference}")));
         for index in 0..ours.len().min(theirs.len()) {
-            let (here, there) = (&ours.content_at(index), &theirs.content_at(index));
-            if let (Content::SubGraph(here), Content::SubGraph(there)) = (here, there)
+            if let (Content::SubGraph(here), Content::SubGraph(there)) =
+                (ours.content_at(index), theirs.content_at(index))
                 && !Arc::ptr_eq(here, there)
             {
                 pending.push((&**here, &**there, format!("{path}{} / ", ours.label_at(index))));
             }
-            if let Some(difference) = node_difference(ours, theirs, index) {
-                differences.push(format!("{path}{}: {difference}", ours.label_at(index)));
-            }
-        }
-        let longer = if ours.len() > theirs.len() { (ours, "here") } else { (theirs, "there") };
-        for index in ours.len().min(theirs.len())..longer.0.len() {
-            differences.push(format!("{path}{}: {} only", longer.0.label_at(index), longer.1));
-        }
-        if ours.len() == theirs.len() {
-            differences.extend(edge_difference(ours, theirs).map(|difference| format!("{path}{difference}")));
         }
     }
     if differences.is_empty() {
@@ -185,29 +196,43 @@ fn compare(ours: &graph::Graph<Command>, theirs: &graph::Graph<Command>) -> Resu
         .help("build it with the same nodes and edges in the same order, or finalize it instead"))
 }
 
-fn node_difference(
-    ours: &graph::Graph<Command>,
-    theirs: &graph::Graph<Command>,
-    index: usize,
-) -> Option<String> {
-    let (here, there) = (ours.kinds()[index], theirs.kinds()[index]);
-    if here != there {
-        return Some(format!("{there} there"));
+/// Nodes of another kind or device, nodes that only one graph has, and the first edge that is another one.
+fn topology_differences(ours: &graph::Graph<Command>, theirs: &graph::Graph<Command>) -> Vec<String> {
+    let mut differences = Vec::new();
+    for index in 0..ours.len().min(theirs.len()) {
+        let (here, there) = (ours.kinds()[index], theirs.kinds()[index]);
+        if here != there {
+            differences.push(format!("{}: {there} there", ours.label_at(index)));
+        } else if ours.devices()[index] != theirs.devices()[index] {
+            differences.push(format!("{}: on another device there", ours.label_at(index)));
+        }
     }
-    if ours.devices()[index] != theirs.devices()[index] {
-        return Some("on another device there".into());
+    let longer = if ours.len() > theirs.len() { (ours, "here") } else { (theirs, "there") };
+    for index in ours.len().min(theirs.len())..longer.0.len() {
+        differences.push(format!("{}: {} only", longer.0.label_at(index), longer.1));
     }
-    match (ours.content_at(index), theirs.content_at(index)) {
-        (
+    if ours.len() == theirs.len() {
+        differences.extend(edge_difference(ours, theirs));
+    }
+    differences
+}
+
+/// Kernels that are not registered for their nodes.
+fn kernel_differences(ours: &graph::Graph<Command>, theirs: &graph::Graph<Command>) -> Vec<String> {
+    let mut differences = Vec::new();
+    for index in 0..ours.len() {
+        if let (
             Content::Command(Command::Kernel { call: own, alternatives, .. }),
             Content::Command(Command::Kernel { call, .. }),
-        ) => {
-            let known = own.kernel.is(&call.kernel) || alternatives.iter().any(|one| one.is(&call.kernel));
-            (!known)
-                .then(|| format!("kernel '{}' there, which is no registered alternative", call.kernel.name()))
+        ) = (ours.content_at(index), theirs.content_at(index))
+            && !own.kernel.is(&call.kernel)
+            && !alternatives.iter().any(|one| one.is(&call.kernel))
+        {
+            let (label, kernel) = (ours.label_at(index), call.kernel.name());
+            differences.push(format!("{label}: kernel '{kernel}' there, which is no registered alternative"));
         }
-        _ => None,
     }
+    differences
 }
 
 /// The first edge that is another one.
