@@ -1,0 +1,15 @@
+//! Random programs over the public interface, compared with a model; `fuzz/` runs the same programs.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod interpreter;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_programs_do_what_the_model_does(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        interpreter::run(&bytes);
+    }
+}
