@@ -104,7 +104,8 @@ pub(super) struct Schedule<W> {
     long: usize,
     /// The most there have been since nothing was in flight, and the time before.
     most_long: [usize; 2],
-    /// Before this time nothing is looked at.
+    /// Before this time nothing is looked at. Without long work it is never later than the next look at any lane, and so need
+    /// not be worked out from all of them again.
     plan: u64,
     rhythm: Rhythm,
 }
@@ -154,6 +155,7 @@ impl<W> Schedule<W> {
         forgotten: &mut impl Extend<W>,
     ) -> u64 {
         if self.in_flight == 0 {
+            self.plan = u64::MAX;
             self.rhythm.begin(now);
             self.most_long = [0, self.most_long[0]];
         }
@@ -202,7 +204,9 @@ impl<W> Schedule<W> {
         if lane.is_long() && self.long.max(*before) > self.pace.few {
             lane.share(Share::Many);
         }
-        lane.latest_look()
+        let latest_look = lane.latest_look();
+        self.plan = self.plan.min(latest_look);
+        latest_look
     }
 
     /// Nobody else looks for the end of an entry any more, by its deadline or as somebody who waits was asked to: the next look
@@ -227,11 +231,16 @@ impl<W> Schedule<W> {
             lane.next_look = now;
         }
         self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
-        Some(lane.latest_look())
+        let latest_look = lane.latest_look();
+        self.plan = self.plan.min(latest_look);
+        Some(latest_look)
     }
 
     /// The time to look at: now, or that of a look planned so soon that there is no use in sleeping until then.
     pub(super) fn moment(&mut self, now: u64) -> u64 {
+        if self.long == 0 {
+            return now;
+        }
         self.share();
         let (plan, early) = self.plan();
         let early = early.filter(|_| plan.saturating_sub(now) <= early.unwrap_or(0));
@@ -255,14 +264,11 @@ impl<W> Schedule<W> {
         }
     }
 
-    /// When to look next: as late as all can wait, but when the last is due that is until then. And how much earlier that can
-    /// be, if it is the first look at something long.
+    /// Where long work is in flight, when to look next: as late as all can wait, but when the last is due that is until then.
+    /// And how much earlier that can be, if it is the first look at something long.
     fn plan(&self) -> (u64, Option<u64>) {
         let lanes = || self.lanes.values().filter(|lane| !lane.entries.is_empty());
         let latest = lanes().map(Lane::latest_look).min().unwrap_or(u64::MAX);
-        if self.long == 0 {
-            return (latest, None);
-        }
         let last = lanes().filter(|lane| lane.next_look <= latest).max_by_key(|lane| lane.next_look);
         last.map_or((latest, None), |lane| {
             (lane.next_look, Some(lane.early()).filter(|_| lane.put_off && lane.is_long()))
@@ -276,7 +282,8 @@ impl<W> Schedule<W> {
 
     /// The entries that a look at this time is about.
     pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
-        let lanes = self.lanes.values().filter(move |lane| self.plan <= now && lane.next_look <= now);
+        let lanes = (self.plan <= now).then(|| self.lanes.values()).into_iter().flatten();
+        let lanes = lanes.filter(move |lane| lane.next_look <= now);
         lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
     }
 
@@ -312,6 +319,7 @@ impl<W> Schedule<W> {
         if self.plan > now {
             return Next::After(Duration::from_nanos(self.plan - now));
         }
+        let (mut latest_look, mut empty) = (u64::MAX, 0);
         for lane in self.lanes.values_mut() {
             let (before, was_long) = (lane.entries.len(), lane.is_long());
             if was_long && lane.end().is_some_and(|end| end <= self.scouting_until) {
@@ -331,8 +339,12 @@ impl<W> Schedule<W> {
             lane.look(now, &self.pace, &mut is_final, finished);
             self.in_flight -= before - lane.entries.len();
             self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
+            match lane.entries.is_empty() {
+                true => empty += 1,
+                false => latest_look = latest_look.min(lane.latest_look()),
+            }
         }
-        if self.lanes.len() > MOST_EMPTY_LANES {
+        if empty > MOST_EMPTY_LANES {
             self.lanes.retain(|_, lane| !lane.entries.is_empty());
         }
         match self.in_flight {
@@ -341,8 +353,11 @@ impl<W> Schedule<W> {
                 Next::Idle
             }
             _ => {
-                self.share();
-                self.plan = self.plan().0;
+                self.plan = latest_look;
+                if self.long > 0 {
+                    self.share();
+                    self.plan = self.plan().0;
+                }
                 Next::After(Duration::from_nanos(self.plan.saturating_sub(now)))
             }
         }

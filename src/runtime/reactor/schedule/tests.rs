@@ -1,3 +1,7 @@
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
 use super::*;
 
 const PACE: Pace = Pace {
@@ -444,4 +448,78 @@ fn looks_late_and_seldom_where_nothing_is_to_be_spent() {
     assert_eq!(look(&mut schedule, 0, &[]), (vec![], 0, after(1020)));
     assert_eq!(look(&mut schedule, 1020, &[]), (vec![], 1, after(40)));
     assert_eq!(look(&mut schedule, 1060, &[7]), (vec![7], 1, Next::Idle));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Watch {
+        lane: u64,
+        expected: Option<u64>,
+        grace: u64,
+    },
+    /// The oldest entry of a lane is over.
+    End(u64),
+    /// Nobody else looks for the end of any entry of the lane any more.
+    LookInstead(u64),
+    Look,
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let watch = (0..4_u64, proptest::option::of(0..2000_u64), prop_oneof![Just(0), 1..3000_u64]);
+    prop_oneof![
+        4 => watch.prop_map(|(lane, expected, grace)| Step::Watch { lane, expected, grace }),
+        3 => (0..4_u64).prop_map(Step::End),
+        1 => (0..4_u64).prop_map(Step::LookInstead),
+        4 => Just(Step::Look),
+        4 => (1..1000_u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    // A look that comes when the schedule says finds all that is over and due, in the lanes' order, and the schedule never
+    // says so later than a lane needs it.
+    #[test]
+    fn no_lane_is_looked_at_later_than_it_needs(steps in proptest::collection::vec(step(), 1..80)) {
+        let (mut schedule, mut now, mut next) = (Schedule::new(PACE), 0, 0);
+        let mut lanes: [VecDeque<u32>; 4] = Default::default();
+        let mut over = HashSet::new();
+        for step in steps {
+            match step {
+                Step::Watch { lane, expected, grace } => {
+                    let expected = expected.and_then(|expected| expecting(expected).expected);
+                    let times = Times { expected, grace: Duration::from_nanos(grace) };
+                    let mut forgotten = Vec::new();
+                    schedule.watch(now, lane, next, times, |watch| over.contains(watch), &mut forgotten);
+                    let entries = &mut lanes[lane as usize];
+                    prop_assert_eq!(forgotten.clone(), entries.drain(..forgotten.len()).collect::<Vec<_>>());
+                    entries.push_back(next);
+                    next += 1;
+                }
+                Step::End(lane) => {
+                    let ended = lanes[lane as usize].iter().find(|watch| !over.contains(*watch)).copied();
+                    over.extend(ended);
+                }
+                Step::LookInstead(lane) => {
+                    for &watch in &lanes[lane as usize] {
+                        schedule.leave_alone_no_longer(now, lane, |&other| other == watch);
+                    }
+                }
+                Step::Look => {
+                    let mut found = Vec::new();
+                    let is_final = |watch: &u32| over.contains(watch);
+                    let result = schedule.look(now, is_final, |_| None, &mut found, &mut Vec::new());
+                    for Finished { watch, .. } in found {
+                        let lane = lanes.iter_mut().find(|lane| lane.front() == Some(&watch));
+                        prop_assert!(lane.is_some_and(|lane| lane.pop_front().is_some()), "found in order");
+                    }
+                    prop_assert_eq!(result == Next::Idle, lanes.iter().all(VecDeque::is_empty));
+                }
+                Step::Wait(time) => now += time,
+            }
+            let needed = schedule.lanes.values().filter(|lane| !lane.entries.is_empty());
+            let needed = needed.map(Lane::latest_look).min();
+            prop_assert!(needed.is_none_or(|needed| schedule.plan <= needed));
+        }
+    }
 }
