@@ -68,9 +68,14 @@ impl Run {
     }
 
     fn look_at_all(&self) {
-        for partition in 0..self.slots.len() {
-            self.look_at(partition);
+        let first = self.oldest.load(Ordering::Relaxed) as usize;
+        let mut oldest = first;
+        for partition in first..self.slots.len() {
+            if self.look_at(partition) && partition == oldest {
+                oldest += 1;
+            }
         }
+        self.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
     }
 
     /// Nobody waits for any other partition, and the devices let each tail wait for all before it: one question tells as much
@@ -86,7 +91,7 @@ impl Run {
         if !shared.tails.iter().all(|&tail| self.has_succeeded(tail as usize)) {
             return self.look_at_all();
         }
-        for partition in 0..self.slots.len() {
+        for partition in self.oldest.load(Ordering::Relaxed) as usize..self.slots.len() {
             if self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED {
                 // Nothing waits for the host.
                 let _ = self.end(partition, Ok(()));
@@ -108,7 +113,7 @@ impl Run {
             }
             oldest += 1;
         }
-        self.oldest.store(oldest as u32, Ordering::Relaxed);
+        self.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
     }
 
     /// Looks at one partition that was enqueued; whether it is final.
