@@ -41,6 +41,7 @@ mod rect;
 mod run;
 mod scratch;
 mod spawn;
+mod spin_budget;
 mod submission;
 mod submit;
 mod update;

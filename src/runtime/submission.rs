@@ -15,6 +15,7 @@ use super::latch::WaiterKey;
 use super::outline::Outline;
 use super::profile::Profile;
 use super::run::Run;
+use super::spin_budget;
 use crate::hal::Progress;
 use crate::types::Result;
 
@@ -202,6 +203,25 @@ impl Submission {
     /// Looks at the devices for a short while. Others have their turn between two looks, where this is not the only run in
     /// flight, and else now and then: nobody has to choose between seeing an end at once and a busy worker.
     fn spin_until(&mut self, start: Instant, end: Instant, between: Option<Duration>) -> Next {
+        let slice = spin_budget::left(start);
+        let mut now = start;
+        let next = self.look_until(&mut now, slice, end, between);
+        spin_budget::spend(now - start);
+        if next == Next::Yield {
+            spin_budget::give_way(self.number(), now);
+        }
+        next
+    }
+
+    /// The same for a `slice` of that time at most. `now` is when it began, and then when it looked last.
+    fn look_until(
+        &mut self,
+        now: &mut Instant,
+        slice: Duration,
+        end: Instant,
+        between: Option<Duration>,
+    ) -> Next {
+        let start = *now;
         loop {
             let alone = self.run.is_alone_in_flight();
             if !alone && self.run.is_too_early() {
@@ -217,9 +237,9 @@ impl Submission {
                     std::hint::spin_loop();
                 }
             }
-            let now = Instant::now();
+            *now = Instant::now();
             let on_host = self.run.is_on_host();
-            if on_host || now > end {
+            if on_host || *now > end {
                 self.run.record_spin(on_host);
                 self.spin = match between {
                     Some(limit) => Spin::BetweenHostTasks { limit },
@@ -227,12 +247,12 @@ impl Submission {
                 };
                 return Next::Wait;
             }
-            if !alone || now - start > SLICE {
+            if !alone || *now - start >= slice {
                 self.spin = Spin::Until { end, between };
                 return Next::Yield;
             }
             // Work on the host's cores may need this one.
-            if self.progress == Progress::HostCores && now - start > KEPT {
+            if self.progress == Progress::HostCores && *now - start > KEPT {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -244,9 +264,6 @@ impl Submission {
 /// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
 const KEPT: Duration = Duration::from_micros(2);
 
-/// How long one poll keeps its thread while it looks at a device.
-const SLICE: Duration = Duration::from_micros(25);
-
 /// Has the task polled again when others have had their turn.
 fn yield_now(cx: &mut Context<'_>) {
     // Ready only when it is polled again. The runtime remembers the task without waking itself for it.
@@ -254,6 +271,11 @@ fn yield_now(cx: &mut Context<'_>) {
 }
 
 impl Submission {
+    /// Stands for this submission among those that its thread polls.
+    fn number(&self) -> usize {
+        Arc::as_ptr(&self.run).addr()
+    }
+
     /// Whether the last poll gave way to other tasks while it looked for the end itself.
     fn is_looking(&self) -> bool {
         self.lead.is_some() || matches!(self.spin, Spin::Until { .. })
@@ -288,6 +310,7 @@ impl Future for Submission {
         };
         this.gave_way = false;
         if this.is_looking() {
+            spin_budget::come_back(this.number());
             // If it now ends the run itself, nothing has to wake it.
             this.run.done.forget(&mut this.key);
         }

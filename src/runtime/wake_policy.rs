@@ -6,7 +6,7 @@ use crate::hal::Progress;
 
 /// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
 ///
-/// One poll of a submission keeps its thread for at most 25 us; then other tasks have their turn. Where long work is awaited,
+/// The submissions that a thread polls keep it for at most 25 us together; then other tasks have their turn. Where long work is awaited,
 /// [`Device::run_reactor_on`](crate::Device::run_reactor_on) saves more CPU time than a policy does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
