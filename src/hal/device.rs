@@ -116,6 +116,16 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 bytes.
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>>;
 
+    /// Gives memory that the device keeps for later allocations back to the system. May wait for earlier frees.
+    ///
+    /// The default does nothing, which suits devices that keep nothing.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn trim(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Loads (compiles) a kernel for this device.
     ///
     /// # Errors

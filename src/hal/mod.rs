@@ -38,6 +38,8 @@
 
 mod body;
 mod capabilities;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+pub(crate) mod chain;
 mod checked;
 mod command;
 mod command_buffer;

@@ -171,6 +171,20 @@ impl Device {
         Ok(buffer)
     }
 
+    /// Gives memory back to the system that the device keeps for later allocations.
+    ///
+    /// Devices that allocate from a pool, as CUDA's do, keep what dropped buffers have freed: allocating it again is fast,
+    /// and other processes cannot have it meanwhile. Call this after a phase that needed much memory. There is no need to
+    /// call it when memory runs out: an allocation that fails does the same and tries again.
+    ///
+    /// Blocks until what was freed before is free. On devices without a pool this does nothing.
+    ///
+    /// # Errors
+    /// The driver's, such as [`DeviceLost`](ErrorKind::DeviceLost).
+    pub fn trim(&self) -> Result<()> {
+        self.inner.hal.trim()
+    }
+
     /// How eagerly completions on this device are looked for.
     pub fn wake_policy(&self) -> WakePolicy {
         WakePolicy::from_repr(self.inner.wake_policy.load(Ordering::Relaxed))

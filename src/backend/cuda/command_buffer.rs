@@ -119,7 +119,7 @@ impl CudaCommandBuffer {
 
     /// Adds the nodes of a command. On an error the graph is as it was.
     pub(super) fn add(&mut self, command: &Command, after: Ends) -> Result<Recorded> {
-        let Lowered { ops, patterns } = lower(&self.shared, command)?;
+        let Lowered { ops, patterns } = lower(&self.shared, command, self.desc.updatable)?;
         let record = self.placeholder.as_ref();
         let Added { ends, work, kernel, records } =
             nodes::add(&self.shared, self.graph.get_mut(), ops, after, record)?;
@@ -282,10 +282,10 @@ impl OneShot {
     pub(super) fn new(shared: &Arc<Shared>, command: &Command) -> Result<Self> {
         let prepare = || {
             let _bound = shared.context.bind()?;
-            let Lowered { ops, patterns } = lower(shared, command)?;
+            let Lowered { ops, patterns } = lower(shared, command, false)?;
             let mut graph = Graph::create(&shared.context)?;
             nodes::add(shared, &mut graph, ops, Ends::new(), None)?;
-            let exec = Mutex::new(graph.instantiate()?);
+            let exec = Mutex::new(shared.retry_with_room(|| graph.instantiate())?);
             Ok(Self { exec, _graph: graph, _command: command.clone(), _patterns: patterns })
         };
         prepare().map_err(|error: Error| shared.context.error(error))

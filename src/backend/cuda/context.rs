@@ -1,11 +1,14 @@
 //! A device's context: bound per call, and remembered as lost once a fault has ended it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult, Driver, Failure, call};
+use super::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode, Driver, Failure, call,
+};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The primary context of a device, which everything of the device keeps alive.
@@ -24,16 +27,58 @@ unsafe impl Send for Context {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
-/// The context is current on this thread until this is dropped.
+/// The context is current on this thread until this is dropped, and the thread is [`Relaxed`].
 #[must_use = "the context is current only as long as this lives"]
 pub(super) struct Bound<'a> {
     driver: &'a Driver,
     pushed: bool,
+    _relaxed: Relaxed<'a>,
+}
+
+/// Until this is dropped, calls of this thread and stream captures of other threads do not disturb each other.
+///
+/// While any thread captures a stream in the default mode, as PyTorch does, the driver otherwise refuses queries,
+/// allocations and instantiations on all threads, also for streams that have nothing to do with the capture, and
+/// invalidates that capture.
+#[must_use = "the thread is relaxed only as long as this lives"]
+pub(super) struct Relaxed<'a> {
+    driver: &'a Driver,
+    /// The thread's own mode.
+    before: c_uint,
+    /// The mode is the thread's: this stays on it.
+    thread: PhantomData<*const ()>,
+}
+
+const RELAXED: c_uint = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+
+impl<'a> Relaxed<'a> {
+    pub(super) fn enter(driver: &'a Driver) -> Result<Self, Failure> {
+        Ok(Self { driver, before: exchange_mode(driver, RELAXED)?, thread: PhantomData })
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        if self.before != RELAXED
+            && let Err(failure) = exchange_mode(self.driver, self.before)
+        {
+            let error = Error::from(failure);
+            tracing::warn!(target: "wakegraph", %error, "a thread's capture mode could not be put back");
+        }
+    }
+}
+
+/// Sets how this thread's calls and other threads' captures affect each other; gives the mode until now.
+fn exchange_mode(driver: &Driver, mut mode: c_uint) -> Result<c_uint, Failure> {
+    // SAFETY: the place is a number's, and holds a mode.
+    unsafe { call!(driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
+    Ok(mode)
 }
 
 impl Context {
     pub(super) fn retain(driver: &'static Driver, index: usize) -> Result<Self> {
         let device = device(driver, index)?;
+        let _relaxed = Relaxed::enter(driver)?;
         let mut raw = ptr::null_mut();
         // SAFETY: the device is one that the driver gave; the place is a pointer's.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
@@ -52,20 +97,21 @@ impl Context {
     /// has none keeps ours, so that the next call finds it there.
     pub(super) fn bind(&self) -> Result<Bound<'_>, Failure> {
         let driver = self.driver;
+        let _relaxed = Relaxed::enter(driver)?;
         let mut current = ptr::null_mut();
         // SAFETY: the place is a pointer's.
         unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
         if current == self.raw {
-            return Ok(Bound { driver, pushed: false });
+            return Ok(Bound { driver, pushed: false, _relaxed });
         }
         if current.is_null() {
             // SAFETY: the context is alive as long as this object.
             unsafe { call!(driver, cuCtxSetCurrent(self.raw)) }?;
-            return Ok(Bound { driver, pushed: false });
+            return Ok(Bound { driver, pushed: false, _relaxed });
         }
         // SAFETY: the context is alive as long as this object.
         unsafe { call!(driver, cuCtxPushCurrent(self.raw)) }?;
-        Ok(Bound { driver, pushed: true })
+        Ok(Bound { driver, pushed: true, _relaxed })
     }
 
     /// As [`bind`](Self::bind), in the place of what is current now.
@@ -117,9 +163,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once by `retain`, released once.
-        let outcome = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease(self.device)) };
-        self.dropped(outcome);
+        let release = || {
+            let _relaxed = Relaxed::enter(self.driver)?;
+            // SAFETY: retained once by `retain`, released once.
+            unsafe { call!(self.driver, cuDevicePrimaryCtxRelease(self.device)) }
+        };
+        self.dropped(release());
     }
 }
 

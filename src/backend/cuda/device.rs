@@ -14,7 +14,6 @@ use super::clock::{self, Clock};
 use super::command_buffer::CudaCommandBuffer;
 use super::condition;
 use super::context::{self, Context};
-use super::error;
 use super::event::CudaEvent;
 use super::kernel::CudaKernel;
 use super::launch::Limits;
@@ -41,6 +40,8 @@ pub(super) struct Shared {
     pub(super) compute_capability: u32,
     /// Fills that the driver has no nodes for.
     fill: OnceLock<Arc<CudaKernel>>,
+    /// Fills that can be switched off.
+    set: OnceLock<Arc<CudaKernel>>,
     /// What decides about conditional nodes.
     condition: OnceLock<Arc<CudaKernel>>,
     /// Whether a conditional node may have a second body.
@@ -59,8 +60,7 @@ pub(super) struct Shared {
 const LOCAL_GAPS: usize = 1024;
 
 impl Shared {
-    fn open(index: usize) -> Result<Self> {
-        let driver = error::driver()?;
+    fn open(driver: &'static Driver, index: usize) -> Result<Self> {
         let context = Arc::new(Context::retain(driver, index)?);
         let attribute = |attribute| context.attribute(attribute);
         let three = |attributes: [Attribute; 3]| -> Result<[usize; 3], Failure> {
@@ -107,6 +107,7 @@ impl Shared {
             limits,
             compute_capability: (10 * major + minor) as u32,
             fill: OnceLock::new(),
+            set: OnceLock::new(),
             condition: OnceLock::new(),
             has_else: version >= CONDITIONALS_WITH_ELSE,
             peers: Mutex::default(),
@@ -126,6 +127,14 @@ impl Shared {
         Ok(Arc::clone(self.fill.get_or_init(|| kernel)) as _)
     }
 
+    pub(super) fn set_kernel(&self) -> Result<Arc<dyn Kernel>> {
+        if let Some(kernel) = self.set.get() {
+            return Ok(Arc::clone(kernel) as _);
+        }
+        let kernel = Arc::new(lower::load_set_kernel(self)?);
+        Ok(Arc::clone(self.set.get_or_init(|| kernel)) as _)
+    }
+
     pub(super) fn condition_kernel(&self) -> Result<Arc<dyn Kernel>> {
         if let Some(kernel) = self.condition.get() {
             return Ok(Arc::clone(kernel) as _);
@@ -134,17 +143,36 @@ impl Shared {
         Ok(Arc::clone(self.condition.get_or_init(|| kernel)) as _)
     }
 
-    /// Whether `user` may use this device's memory; makes it so, the first time, where the hardware can.
+    /// Whether `user` may use this device's memory; makes it so, the first time, where the hardware can. A failure counts
+    /// for this once: the next time it is tried again.
     fn is_open_to(&self, user: &Self) -> bool {
         let mut peers = self.peers.lock();
-        *peers.entry(user.info.id).or_insert_with(|| {
-            let opened = self.open_to(user);
-            if let Err(failure) = &opened {
-                let error = Error::from(*failure);
+        if let Some(open) = peers.get(&user.info.id) {
+            return *open;
+        }
+        match self.open_to(user) {
+            Ok(open) => *peers.entry(user.info.id).or_insert(open),
+            Err(failure) => {
+                let error = Error::from(failure);
                 tracing::debug!(target: "wakegraph", %error, "no peer access");
+                false
             }
-            opened.unwrap_or(false)
-        })
+        }
+    }
+
+    /// Calls `work`, and once more with what the pool can give back to the system if it runs out of memory: the driver
+    /// allocates graphs, modules and host memory elsewhere than the pool. The caller has bound the context.
+    pub(super) fn retry_with_room<T, E: Into<Error>>(
+        &self,
+        mut work: impl FnMut() -> Result<T, E>,
+    ) -> Result<T> {
+        match work().map_err(E::into) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                self.pool.trim(&self.service)?;
+                work().map_err(E::into)
+            }
+            outcome => outcome,
+        }
     }
 
     fn open_to(&self, user: &Self) -> Result<bool, Failure> {
@@ -212,8 +240,8 @@ pub(super) struct CudaDevice {
 }
 
 impl CudaDevice {
-    pub(super) fn open(index: usize) -> Result<Self> {
-        let shared = Shared::open(index).map_err(|error| error.on_device(format!("cuda:{index}")))?;
+    pub(super) fn open(driver: &'static Driver, index: usize) -> Result<Self> {
+        let shared = Shared::open(driver, index).map_err(|error| error.on_device(format!("cuda:{index}")))?;
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -250,6 +278,16 @@ unsafe impl Device for CudaDevice {
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
         self.status()?;
         Ok(Arc::new(self.here(CudaMemory::allocate(&self.shared, desc))?))
+    }
+
+    /// Waits for the device's own stream, on which memory is given back.
+    fn trim(&self) -> Result<()> {
+        self.status()?;
+        let trim = || {
+            let _bound = self.shared.context.bind()?;
+            self.shared.pool.trim(&self.shared.service)
+        };
+        self.here(trim().map_err(Error::from))
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {

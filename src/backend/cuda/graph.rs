@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::context::Context;
 use super::launch::Launch;
-use super::place::Place;
+use super::place::{Place, copy_params};
 use super::shape::{CopyShape, SetShape};
 use super::stream::{RawEvent, Stream};
 use super::sys::{CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo_st, CUgraphNode, Code, Failure, call};
@@ -189,7 +189,23 @@ impl Exec {
         })
     }
 
-    /// Lets a kernel, copy or set node do what it says, or nothing, in later launches.
+    /// Changes a copy node of one row for later launches; the driver changes no others.
+    pub(super) fn set_copy(
+        &mut self,
+        node: Node,
+        shape: &CopyShape,
+        foreign: [bool; 2],
+    ) -> Result<(), Failure> {
+        let (name, context) = (self.name(node), self.context.raw());
+        let copy = copy_params(shape, foreign);
+        let copy = &raw const copy;
+        // SAFETY: the node is of the graph that this was made of; the parameters are complete, and copied.
+        unsafe { call!(self.context.driver, cuGraphExecMemcpyNodeSetParams(self.raw, name, copy, context)) }
+    }
+
+    /// Lets a kernel or copy node do what it says, or nothing, in later launches. Not a set node: with one that is switched
+    /// off the driver loses the order of what comes before and after it. The caller sets the parameters of a node that it
+    /// has switched on: the driver forgets those that the node was given since the last launch before it was switched off.
     pub(super) fn set_enabled(&mut self, node: Node, enabled: bool) -> Result<(), Failure> {
         let name = self.name(node);
         // SAFETY: the node is of the graph that this was made of, and of a kind that has the switch.

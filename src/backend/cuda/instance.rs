@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::context::Context;
 use super::demand::Demand;
 use super::graph::{Exec, Node};
-use super::launch::Launch;
 use super::memory::CudaMemory;
 use super::queue::Ticked;
 use super::signal::Signal;
@@ -13,7 +12,7 @@ use super::stream::{RawEvent, Stream};
 use super::sys::Failure;
 use super::tick::Tick;
 use crate::hal::{Command, KernelArg};
-use crate::types::{Error, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// The instance of a command-buffer.
 #[derive(Debug)]
@@ -73,6 +72,7 @@ impl Instance {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
+        self.purge();
         if let Some(after) = &self.after {
             stream.wait(after)?;
         }
@@ -141,7 +141,7 @@ impl Instance {
 
     /// Keeps what launches in flight may use until they are done. The driver does not: it unloads a kernel that runs.
     pub(super) fn retire(&mut self, replaced: Replaced, context: &Arc<Context>) {
-        self.retired.retain(|(event, _)| !matches!(event.is_complete(), Ok(true)));
+        self.purge();
         if replaced.is_empty() {
             return;
         }
@@ -160,26 +160,37 @@ impl Instance {
         &mut self.exec
     }
 
-    /// Nobody knows what it would do.
-    pub(super) fn set_broken(&mut self, error: Error) {
-        self.broken = Some(error);
+    /// Drops what has been replaced and no launch uses any more.
+    fn purge(&mut self) {
+        self.retired.retain(|(event, _)| !matches!(event.is_complete(), Ok(true)));
     }
 
-    /// Sets a kernel node, and whether a command's nodes do anything.
-    pub(super) fn set(
+    /// Changes what it does in later launches: all of `change`, or nothing if that fails and `undo` succeeds. Where `undo`
+    /// fails as well, its state is unknown, and it is not launched again until another instance replaces it.
+    ///
+    /// # Errors
+    /// That of `change`; or, from then on, one which says that the state is unknown.
+    pub(super) fn change<E: Into<Error>>(
         &mut self,
-        kernel: Option<(Node, &Launch)>,
-        enabled: Option<(&[Node], bool)>,
-    ) -> Result<(), Failure> {
-        if let Some((node, launch)) = kernel {
-            self.exec.set_kernel(node, launch)?;
+        change: impl FnOnce(&mut Exec) -> Result<(), E>,
+        undo: impl FnOnce(&mut Exec) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
         }
-        if let Some((nodes, enabled)) = enabled {
-            for node in nodes {
-                self.exec.set_enabled(*node, enabled)?;
-            }
-        }
-        Ok(())
+        let Err(error) = change(&mut self.exec) else { return Ok(()) };
+        let error = error.into();
+        let Err(cause) = undo(&mut self.exec) else { return Err(error) };
+        let why = format!("an update failed half-way and could not be undone ({cause}): {}", error.message());
+        let unknown = Error::new(ErrorKind::Driver, why)
+            .help("update everything from a graph with `update_from`, or finalize the graph again");
+        self.broken = Some(unknown.clone());
+        Err(unknown)
+    }
+
+    /// Whether an update has left it in an unknown state.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     /// Complete when everything launched so far is.

@@ -40,7 +40,8 @@ impl CudaKernel {
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let context = &shared.context;
         let _bound = context.bind()?;
-        let module = Arc::new(Module::load(context, &code, desc.name)?);
+        let module = shared.retry_with_room(|| Module::load(context, &code, desc.name))?;
+        let module = Arc::new(module);
         let function = module.function(&entry, desc.name)?;
         let attribute = |attribute: Attribute| function_attribute(context, function, attribute);
         let kernel = Self {

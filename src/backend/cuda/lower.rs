@@ -11,7 +11,7 @@ use super::kernel::CudaKernel;
 use super::launch::{Launch, address};
 use super::memory::CudaMemory;
 use super::native;
-use super::shape::{self, CopyShape, period};
+use super::shape::{self, CopyShape, SetShape, period};
 use crate::hal::{
     Body, Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
     Param, ParamKind, UsmPointer, ValueBytes,
@@ -54,14 +54,17 @@ fn place(view: &MemoryView) -> Result<Place> {
     }
 }
 
-pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> {
+/// The operations of a command. With `switchable` they are such as can be switched off in an instance.
+pub(super) fn lower(shared: &Arc<Shared>, command: &Command, switchable: bool) -> Result<Lowered> {
     Ok(match command {
         Command::Kernel(launch) => Op::Kernel(lower_kernel(shared, launch)?).into(),
         Command::UsmCopy { src, dst, len } => {
             let (from, to) = (src.address() as u64, dst.address() as u64);
             copy((from, false), (to, false), |from, to| vec![shape::linear(from, to, *len)])
         }
-        Command::UsmFill { dst, pattern } => fill(shared, dst.address() as u64, dst.len(), pattern)?,
+        Command::UsmFill { dst, pattern } => {
+            fill(shared, dst.address() as u64, dst.len(), pattern, switchable)?
+        }
         Command::BufferCopy { src, dst }
         | Command::BufferRead { src, host: dst }
         | Command::BufferWrite { host: src, dst } => {
@@ -74,7 +77,7 @@ pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> 
                 shape::boxes(*rect, (from, *src_pitch), (to, *dst_pitch))
             })
         }
-        Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern)?,
+        Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern, switchable)?,
         // There are no nodes for hints: their order is kept.
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Op::Empty.into(),
         Command::Child(_) | Command::If { .. } | Command::While { .. } => {
@@ -104,7 +107,7 @@ fn lower_control(shared: &Arc<Shared>, command: &Command, patterns: &mut Vec<Arc
 fn lower_body(shared: &Arc<Shared>, body: &Body, patterns: &mut Vec<Arc<CudaMemory>>) -> Result<Vec<Part>> {
     let mut alone = Alone::default();
     let parts = (0..).zip(body.commands()).map(|(index, (command, after))| {
-        let lowered = lower(shared, command)?;
+        let lowered = lower(shared, command, false)?;
         patterns.extend(lowered.patterns);
         let after = after.iter().copied().chain(alone.before(index, command)).collect();
         alone.add(index, command);
@@ -124,10 +127,13 @@ pub(super) fn lower_kernel(shared: &Shared, launch: &KernelLaunch) -> Result<Lau
     Ok(lowered)
 }
 
-/// A fill by the driver where it can, else by a kernel that reads the pattern from memory.
-fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8]) -> Result<Lowered> {
-    if let Some(set) = shape::set(start, len, pattern) {
-        return Ok(Op::Set(set).into());
+/// A fill by the driver where it can, else by a kernel that reads the pattern from memory. One that can be switched off is
+/// always a kernel: behind a set node that is off the driver loses the order.
+fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8], switchable: bool) -> Result<Lowered> {
+    match shape::set(start, len, pattern) {
+        Some(set) if switchable => return Ok(Op::Kernel(lower_set(shared, &set)?).into()),
+        Some(set) => return Ok(Op::Set(set).into()),
+        None => {}
     }
     let pattern = &pattern[..period(pattern)];
     let memory = CudaMemory::allocate(shared, &MemoryDesc { len: pattern.len(), kind: MemoryKind::Device })?;
@@ -147,6 +153,23 @@ fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8]) -> Result<
     Ok(Lowered { patterns: vec![memory], ..Op::Kernel(lower_kernel(shared, &launch)?).into() })
 }
 
+/// A launch that does what a set node would.
+fn lower_set(shared: &Shared, set: &SetShape) -> Result<Launch> {
+    let len = set.count * set.element as usize;
+    let launch = KernelLaunch {
+        kernel: shared.set_kernel()?,
+        args: vec![
+            KernelArg::Usm(target(set.address, len)),
+            value(len),
+            KernelArg::Value(ValueBytes::from_slice(&set.word().to_ne_bytes())),
+        ],
+        // Each work-item sets 16 bytes at a time, and fewer of them those at either end.
+        range: Range::linear(len.div_ceil(16).clamp(16, MOST_FILLERS)),
+        alternatives: Vec::new(),
+    };
+    lower_kernel(shared, &launch)
+}
+
 /// Work-items of a fill: enough for every multiprocessor there is.
 const MOST_FILLERS: usize = 1 << 19;
 
@@ -164,6 +187,18 @@ fn write(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
 pub(super) fn target(address: u64, len: usize) -> UsmPointer {
     // SAFETY: the memory that the command fills, valid as long as its operands are.
     unsafe { UsmPointer::new(address as usize, len) }
+}
+
+/// The kernel of `lower_set`.
+pub(super) fn load_set_kernel(shared: &Shared) -> Result<CudaKernel> {
+    let memory = ParamKind::Buffer { access: AccessMode::Write, element_size: 1, element_align: 1 };
+    let params = [
+        Param { name: "memory".into(), kind: memory },
+        Param { name: "len".into(), kind: ParamKind::Value { size: 8 } },
+        Param { name: "word".into(), kind: ParamKind::Value { size: 4 } },
+    ];
+    let sources = KernelSources::new().ptx(include_str!("set.ptx"));
+    CudaKernel::load(shared, &KernelDesc { name: "wakegraph_set", params: &params, sources: &sources })
 }
 
 /// The kernel of `fill`.

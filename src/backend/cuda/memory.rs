@@ -15,7 +15,7 @@ use super::stream::Stream;
 use super::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
     CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool,
-    CUresult, Failure, call,
+    Failure, call,
 };
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
@@ -72,23 +72,21 @@ impl Pool {
         unsafe { call!(self.context.driver, cuMemPoolSetAccess(self.raw, &raw const access, 1)) }
     }
 
+    /// The caller has bound the context.
     pub(super) fn allocate(&self, len: usize, stream: &Stream) -> Result<CUdeviceptr, Failure> {
         let (driver, raw, on) = (self.context.driver, self.raw, stream.raw());
         let mut address = 0;
         // SAFETY: pool and stream are of one device; the place is an address's.
-        let first = unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, raw, on)) };
-        match first {
-            Err(failure) if failure.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32 => {
-                // What the pool keeps may be in pieces that are too small.
-                stream.synchronize()?;
-                // SAFETY: the pool is alive.
-                unsafe { call!(driver, cuMemPoolTrimTo(raw, 0)) }?;
-                // SAFETY: as above.
-                unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, raw, on)) }?;
-            }
-            outcome => outcome?,
-        }
+        unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, raw, on)) }?;
         Ok(address)
+    }
+
+    /// Gives memory that nobody uses back to the system, once what was freed on the stream is free. The caller has bound
+    /// the context.
+    pub(super) fn trim(&self, stream: &Stream) -> Result<(), Failure> {
+        stream.synchronize()?;
+        // SAFETY: the pool is alive.
+        unsafe { call!(self.context.driver, cuMemPoolTrimTo(self.raw, 0)) }
     }
 }
 
@@ -119,21 +117,18 @@ impl CudaMemory {
         if len == 0 {
             return Err(Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes"));
         }
-        let _bound = shared.context.bind()?;
-        let address = match kind {
-            MemoryKind::Device => shared.pool.allocate(len, &shared.service)?,
+        let (driver, _bound) = (shared.context.driver, shared.context.bind()?);
+        // What the pool keeps may be in pieces that are too small.
+        let address = shared.retry_with_room(|| match kind {
+            MemoryKind::Device => shared.pool.allocate(len, &shared.service),
             MemoryKind::Host => {
                 let mut start = ptr::null_mut();
+                let flags = CU_MEMHOSTALLOC_PORTABLE;
                 // SAFETY: the context is bound; the place is a pointer's.
-                unsafe {
-                    call!(
-                        shared.context.driver,
-                        cuMemHostAlloc(&raw mut start, len, CU_MEMHOSTALLOC_PORTABLE)
-                    )
-                }?;
-                start as CUdeviceptr
+                unsafe { call!(driver, cuMemHostAlloc(&raw mut start, len, flags)) }?;
+                Ok(start as CUdeviceptr)
             }
-        };
+        })?;
         // From here on it is given back when zeroing fails.
         let memory = Self { shared: Arc::clone(shared), resource: ResourceId::unique(), kind, len, address };
         memory.zero()?;

@@ -53,6 +53,8 @@ mod shape;
 mod signal;
 mod stream;
 mod sys;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod ticking;
 mod times;
@@ -98,29 +100,8 @@ impl Backend for CudaBackend {
             return Ok(device);
         }
         open.retain(|_, device| device.strong_count() > 0);
-        let device = Arc::new(CudaDevice::open(index)?);
+        let device = Arc::new(CudaDevice::open(error::driver()?, index)?);
         open.insert(index, Arc::downgrade(&device));
         Ok(device)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::ErrorKind;
-
-    #[test]
-    fn without_a_driver_it_is_unavailable_and_says_how_to_get_one() {
-        let backend = CudaBackend;
-        let Err(error) = backend.device_count() else {
-            let error = backend.open(10_000).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable);
-            return;
-        };
-        for error in [error, backend.open(0).unwrap_err()] {
-            assert_eq!(error.kind(), ErrorKind::Unavailable);
-            assert!(error.message().contains("libcuda"), "{error}");
-            assert!(error.to_string().contains("; "), "a remedy: {error}");
-        }
     }
 }

@@ -155,7 +155,7 @@ impl<'a> Place<'a> {
     }
 }
 
-fn copy_params(shape: &CopyShape, foreign: [bool; 2]) -> CUDA_MEMCPY3D_st {
+pub(super) fn copy_params(shape: &CopyShape, foreign: [bool; 2]) -> CUDA_MEMCPY3D_st {
     let CopyShape { from, to, width, height, depth } = *shape;
     // The driver knows its own addresses, pinned ones among them; others have to be called the host's.
     let [from_type, to_type] = foreign.map(|foreign| match foreign {

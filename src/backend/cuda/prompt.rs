@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::demand::Demand;
 use super::device::Shared;
 use super::graph::{Exec, Graph, Node};
 use super::memory::CudaMemory;
@@ -24,8 +25,7 @@ use crate::types::Result;
 #[derive(Default, Debug)]
 pub(super) struct Prompt {
     form: Option<Form>,
-    /// How often it has been asked for.
-    asked: u32,
+    demand: Demand,
     commands: u32,
     /// The nodes that nothing follows yet.
     ends: SmallVec<[Node; 4]>,
@@ -46,9 +46,6 @@ struct Form {
     _graph: Graph,
 }
 
-/// What is asked for less often is not worth the memory.
-const NEEDED: u32 = 4;
-
 /// Of more commands nobody waits for the last microsecond.
 pub(super) const MOST_COMMANDS: u32 = 128;
 
@@ -67,7 +64,8 @@ impl Prompt {
     }
 
     /// An enqueue on `stream` is next; the context is bound. Launches the prompt form, if it is `asked` for and there is one
-    /// by now: gives the tick, and what it will have counted then. Else the caller launches the plain one.
+    /// by now: gives the tick, and what it will have counted then. Else the caller launches the plain one, also where the
+    /// prompt form cannot be made or launched: it is a hint.
     pub(super) fn launch(
         &mut self,
         shared: &Arc<Shared>,
@@ -75,39 +73,62 @@ impl Prompt {
         stream: &Arc<Stream>,
         asked: bool,
     ) -> Result<Option<(Arc<Tick>, u64)>> {
-        self.asked = self.asked.saturating_add(u32::from(asked));
-        if !asked || self.asked < NEEDED || self.commands > MOST_COMMANDS {
-            self.follow(shared, stream, Launched::Plain)?;
-            return Ok(None);
+        if asked && self.commands <= MOST_COMMANDS {
+            match self.launch_form(shared, graph, stream) {
+                Ok(None) => {}
+                Ok(ticked) => return Ok(ticked),
+                Err(error) => {
+                    // A lost device is not a matter of the form: the plain launch says so as well.
+                    tracing::debug!(target: "wakegraph::cuda", %error, "the prompt form cannot be used");
+                    self.demand.in_vain();
+                }
+            }
         }
+        self.follow(shared, stream, Launched::Plain)?;
+        self.launched(Launched::Plain, stream);
+        Ok(None)
+    }
+
+    /// Launches the prompt form, if it is there or has been asked for often enough to be worth making.
+    fn launch_form(
+        &mut self,
+        shared: &Arc<Shared>,
+        graph: &Mutex<Graph>,
+        stream: &Arc<Stream>,
+    ) -> Result<Option<(Arc<Tick>, u64)>> {
         if self.form.is_none() {
-            self.form = Some(Form::make(shared, &graph.lock(), &self.ends, stream)?);
+            if !self.demand.next(true, false) {
+                return Ok(None);
+            }
+            let form = shared.retry_with_room(|| Form::make(shared, &graph.lock(), &self.ends, stream))?;
+            self.form = Some(form);
         }
         self.follow(shared, stream, Launched::Prompt)?;
         let Some(form) = &mut self.form else { return Ok(None) };
         form.exec.launch(stream)?;
-        Ok(Some((Arc::clone(&form.tick), form.tick.launched())))
+        let ticked = (Arc::clone(&form.tick), form.tick.launched());
+        self.launched(Launched::Prompt, stream);
+        Ok(Some(ticked))
     }
 
     /// Makes `stream` come after the last launch. The driver sees to it on one stream, and, as launches of one graph never
     /// overlap, for one form.
-    fn follow(&mut self, shared: &Shared, stream: &Arc<Stream>, next: Launched) -> Result<()> {
-        if let Some((last, before)) = &mut self.last {
-            let same = Arc::ptr_eq(before, stream);
-            let over = || self.form.as_ref().is_some_and(|form| form.tick.is_idle());
-            if !same && *last != next && !(*last == Launched::Prompt && over()) {
-                let event = RawEvent::create(&shared.context, false)?;
-                event.record(before)?;
-                stream.wait(&event)?;
-            }
-            *last = next;
-            if !same {
-                *before = Arc::clone(stream);
-            }
-        } else {
-            self.last = Some((next, Arc::clone(stream)));
+    fn follow(&self, shared: &Shared, stream: &Arc<Stream>, next: Launched) -> Result<()> {
+        let Some((last, before)) = &self.last else { return Ok(()) };
+        let over = || self.form.as_ref().is_some_and(|form| form.tick.is_idle());
+        if !Arc::ptr_eq(before, stream) && *last != next && !(*last == Launched::Prompt && over()) {
+            let event = RawEvent::create(&shared.context, false)?;
+            event.record(before)?;
+            stream.wait(&event)?;
         }
         Ok(())
+    }
+
+    fn launched(&mut self, form: Launched, stream: &Arc<Stream>) {
+        match &mut self.last {
+            Some((last, on)) if Arc::ptr_eq(on, stream) => *last = form,
+            last => *last = Some((form, Arc::clone(stream))),
+        }
     }
 }
 

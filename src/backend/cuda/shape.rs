@@ -39,6 +39,17 @@ pub(super) struct SetShape {
     pub(super) count: usize,
 }
 
+impl SetShape {
+    /// The four bytes that repeat: each is set where an address has its index as the remainder of a division by 4.
+    pub(super) fn word(&self) -> u32 {
+        match self.element {
+            1 => self.value * 0x0101_0101,
+            2 => self.value * 0x0001_0001,
+            _ => self.value,
+        }
+    }
+}
+
 /// The largest pitch that every device takes.
 const LARGEST_PITCH: usize = (1 << 31) - 1;
 
@@ -193,6 +204,17 @@ mod tests {
         assert_eq!(set(2, 8, &[1, 2, 3, 4]), None, "not aligned");
         assert_eq!(set(0, 6, &[1, 2, 3]), None, "no such element");
         assert_eq!(set(0, 16, &[1, 2, 3, 4, 5, 6, 7, 8]), None, "no such element");
+    }
+
+    #[test]
+    fn the_repeated_word_holds_what_is_set_at_each_address() {
+        for (address, pattern) in [(5, &[9u8][..]), (6, &[1, 2]), (8, &[1, 2, 3, 4]), (4, &[0xFF; 4])] {
+            let len = 8;
+            let word = set(address, len, pattern).unwrap().word().to_le_bytes();
+            let seen: Vec<u8> = (address..).take(len).map(|at| word[at as usize % 4]).collect();
+            let expected: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();
+            assert_eq!(seen, expected);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -13,6 +14,7 @@ use super::sys::Failure;
 use super::tick::Tick;
 use super::times::Times;
 use crate::hal::EventStatus;
+use crate::hal::chain::{self, Link};
 use crate::types::{Error, ErrorKind, Result};
 
 /// What tells of the end of one use.
@@ -58,15 +60,18 @@ struct Inner {
     broken: Option<Error>,
     /// What counts up at the end of this use, and to what.
     tick: Option<(Arc<Tick>, u64)>,
-    /// How often the tick has been looked at.
-    looks: u32,
+    /// When the stream is asked next, although a tick tells of the end.
+    next_query: Option<Instant>,
     /// What the device uses until this use is final.
     kept: Option<Kept>,
     times: Times,
 }
 
+/// A use of another event that one depends on.
+type Dependency = (Arc<Signal>, Arc<Outcome>);
+
 /// Uses of other events that one depends on.
-pub(super) type Waited = SmallVec<[(Arc<Signal>, Arc<Outcome>); 2]>;
+pub(super) type Waited = SmallVec<[Dependency; 2]>;
 
 /// What the device uses until an event is final.
 pub(super) type Kept = Arc<dyn std::any::Any + Send + Sync>;
@@ -84,8 +89,9 @@ const FAILED: u64 = 5;
 /// Pending, without a record of the driver's event: a tick tells.
 const TICKING: u64 = 6;
 
-/// A fault stops ticks; so every so many looks the stream is asked. A run of a few microseconds is over before.
-const LOOKS_BETWEEN_CALLS: u32 = 512;
+/// A fault stops ticks, so the stream is asked this often while a tick is awaited: a lost device is noticed by the first
+/// poll after that time. Most runs with a tick are over before.
+const BETWEEN_QUERIES: Duration = Duration::from_millis(1);
 
 /// A use of an event that is being enqueued.
 #[derive(Debug)]
@@ -109,14 +115,14 @@ impl Signal {
         })
     }
 
-    pub(super) fn status(&self) -> EventStatus {
+    pub(super) fn status(self: &Arc<Self>) -> EventStatus {
         let state = self.state.load(Ordering::Acquire);
         match state % PHASES {
             IDLE => EventStatus::Idle,
             STARTING => EventStatus::Pending,
             COMPLETE => EventStatus::Complete,
             FAILED => self.failed(state),
-            _ => self.look(state),
+            _ => self.poll(state),
         }
     }
 
@@ -137,19 +143,72 @@ impl Signal {
         }
     }
 
-    /// Asks the driver.
-    fn look(&self, state: u64) -> EventStatus {
-        let context = &self.shared.context;
-        let done = match context.lost() {
-            Some(lost) => Err(lost.clone()),
-            None => self.is_over(state).map_err(|failure| context.error(failure)),
-        };
-        match done {
-            // Of a later use, if there is one by now: `settle` looks at the state again.
-            Ok(true) => self.settle(state, None),
-            Ok(false) => EventStatus::Pending,
-            Err(error) => self.settle(state, Some(error)),
+    /// Asks the driver about the use of this state, and settles it where it is over.
+    fn poll(&self, state: u64) -> EventStatus {
+        // The first link is not part of a chain's list, which would count references at every poll.
+        while let Link::Behind(dependency) = self.step(state) {
+            if !chain::settle(dependency, Self::step_of) {
+                return EventStatus::Pending;
+            }
         }
+        let state = self.state.load(Ordering::Acquire);
+        match state % PHASES {
+            COMPLETE => EventStatus::Complete,
+            FAILED => self.failed(state),
+            _ => EventStatus::Pending,
+        }
+    }
+
+    fn step_of((signal, outcome): &Dependency) -> Link<Dependency> {
+        let state = signal.state.load(Ordering::Acquire);
+        // What a later use of the event does is of no interest.
+        let is_current = Arc::ptr_eq(&signal.inner.lock().outcome, outcome);
+        match state % PHASES {
+            PENDING | BROKEN | TICKING if is_current && outcome.get().is_none() => signal.step(state),
+            _ => Link::Settled,
+        }
+    }
+
+    /// Settles the use of this state if it is over, and how all uses ended that it depends on is known.
+    fn step(&self, state: u64) -> Link<Dependency> {
+        let context = &self.shared.context;
+        let lost = match context.lost() {
+            Some(lost) => Some(lost.clone()),
+            None => match self.is_over(state) {
+                Ok(true) => None,
+                Ok(false) => return Link::Pending,
+                Err(failure) => {
+                    let error = context.error(failure);
+                    // Any other failure is one of the query: it says nothing about the work, which may still run.
+                    if error.kind() != ErrorKind::DeviceLost {
+                        tracing::trace!(target: "wakegraph::cuda", %error, "an event could not be queried");
+                        return Link::Pending;
+                    }
+                    Some(error)
+                }
+            },
+        };
+        let mut inner = self.inner.lock();
+        if self.state.load(Ordering::Acquire) != state {
+            // Another thread has settled it meanwhile.
+            return Link::Settled;
+        }
+        let open = inner.waited.iter().find(|(_, outcome)| outcome.get().is_none());
+        if let (None, Some(dependency)) = (&lost, open) {
+            return Link::Behind(dependency.clone());
+        }
+        let inherited = || inner.waited.iter().find_map(|(_, outcome)| outcome.get().cloned().flatten());
+        let failure = lost.or_else(inherited).or_else(|| inner.broken.clone());
+        inner.times.set_seen();
+        let phase = if failure.is_some() { FAILED } else { COMPLETE };
+        // Nobody else sets it: this is done once a use, with the lock held.
+        let _ = inner.outcome.set(failure);
+        let released =
+            (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take(), inner.tick.take());
+        self.state.store(state - state % PHASES + phase, Ordering::Release);
+        drop(inner);
+        drop(released);
+        Link::Settled
     }
 
     fn is_over(&self, state: u64) -> Result<bool, Failure> {
@@ -164,48 +223,17 @@ impl Signal {
                 if tick.has_seen(*run) {
                     return Ok(true);
                 }
-                inner.looks = inner.looks.wrapping_add(1);
-                if !inner.looks.is_multiple_of(LOOKS_BETWEEN_CALLS) {
+                let now = Instant::now();
+                let next = inner.next_query.unwrap_or(now + BETWEEN_QUERIES);
+                if now < next {
+                    inner.next_query = Some(next);
                     return Ok(false);
                 }
+                inner.next_query = Some(now + BETWEEN_QUERIES);
             }
             inner.queue.as_ref().map(|(_, stream)| Arc::clone(stream))
         };
         stream.map_or(Ok(true), |stream| stream.is_idle())
-    }
-
-    /// The use of this state is over; the first to say so counts.
-    fn settle(&self, state: u64, failure: Option<Error>) -> EventStatus {
-        let mut inner = self.inner.lock();
-        let mut inherited = None;
-        if !inner.waited.is_empty() {
-            let waited = inner.waited.clone();
-            drop(inner);
-            // Without the lock: this may settle others.
-            inherited = waited.iter().find_map(|(signal, outcome)| failure_of(signal, outcome));
-            inner = self.inner.lock();
-        }
-        if self.state.load(Ordering::Acquire) != state {
-            drop(inner);
-            // Somebody else was faster.
-            return match self.state.load(Ordering::Acquire) % PHASES {
-                COMPLETE => EventStatus::Complete,
-                FAILED => self.failed(self.state.load(Ordering::Acquire)),
-                _ => EventStatus::Pending,
-            };
-        }
-        let failure = failure.or(inherited).or_else(|| inner.broken.take());
-        inner.times.set_seen();
-        let phase = if failure.is_some() { FAILED } else { COMPLETE };
-        let status = failure.clone().map_or(EventStatus::Complete, EventStatus::Failed);
-        // Nobody else sets it: this is done once a use, with the lock held.
-        let _ = inner.outcome.set(failure);
-        let released =
-            (std::mem::take(&mut inner.waited), inner.kept.take(), inner.broken.take(), inner.tick.take());
-        self.state.store(state - state % PHASES + phase, Ordering::Release);
-        drop(inner);
-        drop(released);
-        status
     }
 
     /// Begins a use.
@@ -240,7 +268,7 @@ impl Signal {
     ///
     /// # Errors
     /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) when there has been none; the driver's.
-    pub(super) fn order_before(&self, queue: u64, stream: &Stream) -> Result<Option<Error>> {
+    pub(super) fn order_before(self: &Arc<Self>, queue: u64, stream: &Stream) -> Result<Option<Error>> {
         // To let the stream wait for what is complete costs less than to ask the driver whether it is.
         if !self.is_recorded() {
             match self.status() {
@@ -308,13 +336,12 @@ impl Signal {
     }
 }
 
-/// How the use of an event that somebody depended on ended, if it failed.
-fn failure_of(signal: &Signal, outcome: &Outcome) -> Option<Error> {
-    if outcome.get().is_none() {
-        // It is over, as what waited for it is; nobody has looked yet.
-        signal.status();
+impl Drop for Signal {
+    fn drop(&mut self) {
+        let signals = |waited: Waited| waited.into_iter().map(|(signal, _)| signal);
+        let waited = std::mem::take(&mut self.inner.get_mut().waited);
+        chain::release(signals(waited), |other| signals(std::mem::take(&mut other.inner.get_mut().waited)));
     }
-    outcome.get().cloned().flatten()
 }
 
 impl<'a> Starting<'a> {
@@ -360,7 +387,7 @@ impl<'a> Starting<'a> {
         inner.renew();
         inner.waited = waited;
         inner.kept = kept;
-        (inner.broken, inner.tick, inner.looks) = (None, None, 0);
+        (inner.broken, inner.tick, inner.next_query) = (None, None, None);
         let phase = match end {
             End::Recorded(place) => {
                 inner.place = place;

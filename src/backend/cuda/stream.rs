@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::context::Context;
+use super::context::{Context, Relaxed};
 use super::sys::{
     CUevent, CUevent_flags_enum, CUstream, CUstream_flags_enum, Failure, NOT_READY, SUCCESS, call,
 };
@@ -134,7 +134,8 @@ impl RawEvent {
 
     /// Whether what it was last recorded behind is done.
     pub(super) fn is_complete(&self) -> Result<bool, Failure> {
-        // SAFETY: the event is alive; a query needs no context, so that a loop of them is spared the look for one.
+        let _relaxed = Relaxed::enter(self.context.driver)?;
+        // SAFETY: the event is alive; a query needs no context, so a loop of queries does not bind one.
         let code = unsafe { (self.context.driver.cuEventQuery)(self.raw) };
         ready("cuEventQuery", code)
     }

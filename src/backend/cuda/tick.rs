@@ -71,7 +71,7 @@ impl Ticks {
     fn take(&self, shared: &Shared) -> Result<Word> {
         let mut free = self.free.lock();
         if free.is_empty() {
-            let block = Block::allocate(shared)?;
+            let block = shared.retry_with_room(|| Block::allocate(shared))?;
             free.extend((0..WORDS).map(|index| block.word(index)));
             self.blocks.lock().push(block);
         }

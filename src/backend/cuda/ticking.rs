@@ -49,6 +49,10 @@ impl CudaCommandBuffer {
     /// The graph as it can be launched: with what updates have made of its kernels, without what is disabled, and with the
     /// tick behind all. The caller has bound the context.
     pub(super) fn instantiate(&self, tick: Option<&Arc<Tick>>, on: &Stream) -> Result<Exec> {
+        self.shared.retry_with_room(|| self.try_instantiate(tick, on))
+    }
+
+    fn try_instantiate(&self, tick: Option<&Arc<Tick>>, on: &Stream) -> Result<Exec> {
         let mut graph = self.graph.lock();
         let mut exec = match tick {
             None => graph.instantiate()?,

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::command_buffer::Recorded;
 use super::command_buffer::{CudaCommandBuffer, invalid};
 use super::error::foreign;
+use super::graph::{Exec, Node, Op};
 use super::instance::Replaced;
 use super::launch::Launch;
-use super::lower::lower_kernel;
+use super::lower::{lower, lower_kernel};
 use super::prompt::stays_on;
+use super::shape::CopyShape;
 use super::sys::Failure;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
-use crate::types::Result;
+use crate::types::{Error, ErrorKind, Result};
 
 /// What one command becomes.
 struct Step {
@@ -21,6 +24,33 @@ struct Step {
     launch: Option<(Box<KernelLaunch>, Launch)>,
     /// Where that changes.
     enabled: Option<bool>,
+    /// The copies that are given anew when the command is switched on.
+    copies: Vec<(Node, CopyShape, [bool; 2])>,
+}
+
+impl Step {
+    /// Lets the instance do what the new or the old version of a command says.
+    fn apply(&self, exec: &mut Exec, recorded: &Recorded, side: Side) -> Result<(), Failure> {
+        let enabled = self.enabled.map(|new| if side == Side::New { new } else { recorded.enabled });
+        if let Some(enabled) = enabled {
+            recorded.nodes.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
+        }
+        let is_switched_on = enabled == Some(true);
+        if let Some((node, current)) = &recorded.kernel {
+            match &self.launch {
+                Some((_, new)) if side == Side::New => exec.set_kernel(*node, new)?,
+                Some(_) => exec.set_kernel(*node, current)?,
+                None if is_switched_on => exec.set_kernel(*node, current)?,
+                None => {}
+            }
+        }
+        if is_switched_on {
+            self.copies
+                .iter()
+                .try_for_each(|(node, shape, foreign)| exec.set_copy(*node, shape, *foreign))?;
+        }
+        Ok(())
+    }
 }
 
 impl CudaCommandBuffer {
@@ -45,18 +75,21 @@ impl CudaCommandBuffer {
                 launch.map(|launch| lower_kernel(&shared, &launch).map(|lowered| (launch, lowered)));
             let launch = lowered.transpose().map_err(|error| context.error(error))?;
             let enabled = enabled.filter(|enabled| *enabled != self.commands[index].enabled);
-            steps.push(Step { index, launch, enabled });
+            let copies = match enabled {
+                Some(_) => self.changed_copies(index).map_err(|error| context.error(error))?,
+                None => Vec::new(),
+            };
+            steps.push(Step { index, launch, enabled, copies });
         }
-        for (done, step) in steps.iter().enumerate() {
-            if let Err(failure) = self.set_step(step, Side::New) {
-                for step in &steps[..=done] {
-                    self.set_step(step, Side::Old).map_err(|failure| context.error(failure))?;
-                }
-                return Err(context.error(failure));
-            }
-        }
+        let Self { instance: Some(instance), commands, .. } = self else { return Ok(()) };
+        let all = |exec: &mut Exec, side| {
+            steps.iter().try_for_each(|step| step.apply(exec, &commands[step.index], side))
+        };
+        let changed =
+            instance.get_mut().change(|exec| all(exec, Side::New), |exec| Ok(all(exec, Side::Old)?));
+        changed.map_err(|error| context.error(error))?;
         let mut replaced = Replaced::default();
-        for Step { index, launch, enabled } in steps {
+        for Step { index, launch, enabled, .. } in steps {
             let recorded = &mut self.commands[index];
             if let (Some((launch, lowered)), Some((_, current))) = (launch, &mut recorded.kernel) {
                 let new = Command::Kernel(launch);
@@ -80,19 +113,21 @@ impl CudaCommandBuffer {
         Ok(())
     }
 
-    /// Lets the instance do what the new or the old version of a command says.
-    fn set_step(&mut self, step: &Step, side: Side) -> Result<(), Failure> {
-        let Some(instance) = &mut self.instance else { return Ok(()) };
-        let recorded = &self.commands[step.index];
-        let kernel = step.launch.as_ref().zip(recorded.kernel.as_ref()).map(|((_, new), (node, old))| {
-            let launch = if side == Side::New { new } else { old };
-            (*node, launch)
+    /// The copies of a command, if an update of the whole instance may have changed their parameters since it was made, and
+    /// the driver can be given them one by one: parameters of other copies never change.
+    fn changed_copies(&self, index: usize) -> Result<Vec<(Node, CopyShape, [bool; 2])>> {
+        let recorded = &self.commands[index];
+        if !self.is_behind || recorded.kernel.is_some() {
+            return Ok(Vec::new());
+        }
+        let lowered = lower(&self.shared, &recorded.command, self.desc.updatable)?;
+        let copies = recorded.nodes.iter().zip(lowered.ops).filter_map(|(node, op)| match op {
+            Op::Copy(shape, foreign) if shape.height == 1 && shape.depth == 1 => {
+                Some((*node, shape, foreign))
+            }
+            _ => None,
         });
-        let enabled = step.enabled.map(|new| {
-            let enabled = if side == Side::New { new } else { recorded.enabled };
-            (&recorded.nodes[..], enabled)
-        });
-        instance.get_mut().set(kernel, enabled)
+        Ok(copies.collect())
     }
 
     /// Lets the driver compare the graphs, and instantiates anew where it refuses.
@@ -107,9 +142,12 @@ impl CudaCommandBuffer {
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
         // The other's graph has no tick. Record nodes would get events of the other's, which may be destroyed before they get
         // others.
-        let ticks = self.instance.as_mut().is_some_and(|instance| instance.get_mut().ticks());
+        let in_place = self.instance.as_mut().is_some_and(|instance| {
+            let instance = instance.get_mut();
+            !instance.ticks() && !instance.is_broken()
+        });
         let alike = other.as_recorded
-            && !ticks
+            && in_place
             && !self.desc.profiling
             && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
                 let same_nodes = ours.nodes.len() == theirs.nodes.len()
@@ -119,17 +157,35 @@ impl CudaCommandBuffer {
         if alike {
             let Some(instance) = &mut self.instance else { return Ok(()) };
             // The other's graph is this thread's alone meanwhile.
-            let taken = instance.get_mut().exec().update(&mut other.graph.lock());
-            if taken.map_err(|failure| context.error(failure))? {
-                self.take_commands(other);
-                return Ok(());
+            match instance.get_mut().exec().update(&mut other.graph.lock()) {
+                Ok(true) => {
+                    self.take_commands(other);
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(failure) => {
+                    let error = context.error(failure);
+                    tracing::debug!(target: "wakegraph::cuda", %error, "an update in place failed");
+                }
             }
         }
-        let outcome = self.instantiate_like(other).map_err(|error| context.error(error));
-        if outcome.is_err() && alike {
-            self.restore();
-        }
-        outcome
+        let outcome = match self.instantiate_like(other) {
+            Err(error) if alike => self.restore(error),
+            outcome => outcome,
+        };
+        outcome.map_err(|error| context.error(error))
+    }
+
+    /// After an update in place that the driver refused, and that may have left traces: lets the instance do what the
+    /// commands say, and gives the error of the update.
+    fn restore(&mut self, error: Error) -> Result<()> {
+        let again = self.record_again();
+        let Some(instance) = &mut self.instance else { return Err(error) };
+        let undo = |exec: &mut Exec| match exec.update(&mut again?.graph.lock())? {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Driver, "the driver refuses to take the update back")),
+        };
+        instance.get_mut().change(|_| Err(error), undo)
     }
 
     /// The instance does what the other's commands say: so do ours from now on, at their own nodes.
@@ -183,21 +239,6 @@ impl CudaCommandBuffer {
             again.commands.push(copy);
         }
         Ok(again)
-    }
-
-    /// After an update in place that the driver refused, and that may have left traces: back to what the commands say.
-    fn restore(&mut self) {
-        let again = self.record_again();
-        let Some(instance) = &mut self.instance else { return };
-        let instance = instance.get_mut();
-        let restored = again.and_then(|again| Ok(instance.exec().update(&mut again.graph.lock())?));
-        match restored {
-            Ok(true) => {}
-            Ok(false) => {
-                instance.set_broken(invalid("an update failed half-way, and could not be taken back"));
-            }
-            Err(error) => instance.set_broken(error),
-        }
     }
 }
 

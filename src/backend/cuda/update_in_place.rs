@@ -28,14 +28,13 @@ impl CudaCommandBuffer {
         let range = launch.range;
         let old: SmallVec<[(usize, KernelArg); 2]> =
             update.args.iter().map(|(index, _)| (*index, launch.args[*index].clone())).collect();
-        let exec = instance.exec();
         let mut change = || -> Result<()> {
             update.apply_to(launch)?;
             let lowered = lower_kernel(&self.shared, launch)?;
-            if let Err(failure) = exec.set_kernel(*node, &lowered) {
-                exec.set_kernel(*node, current)?;
-                return Err(failure.into());
-            }
+            instance.change(
+                |exec| exec.set_kernel(*node, &lowered),
+                |exec| Ok(exec.set_kernel(*node, current)?),
+            )?;
             *current = lowered;
             Ok(())
         };

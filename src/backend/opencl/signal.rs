@@ -15,6 +15,7 @@ use super::query;
 use super::queue::DriverQueue;
 use super::replay::{Started, Timing};
 use super::sys::{self, Core, Event, Failure, Owned, call, create};
+use crate::hal::chain::{self, Link};
 use crate::hal::{CommandTimes, EventProfile, EventStatus};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -134,27 +135,24 @@ impl Signal {
 
     /// Works out how it ended; false while it is pending.
     fn settle(self: &Arc<Self>) -> bool {
-        // Without recursion: a chain of signals may be long.
-        let mut open: SmallVec<[Arc<Self>; 4]> = SmallVec::new();
-        open.push(Arc::clone(self));
-        while let Some(top) = open.last().cloned() {
-            if top.outcome.get().is_some() {
-                open.pop();
-                continue;
-            }
-            let Some(code) = top.code() else { return false };
-            let unsettled = top.waited.lock().iter().find(|other| other.outcome.get().is_none()).cloned();
-            if let Some(other) = unsettled {
-                open.push(other);
-                continue;
-            }
-            let waited = std::mem::take(&mut *top.waited.lock());
-            let inherited = || waited.iter().find_map(|other| other.outcome.get()?.clone());
-            let outcome = top.failure.clone().or_else(inherited).or_else(|| top.fault(code));
-            let _ = top.outcome.set(outcome);
-            open.pop();
+        chain::settle(Arc::clone(self), |signal| signal.step())
+    }
+
+    /// Works out how it ended, if that is known of all that it waited for.
+    fn step(&self) -> Link<Arc<Self>> {
+        if self.outcome.get().is_some() {
+            return Link::Settled;
         }
-        true
+        let Some(code) = self.code() else { return Link::Pending };
+        let unsettled = self.waited.lock().iter().find(|other| other.outcome.get().is_none()).cloned();
+        if let Some(other) = unsettled {
+            return Link::Behind(other);
+        }
+        let waited = std::mem::take(&mut *self.waited.lock());
+        let inherited = || waited.iter().find_map(|other| other.outcome.get()?.clone());
+        let outcome = self.failure.clone().or_else(inherited).or_else(|| self.fault(code));
+        let _ = self.outcome.set(outcome);
+        Link::Settled
     }
 
     /// What the driver says of its end: 0, or what is wrong; `None` while it is pending.
@@ -250,13 +248,8 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        // Without recursion, as above.
-        let mut open = std::mem::take(self.waited.get_mut());
-        while let Some(other) = open.pop() {
-            if let Some(mut other) = Arc::into_inner(other) {
-                open.extend(std::mem::take(other.waited.get_mut()));
-            }
-        }
+        let waited = std::mem::take(self.waited.get_mut());
+        chain::release(waited, |other| std::mem::take(other.waited.get_mut()));
     }
 }
 

@@ -76,6 +76,10 @@ unsafe impl Device for CheckedDevice {
         self.inner.allocate(desc)
     }
 
+    fn trim(&self) -> Result<()> {
+        self.inner.trim()
+    }
+
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
         kernel::check_signature(desc).map_err(self.here())?;
         self.inner.create_kernel(desc)

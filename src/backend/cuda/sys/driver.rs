@@ -26,6 +26,7 @@ table! {
     cuCtxSetCurrent = "cuCtxSetCurrent"(CUcontext);
     cuCtxPushCurrent = "cuCtxPushCurrent_v2"(CUcontext);
     cuCtxPopCurrent = "cuCtxPopCurrent_v2"(*mut CUcontext);
+    cuThreadExchangeStreamCaptureMode = "cuThreadExchangeStreamCaptureMode"(*mut c_uint);
     cuMemPoolCreate = "cuMemPoolCreate"(*mut CUmemoryPool, *const CUmemPoolProps);
     cuMemPoolDestroy = "cuMemPoolDestroy"(CUmemoryPool);
     cuMemPoolTrimTo = "cuMemPoolTrimTo"(CUmemoryPool, usize);
@@ -84,6 +85,9 @@ table! {
     cuGraphExecDestroy = "cuGraphExecDestroy"(CUgraphExec);
     cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams_v2"(
         CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+    );
+    cuGraphExecMemcpyNodeSetParams = "cuGraphExecMemcpyNodeSetParams"(
+        CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D_st, CUcontext
     );
     cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled"(CUgraphExec, CUgraphNode, c_uint);
     cuGraphExecUpdate = "cuGraphExecUpdate_v2"(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo_st);

@@ -91,6 +91,17 @@ macro_rules! table {
                 std::mem::forget(library);
                 Ok(table)
             }
+
+            /// A table for tests without the library: each function does what the fake says to a call of this name. The
+            /// optional ones are missing.
+            #[cfg(test)]
+            #[allow(dead_code, non_snake_case, reason = "not every library has a fake; the vendor's names")]
+            pub(in crate::backend::cuda) fn fake() -> Self {
+                $(unsafe extern "C" fn $function($(_: $argument),*) -> Code {
+                    $crate::backend::cuda::tests::fake::called(stringify!($function))
+                })+
+                Self { $($function,)+ $($newer: None,)* }
+            }
         }
     };
 }

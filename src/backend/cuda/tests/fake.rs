@@ -1,0 +1,262 @@
+//! A fake driver: a table of functions that succeed unless a test says otherwise, for the failures that a real driver
+//! does not have on request. It does no work, and everything enqueued is over at once unless [`hold`] is in force.
+//!
+//! Its state belongs to the thread: tests run beside each other.
+#![expect(unsafe_code, reason = "implements the driver's functions")]
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::LazyLock;
+
+use super::super::sys::*;
+
+/// What the driver answers while a capture of another thread forbids a call.
+const CAPTURE_UNSUPPORTED: Code = 900;
+
+/// Calls that the driver refuses, and that invalidate the capture, while another thread captures in the global mode
+/// and this one is not relaxed (measured on an H200 with driver 580).
+const DISTURBING: &[&str] = &[
+    "cuEventQuery",
+    "cuStreamQuery",
+    "cuStreamSynchronize",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuGraphInstantiateWithFlags",
+];
+
+#[derive(Default)]
+struct State {
+    /// Functions that fail: how often they succeed before, how often they fail, and with what.
+    failing: Vec<Failing>,
+    calls: HashMap<&'static str, usize>,
+    /// Queries answer that nothing is over.
+    held: bool,
+    /// The calls that have invalidated another thread's capture, while there is one.
+    capture: Option<Vec<&'static str>>,
+    /// This thread's capture mode.
+    mode: c_uint,
+    context: usize,
+    /// The last handle or address that was given out.
+    last: usize,
+}
+
+struct Failing {
+    function: &'static str,
+    skip: usize,
+    times: usize,
+    code: Code,
+}
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+fn with<R>(use_it: impl FnOnce(&mut State) -> R) -> R {
+    STATE.with_borrow_mut(use_it)
+}
+
+/// The fake driver's functions.
+pub(in crate::backend::cuda) fn driver() -> &'static Driver {
+    static DRIVER: LazyLock<Driver> = LazyLock::new(table);
+    &DRIVER
+}
+
+/// The next `times` calls of the function fail with this code.
+pub(super) fn fail(function: &'static str, times: usize, code: Code) {
+    fail_later(function, 0, times, code);
+}
+
+/// As [`fail`], after `skip` calls that succeed.
+pub(super) fn fail_later(function: &'static str, skip: usize, times: usize, code: Code) {
+    with(|state| state.failing.push(Failing { function, skip, times, code }));
+}
+
+/// The function succeeds from now on.
+pub(super) fn succeed(function: &'static str) {
+    with(|state| state.failing.retain(|failing| failing.function != function));
+}
+
+/// How often the function has been called.
+pub(super) fn calls(function: &'static str) -> usize {
+    with(|state| state.calls.get(function).copied().unwrap_or(0))
+}
+
+/// From now on, queries answer that nothing is over; or that everything is.
+pub(super) fn hold(held: bool) {
+    with(|state| state.held = held);
+}
+
+/// Another thread begins a capture in the global mode.
+pub(super) fn begin_capture() {
+    with(|state| state.capture = Some(Vec::new()));
+}
+
+/// The other thread ends its capture. Gives the calls that have invalidated it.
+pub(super) fn end_capture() -> Vec<&'static str> {
+    with(|state| state.capture.take().unwrap_or_default())
+}
+
+/// This thread's capture mode.
+pub(super) fn mode() -> c_uint {
+    with(|state| state.mode)
+}
+
+/// What a call of the function returns; each function of the table asks this first.
+pub(in crate::backend::cuda) fn called(function: &'static str) -> Code {
+    with(|state| {
+        *state.calls.entry(function).or_default() += 1;
+        if let Some(invalidated_by) = &mut state.capture
+            && state.mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint
+            && DISTURBING.contains(&function)
+        {
+            invalidated_by.push(function);
+            return CAPTURE_UNSUPPORTED;
+        }
+        let failing =
+            state.failing.iter_mut().find(|failing| failing.function == function && failing.times > 0);
+        match failing {
+            Some(failing) if failing.skip > 0 => failing.skip -= 1,
+            Some(failing) => {
+                failing.times -= 1;
+                return failing.code;
+            }
+            None => {}
+        }
+        if state.held && matches!(function, "cuEventQuery" | "cuStreamQuery") {
+            return NOT_READY;
+        }
+        SUCCESS
+    })
+}
+
+fn fresh() -> usize {
+    with(|state| {
+        state.last += 4096;
+        state.last
+    })
+}
+
+/// Functions whose first argument is the place of a handle, an address or a number.
+macro_rules! giving {
+    ($($function:ident($place:ident: $type:ty $(, $argument:ty)*) = $value:expr;)+) => {
+        $(pub(super) unsafe extern "C" fn $function($place: *mut $type $(, _: $argument)*) -> Code {
+            let code = called(stringify!($function));
+            if code == SUCCESS {
+                // SAFETY: the caller gives a place for such a value.
+                unsafe { $place.write($value) };
+            }
+            code
+        })+
+    };
+}
+
+#[allow(non_snake_case, reason = "the vendor's names")]
+mod functions {
+    use super::*;
+
+    giving! {
+        cuDriverGetVersion(version: c_int) = 13_000;
+        cuDeviceGetCount(count: c_int) = 2;
+        cuDeviceTotalMem(bytes: usize, CUdevice) = 1 << 30;
+        cuDeviceGetAttribute(value: c_int, CUdevice_attribute, CUdevice) = 1024;
+        cuDeviceCanAccessPeer(can: c_int, CUdevice, CUdevice) = 1;
+        cuDevicePrimaryCtxRetain(context: CUcontext, CUdevice) = ptr::without_provenance_mut(fresh());
+        cuCtxPopCurrent(context: CUcontext) = ptr::null_mut();
+        cuMemPoolCreate(pool: CUmemoryPool, *const CUmemPoolProps) = ptr::without_provenance_mut(fresh());
+        cuMemAllocFromPoolAsync(address: CUdeviceptr, usize, CUmemoryPool, CUstream) = fresh() as u64;
+        cuModuleLoadDataEx(module: CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void) =
+            ptr::without_provenance_mut(fresh());
+        cuModuleGetFunction(function: CUfunction, CUmodule, *const std::ffi::c_char) =
+            ptr::without_provenance_mut(fresh());
+        cuFuncGetAttribute(value: c_int, CUfunction_attribute, CUfunction) = 256;
+        cuStreamCreate(stream: CUstream, c_uint) = ptr::without_provenance_mut(fresh());
+        cuEventCreate(event: CUevent, c_uint) = ptr::without_provenance_mut(fresh());
+        cuEventElapsedTime(milliseconds: f32, CUevent, CUevent) = 0.0;
+        cuGraphCreate(graph: CUgraph, c_uint) = ptr::without_provenance_mut(fresh());
+        cuGraphClone(graph: CUgraph, CUgraph) = ptr::without_provenance_mut(fresh());
+        cuGraphNodeFindInClone(node: CUgraphNode, CUgraphNode, CUgraph) = ptr::without_provenance_mut(fresh());
+        cuGraphAddKernelNode(
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+        ) = ptr::without_provenance_mut(fresh());
+        cuGraphAddMemcpyNode(
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D_st, CUcontext
+        ) = ptr::without_provenance_mut(fresh());
+        cuGraphAddMemsetNode(
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS_st, CUcontext
+        ) = ptr::without_provenance_mut(fresh());
+        cuGraphAddEmptyNode(node: CUgraphNode, CUgraph, *const CUgraphNode, usize) =
+            ptr::without_provenance_mut(fresh());
+        cuGraphInstantiateWithFlags(exec: CUgraphExec, CUgraph, u64) = ptr::without_provenance_mut(fresh());
+    }
+
+    pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut CUcontext) -> Code {
+        let current = with(|state| state.context);
+        // SAFETY: the caller gives a place for a pointer.
+        unsafe { context.write(ptr::without_provenance_mut(current)) };
+        called("cuCtxGetCurrent")
+    }
+
+    pub(super) unsafe extern "C" fn cuCtxSetCurrent(context: CUcontext) -> Code {
+        with(|state| state.context = context.addr());
+        called("cuCtxSetCurrent")
+    }
+
+    pub(super) unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> Code {
+        // SAFETY: the caller gives the place of a number.
+        let mode = unsafe { &mut *mode };
+        with(|state| std::mem::swap(&mut state.mode, mode));
+        called("cuThreadExchangeStreamCaptureMode")
+    }
+
+    /// The memory is real, as the host uses it, and is not freed.
+    pub(super) unsafe extern "C" fn cuMemHostAlloc(place: *mut *mut c_void, len: usize, _: c_uint) -> Code {
+        let code = called("cuMemHostAlloc");
+        if code == SUCCESS {
+            let Ok(layout) = Layout::from_size_align(len.max(1), 64) else { return 1 };
+            // SAFETY: the layout has a size.
+            let memory = unsafe { alloc_zeroed(layout) };
+            // SAFETY: the caller gives a place for a pointer.
+            unsafe { place.write(memory.cast()) };
+        }
+        code
+    }
+}
+
+fn table() -> Driver {
+    use functions::*;
+    Driver {
+        cuDriverGetVersion,
+        cuDeviceGetCount,
+        cuDeviceTotalMem,
+        cuDeviceGetAttribute,
+        cuDeviceCanAccessPeer,
+        cuDevicePrimaryCtxRetain,
+        cuCtxPopCurrent,
+        cuCtxGetCurrent,
+        cuCtxSetCurrent,
+        cuThreadExchangeStreamCaptureMode,
+        cuMemPoolCreate,
+        cuMemAllocFromPoolAsync,
+        cuMemHostAlloc,
+        cuModuleLoadDataEx,
+        cuModuleGetFunction,
+        cuFuncGetAttribute,
+        cuStreamCreate,
+        cuEventCreate,
+        cuEventElapsedTime,
+        cuGraphCreate,
+        cuGraphClone,
+        cuGraphNodeFindInClone,
+        cuGraphAddKernelNode,
+        cuGraphAddMemcpyNode,
+        cuGraphAddMemsetNode,
+        cuGraphAddEmptyNode,
+        cuGraphInstantiateWithFlags,
+        ..Driver::fake()
+    }
+}

@@ -1,0 +1,457 @@
+//! Failures of the driver, with a fake one that needs no GPU; and probes of a real one's faults.
+#![expect(unsafe_code, reason = "enqueues what the tests order")]
+
+pub(in crate::backend::cuda) mod fake;
+
+use std::sync::Arc;
+
+use super::device::CudaDevice;
+use super::*;
+use crate::hal::{
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus,
+    Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind, MemoryView,
+    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, ValueBytes, WaitList,
+};
+use crate::types::{AccessMode, Error, ErrorKind, Range};
+
+#[test]
+fn without_a_driver_it_is_unavailable_and_says_how_to_get_one() {
+    let backend = CudaBackend;
+    let Err(error) = backend.device_count() else {
+        let error = backend.open(10_000).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        return;
+    };
+    for error in [error, backend.open(0).unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.message().contains("libcuda"), "{error}");
+        assert!(error.to_string().contains("; "), "a remedy: {error}");
+    }
+}
+
+/// The driver's codes that tests use.
+const INVALID_VALUE: u32 = 1;
+const OUT_OF_MEMORY: u32 = 2;
+const ILLEGAL_ADDRESS: u32 = 700;
+const UNKNOWN: u32 = 999;
+
+const UPDATABLE: CommandBufferDesc = CommandBufferDesc { updatable: true, in_order: false, profiling: false };
+const PLAIN: CommandBufferDesc = CommandBufferDesc { updatable: false, ..UPDATABLE };
+
+/// A device of the fake driver, and what tests enqueue on it.
+struct Bench {
+    device: CudaDevice,
+    queue: Arc<dyn Queue>,
+    kernel: Arc<dyn Kernel>,
+}
+
+fn number(n: u32) -> KernelArg {
+    KernelArg::Value(ValueBytes::from_slice(&n.to_ne_bytes()))
+}
+
+impl Bench {
+    fn new() -> Self {
+        let device = CudaDevice::open(fake::driver(), 0).unwrap();
+        let queue = device.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
+        let words = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+        let params = [
+            Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },
+            Param { name: "x".into(), kind: words },
+        ];
+        let sources = KernelSources::new().ptx("the fake driver does not read this");
+        let kernel = device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources });
+        Self { queue, kernel: kernel.unwrap(), device }
+    }
+
+    fn memory(&self) -> Arc<dyn Memory> {
+        self.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Device }).unwrap()
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        self.device.create_event(&EventDesc::default()).unwrap()
+    }
+
+    fn launch(&self, n: u32, memory: &Arc<dyn Memory>) -> Command {
+        Command::Kernel(Box::new(KernelLaunch {
+            kernel: self.kernel.clone(),
+            args: vec![number(n), KernelArg::Memory(MemoryView::whole(memory.clone()))],
+            range: Range::linear(16),
+            alternatives: Vec::new(),
+        }))
+    }
+
+    /// A finalized command-buffer of these commands, each behind the one before, and their handles.
+    fn chain(
+        &self,
+        desc: CommandBufferDesc,
+        commands: &[Command],
+    ) -> (Box<dyn CommandBuffer>, Vec<CommandHandle>) {
+        let mut buffer = self.device.create_command_buffer(&desc).unwrap();
+        let (mut handles, mut last): (_, Option<SyncPoint>) = (Vec::new(), None);
+        for command in commands {
+            let appended = buffer.append(command, last.as_slice()).unwrap();
+            handles.extend(appended.handle);
+            last = Some(appended.sync_point);
+        }
+        buffer.finalize().unwrap();
+        (buffer, handles)
+    }
+
+    fn enqueue(
+        &self,
+        buffer: &dyn CommandBuffer,
+        after: &[&dyn Event],
+        event: &Arc<dyn Event>,
+        prompt: bool,
+    ) -> crate::Result<()> {
+        let signal = Signal { event, notification: None, prompt };
+        // SAFETY: the fake driver runs nothing.
+        unsafe { buffer.enqueue(&*self.queue, WaitList::dependencies(after), signal) }
+    }
+
+    /// Enqueues it once, and waits.
+    fn run(&self, buffer: &dyn CommandBuffer) -> crate::Result<()> {
+        let event = self.event();
+        self.enqueue(buffer, &[], &event, false)?;
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+        Ok(())
+    }
+}
+
+#[track_caller]
+fn failed(status: EventStatus) -> Error {
+    match status {
+        EventStatus::Failed(error) => error,
+        status => panic!("{status:?}"),
+    }
+}
+
+/// Every link was pending when the next was enqueued behind it, so that each holds the one before.
+fn long_chain(bench: &Bench) -> Vec<Arc<dyn Event>> {
+    const LENGTH: usize = 100_000;
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    fake::hold(true);
+    let mut events = vec![bench.event()];
+    bench.enqueue(&*buffer, &[], &events[0], false).unwrap();
+    for _ in 1..LENGTH {
+        let (event, before) = (bench.event(), events.last().unwrap());
+        bench.enqueue(&*buffer, &[&**before], &event, false).unwrap();
+        events.push(event);
+    }
+    events
+}
+
+#[test]
+fn long_chains_are_settled_without_recursion() {
+    let bench = Bench::new();
+    let events = long_chain(&bench);
+    assert!(matches!(events.last().unwrap().status(), EventStatus::Pending));
+    fake::hold(false);
+    assert!(matches!(events.last().unwrap().status(), EventStatus::Complete));
+    assert!(matches!(events[0].status(), EventStatus::Complete));
+}
+
+#[test]
+fn long_chains_fail_without_recursion() {
+    let bench = Bench::new();
+    let events = long_chain(&bench);
+    fake::fail("cuEventQuery", 1, ILLEGAL_ADDRESS);
+    for event in events.iter().rev() {
+        assert_eq!(failed(event.status()).kind(), ErrorKind::DeviceLost);
+    }
+}
+
+#[test]
+fn long_chains_are_dropped_without_recursion() {
+    let bench = Bench::new();
+    let mut events = long_chain(&bench);
+    let last = events.pop().unwrap();
+    events.clear();
+    assert_eq!(fake::calls("cuEventDestroy_v2"), 0);
+    drop(last);
+}
+
+/// The other thread's capture stays valid whatever the backend does, and events stay what they are.
+#[test]
+fn captures_of_other_threads_are_not_disturbed() {
+    fake::begin_capture();
+    let before = fake::mode();
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let commands = [
+        Command::BufferFill { dst: MemoryView::whole(memory.clone()), pattern: [1, 2, 3].as_slice().into() },
+        bench.launch(1, &memory),
+    ];
+    for desc in [PLAIN, UPDATABLE] {
+        let (mut buffer, handles) = bench.chain(desc, &commands);
+        let event = bench.event();
+        for prompt in [false, true, true, true, true, true, true] {
+            bench.enqueue(&*buffer, &[], &event, prompt).unwrap();
+            assert!(matches!(event.wait(None), EventStatus::Complete));
+        }
+        if let Some(&handle) = handles.last() {
+            buffer
+                .update(&[CommandUpdate { args: vec![(0, number(5))], ..CommandUpdate::new(handle) }])
+                .unwrap();
+            buffer.update_from(&*bench.chain(desc, &commands).0).unwrap();
+        }
+        bench.run(&*buffer).unwrap();
+    }
+    let host = bench.device.allocate(&MemoryDesc { len: 8, kind: MemoryKind::Host }).unwrap();
+    // SAFETY: nothing is in flight.
+    unsafe { memory.read(0, &mut [0; 4]) }.unwrap();
+    bench.device.trim().unwrap();
+    bench.queue.finish().unwrap();
+    drop((host, memory, bench));
+    assert_eq!(fake::end_capture(), [""; 0]);
+    assert_eq!(fake::mode(), before, "the thread has its own mode back");
+}
+
+#[test]
+fn a_query_that_fails_says_nothing_about_the_work() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let (first, second) = (bench.event(), bench.event());
+    bench.enqueue(&*buffer, &[], &first, false).unwrap();
+    bench.enqueue(&*buffer, &[&*first], &second, false).unwrap();
+    for code in [900, INVALID_VALUE, UNKNOWN] {
+        fake::fail("cuEventQuery", 2, code);
+        assert!(matches!(second.status(), EventStatus::Pending));
+        assert!(matches!(first.status(), EventStatus::Pending));
+    }
+    assert!(matches!(second.status(), EventStatus::Complete));
+}
+
+#[test]
+fn a_lost_device_is_noticed_while_a_tick_is_awaited() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    for desc in [PLAIN, UPDATABLE] {
+        let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
+        let event = bench.event();
+        let ticks = |at: usize| {
+            let records = fake::calls("cuEventRecord");
+            bench.enqueue(&*buffer, &[], &event, true).unwrap();
+            assert!(at < 100, "no tick after 100 enqueues");
+            fake::calls("cuEventRecord") == records
+        };
+        let mut count = 0;
+        while !ticks(count) {
+            assert!(matches!(event.wait(None), EventStatus::Complete));
+            count += 1;
+        }
+        // The fake device never counts up, and its stream says so for now.
+        fake::hold(true);
+        assert!(matches!(event.status(), EventStatus::Pending));
+        fake::hold(false);
+        if desc == UPDATABLE {
+            fake::fail("cuStreamQuery", 1, ILLEGAL_ADDRESS);
+        }
+        let polls = (1..).find(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            event.status().is_final()
+        });
+        assert!(polls.unwrap() < 3, "{polls:?}");
+        if desc == UPDATABLE {
+            assert_eq!(failed(event.status()).kind(), ErrorKind::DeviceLost);
+            assert_eq!(bench.device.status().unwrap_err().kind(), ErrorKind::DeviceLost);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_form_that_cannot_be_made_is_done_without() {
+    for function in ["cuGraphClone", "cuGraphInstantiateWithFlags", "cuMemHostAlloc", "cuModuleLoadDataEx"] {
+        for desc in [PLAIN, UPDATABLE] {
+            let bench = Bench::new();
+            let memory = bench.memory();
+            let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
+            fake::fail(function, usize::MAX, INVALID_VALUE);
+            let event = bench.event();
+            let calls = fake::calls(function);
+            for _ in 0..100 {
+                bench.enqueue(&*buffer, &[], &event, true).unwrap();
+                assert!(matches!(event.wait(None), EventStatus::Complete));
+            }
+            let tried = fake::calls(function) - calls;
+            assert!((1..10).contains(&tried), "{function}: {tried} times");
+            fake::succeed(function);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_form_that_cannot_be_launched_is_done_without() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let event = bench.event();
+    for _ in 0..10 {
+        // One launch is the prompt form's, the next the plain one's.
+        fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
+        let outcome = bench.enqueue(&*buffer, &[], &event, true);
+        match outcome {
+            Ok(()) => assert!(matches!(event.wait(None), EventStatus::Complete)),
+            // There is no prompt form yet.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Driver, "{error}"),
+        }
+    }
+    fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
+    bench.enqueue(&*buffer, &[], &event, true).unwrap();
+}
+
+#[test]
+fn replaced_memory_goes_with_the_next_launch() {
+    let bench = Bench::new();
+    let [old, new] = [(); 2].map(|()| bench.memory());
+    let gone = Arc::downgrade(&old);
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &[bench.launch(1, &old)]);
+    drop(old);
+    bench.run(&*buffer).unwrap();
+    fake::hold(true);
+    let arg = KernelArg::Memory(MemoryView::whole(new));
+    buffer.update(&[CommandUpdate { args: vec![(1, arg)], ..CommandUpdate::new(handles[0]) }]).unwrap();
+    let [first, second] = [(); 2].map(|()| bench.event());
+    bench.enqueue(&*buffer, &[], &first, false).unwrap();
+    assert!(gone.upgrade().is_some(), "a launch in flight may use it");
+    fake::hold(false);
+    bench.enqueue(&*buffer, &[], &second, false).unwrap();
+    assert!(gone.upgrade().is_none());
+}
+
+#[test]
+fn what_runs_out_of_memory_is_tried_again_with_what_the_pool_keeps() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let allocate = |kind| move |bench: &Bench| bench.device.allocate(&MemoryDesc { len: 8, kind }).map(drop);
+    let (device_memory, host_memory) = (allocate(MemoryKind::Device), allocate(MemoryKind::Host));
+    let finalize = |bench: &Bench| {
+        let mut buffer = bench.device.create_command_buffer(&PLAIN)?;
+        buffer.append(&bench.launch(1, &memory), &[])?;
+        buffer.finalize()
+    };
+    let cases: [(_, &dyn Fn(&Bench) -> crate::Result<()>); 3] = [
+        ("cuMemAllocFromPoolAsync", &device_memory),
+        ("cuMemHostAlloc", &host_memory),
+        ("cuGraphInstantiateWithFlags", &finalize),
+    ];
+    for (function, work) in cases {
+        let trims = fake::calls("cuMemPoolTrimTo");
+        fake::fail(function, 1, OUT_OF_MEMORY);
+        work(&bench).unwrap();
+        assert_eq!(fake::calls("cuMemPoolTrimTo"), trims + 1, "{function}");
+        fake::fail(function, 2, OUT_OF_MEMORY);
+        assert_eq!(work(&bench).unwrap_err().kind(), ErrorKind::OutOfMemory, "{function}");
+    }
+    let trims = fake::calls("cuMemPoolTrimTo");
+    bench.device.trim().unwrap();
+    assert_eq!(fake::calls("cuMemPoolTrimTo"), trims + 1);
+}
+
+#[test]
+fn a_failure_of_peer_access_is_not_remembered() {
+    let bench = Bench::new();
+    let peer = CudaDevice::open(fake::driver(), 1).unwrap();
+    let memory = bench.memory();
+    for function in ["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemPoolSetAccess"] {
+        fake::fail(function, 1, UNKNOWN);
+        assert!(!peer.can_access(&*memory), "{function}");
+    }
+    assert!(peer.can_access(&*memory));
+    let asked = fake::calls("cuDeviceCanAccessPeer");
+    assert!(peer.can_access(&*memory));
+    assert_eq!(fake::calls("cuDeviceCanAccessPeer"), asked, "an answer is");
+}
+
+fn update_of(handle: CommandHandle, n: u32, enabled: Option<bool>) -> CommandUpdate {
+    CommandUpdate { args: vec![(0, number(n))], enabled, ..CommandUpdate::new(handle) }
+}
+
+#[test]
+fn an_update_that_fails_and_is_undone_changes_nothing() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &[bench.launch(1, &memory), bench.launch(2, &memory)]);
+    for enabled in [None, Some(false)] {
+        let updates = [update_of(handles[0], 5, enabled), update_of(handles[1], 6, None)];
+        fake::fail_later("cuGraphExecKernelNodeSetParams", 1, 1, INVALID_VALUE);
+        assert_eq!(buffer.update(&updates).unwrap_err().kind(), ErrorKind::Driver);
+        bench.run(&*buffer).unwrap();
+    }
+    fake::fail("cuGraphExecKernelNodeSetParams", 1, INVALID_VALUE);
+    assert_eq!(buffer.update(&[update_of(handles[0], 5, None)]).unwrap_err().kind(), ErrorKind::Driver);
+    bench.run(&*buffer).unwrap();
+}
+
+/// Each way to update it, and which function has to fail how often, after how many successes, for the state to be unknown.
+#[test]
+fn an_update_that_cannot_be_undone_breaks_the_command_buffer() {
+    const SET: &str = "cuGraphExecKernelNodeSetParams";
+    type Update = fn(&mut dyn CommandBuffer, &[CommandHandle], &dyn CommandBuffer) -> crate::Result<()>;
+    let ways: [(&str, usize, Update); 3] = [
+        (SET, 0, |buffer, handles, _| buffer.update(&[update_of(handles[0], 5, None)])),
+        (SET, 1, |buffer, handles, _| {
+            buffer.update(&[update_of(handles[0], 5, None), update_of(handles[1], 6, Some(false))])
+        }),
+        ("cuGraphExecUpdate", 0, |buffer, _, other| {
+            fake::fail("cuGraphInstantiateWithFlags", 1, INVALID_VALUE);
+            buffer.update_from(other)
+        }),
+    ];
+    for (function, skip, update) in ways {
+        let bench = Bench::new();
+        let memory = bench.memory();
+        let commands = [bench.launch(1, &memory), bench.launch(2, &memory)];
+        let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+        let (other, _) = bench.chain(UPDATABLE, &commands);
+        fake::fail_later(function, skip, 2, INVALID_VALUE);
+        let errors = [
+            update(&mut *buffer, &handles, &*other).unwrap_err(),
+            bench.run(&*buffer).unwrap_err(),
+            buffer.update(&[update_of(handles[1], 7, None)]).unwrap_err(),
+            bench.run(&*buffer).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+            assert!(error.message().contains("could not be undone"), "{error}");
+            assert!(error.to_string().contains("update_from"), "{error}");
+        }
+        // A new instance does what is known.
+        buffer.update_from(&*other).unwrap();
+        bench.run(&*buffer).unwrap();
+        buffer.update(&[update_of(handles[1], 8, None)]).unwrap();
+    }
+}
+
+/// The driver forgets parameters that a node got shortly before it was switched off, and a set node that is off does not
+/// keep the order.
+#[test]
+fn nodes_that_are_switched_on_get_their_parameters_again() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let view = || MemoryView::whole(memory.clone());
+    let fill = |byte: u8| Command::BufferFill { dst: view(), pattern: [byte].as_slice().into() };
+    let half = |start| MemoryView::new(memory.clone(), start, 32).unwrap();
+    let copy = Command::BufferCopy { src: half(0), dst: half(32) };
+    let commands = [bench.launch(1, &memory), fill(1), copy];
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+    assert_eq!(fake::calls("cuGraphAddMemsetNode"), 0, "it could be switched off");
+    let switch = |buffer: &mut dyn CommandBuffer, enabled| {
+        let updates: Vec<_> = handles
+            .iter()
+            .map(|&handle| CommandUpdate { enabled: Some(enabled), ..CommandUpdate::new(handle) })
+            .collect();
+        let counts = || ["cuGraphExecKernelNodeSetParams", "cuGraphExecMemcpyNodeSetParams"].map(fake::calls);
+        let before = counts();
+        buffer.update(&updates).unwrap();
+        let after = counts();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    assert_eq!(switch(&mut *buffer, false), [0, 0]);
+    assert_eq!(switch(&mut *buffer, true), [2, 0], "the copy has what it had from the start");
+    buffer.update_from(&*bench.chain(UPDATABLE, &commands).0).unwrap();
+    assert_eq!(switch(&mut *buffer, false), [0, 0]);
+    assert_eq!(switch(&mut *buffer, true), [2, 1]);
+}
