@@ -250,6 +250,7 @@ impl CommandBuffer for OpenclCommandBuffer {
                         Replaced::Ops(ops) => _ = self.exchange(ops),
                     }
                     self.list.set_disabled(disabled);
+                    self.retire_recordings();
                     return Err(error);
                 }
             }

@@ -69,6 +69,14 @@ impl OpenclCommandBuffer {
         self.retire(replaced);
     }
 
+    /// After an update that failed: a change that the driver refused may have been made in part, or in one of the two
+    /// recordings only, so nobody knows what they do. The list says what the commands do, and is replayed from now on.
+    pub(super) fn retire_recordings(&mut self) {
+        let unknown = self.recording.take();
+        self.retire(unknown);
+        self.retire_out_of_order();
+    }
+
     /// The memory of ours that a replaced list reads is kept while an enqueue of it is in flight.
     pub(super) fn keep_staged(&self, list: List) {
         if let Some(pending) = self.pending() {

@@ -15,6 +15,7 @@ mod multi_device;
 mod native;
 mod profile;
 mod random_graphs;
+mod random_programs;
 mod rectangles;
 mod refusals;
 mod scratch;
@@ -39,6 +40,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         multi_device::TESTS,
         profile::TESTS,
         random_graphs::TESTS,
+        random_programs::TESTS,
         rectangles::TESTS,
         refusals::TESTS,
         scratch::TESTS,

@@ -1,0 +1,734 @@
+//! Random programs: a few executables over the same memory, submitted, updated and switched between submissions, against a
+//! model that runs the nodes one after the other in the order in which they were added.
+//!
+//! `WAKEGRAPH_RANDOM_PROGRAMS` sets how many programs each test runs, `WAKEGRAPH_RANDOM_SEED` the first seed: several
+//! processes share a large number of programs by their first seeds (`.ci/gpu` does).
+
+use std::collections::BTreeSet;
+
+use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
+use wakegraph::kernel::KernelCall;
+use wakegraph::{
+    Advice, Buffer, CommandKinds, Device, ErrorKind, ExecutableGraph, ExecutionOrder, FinalizeOptions, Graph,
+    HostBuffer, Layout, NodeId, PartitionPolicy, Range, RectCopy, read, write,
+};
+
+use crate::kernels::{add, axpy, fold, mix};
+use crate::random::Random;
+use crate::registry::{Need, Setup, tests};
+
+tests!("graph/random_programs":
+    &[Need::Results] => [one_executable, several_executables, with_scratch_memory],
+    &[Need::Results, Need::TwoDevices] => [on_two_devices]);
+
+/// Elements of a buffer. As an image: 6 rows of 4.
+const LEN: usize = 24;
+const COLUMNS: usize = 4;
+const ROWS: usize = LEN / COLUMNS;
+const BUFFERS: usize = 4;
+const HOST_BUFFERS: usize = 3;
+
+fn one_executable(setup: &Setup) {
+    check(&setup.devices[..1], setup, 1, false, 60);
+}
+
+fn several_executables(setup: &Setup) {
+    check(&setup.devices[..1], setup, 3, false, 40);
+}
+
+fn with_scratch_memory(setup: &Setup) {
+    check(&setup.devices[..1], setup, 2, true, 20);
+}
+
+fn on_two_devices(setup: &Setup) {
+    check(&setup.devices[..2], setup, 2, false, 20);
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+fn check(devices: &[Device], setup: &Setup, executables: usize, scratch: bool, usual: u64) {
+    let programs = from_environment("WAKEGRAPH_RANDOM_PROGRAMS").unwrap_or(usual);
+    let first = from_environment("WAKEGRAPH_RANDOM_SEED").unwrap_or(0);
+    let mut wrong = Vec::new();
+    setup.block_on(async {
+        for seed in first..first + programs {
+            if let Err(difference) = Program::new(seed, devices, executables, scratch).run().await {
+                wrong.push((seed, difference));
+            }
+        }
+    });
+    if let Some((_, difference)) = wrong.first() {
+        let seeds: Vec<_> = wrong.iter().map(|(seed, _)| seed).collect();
+        panic!("{} of {programs} programs are wrong: seeds {seeds:?}; the first: {difference}", wrong.len());
+    }
+}
+
+/// A range of elements of a buffer or of a host buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Part {
+    buffer: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Part {
+    fn random(random: &mut Random, buffer: usize) -> Self {
+        let start = random.below(LEN);
+        Self { buffer, start, end: random.within(start + 1..=LEN) }
+    }
+
+    /// A part of one of these buffers, as long as `len`, that does not touch `other`.
+    fn beside(random: &mut Random, buffers: &[usize], len: usize, other: Option<Self>) -> Self {
+        loop {
+            let start = random.below(LEN - len + 1);
+            let part = Self { buffer: pick(random, buffers), start, end: start + len };
+            let overlaps = |other: Self| {
+                part.buffer == other.buffer && part.start.max(other.start) < part.end.min(other.end)
+            };
+            if !other.is_some_and(overlaps) {
+                return part;
+            }
+        }
+    }
+
+    fn len(self) -> usize {
+        self.end - self.start
+    }
+
+    fn of<T>(self, buffers: &[[T; LEN]]) -> &[T] {
+        &buffers[self.buffer][self.start..self.end]
+    }
+
+    fn of_mut<T>(self, buffers: &mut [[T; LEN]]) -> &mut [T] {
+        &mut buffers[self.buffer][self.start..self.end]
+    }
+}
+
+fn pick<T: Copy>(random: &mut Random, items: &[T]) -> T {
+    items[random.below(items.len())]
+}
+
+fn word(random: &mut Random) -> u32 {
+    random.next() as u32
+}
+
+/// A launch over all elements of the part that it writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kernel {
+    Mix { n: u32, x: Part },
+    Add { n: u32, x: Part },
+    Axpy { a: u32, x: Part, y: Part },
+    Fold { x: Part, y: Part },
+}
+
+impl Kernel {
+    fn random(random: &mut Random, world: &World) -> Self {
+        let buffer = random.below(BUFFERS);
+        let near = world.beside(buffer);
+        let (n, y) = (word(random), Part::random(random, buffer));
+        match random.below(5) {
+            0 | 1 => Self::Mix { n, x: y },
+            2 => Self::Add { n, x: y },
+            3 => Self::Axpy { a: n, x: Part::beside(random, &near, y.len(), Some(y)), y },
+            _ => Self::Fold { x: Part::beside(random, &near, y.len(), Some(y)), y },
+        }
+    }
+
+    /// What it writes.
+    fn out(self) -> Part {
+        match self {
+            Self::Mix { x, .. } | Self::Add { x, .. } => x,
+            Self::Axpy { y, .. } | Self::Fold { y, .. } => y,
+        }
+    }
+
+    fn uses(self) -> Vec<Use> {
+        let used = |part, writes| Use { part, writes };
+        match self {
+            Self::Mix { x, .. } | Self::Add { x, .. } => vec![used(x, true)],
+            Self::Axpy { x, y, .. } | Self::Fold { x, y } => vec![used(x, false), used(y, true)],
+        }
+    }
+
+    fn range(self) -> Range {
+        Range::linear(if matches!(self, Self::Fold { .. }) { 1 } else { self.out().len() })
+    }
+
+    fn call(self, world: &World) -> KernelCall {
+        match self {
+            Self::Mix { n, x } => mix(n, world.part(x)),
+            Self::Add { n, x } => add(n, world.part(x)),
+            Self::Axpy { a, x, y } => axpy(a, world.part(x), world.part(y)),
+            Self::Fold { x, y } => fold(x.len() as u32, world.part(x), world.part(y)),
+        }
+    }
+
+    fn run(self, model: &mut Model) {
+        let buffers = &mut model.buffers;
+        match self {
+            Self::Mix { n, x } => x.of_mut(buffers).iter_mut().for_each(|x| *x = mixed(*x, n)),
+            Self::Add { n, x } => x.of_mut(buffers).iter_mut().for_each(|x| *x = x.wrapping_add(n)),
+            Self::Axpy { a, x, y } => {
+                let x = x.of(buffers).to_vec();
+                let added = |y: &mut u32, x: u32| *y = y.wrapping_add(a.wrapping_mul(x));
+                y.of_mut(buffers).iter_mut().zip(x).for_each(|(y, x)| added(y, x));
+            }
+            Self::Fold { x, y } => {
+                let sum = x.of(buffers).iter().fold(0u32, |sum, x| sum.wrapping_add(*x));
+                y.of_mut(buffers).iter_mut().for_each(|y| *y = mixed(*y, sum));
+            }
+        }
+    }
+
+    fn with_number(self, number: u32) -> Self {
+        match self {
+            Self::Mix { x, .. } => Self::Mix { n: number, x },
+            Self::Add { x, .. } => Self::Add { n: number, x },
+            Self::Axpy { x, y, .. } => Self::Axpy { a: number, x, y },
+            fold @ Self::Fold { .. } => fold,
+        }
+    }
+
+    /// Whether an update may put this in the place of the other: the same kernel, or a registered alternative.
+    fn can_replace(self, other: Self) -> bool {
+        let simple = |kernel| matches!(kernel, Self::Mix { .. } | Self::Add { .. });
+        std::mem::discriminant(&self) == std::mem::discriminant(&other) || (simple(self) && simple(other))
+    }
+}
+
+fn mixed(x: u32, n: u32) -> u32 {
+    x.wrapping_mul(31).wrapping_add(n)
+}
+
+/// What a node does.
+#[derive(Clone, Debug)]
+enum Step {
+    Kernel(Kernel),
+    Fill { x: Part, pattern: Vec<u32> },
+    Copy { from: Part, to: Part },
+    Rectangle { from: usize, to: usize, extent: [usize; 2], src: [usize; 2], dst: [usize; 2] },
+    Read { x: Part, host: Part },
+    Write { host: Part, x: Part },
+    Constant { x: Part, numbers: Vec<u32> },
+    Task { from: Part, to: Part, n: u32, blocking: bool },
+    Empty,
+    Hint { x: Part },
+    Sub(Vec<Step>),
+    If { flag: Part, then: Vec<Step>, otherwise: Option<Vec<Step>> },
+}
+
+/// What an updated kernel does with a part of a buffer.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    part: Part,
+    writes: bool,
+}
+
+/// The memory of a program.
+#[derive(Clone)]
+struct World {
+    buffers: Vec<Buffer<u32>>,
+    hosts: Vec<HostBuffer<u32>>,
+    /// The device of each buffer.
+    home: Vec<usize>,
+    /// How many buffers the program can read: others are scratch memory of a graph.
+    visible: usize,
+}
+
+/// What the memory should hold.
+#[derive(Clone)]
+struct Model {
+    buffers: Vec<[u32; LEN]>,
+    hosts: Vec<[u32; LEN]>,
+}
+
+impl World {
+    fn new(devices: &[Device], random: &mut Random) -> (Self, Model) {
+        let mut numbers = |count| (0..count).map(|_| [(); LEN].map(|()| word(random))).collect::<Vec<_>>();
+        let model = Model { buffers: numbers(BUFFERS), hosts: numbers(HOST_BUFFERS) };
+        let home: Vec<usize> = (0..BUFFERS).map(|index| index % devices.len()).collect();
+        let buffers = model.buffers.iter().zip(&home);
+        let hosts = model.hosts.iter().enumerate();
+        let world = Self {
+            buffers: buffers.map(|(numbers, &home)| devices[home].buffer_from(numbers).unwrap()).collect(),
+            hosts: hosts.map(|(i, n)| devices[i % devices.len()].host_buffer_from(n).unwrap()).collect(),
+            home,
+            visible: BUFFERS,
+        };
+        (world, model)
+    }
+
+    fn part(&self, part: Part) -> Buffer<u32> {
+        self.buffers[part.buffer].slice(part.start..part.end).unwrap()
+    }
+
+    fn host(&self, part: Part) -> HostBuffer<u32> {
+        self.hosts[part.buffer].slice(part.start..part.end).unwrap()
+    }
+
+    /// The buffers on the device of this one.
+    fn beside(&self, buffer: usize) -> Vec<usize> {
+        (0..BUFFERS).filter(|&other| self.home[other] == self.home[buffer]).collect()
+    }
+
+    /// Compares the memory with the model.
+    async fn compare(&self, model: &Model) -> Result<(), String> {
+        for (index, expected) in model.buffers.iter().enumerate().take(self.visible) {
+            let found = self.buffers[index].to_vec().await.unwrap();
+            if found != expected {
+                return Err(format!("buffer {index} holds {found:?}, expected {expected:?}"));
+            }
+        }
+        for (index, expected) in model.hosts.iter().enumerate() {
+            let found = self.hosts[index].read().await.to_vec();
+            if found != expected {
+                return Err(format!("host buffer {index} holds {found:?}, expected {expected:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which steps the graphs of a program may have.
+#[derive(Clone, Copy)]
+struct Mixture {
+    tasks: bool,
+    hints: bool,
+    conditionals: bool,
+    sub_graphs: bool,
+}
+
+impl Mixture {
+    fn new(random: &mut Random, devices: &[Device], scratch: bool) -> Self {
+        let commands =
+            devices.iter().fold(CommandKinds::all(), |all, device| all & device.capabilities().commands);
+        let desc = MemoryDesc { len: 64, kind: MemoryKind::Device };
+        let has_usm =
+            |device: &Device| device.hal().allocate(&desc).is_ok_and(|memory| memory.usm().is_some());
+        Self {
+            tasks: !random.chance(3),
+            // Scratch memory is its graph's alone: no hints about it, and no bodies that use it.
+            hints: !scratch
+                && commands.contains(CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE)
+                && devices.iter().all(has_usm),
+            // A body runs on one device.
+            conditionals: !scratch && commands.contains(CommandKinds::IF) && devices.len() == 1,
+            sub_graphs: !scratch,
+        }
+    }
+}
+
+impl Step {
+    fn random(random: &mut Random, world: &World, mixture: Mixture, depth: usize) -> Self {
+        const ALL: [usize; BUFFERS] = [0, 1, 2, 3];
+        const HOSTS: [usize; HOST_BUFFERS] = [0, 1, 2];
+        let buffer = random.below(BUFFERS);
+        let x = Part::random(random, buffer);
+        match random.below(28) {
+            8..=10 => {
+                let size = (1..=4).filter(|size| x.len() % size == 0).nth(random.below(4)).unwrap_or(1);
+                Self::Fill { x, pattern: (0..size).map(|_| word(random)).collect() }
+            }
+            11..=13 => Self::Copy { from: x, to: Part::beside(random, &ALL, x.len(), Some(x)) },
+            14 => {
+                let extent = [random.within(1..=COLUMNS), random.within(1..=ROWS)];
+                let mut origin =
+                    || [random.below(COLUMNS - extent[0] + 1), random.below(ROWS - extent[1] + 1)];
+                let (src, dst) = (origin(), origin());
+                let to = (buffer + random.within(1..=BUFFERS - 1)) % BUFFERS;
+                Self::Rectangle { from: buffer, to, extent, src, dst }
+            }
+            15 | 16 => Self::Read { x, host: Part::beside(random, &HOSTS, x.len(), None) },
+            17 | 18 => Self::Write { host: Part::beside(random, &HOSTS, x.len(), None), x },
+            19 => Self::Constant { x, numbers: (0..x.len()).map(|_| word(random)).collect() },
+            20 | 21 if mixture.tasks => {
+                let host = random.below(HOST_BUFFERS);
+                let to = Part::random(random, host);
+                let from = Part::beside(random, &HOSTS, to.len(), Some(to));
+                Self::Task { from, to, n: word(random), blocking: random.chance(3) }
+            }
+            22 => Self::Empty,
+            23 if mixture.hints => Self::Hint { x },
+            24 | 25 if mixture.sub_graphs && depth < 3 => {
+                Self::Sub(Self::list(random, world, mixture, depth + 1))
+            }
+            26 if mixture.conditionals && depth < 3 => {
+                let flag = Part { end: x.start + 1, ..x };
+                // No host tasks inside.
+                let mixture = Mixture { tasks: false, ..mixture };
+                let then = Self::list(random, world, mixture, depth + 1);
+                let otherwise = random.chance(2).then(|| Self::list(random, world, mixture, depth + 1));
+                Self::If { flag, then, otherwise }
+            }
+            _ => Self::Kernel(Kernel::random(random, world)),
+        }
+    }
+
+    fn list(random: &mut Random, world: &World, mixture: Mixture, depth: usize) -> Vec<Self> {
+        (0..random.within(1..=4)).map(|_| Self::random(random, world, mixture, depth)).collect()
+    }
+
+    fn graph(steps: &[Self], world: &World) -> Graph {
+        let mut graph = Graph::new(world.buffers[0].device());
+        steps.iter().for_each(|step| _ = step.add(&mut graph, world));
+        graph
+    }
+
+    fn add(&self, graph: &mut Graph, world: &World) -> NodeId {
+        match self {
+            Self::Kernel(kernel) => {
+                let node = graph.launch(kernel.call(world), kernel.range());
+                match *kernel {
+                    Kernel::Mix { x, .. } => node.alternative(add(0, world.part(x))).id(),
+                    Kernel::Add { x, .. } => node.alternative(mix(0, world.part(x))).id(),
+                    _ => node.id(),
+                }
+            }
+            Self::Fill { x, pattern } => match pattern[..] {
+                [value] => graph.fill(&world.part(*x), value).id(),
+                _ => graph.fill_pattern(&world.part(*x), pattern).id(),
+            },
+            Self::Copy { from, to } => graph.copy(&world.part(*from), &world.part(*to)).id(),
+            Self::Rectangle { from, to, extent, src, dst } => {
+                let layout = Layout::rows(COLUMNS);
+                let copy = RectCopy::new(*extent, layout.origin(*src), layout.origin(*dst));
+                graph.copy_rect(&world.buffers[*from], &world.buffers[*to], copy).id()
+            }
+            Self::Read { x, host } => graph.copy(&world.part(*x), &world.host(*host)).id(),
+            Self::Write { host, x } => graph.copy(&world.host(*host), &world.part(*x)).id(),
+            Self::Constant { x, numbers } => graph.write(&world.part(*x), numbers).id(),
+            Self::Task { from, to, n, blocking } => {
+                let (from, to, n) = (world.host(*from), world.host(*to), *n);
+                match blocking {
+                    false => graph.host_task((read(&from), write(&to)), async move |(from, mut to)| {
+                        tokio::task::yield_now().await;
+                        to.iter_mut().zip(&*from).for_each(|(to, from)| *to = task(*to, *from, n));
+                    }),
+                    true => graph.host_task_blocking((read(&from), write(&to)), move |(from, mut to)| {
+                        to.iter_mut().zip(&*from).for_each(|(to, from)| *to = task(*to, *from, n));
+                    }),
+                }
+                .id()
+            }
+            Self::Empty => graph.empty().id(),
+            Self::Hint { x } if x.start % 2 == 0 => graph.prefetch(&world.part(*x)).id(),
+            Self::Hint { x } => graph.advise(&world.part(*x), Advice::PreferDevice).id(),
+            Self::Sub(steps) => graph.sub_graph(&Self::graph(steps, world)).id(),
+            Self::If { flag, then, otherwise } => {
+                let (flag, then) = (world.part(*flag), Self::graph(then, world));
+                match otherwise {
+                    Some(steps) => graph.if_nonzero_else(&flag, &then, &Self::graph(steps, world)).id(),
+                    None => graph.if_nonzero(&flag, &then).id(),
+                }
+            }
+        }
+    }
+
+    fn run(&self, model: &mut Model) {
+        let Model { buffers, hosts } = model;
+        match self {
+            Self::Kernel(kernel) => kernel.run(model),
+            Self::Fill { x, pattern } => {
+                x.of_mut(buffers).iter_mut().zip(pattern.iter().cycle()).for_each(|(x, value)| *x = *value);
+            }
+            Self::Copy { from, to } => {
+                let numbers = from.of(buffers).to_vec();
+                to.of_mut(buffers).copy_from_slice(&numbers);
+            }
+            Self::Rectangle { from, to, extent, src, dst } => {
+                let old = buffers[*from];
+                for (row, column) in (0..extent[1]).flat_map(|row| (0..extent[0]).map(move |x| (row, x))) {
+                    let at = |origin: &[usize; 2]| column + origin[0] + COLUMNS * (row + origin[1]);
+                    buffers[*to][at(dst)] = old[at(src)];
+                }
+            }
+            Self::Read { x, host } => host.of_mut(hosts).copy_from_slice(x.of(buffers)),
+            Self::Write { host, x } => x.of_mut(buffers).copy_from_slice(host.of(hosts)),
+            Self::Constant { x, numbers } => x.of_mut(buffers).copy_from_slice(numbers),
+            Self::Task { from, to, n, .. } => {
+                let from = from.of(hosts).to_vec();
+                to.of_mut(hosts).iter_mut().zip(from).for_each(|(to, from)| *to = task(*to, from, *n));
+            }
+            Self::Empty | Self::Hint { .. } => {}
+            Self::Sub(steps) => steps.iter().for_each(|step| step.run(model)),
+            Self::If { flag, then, otherwise } => {
+                let taken = if flag.of(buffers)[0] != 0 { Some(then) } else { otherwise.as_ref() };
+                taken.into_iter().flatten().for_each(|step| step.run(model));
+            }
+        }
+    }
+
+    /// The same nodes with other numbers, for an update of everything.
+    fn renumbered(&self, random: &mut Random) -> Self {
+        let all = |steps: &[Self], random: &mut Random| -> Vec<Self> {
+            steps.iter().map(|step| step.renumbered(random)).collect()
+        };
+        let new = |numbers: &[u32], random: &mut Random| numbers.iter().map(|_| word(random)).collect();
+        match self {
+            Self::Kernel(kernel) => Self::Kernel(kernel.with_number(word(random))),
+            Self::Fill { x, pattern } => Self::Fill { x: *x, pattern: new(pattern, random) },
+            Self::Constant { x, numbers } => Self::Constant { x: *x, numbers: new(numbers, random) },
+            &Self::Task { from, to, blocking, .. } => Self::Task { from, to, n: word(random), blocking },
+            Self::Sub(steps) => Self::Sub(all(steps, random)),
+            Self::If { flag, then, otherwise } => Self::If {
+                flag: *flag,
+                then: all(then, random),
+                otherwise: otherwise.as_ref().map(|steps| all(steps, random)),
+            },
+            other => other.clone(),
+        }
+    }
+
+    fn can_be_disabled(&self, world: &World) -> bool {
+        match self {
+            Self::Kernel(_) | Self::Fill { .. } | Self::Read { .. } | Self::Write { .. } => true,
+            // Between devices it may be a sub-graph.
+            Self::Copy { from, to } => world.home[from.buffer] == world.home[to.buffer],
+            Self::Rectangle { from, to, .. } => world.home[*from] == world.home[*to],
+            _ => false,
+        }
+    }
+
+    /// The parts of device buffers that it uses, and which of them it writes.
+    fn uses(&self) -> Vec<Use> {
+        let used = |part: Part, writes| Use { part, writes };
+        let whole = |buffer, writes| used(Part { buffer, start: 0, end: LEN }, writes);
+        match self {
+            Self::Kernel(kernel) => kernel.uses(),
+            Self::Fill { x, .. } | Self::Write { x, .. } | Self::Constant { x, .. } => vec![used(*x, true)],
+            Self::Copy { from, to } => vec![used(*from, false), used(*to, true)],
+            Self::Rectangle { from, to, .. } => vec![whole(*from, false), whole(*to, true)],
+            Self::Read { x, .. } | Self::Hint { x } => vec![used(*x, false)],
+            Self::Task { .. } | Self::Empty => Vec::new(),
+            Self::Sub(steps) => steps.iter().flat_map(Self::uses).collect(),
+            Self::If { flag, then, otherwise } => {
+                let steps = then.iter().chain(otherwise.iter().flatten());
+                steps.flat_map(Self::uses).chain([used(*flag, false)]).collect()
+            }
+        }
+    }
+}
+
+/// What a host task makes of an element.
+fn task(to: u32, from: u32, n: u32) -> u32 {
+    to.wrapping_mul(33).wrapping_add(n.wrapping_mul(from))
+}
+
+/// A graph, its executable, and what that does now.
+struct Subject {
+    world: World,
+    nodes: Vec<NodeId>,
+    /// Edges that the program adds to those that follow from the accesses.
+    edges: Vec<(usize, usize)>,
+    /// The pairs of nodes that are ordered, the earlier one first.
+    ordered: BTreeSet<(usize, usize)>,
+    /// The steps with which it was finalized.
+    original: Vec<Step>,
+    steps: Vec<Step>,
+    enabled: Vec<bool>,
+    exec: ExecutableGraph,
+    updatable: bool,
+}
+
+impl Subject {
+    fn new(random: &mut Random, world: &World, devices: &[Device], mixture: Mixture, scratch: bool) -> Self {
+        let can_update =
+            devices.iter().all(|device| device.capabilities().update == UpdateCapabilities::all());
+        let updatable = can_update && !scratch && !random.chance(3);
+        let mut graph = Graph::new(&devices[0]);
+        let (mut world, mut steps) = (world.clone(), Vec::new());
+        if scratch {
+            world.visible = 2;
+            for buffer in 2..BUFFERS {
+                world.buffers[buffer] = graph.scratch(LEN).unwrap();
+                // Scratch memory holds nothing before it is written.
+                let x = Part { buffer, start: 0, end: LEN };
+                steps.push(Step::Fill { x, pattern: vec![word(random)] });
+            }
+        }
+        steps.extend((0..random.within(1..=25)).map(|_| Step::random(random, &world, mixture, 0)));
+        let (mut nodes, mut edges) = (Vec::<NodeId>::new(), Vec::new());
+        for (index, step) in steps.iter().enumerate() {
+            nodes.push(step.add(&mut graph, &world));
+            if index > 0 && random.chance(5) {
+                let before = random.below(index);
+                graph.make_edge(nodes[before], nodes[index]).unwrap();
+                edges.push((before, index));
+            }
+        }
+        let policies = [PartitionPolicy::Signature, PartitionPolicy::Fewest, PartitionPolicy::Eager];
+        let orders = [ExecutionOrder::DepthFirst, ExecutionOrder::BreadthFirst];
+        let can_profile = devices.iter().all(|device| device.capabilities().profiling);
+        let options = FinalizeOptions::new()
+            .partition(pick(random, &policies))
+            .order(pick(random, &orders))
+            .in_order(random.chance(5))
+            .profiling(can_profile && random.chance(6))
+            .updatable(updatable);
+        let exec = graph.finalize_with(options).unwrap_or_else(|error| panic!("{error}: {steps:?}"));
+        let mut ordered = BTreeSet::new();
+        for (index, node) in nodes.iter().enumerate() {
+            for before in graph.predecessors(*node).unwrap() {
+                let earlier: Vec<_> =
+                    ordered.iter().filter(|(_, to)| *to == before.index()).copied().collect();
+                ordered.extend(earlier.into_iter().map(|(from, _)| (from, index)));
+                ordered.insert((before.index(), index));
+            }
+        }
+        let enabled = vec![true; nodes.len()];
+        Self { world, nodes, edges, ordered, original: steps.clone(), steps, enabled, exec, updatable }
+    }
+
+    fn run(&self, model: &mut Model) {
+        let steps = self.steps.iter().zip(&self.enabled);
+        steps.filter(|(_, enabled)| **enabled).for_each(|(step, _)| step.run(model));
+    }
+
+    /// Changes nodes at random: some, or all.
+    async fn update(&mut self, random: &mut Random) {
+        if random.chance(4) {
+            self.update_all(random).await;
+        } else {
+            self.update_some(random).await;
+        }
+    }
+
+    /// Updates from another graph with the same topology.
+    async fn update_all(&mut self, random: &mut Random) {
+        let steps: Vec<_> = self.original.iter().map(|step| step.renumbered(random)).collect();
+        let mut graph = Graph::new(self.world.buffers[0].device());
+        let mut nodes: Vec<NodeId> = Vec::new();
+        for step in &steps {
+            nodes.push(step.add(&mut graph, &self.world));
+            for &(from, to) in self.edges.iter().filter(|edge| edge.1 + 1 == nodes.len()) {
+                graph.make_edge(nodes[from], nodes[to]).unwrap();
+            }
+        }
+        let applied = self.exec.update_from(&graph);
+        if random.chance(2) {
+            applied.await.unwrap();
+        }
+        self.steps = steps;
+        self.enabled.fill(true);
+    }
+
+    /// Changes arguments, kernels and memory of up to three nodes, and switches them on and off. An update which brings
+    /// memory that no edge orders has to be refused, and then changes nothing.
+    async fn update_some(&mut self, random: &mut Random) {
+        let mut update = self.exec.update();
+        let (mut steps, mut enabled) = (self.steps.clone(), self.enabled.clone());
+        let mut changed = BTreeSet::new();
+        for _ in 0..random.within(1..=3) {
+            let node = random.below(self.nodes.len());
+            let id = self.nodes[node];
+            if let Step::Kernel(old) = steps[node] {
+                let new = match random.below(3) {
+                    0 => loop {
+                        let new = Kernel::random(random, &self.world);
+                        if new.can_replace(old) {
+                            break new;
+                        }
+                    },
+                    1 => match old {
+                        Kernel::Mix { x, .. } => Kernel::Add { n: word(random), x },
+                        Kernel::Add { x, .. } => Kernel::Mix { n: word(random), x },
+                        other => other.with_number(word(random)),
+                    },
+                    _ => old.with_number(word(random)),
+                };
+                if self.world.home[new.out().buffer] != self.world.home[old.out().buffer] {
+                    continue;
+                }
+                if new.range() != old.range() {
+                    update = update.range(id, new.range());
+                }
+                update = update.launch(id, new.call(&self.world));
+                changed.insert(node);
+                steps[node] = Step::Kernel(new);
+            }
+            if steps[node].can_be_disabled(&self.world) && random.chance(3) {
+                enabled[node] = !random.chance(2);
+                update = update.enabled(id, enabled[node]);
+            }
+        }
+        let applied = update.apply();
+        if !self.orders(&steps, &changed) {
+            let error = applied.await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            return;
+        }
+        if random.chance(2) {
+            applied.await.unwrap();
+        }
+        (self.steps, self.enabled) = (steps, enabled);
+    }
+
+    /// Whether edges order the changed nodes against all others with which they conflict.
+    fn orders(&self, steps: &[Step], changed: &BTreeSet<usize>) -> bool {
+        let conflict = |a: &Use, b: &Use| {
+            let overlap = a.part.start.max(b.part.start) < a.part.end.min(b.part.end);
+            a.part.buffer == b.part.buffer && overlap && (a.writes || b.writes)
+        };
+        changed.iter().all(|&node| {
+            let mine = steps[node].uses();
+            (0..steps.len()).filter(|&other| other != node).all(|other| {
+                let theirs = steps[other].uses();
+                self.ordered.contains(&(node.min(other), node.max(other)))
+                    || !mine.iter().any(|mine| theirs.iter().any(|theirs| conflict(mine, theirs)))
+            })
+        })
+    }
+}
+
+/// Executables over the same memory, and the random choices of what happens to them.
+struct Program {
+    random: Random,
+    world: World,
+    model: Model,
+    subjects: Vec<Subject>,
+    /// Compares the memory after every submission, rather than with all in flight together.
+    careful: bool,
+}
+
+impl Program {
+    fn new(seed: u64, devices: &[Device], executables: usize, scratch: bool) -> Self {
+        let mut random = Random::new(seed);
+        let (mut world, model) = World::new(devices, &mut random);
+        let mixture = Mixture::new(&mut random, devices, scratch);
+        let subject = |_| Subject::new(&mut random, &world, devices, mixture, scratch);
+        let subjects: Vec<_> = (0..executables).map(subject).collect();
+        world.visible = subjects[0].world.visible;
+        let careful = random.chance(2);
+        Self { random, world, model, subjects, careful }
+    }
+
+    async fn run(mut self) -> Result<(), String> {
+        let mut submissions = Vec::new();
+        for round in 0..3 * self.subjects.len() {
+            let chosen = self.random.below(self.subjects.len());
+            let subject = &mut self.subjects[chosen];
+            if round > 0 && subject.updatable {
+                subject.update(&mut self.random).await;
+            }
+            submissions.push(subject.exec.submit());
+            subject.run(&mut self.model);
+            if self.careful {
+                for submission in submissions.drain(..) {
+                    submission.await.unwrap();
+                }
+                let compared = self.world.compare(&self.model).await;
+                let subject = &self.subjects[chosen];
+                compared.map_err(|difference| {
+                    let (steps, enabled) = (&subject.steps, &subject.enabled);
+                    format!("{difference} after round {round}: {steps:?}, enabled: {enabled:?}")
+                })?;
+            }
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        self.world.compare(&self.model).await
+    }
+}
