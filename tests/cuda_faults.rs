@@ -1,10 +1,19 @@
+//! What concerns all CUDA devices of a process, so that each test runs in a process of its own.
+//!
 //! A kernel that goes beyond its arguments ends everything on CUDA devices, and nothing else: every pending submission
-//! fails, the process lives, and what the driver makes of the devices afterwards is an error that says so. Each test runs
-//! in a process of its own, as nothing else may use a device that is lost.
-#![expect(unsafe_code, reason = "declares device code, and breaks its promise on purpose")]
+//! fails, the process lives, and what the driver makes of the devices afterwards is an error that says so.
+//!
+//! While any thread captures a stream, as PyTorch does, the driver refuses calls of all threads that it holds to be unsafe,
+//! and invalidates the capture.
+#![expect(unsafe_code, reason = "declares device code, breaks its promise on purpose, and calls the driver")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::process::{Command, ExitCode};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cudarc::driver::sys::{self, CUresult};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, Submission, backend, kernel};
@@ -30,6 +39,7 @@ type Test = (&'static str, usize, fn());
 const TESTS: &[Test] = &[
     ("a_fault_fails_everything_pending_and_nothing_else", 1, || run(everything_pending(open(0)))),
     ("a_fault_among_several_nodes_lists_them", 1, || run(several_nodes(open(0)))),
+    ("submissions_and_captures_do_not_disturb_each_other", 1, || run(beside_captures(open(0)))),
     ("nothing_waits_for_ever_for_a_lost_device", 2, || run(dependents([open(0), open(1)]))),
     ("what_another_device_does_meanwhile_ends", 2, || run(independent([open(0), open(1)]))),
 ];
@@ -199,6 +209,66 @@ async fn independent([first, second]: [Device; 2]) {
     // What is no CUDA device has nothing to do with it.
     let host = Device::open("host:0").unwrap();
     assert_eq!(host.buffer_from(&[1u32]).unwrap().to_vec().await.unwrap(), [1]);
+}
+
+/// Captures streams in the default mode, again and again until it is told to stop. Panics if a capture is invalidated.
+fn capture_until(stop: &AtomicBool, captures: &AtomicUsize) {
+    fn check(call: &str, code: CUresult) {
+        assert_eq!(code, CUresult::CUDA_SUCCESS, "{call}");
+    }
+    let (mut context, mut stream, mut address) = (ptr::null_mut(), ptr::null_mut(), 0);
+    // SAFETY: there is a device 0; the place is a pointer's.
+    check("retain", unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, 0) });
+    // SAFETY: the context has just been retained.
+    check("set current", unsafe { sys::cuCtxSetCurrent(context) });
+    // SAFETY: the place is a pointer's; 1 is a stream that waits for no other.
+    check("create stream", unsafe { sys::cuStreamCreate(&raw mut stream, 1) });
+    // SAFETY: the place is an address's.
+    check("allocate", unsafe { sys::cuMemAlloc_v2(&raw mut address, 4) });
+    while !stop.load(Ordering::Relaxed) {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        // SAFETY: the stream is this function's.
+        check("begin", unsafe { sys::cuStreamBeginCapture_v2(stream, mode) });
+        captures.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..100 {
+            // SAFETY: the word is this function's; the stream captures.
+            check("captured", unsafe { sys::cuMemsetD32Async(address, 1, 1, stream) });
+        }
+        let mut graph = ptr::null_mut();
+        // SAFETY: the stream captures; the place is a pointer's.
+        check("end", unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) });
+        // SAFETY: the graph is this function's.
+        check("destroy", unsafe { sys::cuGraphDestroy(graph) });
+    }
+}
+
+/// Awaits 10,000 submissions, and allocates, finalizes and frees now and then.
+async fn beside_captures(device: Device) {
+    const ROUNDS: usize = 10_000;
+    works(&device).await.unwrap();
+    let (stop, captures) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let capturing = {
+        let (stop, captures) = (stop.clone(), captures.clone());
+        std::thread::spawn(move || capture_until(&stop, &captures))
+    };
+    while captures.load(Ordering::Relaxed) == 0 && !capturing.is_finished() {
+        std::thread::yield_now();
+    }
+    let x = device.buffer::<u32>(8).unwrap();
+    let exec = adding(&device, &x);
+    for round in 0..ROUNDS {
+        exec.submit().await.unwrap();
+        if round % 100 == 0 {
+            device.host_buffer::<u32>(8).unwrap();
+            works(&device).await.unwrap();
+            device.trim().unwrap();
+        }
+    }
+    assert!(!capturing.is_finished(), "a capture was invalidated");
+    stop.store(true, Ordering::Relaxed);
+    capturing.join().unwrap();
+    assert!(captures.load(Ordering::Relaxed) > 100, "{captures:?}");
+    assert_eq!(x.to_vec().await.unwrap(), [ROUNDS as u32; 8]);
 }
 
 /// Drivers of today end the contexts of all devices of the process.

@@ -245,6 +245,11 @@ impl CudaDevice {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     fn here<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| self.shared.context.error(error))
     }

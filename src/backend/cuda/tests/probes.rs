@@ -1,0 +1,273 @@
+//! Probes of faults that drivers of today have and that this backend works around. They need a GPU, and are ignored
+//! without one; `.ci/gpu` runs them and shows their lines in its summary.
+//!
+//! A probe does not fail where the driver has the fault; it says so. Where the driver does not show it, the line says
+//! `MENDED`: then the remedy that it names can go once no supported driver needs it. A remedy that does not help fails.
+
+use std::process::Command as Process;
+
+use super::super::graph::{Exec, Graph, Node};
+use super::super::launch::Launch;
+use super::super::lower::lower_kernel;
+use super::super::shape::{SetShape, linear};
+use super::super::stream::Stream;
+use super::super::{error, lower};
+use super::*;
+
+/// Adds a number to a word after some cycles.
+const ADD: &str = "
+.version 7.0
+.target sm_52
+.address_size 64
+.visible .entry add(.param .u64 x, .param .u32 n, .param .u32 cycles)
+{
+    .reg .pred %early;
+    .reg .b32 %n, %value, %cycles;
+    .reg .b64 %x, %begin, %now, %wait;
+    ld.param.u64 %x, [x];
+    ld.param.u32 %n, [n];
+    ld.param.u32 %cycles, [cycles];
+    cvta.to.global.u64 %x, %x;
+    cvt.u64.u32 %wait, %cycles;
+    mov.u64 %begin, %clock64;
+SPIN:
+    mov.u64 %now, %clock64;
+    sub.u64 %now, %now, %begin;
+    setp.lt.u64 %early, %now, %wait;
+    @%early bra SPIN;
+    ld.global.u32 %value, [%x];
+    add.u32 %value, %value, %n;
+    st.global.u32 [%x], %value;
+    ret;
+}
+";
+
+/// About a millisecond.
+const LONG: u32 = 2_000_000;
+
+const WORDS: usize = 4;
+
+struct Probe {
+    device: CudaDevice,
+    stream: Stream,
+    add: Arc<dyn Kernel>,
+    memory: Arc<dyn Memory>,
+}
+
+impl Probe {
+    fn new() -> Self {
+        let device = CudaDevice::open(error::driver().unwrap(), 0).unwrap();
+        let words = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
+        let number = |name: &'static str| Param { name: name.into(), kind: ParamKind::Value { size: 4 } };
+        let params = [Param { name: "x".into(), kind: words }, number("n"), number("cycles")];
+        let sources = KernelSources::new().ptx(ADD);
+        let add = device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources });
+        let memory = device.allocate(&MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device });
+        let stream = Stream::create(&device.shared().context).unwrap();
+        Self { add: add.unwrap(), memory: memory.unwrap(), stream, device }
+    }
+
+    fn word(&self, index: usize) -> MemoryView {
+        MemoryView::new(self.memory.clone(), 4 * index, 4).unwrap()
+    }
+
+    fn address(&self, index: usize) -> u64 {
+        super::super::launch::address(&self.word(index)).unwrap()
+    }
+
+    fn add(&self, index: usize, n: u32, cycles: u32) -> Launch {
+        let launch = KernelLaunch {
+            kernel: self.add.clone(),
+            args: vec![KernelArg::Memory(self.word(index)), number(n), number(cycles)],
+            range: Range::linear(1),
+            alternatives: Vec::new(),
+        };
+        lower_kernel(self.device.shared(), &launch).unwrap()
+    }
+
+    fn clear(&self) {
+        // SAFETY: nothing is in flight.
+        unsafe { self.memory.write(0, &[0; 4 * WORDS]) }.unwrap();
+    }
+
+    fn words(&self) -> [u32; WORDS] {
+        let mut words = [0; WORDS];
+        // SAFETY: nothing is in flight.
+        unsafe { self.memory.read(0, bytemuck::cast_slice_mut(&mut words)) }.unwrap();
+        words
+    }
+
+    fn run(&self, exec: &mut Exec) -> crate::Result<()> {
+        exec.launch(&self.stream)?;
+        Ok(self.stream.synchronize()?)
+    }
+
+    /// Launches a slow kernel, behind it something that is switched off, and behind that a copy of the word that the
+    /// kernel writes. How many of some launches copied the word too early.
+    fn out_of_order(&self, add_middle: impl FnOnce(&mut Graph, Node) -> Node) -> crate::Result<usize> {
+        let mut graph = Graph::create(&self.device.shared().context)?;
+        let slow = graph.place().add_kernel(&self.add(0, 1, LONG), &[])?;
+        let middle = add_middle(&mut graph, slow);
+        let copy = linear(self.address(0), self.address(1), 4);
+        graph.place().add_copy(&copy, [false; 2], &[middle])?;
+        let mut exec = graph.instantiate()?;
+        exec.set_enabled(middle, false)?;
+        let mut early = 0;
+        for _ in 0..LAUNCHES {
+            self.clear();
+            self.run(&mut exec)?;
+            early += usize::from(self.words()[1] != 1);
+        }
+        Ok(early)
+    }
+}
+
+const LAUNCHES: usize = 60;
+
+/// The process that may lose its device over the fault.
+const CHILD: &str = "WAKEGRAPH_PROBE";
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_set_node_that_is_switched_off() {
+    let driver = error::driver().unwrap();
+    assert!(context::count(driver).unwrap() > 0);
+    if std::env::var_os(CHILD).is_some() {
+        let probe = Probe::new();
+        let _bound = probe.device.shared().context.bind().unwrap();
+        let shape = SetShape { address: probe.address(2), value: 7, element: 4, count: 1 };
+        let add = |graph: &mut Graph, slow| graph.place().add_set(&shape, &[slow]).unwrap();
+        match probe.out_of_order(add) {
+            Ok(early) => println!("CHILD {early}"),
+            Err(error) => println!("CHILD {error}"),
+        }
+        return;
+    }
+    let name = "backend::cuda::tests::probes::a_set_node_that_is_switched_off";
+    let child = Process::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", name])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    let found = output.lines().find_map(|line| line.split("CHILD ").nth(1)).unwrap_or("its process ended");
+    report(
+        "a set node that is off",
+        "`lower::fill` makes kernels of fills",
+        match found {
+            "0" => None,
+            number if number.parse::<usize>().is_ok() => {
+                Some(format!("{number} of {LAUNCHES} launches out of order"))
+            }
+            error => Some(error.to_owned()),
+        },
+    );
+    // What is in its place.
+    let probe = Probe::new();
+    let _bound = probe.device.shared().context.bind().unwrap();
+    let fill = Command::BufferFill { dst: probe.word(2), pattern: [7].as_slice().into() };
+    let lowered = lower::lower(probe.device.shared(), &fill, true).unwrap();
+    let [super::super::graph::Op::Kernel(launch)] = &lowered.ops[..] else { panic!("{:?}", lowered.ops) };
+    let add = |graph: &mut Graph, slow| graph.place().add_kernel(launch, &[slow]).unwrap();
+    assert_eq!(probe.out_of_order(add).unwrap(), 0);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn parameters_of_a_node_that_is_switched_off() {
+    let probe = Probe::new();
+    let _bound = probe.device.shared().context.bind().unwrap();
+    let wrong = wrong_chains(&probe, false);
+    let seen = (wrong > 0).then(|| format!("{wrong} of {CHAINS} chains of kernels are wrong"));
+    report("parameters of a node that is off", "`update::Step::apply` sets them again", seen);
+    assert_eq!(wrong_chains(&probe, true), 0, "with parameters that are set again");
+}
+
+const CHAINS: usize = 2_000;
+
+/// Random chains of kernels that add numbers to words, with new numbers and switches between launches: how many of them
+/// add up to something else. `again`: nodes that are switched on get their parameters again.
+fn wrong_chains(probe: &Probe, again: bool) -> usize {
+    let mut state = 7u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let mut wrong = 0;
+    for _ in 0..CHAINS {
+        let len = 2 + below(20);
+        let mut kernels: Vec<(usize, u32, bool)> =
+            (0..len).map(|_| (below(WORDS), below(1000) as u32, true)).collect();
+        let mut graph = Graph::create(&probe.device.shared().context).unwrap();
+        let mut nodes: Vec<Node> = Vec::new();
+        for &(word, n, _) in &kernels {
+            let after = nodes.last().copied();
+            nodes.push(graph.place().add_kernel(&probe.add(word, n, 0), after.as_slice()).unwrap());
+        }
+        let mut exec = graph.instantiate().unwrap();
+        let mut expected = [0u32; WORDS];
+        probe.clear();
+        for _ in 0..6 {
+            for _ in 0..3 {
+                let at = below(len);
+                let (word, n, enabled) = &mut kernels[at];
+                if below(2) == 0 {
+                    *n = below(1000) as u32;
+                    exec.set_kernel(nodes[at], &probe.add(*word, *n, 0)).unwrap();
+                }
+                if below(3) == 0 {
+                    *enabled = below(2) == 0;
+                    exec.set_enabled(nodes[at], *enabled).unwrap();
+                    if again && *enabled {
+                        exec.set_kernel(nodes[at], &probe.add(*word, *n, 0)).unwrap();
+                    }
+                }
+            }
+            probe.run(&mut exec).unwrap();
+            kernels.iter().filter(|kernel| kernel.2).for_each(|&(word, n, _)| expected[word] += n);
+        }
+        wrong += usize::from(probe.words() != expected);
+    }
+    wrong
+}
+
+/// Fills of all alignments and lengths by the kernel that takes the place of set nodes.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn fills_by_a_kernel_set_what_set_nodes_do() {
+    const LEN: usize = 4096;
+    let probe = Probe::new();
+    let shared = probe.device.shared();
+    let _bound = shared.context.bind().unwrap();
+    let memory = probe.device.allocate(&MemoryDesc { len: LEN, kind: MemoryKind::Device }).unwrap();
+    for (pattern, step) in [(&[5u8][..], 1), (&[1, 2], 2), (&[1, 2, 3, 4], 4)] {
+        for start in (0..40).step_by(step) {
+            for len in (step..100).step_by(step).chain([LEN - 64]) {
+                // SAFETY: nothing is in flight.
+                unsafe { memory.write(0, &[9; LEN]) }.unwrap();
+                let dst = MemoryView::new(memory.clone(), start, len).unwrap();
+                let fill = Command::BufferFill { dst, pattern: pattern.into() };
+                let lowered = lower::lower(shared, &fill, true).unwrap();
+                let [super::super::graph::Op::Kernel(launch)] = &lowered.ops[..] else { panic!() };
+                let mut graph = Graph::create(&shared.context).unwrap();
+                graph.place().add_kernel(launch, &[]).unwrap();
+                probe.run(&mut graph.instantiate().unwrap()).unwrap();
+                let mut found = [0; LEN];
+                // SAFETY: nothing is in flight.
+                unsafe { memory.read(0, &mut found) }.unwrap();
+                let mut expected = [9; LEN];
+                let filled = expected[start..start + len].iter_mut();
+                filled.zip(pattern.iter().cycle()).for_each(|(byte, value)| *byte = *value);
+                assert_eq!(found, expected, "{pattern:?} over {len} bytes at {start}");
+            }
+        }
+    }
+}
+
+/// One line, for people and for the summary of `.ci/gpu`.
+fn report(what: &str, remedy: &str, seen: Option<String>) {
+    match seen {
+        Some(seen) => println!("PROBE {what}: still faulty ({seen}); {remedy}"),
+        None => println!("PROBE {what}: MENDED in this driver, so this is needless: {remedy}"),
+    }
+}
