@@ -161,7 +161,7 @@ impl Kernel {
             Self::Mix { n, x } => mix(n, world.part(x)),
             Self::Add { n, x } => add(n, world.part(x)),
             Self::Axpy { a, x, y } => axpy(a, world.part(x), world.part(y)),
-            Self::Fold { x, y } => fold(x.len() as u32, world.part(x), world.part(y)),
+            Self::Fold { x, y } => fold(world.part(x), world.part(y)),
         }
     }
 

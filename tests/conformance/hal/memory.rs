@@ -9,7 +9,7 @@ use super::bench::{Bench, access_outside, read, write};
 use crate::registry::{Setup, tests};
 
 tests!("memory": &[] => [starts_zeroed, keeps_what_is_written, reads_and_writes_stay_inside, host_memory_has_an_address,
-    identities_differ, views_stay_inside, impossible_sizes_are_refused]);
+    identities_differ, views_stay_inside, impossible_sizes_are_refused, trimming_keeps_what_is_in_use]);
 
 const KINDS: [MemoryKind; 2] = [MemoryKind::Device, MemoryKind::Host];
 
@@ -94,4 +94,14 @@ fn impossible_sizes_are_refused(setup: &Setup) {
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert_eq!(error.device(), Some(&*device.info().selector));
     }
+}
+
+fn trimming_keeps_what_is_in_use(setup: &Setup) {
+    let bench = Bench::new(setup);
+    let memory = allocate(&bench, 100, MemoryKind::Device);
+    write(&memory, &[7; 100]);
+    drop(allocate(&bench, 1 << 20, MemoryKind::Device));
+    setup.device().trim().unwrap();
+    assert_eq!(read(&memory), [7; 100]);
+    assert_eq!(read(&allocate(&bench, 10, MemoryKind::Device)), [0; 10]);
 }

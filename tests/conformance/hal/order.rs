@@ -1,9 +1,9 @@
 //! Order inside a command-buffer: sync-points, in-order buffers, random DAGs against a model.
 
-use wakegraph::hal::{Command, CommandBufferDesc, KernelArg, MemoryView};
+use wakegraph::hal::{Command, CommandBufferDesc, KernelArg, MemoryView, WaitList};
 use wakegraph::{AccessMode, Range};
 
-use super::bench::{Bench, append, complete, enqueue, launch, part, read, usm, write};
+use super::bench::{Bench, append, complete, enqueue, enqueue_after, launch, part, read, usm, write};
 use super::launches::{elements, mixed, words};
 use super::stamps::{MOST, Stamps};
 use crate::random::Random;
@@ -14,7 +14,7 @@ const DAG: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: f
 tests!("order":
     &[Need::Results] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,
         wide_and_deep_dags_run_each_command_once, one_buffer_never_overlaps_itself, random_dags_of_copies_and_fills,
-        hints_and_empty_commands_keep_the_order, empty_buffers_complete]);
+        hints_and_empty_commands_keep_the_order, empty_buffers_complete, long_chains_of_events_end]);
 
 //     0
 //    / \
@@ -200,4 +200,23 @@ fn empty_buffers_complete(setup: &Setup) {
         bench.run_buffer(&*buffer);
         bench.run_buffer(&*buffer);
     }
+}
+
+/// By turns on two queues, each behind the one before. Only the last event is asked how it ended, and only its end is
+/// waited for: neither that nor dropping the others may need stack in proportion.
+fn long_chains_of_events_end(setup: &Setup) {
+    const LENGTH: usize = 10_000;
+    let bench = Bench::new(setup);
+    let other = bench.another_queue();
+    let x = bench.memory(&[0; 4]);
+    let buffer = bench.recorded(&[bench.mix(1, &x)]);
+    let mut last = bench.event();
+    enqueue(&*buffer, &*bench.queue, &last).unwrap();
+    for link in 1..LENGTH {
+        let (event, queue) = (bench.event(), if link % 2 == 0 { &bench.queue } else { &other });
+        enqueue_after(&*buffer, &**queue, WaitList::dependencies(&[&*last]), &event).unwrap();
+        last = event;
+    }
+    complete(&last);
+    assert_eq!(words(&x), [(0..LENGTH).fold(0, |x, _| mixed(x, 1))]);
 }
