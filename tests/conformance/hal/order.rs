@@ -205,7 +205,7 @@ fn empty_buffers_complete(setup: &Setup) {
 /// By turns on two queues, each behind the one before. Only the last event is asked how it ended, and only its end is
 /// waited for: neither that nor dropping the others may need stack in proportion.
 fn long_chains_of_events_end(setup: &Setup) {
-    const LENGTH: usize = 10_000;
+    const LENGTH: usize = 5_000;
     let bench = Bench::new(setup);
     let other = bench.another_queue();
     let x = bench.memory(&[0; 4]);
