@@ -1,10 +1,13 @@
 //! Random programs: a few executables over the same memory, submitted, updated and switched between submissions, against a
 //! model that runs the nodes one after the other in the order in which they were added.
 //!
-//! `WAKEGRAPH_RANDOM_PROGRAMS` sets how many programs each test runs, `WAKEGRAPH_RANDOM_SEED` the first seed: several
-//! processes share a large number of programs by their first seeds (`.ci/gpu` does).
+//! `WAKEGRAPH_RANDOM_PROGRAMS` sets how many programs each test runs, `WAKEGRAPH_RANDOM_SEED` the first seed, and
+//! `WAKEGRAPH_RANDOM_THREADS` how many threads share them.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::kernel::KernelCall;
@@ -51,14 +54,24 @@ fn from_environment(name: &str) -> Option<u64> {
 fn check(devices: &[Device], setup: &Setup, executables: usize, scratch: bool, usual: u64) {
     let programs = from_environment("WAKEGRAPH_RANDOM_PROGRAMS").unwrap_or(usual);
     let first = from_environment("WAKEGRAPH_RANDOM_SEED").unwrap_or(0);
-    let mut wrong = Vec::new();
-    setup.block_on(async {
-        for seed in first..first + programs {
-            if let Err(difference) = Program::new(seed, devices, executables, scratch).run().await {
-                wrong.push((seed, difference));
+    let threads = from_environment("WAKEGRAPH_RANDOM_THREADS").unwrap_or(1);
+    let (next, wrong) = (AtomicU64::new(first), Mutex::new(Vec::new()));
+    let work = || {
+        setup.block_on(async {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= first + programs {
+                    break;
+                }
+                let compared = Program::new(seed, devices, executables, scratch).run().await;
+                if let Err(difference) = compared {
+                    wrong.lock().unwrap().push((seed, difference));
+                }
             }
-        }
-    });
+        });
+    };
+    thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let wrong = wrong.into_inner().unwrap();
     if let Some((_, difference)) = wrong.first() {
         let seeds: Vec<_> = wrong.iter().map(|(seed, _)| seed).collect();
         panic!("{} of {programs} programs are wrong: seeds {seeds:?}; the first: {difference}", wrong.len());

@@ -333,7 +333,8 @@ fn what_runs_out_of_memory_is_tried_again_with_what_the_pool_keeps() {
         buffer.append(&bench.launch(1, &memory), &[])?;
         buffer.finalize()
     };
-    let cases: [(_, &dyn Fn(&Bench) -> crate::Result<()>); 3] = [
+    type Work<'a> = &'a dyn Fn(&Bench) -> crate::Result<()>;
+    let cases: [(_, Work<'_>); 3] = [
         ("cuMemAllocFromPoolAsync", &device_memory),
         ("cuMemHostAlloc", &host_memory),
         ("cuGraphInstantiateWithFlags", &finalize),
