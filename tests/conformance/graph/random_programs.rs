@@ -341,7 +341,8 @@ impl Step {
         let x = Part::random(random, buffer);
         match random.below(28) {
             8..=10 => {
-                let size = (1..=4).filter(|size| x.len() % size == 0).nth(random.below(4)).unwrap_or(1);
+                let size =
+                    (1..=4).filter(|size| x.len().is_multiple_of(*size)).nth(random.below(4)).unwrap_or(1);
                 Self::Fill { x, pattern: (0..size).map(|_| word(random)).collect() }
             }
             11..=13 => Self::Copy { from: x, to: Part::beside(random, &ALL, x.len(), Some(x)) },
@@ -403,14 +404,14 @@ impl Step {
                 [value] => graph.fill(&world.part(*x), value).id(),
                 _ => graph.fill_pattern(&world.part(*x), pattern).id(),
             },
-            Self::Copy { from, to } => graph.copy(&world.part(*from), &world.part(*to)).id(),
+            Self::Copy { from, to } => graph.copy(world.part(*from), world.part(*to)).id(),
             Self::Rectangle { from, to, extent, src, dst } => {
                 let layout = Layout::rows(COLUMNS);
                 let copy = RectCopy::new(*extent, layout.origin(*src), layout.origin(*dst));
                 graph.copy_rect(&world.buffers[*from], &world.buffers[*to], copy).id()
             }
-            Self::Read { x, host } => graph.copy(&world.part(*x), &world.host(*host)).id(),
-            Self::Write { host, x } => graph.copy(&world.host(*host), &world.part(*x)).id(),
+            Self::Read { x, host } => graph.copy(world.part(*x), world.host(*host)).id(),
+            Self::Write { host, x } => graph.copy(world.host(*host), world.part(*x)).id(),
             Self::Constant { x, numbers } => graph.write(&world.part(*x), numbers).id(),
             Self::Task { from, to, n, blocking } => {
                 let (from, to, n) = (world.host(*from), world.host(*to), *n);
@@ -426,7 +427,7 @@ impl Step {
                 .id()
             }
             Self::Empty => graph.empty().id(),
-            Self::Hint { x } if x.start % 2 == 0 => graph.prefetch(&world.part(*x)).id(),
+            Self::Hint { x } if x.start.is_multiple_of(2) => graph.prefetch(&world.part(*x)).id(),
             Self::Hint { x } => graph.advise(&world.part(*x), Advice::PreferDevice).id(),
             Self::Sub(steps) => graph.sub_graph(&Self::graph(steps, world)).id(),
             Self::If { flag, then, otherwise } => {
