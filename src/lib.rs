@@ -2,8 +2,10 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod backend;
+mod deferred_drop;
 pub mod graph;
 pub mod hal;
+mod panics;
 pub mod plan;
 mod runtime;
 mod sync;

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::MemoryView;
+use crate::panics::catch;
 use crate::types::{Error, ErrorKind, Result};
 
 /// What a native command calls: it enqueues its work on the stream, in the vendor's own calls.
@@ -107,24 +107,16 @@ impl NativeCommand {
     /// ```
     pub unsafe fn call(&self, stream: &NativeStream<'_>) -> Result<()> {
         let name = &self.name;
-        // Unwind safe: what the closure leaves half done is dropped with the recording.
-        match catch_unwind(AssertUnwindSafe(|| (self.run)(stream))) {
+        // What the closure leaves half done is dropped with the recording.
+        match catch(|| (self.run)(stream)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 let why = format!("the closure of native command '{name}' failed");
                 Err(Error::new(error.kind(), why).caused_by(error))
             }
-            Err(payload) => {
-                let text = payload.downcast_ref::<&'static str>().copied();
-                let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-                let text = text.unwrap_or("(no message)");
-                let why = format!("the closure of native command '{name}' panicked: {text}");
-                let error = Error::new(ErrorKind::NativePanicked, why);
-                // If dropping the payload panics in turn, that payload is leaked: somewhere it has to end.
-                if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                    std::mem::forget(another);
-                }
-                Err(error)
+            Err(panic) => {
+                let why = format!("the closure of native command '{name}' panicked: {panic}");
+                Err(Error::new(ErrorKind::NativePanicked, why))
             }
         }
     }

@@ -1,26 +1,26 @@
-//! Running the user's futures: a panic is an outcome like any other.
+//! Running the user's code: a panic is an outcome like any other.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use pin_project::pin_project;
+use pin_project::{pin_project, pinned_drop};
 
-use super::drive;
+use crate::panics::{catch, catch_and_log};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Polls the future that it holds in place, which may refer to itself; resolves to an error if that panics.
-#[pin_project]
+/// A future of the user's. Resolves to an error where it panics, or panics when it is dropped, which happens as soon as
+/// it is ready.
+#[pin_project(PinnedDrop)]
 #[derive(Debug)]
 pub(crate) struct Caught<F> {
     #[pin]
-    future: F,
+    future: Option<F>,
 }
 
 impl<F> Caught<F> {
     pub(crate) fn new(future: F) -> Self {
-        Self { future }
+        Self { future: Some(future) }
     }
 }
 
@@ -28,8 +28,28 @@ impl<F: Future> Future for Caught<F> {
     type Output = Result<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        caught(|| self.project().future.poll(cx))
-            .map_or_else(|error| Poll::Ready(Err(error)), |poll| poll.map(Ok))
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
+        let polled = caught(|| future.poll(cx));
+        if matches!(polled, Ok(Poll::Pending)) {
+            return Poll::Pending;
+        }
+        let dropped = caught_drop(|| this.future.set(None));
+        match (polled, dropped) {
+            (Ok(polled), Ok(())) => polled.map(Ok),
+            (Ok(polled), Err(error)) => {
+                catch_and_log("the drop of a future's output", || drop(polled));
+                Poll::Ready(Err(error))
+            }
+            (Err(error), _) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+#[pinned_drop]
+impl<F> PinnedDrop for Caught<F> {
+    fn drop(self: Pin<&mut Self>) {
+        catch_and_log("the drop of a future", || self.project().future.set(None));
     }
 }
 
@@ -38,7 +58,15 @@ impl<F: Future> Future for Caught<F> {
 /// # Errors
 /// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked), with what the panic said.
 pub(crate) fn caught<R>(code: impl FnOnce() -> R) -> Result<R> {
-    // What the code leaves half-done is its own: it is not used again.
-    catch_unwind(AssertUnwindSafe(code))
-        .map_err(|panic| Error::new(ErrorKind::HostTaskPanicked, drive::panic_message(&*panic)))
+    catch(code).map_err(|panic| Error::new(ErrorKind::HostTaskPanicked, panic))
+}
+
+/// Drops values of the user's.
+///
+/// # Errors
+/// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked), which says that it was a `Drop`.
+pub(crate) fn caught_drop(drops: impl FnOnce()) -> Result<()> {
+    catch(drops).map_err(|panic| {
+        Error::new(ErrorKind::HostTaskPanicked, format!("the `Drop` of a value panicked: {panic}"))
+    })
 }

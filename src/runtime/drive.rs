@@ -3,13 +3,11 @@
 //! Nothing is spawned before it can run. Whoever ends a partition learns which others that made ready, and starts them:
 //! at once where it may, else in one task for all of them, so that a device's thread wakes the runtime only once.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
-use super::caught::caught;
 use super::executable::{Shared, Work};
 use super::host_task::TaskLease;
 use super::run::{Go, HostWork, Run};
@@ -73,11 +71,7 @@ impl Driver {
         tracing::trace!(target: "wakegraph::host_task", partition, "start");
         let clock = shared.profiling.then(super::clock::now);
         let lease = TaskLease::new(run.clone(), partition);
-        // Here the closure is cloned, which is the user's code: a panic of it is the task's.
-        let result = match task.with(|task| caught(|| task.call(&lease))) {
-            Ok(future) => future.await,
-            Err(panic) => Err(panic),
-        };
+        let result = task.with(|task| task.call(&lease)).await;
         if let Some(start) = clock {
             run.record_host_times(partition, start, super::clock::now());
         }
@@ -120,11 +114,4 @@ impl Drop for Pending {
 
 pub(crate) fn shut_down() -> Error {
     Error::new(ErrorKind::Cancelled, "the tokio runtime that drives this submission shut down")
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").to_owned()
 }

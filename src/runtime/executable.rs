@@ -1,6 +1,7 @@
 //! Executable graphs: what `finalize` makes, to be submitted many times.
 
 use std::fmt::{self, Debug};
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use super::host_task::HostTask;
 use super::ordering::{Contested, ExecutableId, Predecessor};
 use super::outline::Outline;
 use super::prediction::{Guess, Prediction};
-use super::reaper::{self, Elsewhere};
 use super::run::Run;
 use super::scratch::{GraphMemory, Places};
 use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use super::update::{self, Applied, Updatable, Update};
 use super::versioned::Versioned;
+use crate::deferred_drop::{drop_later, drop_unless_nested};
 use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
 use crate::sync::{AtomicU32, AtomicU64, Patience};
@@ -90,7 +91,7 @@ impl FinalizeOptions {
 /// same memory in conflicting ways: then they run in the order of their submissions.
 #[derive(Clone)]
 pub struct ExecutableGraph {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Handle,
 }
 
 impl ExecutableGraph {
@@ -237,13 +238,62 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
 }
 
-impl Drop for Shared {
+/// A user's reference to an executable.
+///
+/// The last one drops the executable on the user's thread, so that its memory is free afterwards.
+#[derive(Clone)]
+pub(crate) struct Handle(Option<Arc<Shared>>);
+
+impl Handle {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self(Some(shared))
+    }
+}
+
+impl Deref for Handle {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        self.0.as_ref().expect("a handle has its executable until it is dropped")
+    }
+}
+
+impl Drop for Handle {
     fn drop(&mut self) {
-        if Elsewhere::is_now() {
-            let partitions = std::mem::take(&mut self.partitions);
-            let memory = (std::mem::take(&mut self.allocations), std::mem::take(&mut self.scratch));
-            let updatable = self.updatable.take();
-            reaper::drop_elsewhere(Box::new((partitions, memory, updatable)));
+        if let Some(mut shared) = self.0.take().and_then(Arc::into_inner) {
+            drop_unless_nested(shared.take_resources());
+        }
+    }
+}
+
+/// What an executable holds of users and devices.
+struct Resources {
+    _partitions: Partitions,
+    _allocations: Box<[Arc<Allocation>]>,
+    _scratch: Places,
+    _updatable: Option<Box<Updatable>>,
+    _state: State,
+}
+
+impl Shared {
+    fn take_resources(&mut self) -> Resources {
+        Resources {
+            _partitions: mem::take(&mut self.partitions),
+            _allocations: mem::take(&mut self.allocations),
+            _scratch: mem::take(&mut self.scratch),
+            _updatable: self.updatable.take(),
+            _state: mem::take(self.state.get_mut()),
+        }
+    }
+}
+
+impl Drop for Shared {
+    /// Where the last reference is not a [`Handle`], the runtime holds it: in a run that has just ended, say. Nobody
+    /// knows then what locks are held, or who needs the thread.
+    fn drop(&mut self) {
+        let has_handle_dropped_it = self.partitions.is_empty();
+        if !has_handle_dropped_it {
+            drop_later(self.take_resources());
         }
     }
 }

@@ -12,7 +12,7 @@ use super::allocation::View;
 use super::batching::batcher_of;
 use super::command::Command;
 use super::device::Device;
-use super::executable::{ExecutableGraph, FinalizeOptions, PartitionExec, Shared, State, Work};
+use super::executable::{ExecutableGraph, FinalizeOptions, Handle, PartitionExec, Shared, State, Work};
 use super::graph::Graph;
 use super::host_task::HostTask;
 use super::ordering::{self, ExecutableId};
@@ -80,7 +80,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
     let shared = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
     ordering::register(&shared, &[], registered);
     tracing::debug!(target: "wakegraph::finalize", partitions = shared.partitions.len(), "finalized");
-    Ok(ExecutableGraph { shared })
+    Ok(ExecutableGraph { shared: Handle::new(shared) })
 }
 
 fn plan_options(options: FinalizeOptions) -> PlanOptions {

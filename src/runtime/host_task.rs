@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use futures::FutureExt;
 use parking_lot::Mutex;
 
 use super::allocation::View;
-use super::caught::{Caught, caught};
+use super::caught::{Caught, caught, caught_drop};
 use super::drive;
 use super::host_buffer::{HostBuffer, HostMut, HostRef, Lease};
 use super::run::Run;
+use crate::panics::catch;
 use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
 
 /// Declares that a host task reads `buffer`; the closure gets a [`HostRef`].
@@ -183,9 +183,13 @@ impl HostTask {
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
-                // Cloned and called inside, so that a panic there is caught like one of the future.
-                let task = async move { F::clone(&closure)(views).await.into_result() };
-                Box::pin(Caught::new(task).map(outcome))
+                Box::pin(async move {
+                    let future = caught(|| F::clone(&closure)(views));
+                    // The last reference, where an update has replaced the closure.
+                    let dropped = caught_drop(|| drop(closure));
+                    let output = Caught::new(future?).await?;
+                    outcome(caught(|| output.into_result())).and(dropped)
+                })
             }),
         }
     }
@@ -202,7 +206,10 @@ impl HostTask {
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
-                let work = move || outcome(caught(move || F::clone(&closure)(views).into_result()));
+                let work = move || {
+                    let output = caught(|| F::clone(&closure)(views).into_result());
+                    outcome(output).and(caught_drop(|| drop(closure)))
+                };
                 Box::pin(async move {
                     match tokio::task::spawn_blocking(work).await {
                         Ok(result) => result,
@@ -248,8 +255,21 @@ impl TaskLease {
         // An error may hold a view (`tx.send(view).await?`), which would keep its own task from ever completing: then
         // only its words are kept.
         let held = Arc::strong_count(&self.0) > 1;
-        let result = if held { result.map_err(Error::without_source) } else { result };
+        let result = if held { result.map_err(with_words_only) } else { result };
         *self.0.result.lock() = Some(result);
+    }
+}
+
+/// The error with the words of its source in the place of the source, which is dropped.
+fn with_words_only(mut error: Error) -> Error {
+    let Some(source) = error.take_source() else { return error };
+    let error = match catch(|| source.to_string()) {
+        Ok(words) => error.caused_by(words),
+        Err(panic) => error.with_note(&format!("whose `Display` panicked: {panic}")),
+    };
+    match catch(|| drop(source)) {
+        Ok(()) => error,
+        Err(panic) => error.with_note(&format!("whose `Drop` panicked: {panic}")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::reactor::outlive;
+use crate::panics::catch_and_log;
 use crate::sync::{AtomicU8, Mutex, Ordering};
 
 /// Set once, waited for by any number of tasks. Waiters that come late see it set.
@@ -28,10 +28,22 @@ thread_local! {
 }
 
 /// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the caller to wake.
-pub(crate) fn gather(wakers: &mut Vec<Waker>, work: impl FnOnce()) {
-    let before = GATHERED.with(|gathered| gathered.replace(Some(std::mem::take(wakers))));
-    work();
-    *wakers = GATHERED.with(|gathered| gathered.replace(before)).unwrap_or_default();
+pub(crate) fn gather<R>(wakers: &mut Vec<Waker>, work: impl FnOnce() -> R) -> R {
+    // A thread that is ending gathers nothing any more.
+    let Ok(before) = GATHERED.try_with(|gathered| gathered.replace(Some(std::mem::take(wakers)))) else {
+        return work();
+    };
+    let result = work();
+    *wakers = GATHERED.try_with(|gathered| gathered.replace(before)).ok().flatten().unwrap_or_default();
+    result
+}
+
+/// Does some work that takes locks, and wakes whom it lets go on when it has released them: wakers are the user's code.
+pub(crate) fn wake_after_locks<R>(work: impl FnOnce() -> R) -> R {
+    let mut wakers = Vec::new();
+    let result = gather(&mut wakers, work);
+    wakers.into_iter().for_each(wake);
+    result
 }
 
 fn wake_or_gather(waker: Waker) {
@@ -54,7 +66,7 @@ fn wake_or_gather(waker: Waker) {
 /// A waker is the code of an executor. If it panics, the tasks behind it must still be woken, and the thread that wakes
 /// them, often a device's, has no part in the mistake: the panic is logged and goes no further.
 pub(crate) fn wake(waker: Waker) {
-    outlive(|| waker.wake());
+    catch_and_log("a waker", || waker.wake());
 }
 
 /// The waiters of one latch. A slot belongs to its waiter until the waiter is forgotten or the latch is set. To wake the

@@ -36,7 +36,6 @@ mod outline;
 mod prediction;
 mod profile;
 mod reactor;
-mod reaper;
 mod rect;
 mod run;
 mod scratch;

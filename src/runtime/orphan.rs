@@ -5,13 +5,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
 use super::latch::WaiterKey;
 use super::ordering::Predecessor;
 use super::run::Run;
+use crate::panics::catch_and_log;
 use crate::types::Error;
 
 struct Orphan {
@@ -40,9 +40,7 @@ impl Wake for Orphan {
             }
             while let Some(next) = { queue.borrow_mut().pop_front() } {
                 // Ending a run wakes others; a waker that panics must not leave the queue busy for ever.
-                if catch_unwind(AssertUnwindSafe(|| next.check())).is_err() {
-                    tracing::error!(target: "wakegraph", "a waker panicked");
-                }
+                catch_and_log("a waker", || next.check());
             }
             busy.set(false);
         });

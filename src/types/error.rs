@@ -213,14 +213,14 @@ impl Error {
         self.with(|inner| inner.source = Some(Arc::from(source.into())))
     }
 
-    /// Replaces what lies behind it by its text, and drops it.
-    #[must_use]
-    pub(crate) fn without_source(self) -> Self {
-        self.with(|inner| {
-            if let Some(source) = inner.source.take() {
-                inner.source = Some(Arc::from(BoxError::from(source.to_string())));
-            }
-        })
+    /// What lies behind it, if this is the last reference to the error.
+    pub(crate) fn into_source(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
+        Arc::into_inner(self.0).and_then(|inner| inner.source)
+    }
+
+    /// Takes out what lies behind it.
+    pub(crate) fn take_source(&mut self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
+        Arc::make_mut(&mut self.0).source.take()
     }
 
     fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {

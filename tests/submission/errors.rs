@@ -1,11 +1,14 @@
 //! Failures while running: who is named, what is not started, what goes on, and that the executable runs again.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use wakegraph::{Device, Error, ErrorKind, ExecutableGraph, Graph, Range};
 
-use crate::common::{Count, device, in_both_runtimes, polled_device, raw};
+use crate::common::{Count, device, in_both_runtimes, polled_device, raw, single};
 use crate::support::{PANIC, silence_expected_panics};
 
 /// Kernel `fine`, then the failing node, then a kernel that depends on it; beside them three host tasks that do not.
@@ -241,3 +244,130 @@ impl std::fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+/// Panics when it is dropped, also as the payload of a panic.
+#[derive(Debug)]
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        std::panic::panic_any(PANIC);
+    }
+}
+
+impl std::fmt::Display for PanicsWhenDropped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it panics when it is dropped")
+    }
+}
+
+impl std::error::Error for PanicsWhenDropped {}
+
+/// Submits a graph of one host task, which panics or fails, and gives the error.
+async fn error_of(add: impl FnOnce(&mut Graph) -> wakegraph::NodeId) -> Error {
+    let mut graph = Graph::new(&device());
+    add(&mut graph);
+    let error = graph.finalize().unwrap().submit().await.unwrap_err();
+    assert!(error.node().is_some_and(|node| node.contains("the culprit")), "{error}");
+    error
+}
+
+#[test]
+fn a_panic_whose_payload_panics_when_dropped_is_reported() {
+    silence_expected_panics();
+    in_both_runtimes(|| async {
+        let panics = || -> () { std::panic::panic_any(PanicsWhenDropped) };
+        let asynchronous =
+            error_of(|graph| graph.host_task((), async move |()| panics()).name("the culprit").id());
+        let blocking =
+            error_of(|graph| graph.host_task_blocking((), move |()| panics()).name("the culprit").id());
+        assert_eq!(asynchronous.await.kind(), ErrorKind::HostTaskPanicked);
+        assert_eq!(blocking.await.kind(), ErrorKind::HostTaskPanicked);
+        let waits = single(&device(), &raw("waits", || Ok(())));
+        let waits = waits.prepare().after_future(async move { panics() });
+        assert_eq!(waits.submit().await.unwrap_err().kind(), ErrorKind::HostTaskPanicked);
+    });
+}
+
+/// A future that is ready at once, and panics when it is dropped.
+struct ReadyOnce(PanicsWhenDropped);
+
+impl Future for ReadyOnce {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+#[test]
+fn a_future_whose_drop_panics_is_reported() {
+    silence_expected_panics();
+    in_both_runtimes(|| async {
+        let error =
+            error_of(|graph| graph.host_task((), |()| ReadyOnce(PanicsWhenDropped)).name("the culprit").id());
+        let error = error.await;
+        assert_eq!(error.kind(), ErrorKind::HostTaskPanicked);
+        assert!(error.message().contains("`Drop`") && error.message().contains(PANIC), "{error}");
+    });
+}
+
+#[test]
+fn a_waited_for_future_whose_drop_panics_does_not_hide_the_failure() {
+    struct Never(PanicsWhenDropped);
+
+    impl Future for Never {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+    }
+
+    silence_expected_panics();
+    in_both_runtimes(|| async {
+        let exec = single(&device(), &raw("never", || Ok(())));
+        let futures = exec.prepare().after_future(Never(PanicsWhenDropped));
+        let error = futures.after_future(async { Err::<(), _>("refused") }).submit().await.unwrap_err();
+        assert!(error.to_string().contains("refused"), "{error}");
+        let cancelled = exec.prepare().after_future(Never(PanicsWhenDropped)).submit();
+        cancelled.cancel();
+        assert_eq!(cancelled.await.unwrap_err().kind(), ErrorKind::Cancelled);
+        exec.submit().await.unwrap();
+    });
+}
+
+#[test]
+fn an_error_that_holds_a_view_and_panics_when_dropped_is_reported() {
+    #[derive(Debug)]
+    struct HoldsView(
+        #[expect(dead_code, reason = "held, not read")] wakegraph::HostRef<u32>,
+        PanicsWhenDropped,
+    );
+
+    impl std::fmt::Display for HoldsView {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.1.fmt(f)
+        }
+    }
+
+    impl std::error::Error for HoldsView {}
+
+    silence_expected_panics();
+    in_both_runtimes(|| async {
+        let buffer = device().host_buffer::<u32>(4).unwrap();
+        let error = error_of(|graph| {
+            let task = graph.host_task((wakegraph::read(&buffer),), async |(view,)| {
+                Err::<(), _>(HoldsView(view, PanicsWhenDropped))
+            });
+            task.name("the culprit").id()
+        });
+        let error = error.await;
+        assert_eq!(error.kind(), ErrorKind::HostTaskFailed);
+        assert!(error.message().contains("`Drop` panicked") && error.message().contains(PANIC), "{error}");
+        assert!(error.to_string().contains("it panics when it is dropped"), "{error}");
+    });
+}

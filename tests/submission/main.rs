@@ -24,6 +24,7 @@ mod shutdown;
 #[path = "../support/mod.rs"]
 mod support;
 mod updates;
+mod user_values;
 mod waiting;
 mod waiting_updates;
 mod waking;

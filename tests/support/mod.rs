@@ -13,4 +13,4 @@ pub(crate) use forget::forget;
 pub(crate) use hold::{Held, Hold};
 pub(crate) use quiet::{PANIC, silence_expected_panics};
 pub(crate) use tracker::{Token, Tracker};
-pub(crate) use watchdog::must_end;
+pub(crate) use watchdog::{must_end, must_end_on_a_small_stack};

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
+use crate::deferred_drop::Failure;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -40,7 +41,7 @@ struct Inner<D> {
     generation: u64,
     /// Threads inside `wait`: without any, completing makes no system call.
     blocked: usize,
-    failure: Option<Error>,
+    failure: Option<Failure>,
     dependents: SmallVec<[D; 2]>,
     profile: EventProfile,
 }
@@ -51,7 +52,7 @@ pub(super) enum Watch {
     /// The dependent will be handed to whoever completes this.
     Pending,
     /// There is nothing to wait for any more, or not yet.
-    Final(Option<Error>),
+    Final(Option<Failure>),
 }
 
 impl<D> Completion<D> {
@@ -76,6 +77,14 @@ impl<D> Completion<D> {
     pub(super) fn begin(&self) -> Result<()> {
         let is_final = |phase| (phase != PENDING && phase != WATCHED).then_some(PENDING);
         match self.phase.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_final) {
+            Ok(FAILED) => {
+                let mut inner = self.inner.lock();
+                // A thread that is still on its way out of `wait` reads it.
+                if inner.blocked == 0 {
+                    inner.failure = None;
+                }
+                Ok(())
+            }
             Ok(_) => Ok(()),
             Err(_) => Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
                 .help("wait for the event, or signal another one")),
@@ -89,7 +98,7 @@ impl<D> Completion<D> {
 
     /// Becomes final; `timed` if its times were written. Gives back whom to release, which is for the caller to do
     /// with no lock held.
-    pub(super) fn complete(&self, outcome: Result<(), &Error>, timed: bool) -> SmallVec<[D; 2]> {
+    pub(super) fn complete(&self, outcome: Result<(), &Failure>, timed: bool) -> SmallVec<[D; 2]> {
         let phase = match outcome {
             Ok(()) if timed => TIMED,
             Ok(()) => COMPLETE,
@@ -198,14 +207,14 @@ impl<D> Inner<D> {
         match (phase, &self.failure) {
             (IDLE, _) => EventStatus::Idle,
             (COMPLETE | TIMED, _) => EventStatus::Complete,
-            (FAILED, Some(error)) => EventStatus::Failed(error.clone()),
+            (FAILED, Some(failure)) => EventStatus::Failed(failure.error()),
             _ => EventStatus::Pending,
         }
     }
 
     /// How the last use that was watched ended.
     fn outcome(&self) -> EventStatus {
-        self.failure.clone().map_or(EventStatus::Complete, EventStatus::Failed)
+        self.failure.as_ref().map_or(EventStatus::Complete, |failure| EventStatus::Failed(failure.error()))
     }
 }
 
@@ -233,8 +242,8 @@ mod tests {
             assert!(matches!(completion.watch(|| 8), Watch::Final(None)));
 
             completion.begin().unwrap();
-            let error = Error::new(ErrorKind::Driver, "broken");
-            assert!(completion.complete(Err(&error), false).is_empty());
+            let failure = Failure::new(Error::new(ErrorKind::Driver, "broken"));
+            assert!(completion.complete(Err(&failure), false).is_empty());
             assert!(matches!(completion.status(), EventStatus::Failed(e) if e.message() == "broken"));
             assert!(matches!(completion.watch(|| 9), Watch::Final(Some(_))));
         }
@@ -266,8 +275,8 @@ mod tests {
                     while completion.inner.lock().blocked == 0 {
                         std::thread::yield_now();
                     }
-                    let error = Error::new(ErrorKind::Driver, "broken");
-                    completion.complete(if fails { Err(&error) } else { Ok(()) }, false);
+                    let failure = Failure::new(Error::new(ErrorKind::Driver, "broken"));
+                    completion.complete(if fails { Err(&failure) } else { Ok(()) }, false);
                     completion.begin().unwrap();
                     // Returns although the event is pending again, and tells how the use it waited for ended.
                     match blocked.join().unwrap() {

@@ -1,12 +1,10 @@
 //! What each command does.
 #![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::control;
 use super::kernel::HostKernel;
 use crate::hal::{Command, HostArgs, Kernel as _, KernelArg, KernelLaunch, MemoryView, UsmPointer};
+use crate::panics::catch;
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
 /// Whether the host can run the command at all: its memory has an address here, its kernel is a closure.
@@ -111,31 +109,14 @@ unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
     // SAFETY: the caller vouched for the memory until the launch returns, and the arguments do not outlive it.
     let mut args = unsafe { HostArgs::new(&launch.args, kernel.params()) };
     let name = kernel.name();
-    // Unwind safe: what the closure leaves half done is its buffers' contents, and the failed event says so.
-    match catch_unwind(AssertUnwindSafe(|| (kernel.function())(&launch.range, &mut args))) {
+    // What the closure leaves half done is its buffers' contents, and the failed event says so.
+    match catch(|| (kernel.function())(&launch.range, &mut args)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(Error::new(error.kind(), format!("kernel '{name}' failed")).caused_by(error)),
-        Err(payload) => {
-            let message = panic_message(&*payload);
-            let error = Error::new(ErrorKind::KernelPanicked, format!("kernel '{name}' panicked: {message}"));
-            dispose(payload);
-            Err(error)
+        Err(panic) => {
+            Err(Error::new(ErrorKind::KernelPanicked, format!("kernel '{name}' panicked: {panic}")))
         }
     }
-}
-
-/// Drops a panic's payload. If dropping it panics in turn, that payload is leaked: somewhere it has to end.
-pub(super) fn dispose(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
-    }
-}
-
-fn panic_message(payload: &(dyn Any + Send)) -> &str {
-    if let Some(text) = payload.downcast_ref::<&'static str>() {
-        return text;
-    }
-    payload.downcast_ref::<String>().map_or("(no message)", String::as_str)
 }
 
 fn usm(pointer: &UsmPointer) -> *mut u8 {

@@ -13,6 +13,7 @@ use super::device;
 use super::doze::Sleeper;
 use super::schedule::{Job, LineId, Lines, QueueTag, RunId, Schedule, Work};
 use super::worker::{self, Outcome};
+use crate::deferred_drop::Failure;
 use crate::hal::{EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -62,7 +63,7 @@ pub(super) struct Wait<'a> {
 
 impl Dependent {
     /// What the failure of the event means for the run.
-    fn inherit(&self, failure: &Option<Error>) -> Option<Error> {
+    fn inherit(&self, failure: &Option<Failure>) -> Option<Failure> {
         failure.as_ref().filter(|_| self.needed).cloned()
     }
 }
@@ -135,7 +136,7 @@ impl Scheduler {
                 EventStatus::Complete => {}
                 EventStatus::Pending => pending.push(Wait { event, needed }),
                 EventStatus::Failed(_) if !needed => {}
-                EventStatus::Failed(error) => _ = work.failure.get_or_insert(error),
+                EventStatus::Failed(error) => _ = work.failure.get_or_insert(Failure::new(error)),
                 EventStatus::Idle => {
                     return Err(Error::new(
                         ErrorKind::InvalidWaitList,
@@ -201,7 +202,8 @@ impl Scheduler {
 
     /// Remembers what went wrong first in a run.
     pub(super) fn fail(&self, run: RunId, error: Error) {
-        self.schedule.lock().fail(run, error.on_device(&self.device));
+        let failure = Failure::new(error.on_device(&self.device));
+        self.schedule.lock().fail(run, failure);
     }
 
     /// Puts commands of a started graph into the ready queue.
@@ -255,7 +257,7 @@ impl Scheduler {
         }
     }
 
-    fn release(&self, run: RunId, count: usize, failure: Option<Error>) {
+    fn release(&self, run: RunId, count: usize, failure: Option<Failure>) {
         let mut schedule = self.schedule.lock();
         schedule.release(run, count, failure);
         Self::unlock_and_wake(schedule);

@@ -14,8 +14,8 @@ use super::device;
 use super::doze::Sleeper;
 use super::pool::Dependent;
 use super::program::Program;
+use crate::deferred_drop::Failure;
 use crate::hal::Notification;
-use crate::types::Error;
 
 /// Names a run while it is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Work {
     pub(super) submitted: u64,
     pub(super) started: u64,
     /// What went wrong first: with something it waited for, or with one of its commands.
-    pub(super) failure: Option<Error>,
+    pub(super) failure: Option<Failure>,
 }
 
 /// Something for a worker to do now.
@@ -162,9 +162,9 @@ impl Schedule {
     }
 
     /// `count` of the things that the run waited for are final, one of them perhaps with an error.
-    pub(super) fn release(&mut self, id: RunId, count: usize, failure: Option<Error>) {
-        if let Some(error) = failure {
-            self.fail(id, error);
+    pub(super) fn release(&mut self, id: RunId, count: usize, failure: Option<Failure>) {
+        if let Some(failure) = failure {
+            self.fail(id, failure);
         }
         if self.count_down(id, count) {
             self.ready.push_back(Ready::Run(id));
@@ -172,9 +172,9 @@ impl Schedule {
     }
 
     /// Remembers what went wrong first.
-    pub(super) fn fail(&mut self, id: RunId, error: Error) {
+    pub(super) fn fail(&mut self, id: RunId, failure: Failure) {
         if let Some(work) = &mut self.run(id).work {
-            work.failure.get_or_insert(error);
+            work.failure.get_or_insert(failure);
         }
     }
 

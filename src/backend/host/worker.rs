@@ -1,19 +1,20 @@
 //! A worker thread: takes jobs, runs them with no lock held, makes events final, tells who waits.
 #![expect(unsafe_code, reason = "runs commands whose safety the caller of the enqueue vouched for")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::device;
 use super::doze::{Doze, Sleeper};
-use super::execute::{dispose, execute};
+use super::execute::execute;
 use super::pool::{Dependent, Next, Scheduler};
 use super::program::{Program, Readiness};
 use super::schedule::{Job, RunId, Work};
+use crate::deferred_drop::Failure;
 use crate::hal::Notification;
-use crate::types::{Error, Result};
+use crate::panics::catch_and_log;
+use crate::types::Result;
 
 /// How many jobs in a row a worker takes from one line before it lets the rest of the ready queue have its turn.
 const LINE_BUDGET: u32 = 64;
@@ -55,7 +56,7 @@ pub(super) fn complete(work: Work) -> Outcome {
 /// Calls the notification, if any. No lock may be held.
 pub(super) fn notify(notification: Option<Notification>) {
     if let Some(notification) = notification {
-        unwinding_stops_here("a notification", || {
+        catch_and_log("a notification of the host backend", || {
             notification.target.notify(notification.token);
             drop(notification);
         });
@@ -66,7 +67,7 @@ pub(super) fn notify(notification: Option<Notification>) {
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) dependents: SmallVec<[Dependent; 2]>,
-    pub(super) failure: Option<Error>,
+    pub(super) failure: Option<Failure>,
     pub(super) notification: Option<Notification>,
 }
 
@@ -86,7 +87,7 @@ impl Worker<'_> {
                 if work.failure.is_none()
                     && let Err(error) = run_in_order(&work.program)
                 {
-                    work.failure = Some(error.on_device(self.scheduler.device()));
+                    work.failure = Some(Failure::new(error.on_device(self.scheduler.device())));
                 }
                 self.finish(run, work)
             }
@@ -155,7 +156,7 @@ impl Worker<'_> {
 
 /// Drops a program, whose kernels may hold values of the user's.
 fn let_go(program: Arc<Program>) {
-    unwinding_stops_here("the drop of a kernel's values", || drop(program));
+    catch_and_log("the drop of a kernel's values", || drop(program));
 }
 
 fn run_in_order(program: &Program) -> Result<()> {
@@ -172,12 +173,4 @@ fn run_command(program: &Program, index: usize) -> Result<()> {
         unsafe { execute(command) }
     });
     result.map_err(|error| error.at_command(index as u32))
-}
-
-/// Runs code of others, which may panic, without losing the worker and the run it is in.
-fn unwinding_stops_here(what: &str, run: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        tracing::error!(what, "panicked on a worker thread of the host backend");
-        dispose(payload);
-    }
 }

@@ -2,12 +2,12 @@
 #![expect(unsafe_code, reason = "the driver calls back")]
 
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::signal::Signal;
 use super::sys::{self, Core, Failure, call};
 use crate::hal::Notification;
+use crate::panics::catch_and_log;
 
 /// What the driver carries to the callback.
 struct Told {
@@ -44,11 +44,8 @@ fn tell(Told { signal, notification }: Told) {
     // So that the event can use it again.
     drop(signal);
     // Wakers are others' code, and the driver's thread cannot be unwound.
-    let told = catch_unwind(AssertUnwindSafe(move || {
+    catch_and_log("a notification of the OpenCL backend", move || {
         notification.target.notify(notification.token);
         drop(notification);
-    }));
-    if told.is_err() {
-        tracing::error!(target: "wakegraph::opencl", "a notification panicked");
-    }
+    });
 }

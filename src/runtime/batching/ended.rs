@@ -14,7 +14,6 @@ use super::launcher::Runs;
 use crate::runtime::clock;
 use crate::runtime::latch;
 use crate::runtime::reactor::outlive;
-use crate::runtime::reaper::Elsewhere;
 use crate::runtime::run::Run;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
@@ -85,8 +84,6 @@ impl Ended {
         if self.is_empty() {
             return;
         }
-        // Nothing of the user's is to be dropped here that may wait for those that come later.
-        let _elsewhere = Elsewhere::enter();
         while !self.is_empty() {
             let some: SmallVec<[_; SOME]> = {
                 let runs = &mut self.untold.lock().runs;

@@ -11,7 +11,6 @@ use super::look::{By, Looker, Pause, Sleep};
 use super::timer::Timer;
 use super::{Shared, State, pace};
 use crate::runtime::clock::{nanoseconds, now};
-use crate::runtime::reaper::Elsewhere;
 use crate::runtime::spawn::spawn;
 use crate::types::Result;
 
@@ -184,11 +183,7 @@ impl Attendance {
             // What it was hurried for is in flight.
             looker.wake_up(Sleep { idle: slept.idle && !hurried, ..slept }, timed_out);
         }
-        let pause = {
-            // What is dropped may take its time, or block, as tasks of a runtime must not.
-            let _elsewhere = Elsewhere::enter();
-            looker.look(&mut state)
-        };
+        let pause = looker.look(&mut state);
         let at = now();
         let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
         attendant.due = at;

@@ -1,13 +1,12 @@
 //! Telling those that wait what the reactor has found.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
 use super::Watch;
 use super::schedule::{Finished, Scout};
+use crate::panics::catch_and_log;
 use crate::runtime::latch;
-use crate::runtime::reaper::Elsewhere;
 
 /// Has those look for the end of something who wait for it.
 pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {
@@ -21,11 +20,7 @@ pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {
 /// than all there is to do.
 pub(super) fn finish(finished: &mut Vec<Finished<Watch>>, wakers: &mut Vec<Waker>) {
     if finished.len() > 1 {
-        {
-            // Until they are called nothing of the user's is to run here that may wait for them.
-            let _elsewhere = Elsewhere::enter();
-            latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));
-        }
+        latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));
         wakers.drain(..).for_each(latch::wake);
     }
     for finished in finished.drain(..) {
@@ -44,9 +39,7 @@ fn end(Finished { watch: Watch { run, partition }, seen, took }: &Finished<Watch
     }
 }
 
-/// Wakers and the drop of captures are the user's code; the reactor outlives their panics.
+/// Wakers and what logs events are others' code; the reactor outlives their panics.
 pub(crate) fn outlive(work: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(work)).is_err() {
-        tracing::error!(target: "wakegraph", "a waker or a drop panicked in the reactor");
-    }
+    catch_and_log("what the reactor called", work);
 }

@@ -1,10 +1,11 @@
 //! The end of partitions, and with the last of them of the run.
 
+use super::chain::end_in_order;
 use super::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
+use crate::deferred_drop::{Failure, drop_later};
 use crate::hal::EventStatus;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::Shared;
-use crate::runtime::reaper::{self, Elsewhere};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -19,7 +20,7 @@ impl Run {
 
     /// Nothing of the run has started, and nothing will. The error is somebody else's: it keeps the place it names.
     pub(crate) fn abandon(&self, error: &Error) {
-        self.set_failure(&mut self.inner.lock(), error.clone());
+        self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
         if self.slots.is_empty() {
             return self.done.set();
         }
@@ -47,17 +48,17 @@ impl Run {
     pub(crate) fn end(&self, partition: usize, result: Result<()>) -> Ready {
         match result {
             Ok(()) => self.end_with(partition, None, SUCCEEDED),
-            Err(error) => self.end_with(partition, Some(error), FAILED),
+            Err(error) => self.end_with(partition, Some(Failure::new(error)), FAILED),
         }
     }
 
-    pub(super) fn end_with(&self, partition: usize, failure: Option<Error>, state: u8) -> Ready {
+    pub(super) fn end_with(&self, partition: usize, failure: Option<Failure>, state: u8) -> Ready {
         let mut ready = Ready::new();
         let failed = failure.is_some();
-        if let Some(error) = failure {
+        if let Some(failure) = failure {
             // Before the state says so: whoever sees the partition failed finds the failure. The first one counts.
             let Some(shared) = self.inner.lock().owner.clone() else { return ready };
-            self.record_failure(&shared, partition, error);
+            self.record_failure(&shared, partition, failure);
         }
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
@@ -83,7 +84,11 @@ impl Run {
         ready
     }
 
-    pub(super) fn record_failure(&self, shared: &Shared, partition: usize, error: Error) {
+    pub(super) fn record_failure(&self, shared: &Shared, partition: usize, failure: Failure) {
+        // To find out where a device was lost takes a look at every partition, so it is not done for each of them.
+        if says_enough(&self.inner.lock(), &failure) {
+            return;
+        }
         // The failure of something it waited for is reported there, with the right place.
         let inherited = |&p: &u32| {
             self.event(p as usize).is_some_and(|event| matches!(event.status(), EventStatus::Failed(_)))
@@ -91,31 +96,27 @@ impl Run {
         if shared.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
-        let error = self.failed_dependency().unwrap_or_else(|| self.locate(shared, partition, error));
+        let failure = match self.failed_dependency() {
+            Some(theirs) => Failure::new(theirs),
+            None => failure.map(|error| self.locate(shared, partition, error)),
+        };
         let mut inner = self.inner.lock();
-        match &inner.failure {
-            // A cause says more than the cancellation that followed or preceded it.
-            Some(earlier)
-                if earlier.kind() != ErrorKind::Cancelled || error.kind() == ErrorKind::Cancelled => {}
-            _ => self.set_failure(&mut inner, error),
+        if !says_enough(&inner, &failure) {
+            self.set_failure(&mut inner, failure);
         }
     }
 
-    pub(super) fn set_failure(&self, inner: &mut Inner, error: Error) {
-        inner.failure = Some(error);
+    pub(super) fn set_failure(&self, inner: &mut Inner, failure: Failure) {
+        inner.failure = Some(failure);
         self.failed.store(true, Ordering::Release);
     }
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     pub(super) fn failed_dependency(&self) -> Option<Error> {
-        // An enqueue that fails gets here with the executable's state locked.
-        let _elsewhere = Elsewhere::enter();
         let depends_on = self.inner.lock().depends_on.clone();
-        depends_on.iter().find_map(|run| {
-            // Its device may have told this run first.
-            run.look();
-            run.result().err()
-        })
+        // Their devices may have told this run first.
+        end_in_order(&depends_on);
+        depends_on.iter().find_map(|run| run.result().err())
     }
 
     pub(super) fn complete(&self) {
@@ -135,20 +136,31 @@ impl Run {
             in_flight.fetch_sub(1, Ordering::Relaxed);
         }
         // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
-        depends_on.iter().for_each(|run| run.look());
+        end_in_order(&depends_on);
         self.done.set();
-        // These go last: they may be the only ones left, and then buffers and closures go with them.
+        // These go last: they may be the only ones left.
         drop((shared, driver, depends_on, comes_after));
         if !retired.is_empty() {
-            // Closures and memory, and who ends a run may hold a lock or be a device.
-            reaper::drop_elsewhere(Box::new(retired));
+            drop_later(retired);
         }
     }
 
     /// A run of nothing is done at once.
     pub(crate) fn complete_empty(&self) {
+        let earlier = {
+            let mut inner = self.inner.lock();
+            (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after))
+        };
         self.done.set();
+        drop(earlier);
     }
+}
+
+/// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more than the cancellation
+/// that followed or preceded it.
+fn says_enough(inner: &Inner, later: &Failure) -> bool {
+    let is_cancelled = |failure: &Failure| failure.kind() == ErrorKind::Cancelled;
+    inner.failure.as_ref().is_some_and(|earlier| !is_cancelled(earlier) || is_cancelled(later))
 }
 
 pub(crate) fn cancelled() -> Error {

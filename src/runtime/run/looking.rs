@@ -23,6 +23,13 @@ impl Run {
         }
     }
 
+    /// Whether a look would end a partition.
+    pub(super) fn has_unseen_end(&self) -> bool {
+        let is_unseen = |&partition: &usize| self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED;
+        let mut unseen = (0..self.slots.len()).filter(is_unseen);
+        !self.is_done() && (self.is_in_batch() || unseen.any(|partition| self.is_final(partition)))
+    }
+
     /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer). Whether it is final.
     pub(crate) fn ask(&self, partition: usize) -> bool {
         let is_final = self.is_final(partition);
@@ -67,7 +74,7 @@ impl Run {
         }
     }
 
-    fn look_at_all(&self) {
+    pub(super) fn look_at_all(&self) {
         let first = self.oldest.load(Ordering::Relaxed) as usize;
         let mut oldest = first;
         for partition in first..self.slots.len() {

@@ -3,6 +3,7 @@
 //! A device that is lost fails everything pending on it with one error, which knows no node. What had not started is not
 //! to blame, and that is known here.
 
+use super::chain::end_in_order;
 use super::{ENQUEUED, Run, SUCCEEDED, WAITING};
 use crate::hal::EventStatus;
 use crate::runtime::executable::Shared;
@@ -69,8 +70,8 @@ impl Run {
             return true;
         }
         let others = self.inner.lock().comes_after.clone();
+        end_in_order(&others);
         others.iter().any(|run| {
-            run.look();
             !run.is_done() || run.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
         })
     }

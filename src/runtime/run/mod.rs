@@ -1,11 +1,13 @@
 //! One run of an executable: from `submit` until the last partition is final.
 
+mod chain;
 mod ending;
 mod handing_over;
 mod looking;
 mod loss;
 mod waiting;
 
+use std::any::Any;
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
-use super::reaper::{Elsewhere, Garbage};
+use crate::deferred_drop::Failure;
 use crate::hal;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
@@ -96,11 +98,14 @@ struct Inner {
     /// Runs of other executables that the devices have this one come after, until it is over.
     comes_after: SmallVec<[Arc<Run>; 1]>,
     /// What updates have taken out of the executable, and this run or one before it still uses.
-    retired: Vec<Garbage>,
-    failure: Option<Error>,
+    retired: Vec<Replaced>,
+    failure: Option<Failure>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
 }
+
+/// What an update has taken out of an executable.
+pub(crate) type Replaced = Box<dyn Any + Send>;
 
 /// One partition of the run.
 struct Slot {
@@ -206,7 +211,7 @@ impl Run {
             batcher: None,
             number: 0,
             slots: Box::default(),
-            inner: Mutex::new(Inner { failure: Some(error), ..Inner::default() }),
+            inner: Mutex::new(Inner { failure: Some(Failure::new(error)), ..Inner::default() }),
         };
         run.done.set();
         run
@@ -280,7 +285,7 @@ impl Run {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.inner.lock().failure.clone().map_or(Ok(()), Err)
+        self.inner.lock().failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
     }
 
     /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
@@ -338,6 +343,12 @@ impl Run {
         self.inner.lock().comes_after = runs.collect();
     }
 
+    /// The runs that this one comes after, until it is over.
+    fn predecessors(&self) -> SmallVec<[Arc<Run>; 2]> {
+        let inner = self.inner.lock();
+        inner.depends_on.iter().chain(&inner.comes_after).cloned().collect()
+    }
+
     /// How many runs of other executables it waits for on its devices.
     #[cfg(test)]
     pub(crate) fn comes_after(&self) -> usize {
@@ -355,7 +366,7 @@ impl Run {
 
     /// Keeps what an update has taken out of the executable until this run is over, and with it all before it. Gives it back
     /// if it is over.
-    pub(crate) fn keep(&self, retired: Garbage) -> Option<Garbage> {
+    pub(crate) fn keep(&self, retired: Replaced) -> Option<Replaced> {
         let mut inner = self.inner.lock();
         if inner.owner.is_none() {
             return Some(retired);
@@ -412,7 +423,6 @@ impl Run {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
-        let _elsewhere = Elsewhere::enter();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
     }

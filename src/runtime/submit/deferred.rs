@@ -7,16 +7,33 @@ use std::sync::Arc;
 use futures::future::{Either, select, try_join, try_join_all};
 
 use super::start::start;
-use crate::runtime::caught::Caught;
+use crate::runtime::caught::{Caught, caught};
 use crate::runtime::drive;
 use crate::runtime::event::Event;
 use crate::runtime::executable::Shared;
+use crate::runtime::host_task::TaskOutput;
 use crate::runtime::ordering::Predecessor;
 use crate::runtime::orphan;
 use crate::runtime::run::{self, Run};
-use crate::types::{BoxError, Error, ErrorKind, Result};
+use crate::types::{Error, ErrorKind, Result};
 
-pub(super) type WaitFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+/// A future of a wait list. Neither its panic nor that of its drop goes any further.
+pub(super) type WaitFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+pub(super) fn wait_future<F>(future: F) -> WaitFuture
+where
+    F: Future + Send + 'static,
+    F::Output: TaskOutput,
+{
+    let future = Caught::new(future);
+    Box::pin(async move {
+        let output = future.await?;
+        caught(|| output.into_result())?.map_err(|error| {
+            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
+                .caused_by(error)
+        })
+    })
+}
 
 /// A submission that waits on the host before it starts.
 pub(super) struct Starter {
@@ -68,12 +85,6 @@ impl Drop for Starter {
 
 /// Waits for everything the caller asked for, all at once; the first failure ends it.
 async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
-    let futures = try_join_all(futures.into_iter().map(|future| async move {
-        Caught::new(future).await?.map_err(|error| {
-            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
-                .caused_by(error)
-        })
-    }));
     let events = try_join_all(events.iter().map(Event::wait));
-    try_join(futures, events).await.map(drop)
+    try_join(try_join_all(futures), events).await.map(drop)
 }

@@ -12,10 +12,12 @@ use super::batching::reactor_for;
 use super::event::Event;
 use super::executable::{Shared, State};
 use super::host_task::TaskOutput;
+use super::latch::wake_after_locks;
 use super::ordering::{self, Predecessor, Predecessors};
 use super::run::{Run, Timing};
 use super::spawn::spawn;
 use super::submission::{Spin, Submission, spin_time_among};
+use crate::deferred_drop::Failure;
 use crate::hal;
 use crate::types::{Error, ErrorKind, Result};
 use deferred::{Starter, WaitFuture};
@@ -71,19 +73,23 @@ impl<'a> SubmitBuilder<'a> {
         F: Future + Send + 'static,
         F::Output: TaskOutput,
     {
-        self.waits.futures.push(Box::pin(async move { future.await.into_result() }));
+        self.waits.futures.push(deferred::wait_future(future));
         self
     }
 
     /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
     pub fn submit(self) -> Submission {
-        submit_ordered(self.shared, self.waits)
+        wake_after_locks(|| submit_ordered(self.shared, self.waits))
     }
 }
 
 /// Submits without a wait list. In the common case nothing else uses the executable's memory in a conflicting way, no update
 /// waits, and either nothing is in flight or only what a device orders by itself: one lock, no allocation.
 pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
+    wake_after_locks(|| submit_without_waits(shared))
+}
+
+fn submit_without_waits(shared: &Arc<Shared>) -> Submission {
     {
         let mut state = shared.state.lock();
         let alone = state.last.as_ref().is_none_or(|last| last.is_done());
@@ -143,7 +149,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     events.retain(|event| {
         let finished = event.run().is_done();
         if finished && failure.is_none() {
-            failure = event.run().result().err();
+            failure = event.run().result().err().map(Failure::new);
         }
         !finished
     });
@@ -160,8 +166,8 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.run().is_done());
 
     let spin = plan_spin(shared, &mut state, &run, alone);
-    if let Some(error) = failure {
-        run.abandon(&error);
+    if let Some(failure) = failure {
+        run.abandon(&failure);
     } else if on_device && (shared.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {

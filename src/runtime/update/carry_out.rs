@@ -9,13 +9,13 @@ use super::turn::Turn;
 use super::whole::Recorded;
 use crate::runtime::allocation::Allocation;
 use crate::runtime::executable::{Shared, State};
-use crate::runtime::reaper::Garbage;
+use crate::runtime::run::Replaced;
 use crate::types::{Access, Error, Result};
 
 /// How an attempt to apply an update went.
 pub(super) enum Attempt {
     /// With what is to be dropped once no lock is held.
-    Done(Result<()>, Option<Garbage>),
+    Done(Result<()>, Option<Replaced>),
     /// A run has to be waited for first.
     Busy,
     /// A device refused the update, and `partitions` that had been updated before it have to be restored. The caller
@@ -87,7 +87,7 @@ pub(super) fn carry_out(
         }
     };
     let outcome = outcome.map(|()| {
-        let replaced: Garbage = match staged {
+        let replaced: Replaced = match staged {
             Staged::Nodes(nodes) => Box::new(nodes.commit(current)),
             Staged::Whole(recorded) => Box::new(recorded.commit(current)),
         };

@@ -1,7 +1,6 @@
 //! What an updatable executable remembers of the graph that it was finalized from.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -15,7 +14,6 @@ use crate::runtime::executable::{FinalizeOptions, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::graph::Graph;
 use crate::runtime::ordering;
-use crate::runtime::reaper::Elsewhere;
 use crate::runtime::scratch::PlannedUses;
 use crate::runtime::uses::Uses;
 use crate::types::{Access, Error, ErrorKind, Result};
@@ -40,27 +38,6 @@ pub(crate) struct Updatable {
     broken: OnceLock<Error>,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of users runs meanwhile.
     current: Mutex<Current>,
-}
-
-/// The executable as it is by now, locked. Executables that it is ordered against, and that nobody else holds any
-/// more, are dropped on another thread meanwhile: values of the user's go with them.
-pub(super) struct Locked<'a> {
-    current: MutexGuard<'a, Current>,
-    _elsewhere: Elsewhere,
-}
-
-impl Deref for Locked<'_> {
-    type Target = Current;
-
-    fn deref(&self) -> &Current {
-        &self.current
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Current {
-        &mut self.current
-    }
 }
 
 /// The executable as it is by now.
@@ -125,8 +102,8 @@ impl Updatable {
         })
     }
 
-    pub(super) fn lock(&self) -> Locked<'_> {
-        Locked { current: self.current.lock(), _elsewhere: Elsewhere::enter() }
+    pub(super) fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock()
     }
 
     pub(crate) fn broken(&self) -> Option<&Error> {

@@ -10,8 +10,9 @@ use super::state::{Current, Updatable, Waiting};
 use super::{Applied, Change};
 use crate::runtime::executable::{Shared, State};
 use crate::runtime::gate::GateLease;
+use crate::runtime::latch::wake_after_locks;
 use crate::runtime::ordering::Predecessor;
-use crate::runtime::reaper::Garbage;
+use crate::runtime::run::Replaced;
 use crate::runtime::spawn::spawn;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -51,6 +52,10 @@ impl Drop for Turn {
 /// Applies a change now, or takes a turn behind what was submitted so far.
 pub(crate) fn apply(shared: &Arc<Shared>, change: Result<Change>) -> Applied {
     let _span = tracing::debug_span!(target: "wakegraph::update", "update").entered();
+    wake_after_locks(|| apply_or_take_turn(shared, change))
+}
+
+fn apply_or_take_turn(shared: &Arc<Shared>, change: Result<Change>) -> Applied {
     let (mut change, updatable) = match change.and_then(|change| Ok((change, Updatable::of(shared)?))) {
         Ok(known) => known,
         Err(error) => return Applied::known(Err(error)),
@@ -122,7 +127,7 @@ fn conclude(
     updatable: &Updatable,
     change: &Change,
     attempt: Attempt,
-) -> (Result<()>, Option<Garbage>) {
+) -> (Result<()>, Option<Replaced>) {
     match (attempt, change) {
         (Attempt::Done(result, garbage), _) => (result, garbage),
         (Attempt::HalfWay { error, partitions, turn }, Change::Whole(recorded)) => {
