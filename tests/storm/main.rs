@@ -1,0 +1,96 @@
+//! The storm: random submissions of random executables, with everything going wrong that can.
+//!
+//! A round makes executables over a few shared buffers and submits them from tasks of several runtimes and from threads
+//! outside. Submissions are awaited, dropped, forgotten, cancelled, timed out; closures fail and panic, and so do captured
+//! values and errors when they are dropped, and wakers. Meanwhile guards are taken and updates applied. Then the books are
+//! balanced: every submission has ended in one way that was possible, every closure was called as often as the results say,
+//! buffers were never seen half-written, every captured value was dropped once, and the device is gone with its memory.
+//!
+//! | environment variable | what it says |
+//! |---|---|
+//! | `WAKEGRAPH_STORM_SUBMISSIONS` | how many submissions there are on each device, 1,500 unless set |
+//! | `WAKEGRAPH_STORM_SEED` | the seed of the first round, 1 unless set; each following round has the next |
+//! | `WAKEGRAPH_STORM_PATIENCE` | after how many seconds the watchdog calls it a hang, 30 unless set |
+//!
+//! A failure names the round's seed: `WAKEGRAPH_STORM_SEED=<seed> WAKEGRAPH_STORM_SUBMISSIONS=1` runs that round alone.
+//! Which thread comes first is not in the seed, so it may take several tries.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod executables;
+mod faults;
+mod ledger;
+#[allow(dead_code, reason = "the suite of the backends uses more of it")]
+#[path = "../conformance/random.rs"]
+mod random;
+mod round;
+mod steps;
+#[path = "../support/mod.rs"]
+mod support;
+mod watchdog;
+
+use std::process::ExitCode;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use round::{Kind, Round};
+
+struct Settings {
+    submissions: usize,
+    seed: u64,
+    patience: Duration,
+}
+
+fn settings() -> &'static Settings {
+    static SETTINGS: LazyLock<Settings> = LazyLock::new(|| {
+        let number = |name: &str, default: u64| match std::env::var(name) {
+            Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
+            Err(_) => default,
+        };
+        Settings {
+            submissions: number("WAKEGRAPH_STORM_SUBMISSIONS", 1_500) as usize,
+            seed: number("WAKEGRAPH_STORM_SEED", 1),
+            patience: Duration::from_secs(number("WAKEGRAPH_STORM_PATIENCE", 30)),
+        }
+    });
+    &SETTINGS
+}
+
+const KINDS: [(&str, Kind); 7] = [
+    ("host", Kind::Host { polled: false }),
+    ("host-polled", Kind::Host { polled: true }),
+    ("null", Kind::Null),
+    ("null-manual", Kind::NullManual),
+    ("null-timed", Kind::NullTimed),
+    ("opencl:0", Kind::Opencl("opencl:0")),
+    ("opencl:1", Kind::Opencl("opencl:1")),
+];
+
+/// All rounds on one device.
+fn storm(name: &str, kind: Kind) -> Completion {
+    let (mut seed, mut submissions, mut rounds) = (settings().seed, 0, 0);
+    while submissions < settings().submissions {
+        // Printed first: a crash tells nothing.
+        if std::env::var_os("WAKEGRAPH_STORM_VERBOSE").is_some() {
+            eprintln!("storm/{name}: seed {seed}");
+        }
+        match Round::new(name, kind, seed) {
+            Ok(round) => submissions += round.run(),
+            Err(error) => return Completion::ignored_with(error),
+        }
+        (seed, rounds) = (seed + 1, rounds + 1);
+    }
+    let escaped = faults::ESCAPED.load(Ordering::SeqCst);
+    eprintln!(
+        "storm/{name}: {submissions} submissions in {rounds} rounds, {escaped} panics came out of calls so far"
+    );
+    Completion::Completed
+}
+
+fn main() -> ExitCode {
+    support::silence_expected_panics();
+    let tests = KINDS
+        .map(|(name, kind)| Trial::ignorable_test(format!("storm/{name}"), move || Ok(storm(name, kind))));
+    libtest_mimic::run(&Arguments::from_args(), tests.into()).exit_code()
+}
