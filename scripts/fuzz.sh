@@ -11,4 +11,4 @@ cd "$(dirname "$0")/.."
 
 # As in scripts/leaks.sh.
 export ASAN_OPTIONS="use_sigaltstack=0:${ASAN_OPTIONS:-}"
-RUSTC_BOOTSTRAP=1 cargo fuzz run programs -- -max_total_time="${1:-600}" -timeout=60 -max_len=600
+RUSTC_BOOTSTRAP=1 cargo fuzz run programs -- -max_total_time="${1:-600}" -timeout=60 -max_len=600 -len_control=0
