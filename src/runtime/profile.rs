@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::clock::{self, nanoseconds};
+use super::device::Device;
 use super::outline::Outline;
 use super::run::Run;
-use crate::types::CommandKind;
+use crate::hal::ClockSample;
+use crate::types::{CommandKind, DeviceId};
 
 /// Times of one run, relative to its submission. Recorded when the executable was finalized with
 /// [`profiling`](crate::FinalizeOptions::profiling).
@@ -64,6 +66,7 @@ impl Profile {
     ) -> Self {
         let since = |at: u64| Duration::from_nanos(at.saturating_sub(origin));
         let mut profile = Self::default();
+        let mut clocks = Clocks::default();
         for (index, device) in outline.devices.iter().enumerate() {
             let nodes = outline.plan.nodes(index);
             let mut times: Vec<(u64, u64)> = Vec::new();
@@ -71,7 +74,7 @@ impl Profile {
                 Some(_) if !run.has_succeeded(index) => {}
                 Some(device) => {
                     let profile = run.event(index).map(|event| event.profile());
-                    if let (Some(Ok(events)), Ok(sample)) = (profile, device.hal().clock()) {
+                    if let (Some(Ok(events)), Some(sample)) = (profile, clocks.of(device)) {
                         // The device's times, moved to the runtime's clock.
                         let ours = clock::at(sample.host);
                         let moved = |at: u64| ours.saturating_sub(sample.device.saturating_sub(at));
@@ -114,6 +117,25 @@ impl Profile {
     }
 }
 
+/// How the clocks of the devices of one profile stand to the runtime's.
+///
+/// Each is asked once. What the host does between reading the device's clock and its own shifts all times of the device, so
+/// with two samples the times of one device would disagree among themselves.
+#[derive(Default)]
+struct Clocks(Vec<(DeviceId, Option<ClockSample>)>);
+
+impl Clocks {
+    /// `None` where the device does not tell.
+    fn of(&mut self, device: &Device) -> Option<ClockSample> {
+        if let Some((_, sample)) = self.0.iter().find(|(known, _)| *known == device.id()) {
+            return *sample;
+        }
+        let sample = device.hal().clock().ok();
+        self.0.push((device.id(), sample));
+        sample
+    }
+}
+
 /// A [`Profile`] as text; see [`Profile::timeline`].
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline<'a> {
@@ -150,4 +172,44 @@ impl fmt::Display for Timeline<'_> {
 
 fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::null::{self, NullOptions};
+    use crate::runtime::{FinalizeOptions, Graph, read};
+
+    /// The null device's clock counts events, so it drifts from the host's as far as a clock can.
+    #[test]
+    fn the_times_of_one_device_agree_between_partitions() {
+        let device = Device::from_hal(null::open(NullOptions::new()).0);
+        let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        for _ in 0..4 {
+            graph.copy(&x, &host);
+            graph.host_task((read(&host),), async |(_host,)| ());
+            graph.copy(&host, &x);
+        }
+        let exec = graph.finalize_with(FinalizeOptions::new().profiling(true)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let pauses = || {
+            let profile = runtime.block_on(async {
+                let mut submission = exec.submit();
+                (&mut submission).await.unwrap();
+                submission.profile().unwrap()
+            });
+            let of_device: Vec<_> =
+                profile.partitions.iter().filter(|partition| partition.label == device.selector()).collect();
+            assert!(of_device.len() > 3, "{of_device:?}");
+            of_device
+                .windows(2)
+                .map(|pair| pair[1].start.checked_sub(pair[0].end).expect("one after the other"))
+                .collect::<Vec<_>>()
+        };
+        let first = pauses();
+        for _ in 0..20 {
+            assert_eq!(pauses(), first, "as many events lie between two partitions in every run");
+        }
+    }
 }
