@@ -71,5 +71,7 @@ pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, Valu
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeStream};
 pub use queue::{Enqueued, Queue, QueueDesc, QueueOrder};
+/// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a dependency of this crate has it.
+pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
 pub use update::{CommandChange, CommandUpdate};
