@@ -168,7 +168,7 @@ impl Found {
 /// Plans the body like a graph, as one partition, and takes down its commands.
 fn record(graph: &Body, device: &Device) -> Result<hal::Body> {
     let options = PlanOptions { partition: PartitionPolicy::Fewest, ..PlanOptions::default() };
-    let plan = Plan::new(graph, |_| device.capabilities().commands, &options)?;
+    let plan = Plan::new(graph, |_| device.node_kinds(), &options)?;
     let source = Source::new(graph, &plan);
     let mut body = hal::Body::new();
     let mut after: Vec<u32> = Vec::new();

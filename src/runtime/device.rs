@@ -16,7 +16,7 @@ use super::wake_policy::WakePolicy;
 use crate::backend;
 use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::sync::AtomicU32;
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
 #[derive(Clone)]
@@ -120,6 +120,15 @@ impl Device {
     /// What the device can do.
     pub fn capabilities(&self) -> &Capabilities {
         self.inner.hal.capabilities()
+    }
+
+    /// What nodes on the device may be: what it records, and hints, which become empty commands where it has no use for them.
+    pub(crate) fn node_kinds(&self) -> CommandKinds {
+        let commands = self.capabilities().commands;
+        match commands.contains(CommandKinds::EMPTY) {
+            true => commands | CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE,
+            false => commands,
+        }
     }
 
     /// The backend contract's device.

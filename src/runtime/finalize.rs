@@ -39,8 +39,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
             .find_device(id)
             .ok_or_else(|| Error::new(ErrorKind::Bug, format!("the graph does not know {id}")))
     };
-    let supported =
-        |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), |device| device.capabilities().commands);
+    let supported = |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), Device::node_kinds);
     let plan = Plan::new(graph.inner(), supported, &plan_options(options))?;
 
     let source = Source::new(graph.inner(), &plan);
@@ -241,6 +240,10 @@ pub(super) fn to_hal<'c>(
     updatable: bool,
 ) -> Result<Cow<'c, hal::Command>> {
     match command {
+        // A hint that the device has no use for keeps its place in the order.
+        Command::Memory { command, .. } if is_idle_hint(device, command) => {
+            Ok(Cow::Owned(hal::Command::Empty))
+        }
         Command::Memory { command, .. } | Command::Native { command, .. } => Ok(Cow::Borrowed(command)),
         Command::Kernel { call, range, alternatives } => {
             let alternatives = if updatable { &**alternatives } else { &[] };
@@ -255,6 +258,11 @@ pub(super) fn to_hal<'c>(
         Command::Control(control) => control.to_hal(device).map(Cow::Owned),
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
+}
+
+fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
+    matches!(command, hal::Command::UsmPrefetch { .. } | hal::Command::UsmAdvise { .. })
+        && !device.capabilities().commands.contains(command.kind().as_set())
 }
 
 /// Works out, once, who waits for whom and how.

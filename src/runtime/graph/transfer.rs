@@ -118,7 +118,7 @@ impl Graph {
     #[track_caller]
     pub fn prefetch<T: Pod>(&mut self, buffer: &Buffer<T>) -> NodeBuilder<'_> {
         let view = buffer.view().clone();
-        let command = usm(&view).map(|memory| hal::Command::UsmPrefetch { memory });
+        let command = hint(&view, |memory| hal::Command::UsmPrefetch { memory });
         self.memory_command(CommandKind::UsmPrefetch, command, [(view, AccessMode::Read)])
     }
 
@@ -126,7 +126,7 @@ impl Graph {
     #[track_caller]
     pub fn advise<T: Pod>(&mut self, buffer: &Buffer<T>, advice: Advice) -> NodeBuilder<'_> {
         let view = buffer.view().clone();
-        let command = usm(&view).map(|memory| hal::Command::UsmAdvise { memory, advice });
+        let command = hint(&view, |memory| hal::Command::UsmAdvise { memory, advice });
         self.memory_command(CommandKind::UsmAdvise, command, [(view, AccessMode::Read)])
     }
 
@@ -238,15 +238,28 @@ fn preferred_device(uses: &[(View, AccessMode)]) -> Option<Device> {
     used.map(|(view, _)| view.allocation.device().clone())
 }
 
-#[expect(unsafe_code, reason = "narrows a pointer that the device vouches for")]
-pub(super) fn usm(view: &View) -> Result<hal::UsmPointer> {
+/// The hint that `make` makes of the view's pointer; where the memory has none, the device has no use for a hint.
+fn hint(view: &View, make: impl FnOnce(hal::UsmPointer) -> hal::Command) -> Result<hal::Command> {
     if ScratchMemory::of(&view.allocation).is_some() {
         let why = "hints are not for scratch buffers, which have memory only while the graph runs";
         return Err(Error::new(ErrorKind::InvalidArgument, why).help("leave the hint out"));
     }
-    let whole = view.allocation.memory().usm().ok_or_else(|| {
+    Ok(pointer(view).map_or(hal::Command::Empty, make))
+}
+
+/// The view's pointer.
+///
+/// # Errors
+/// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for memory that has none.
+pub(super) fn usm(view: &View) -> Result<hal::UsmPointer> {
+    pointer(view).ok_or_else(|| {
         Error::new(ErrorKind::FeatureNotSupported, "the device's memory has no unified-shared-memory pointer")
-    })?;
+    })
+}
+
+#[expect(unsafe_code, reason = "narrows a pointer that the device vouches for")]
+fn pointer(view: &View) -> Option<hal::UsmPointer> {
+    let whole = view.allocation.memory().usm()?;
     // SAFETY: the view lies inside the allocation, which the node keeps alive.
-    Ok(unsafe { hal::UsmPointer::new(whole.address() + view.offset, view.len) })
+    Some(unsafe { hal::UsmPointer::new(whole.address() + view.offset, view.len) })
 }

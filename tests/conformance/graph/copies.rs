@@ -1,9 +1,9 @@
 //! Copies, reads, writes, hints.
 
-use wakegraph::{Advice, CommandKind, CommandKinds, Graph, Range};
+use wakegraph::{Advice, CommandKind, Graph, Range};
 
 use crate::kernels::add;
-use crate::registry::{Need, Setup, lacks, tests};
+use crate::registry::{Need, Setup, tests};
 
 tests!("graph/copies":
     &[Need::Results] => [there_and_back, parts, writes_keep_their_elements, hints_keep_the_order],
@@ -65,9 +65,6 @@ fn writes_keep_their_elements(setup: &Setup) {
 
 fn hints_keep_the_order(setup: &Setup) {
     let device = setup.device();
-    if !device.capabilities().commands.contains(CommandKinds::USM_PREFETCH) {
-        return lacks("pointers to memory");
-    }
     let a = device.buffer::<u32>(4).unwrap();
     let output = device.host_buffer::<u32>(4).unwrap();
     let mut graph = Graph::new(device);
