@@ -1,11 +1,12 @@
 //! Rectangular copies in elements, in all three directions, against a model.
 
-use wakegraph::{Graph, Layout, RectCopy};
+use wakegraph::{ErrorKind, Graph, Layout, RectCopy};
 
 use crate::random::Random;
 use crate::registry::{Need, Setup, tests};
 
-tests!("graph/rectangles": &[Need::Results] => [a_tile_of_an_image, random_boxes]);
+tests!("graph/rectangles": &[Need::Results] => [a_tile_of_an_image, random_boxes],
+    &[] => [slices_that_are_no_whole_rows_are_refused]);
 
 fn a_tile_of_an_image(setup: &Setup) {
     let device = setup.device();
@@ -45,6 +46,24 @@ impl Volume {
     fn at(&self, [x, y, z]: [usize; 3]) -> usize {
         let [x0, y0, z0] = self.origin;
         (z + z0) * self.slice + (y + y0) * self.row + x + x0
+    }
+}
+
+fn slices_that_are_no_whole_rows_are_refused(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer::<u8>(1000).unwrap(), device.host_buffer::<u8>(1000).unwrap());
+    let layout = Layout::rows(10).slice(35);
+    for (extent, fits) in [([4, 3, 2], false), ([4, 3, 1], true), ([4, 1, 2], true)] {
+        let mut graph = Graph::new(device);
+        graph.copy_rect(&x, &y, RectCopy::new(extent, layout, layout)).name("volume");
+        match graph.finalize() {
+            Ok(_) => assert!(fits, "{extent:?}"),
+            Err(error) => {
+                assert!(!fits && error.kind() == ErrorKind::InvalidSize, "{error}");
+                assert!(error.to_string().contains("volume"), "{error}");
+                assert!(error.message().contains("not a multiple of the row pitch of 10"), "{error}");
+            }
+        }
     }
 }
 
