@@ -65,6 +65,9 @@ pub struct Capabilities {
     pub max_work_item_sizes: [usize; 3],
     /// Largest number of work-groups in each dimension.
     pub max_work_groups: [usize; 3],
+    /// Whether several devices may use different parts of one allocation of this device at the same time, also where one
+    /// of them writes. Where they may not, accesses to one allocation have to be ordered whichever bytes they are to.
+    pub concurrent_parts: bool,
     /// Whether a launch's indices can start elsewhere than at 0.
     pub global_offset: bool,
     /// What the offset of a memory view in a kernel's argument must be a multiple of, in bytes; at least 1.

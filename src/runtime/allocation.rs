@@ -57,13 +57,19 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// The access that decides about orders: to all of the allocation, where devices cannot use parts of it at once.
     pub(crate) fn access(&self, mode: AccessMode) -> Access {
-        Access {
-            resource: self.allocation.memory.resource(),
-            start: self.offset,
-            end: self.offset + self.len,
-            mode,
+        let (memory, device) = (self.allocation.memory(), self.allocation.device());
+        match memory.kind() == hal::MemoryKind::Host || device.capabilities().concurrent_parts {
+            true => self.touched(mode),
+            false => Access { resource: memory.resource(), start: 0, end: memory.len(), mode },
         }
+    }
+
+    /// The access to the bytes of the view alone.
+    pub(crate) fn touched(&self, mode: AccessMode) -> Access {
+        let (start, end) = (self.offset, self.offset + self.len);
+        Access { resource: self.allocation.memory.resource(), start, end, mode }
     }
 
     pub(crate) fn to_hal(&self) -> Result<hal::MemoryView> {

@@ -187,12 +187,26 @@ impl Places {
         if buffers.is_empty() {
             return Ok(Self::default());
         }
+        // Devices that cannot use parts of one allocation at once cannot have several buffers in one.
+        let (shared, apart): (Vec<_>, Vec<_>) =
+            buffers.into_iter().partition(|(of, _)| of.device().capabilities().concurrent_parts);
+        let mut places = Self::default();
+        let mut memory: Vec<GraphMemory> = Vec::new();
+        for (of, Transient { bytes, .. }) in apart {
+            let (device, bytes) = (of.device().clone(), bytes.next_multiple_of(ALIGNMENT));
+            let own = Allocation::new(&device, MemoryKind::Device, bytes)?;
+            places.by_resource.insert(of.memory().resource(), (own, 0));
+            match memory.iter_mut().find(|known| known.device == device) {
+                Some(known) => known.bytes += bytes,
+                None => memory.push(GraphMemory { device, bytes, saved: 0 }),
+            }
+        }
+        let buffers = shared;
         let alignments = buffers.iter().map(|(of, _)| of.device().capabilities().view_alignment);
         let alignment = alignments.fold(ALIGNMENT, |all, own| all.max(own.next_multiple_of(ALIGNMENT)));
         let (allocations, transients): (Vec<_>, Vec<_>) = buffers.into_iter().unzip();
         let arenas = plan.arenas(&transients, alignment);
 
-        let mut memory = Vec::new();
         let mut pieces: HashMap<DeviceId, Arc<Allocation>> = HashMap::new();
         for &ArenaSize { device: id, bytes, unshared } in arenas.sizes() {
             let of_device = allocations.iter().find(|allocation| allocation.device().id() == id);
@@ -200,12 +214,13 @@ impl Places {
             pieces.insert(id, Allocation::new(device, MemoryKind::Device, bytes)?);
             memory.push(GraphMemory { device: device.clone(), bytes, saved: unshared - bytes });
         }
-        let places = transients.iter().zip(&allocations).zip(arenas.offsets());
-        let by_resource = places.filter_map(|((transient, allocation), &offset)| {
+        let offsets = transients.iter().zip(&allocations).zip(arenas.offsets());
+        places.by_resource.extend(offsets.filter_map(|((transient, allocation), &offset)| {
             let piece = pieces.get(&transient.device)?;
             Some((allocation.memory().resource(), (piece.clone(), offset)))
-        });
-        Ok(Self { by_resource: by_resource.collect(), memory: memory.into() })
+        }));
+        places.memory = memory.into();
+        Ok(places)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

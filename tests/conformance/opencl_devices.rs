@@ -33,6 +33,9 @@ pub(crate) const VARIANTS: &[Variant] = &[
     }),
     variant("intel-two-parts-replay", TWO, || two_parts(INTEL, lowering(Lowering::Replay))),
     variant("intel-two-parts-command-buffer", TWO, || two_parts(INTEL, lowering(Lowering::CommandBuffer))),
+    variant("intel-buffer-objects-two-parts", TWO, || {
+        two_parts(INTEL, OpenclOptions::new().shared_memory(false))
+    }),
     variant("intel-and-host", TWO, || with_host(INTEL)),
     variant("pocl", ONE, || one(POCL, OpenclOptions::new())),
     variant("pocl-replay", ONE, || one(POCL, lowering(Lowering::Replay))),
@@ -43,6 +46,9 @@ pub(crate) const VARIANTS: &[Variant] = &[
     }),
     variant("pocl-two-parts-replay", TWO, || two_parts(POCL, lowering(Lowering::Replay))),
     variant("pocl-two-parts-command-buffer", TWO, || two_parts(POCL, lowering(Lowering::CommandBuffer))),
+    variant("pocl-buffer-objects-two-parts", TWO, || {
+        two_parts(POCL, OpenclOptions::new().shared_memory(false))
+    }),
     variant("host-and-pocl", TWO, || host_first(POCL)),
 ];
 

@@ -31,6 +31,8 @@ pub(crate) enum Need {
     Concurrency,
     /// What is in flight may be dropped, which the contract does not ask for.
     DeferredDrops,
+    /// Commands that use different parts of one allocation need no order.
+    ConcurrentParts,
 }
 
 impl Need {
@@ -44,6 +46,7 @@ impl Need {
             Self::SharedMemory => "kernels that see the test's own memory",
             Self::FailingKernels => "kernels that can fail, as closures on the host can",
             Self::Concurrency => "kernels that are sure to run at the same time",
+            Self::ConcurrentParts => "parts of one allocation that can be used at once",
             Self::DeferredDrops => "drops of what is in flight, beyond the contract",
         }
     }
@@ -70,6 +73,7 @@ impl Setup {
     pub(crate) fn can(&self, need: Need) -> bool {
         match need {
             Need::InOrderQueue => self.order == QueueOrder::InOrder,
+            Need::ConcurrentParts => self.devices.iter().all(|device| device.capabilities().concurrent_parts),
             need => self.can.contains(&need),
         }
     }

@@ -92,6 +92,7 @@ impl Shared {
             max_work_group_size: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: limits.block,
             max_work_groups: limits.grid,
+            concurrent_parts: true,
             global_offset: true,
             view_alignment: 1,
             // Arguments begin at multiples of 16, so some is left for the gaps.

@@ -64,7 +64,8 @@ struct Entry {
 
 impl NullControl {
     pub(super) fn new(options: &NullOptions) -> Self {
-        let NullOptions { manual, notifies, timing, name } = options.clone();
+        let NullOptions { manual, timing, name, capabilities } = options.clone();
+        let notifies = capabilities.notifies;
         let (looks, inner) = (AtomicU64::new(0), Mutex::default());
         Self(Arc::new(Shared { manual, notifies, timing, name, looks, inner }))
     }

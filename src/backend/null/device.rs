@@ -14,7 +14,7 @@ use super::memory::NullMemory;
 use super::queue::NullQueue;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
+    Kernel, KernelDesc, Memory, MemoryDesc, Progress, Queue, QueueDesc, UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -41,23 +41,28 @@ impl NullDevice {
             memory: 0,
             compute_units: 0,
         };
-        let capabilities = Capabilities {
-            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
-            update: UpdateCapabilities::all(),
-            profiling: true,
-            notifies: options.notifies,
-            out_of_order_queues: true,
-            max_work_group_size: MAX_WORK_GROUP,
-            max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
-            max_work_groups: [usize::MAX; 3],
-            global_offset: true,
-            view_alignment: 1,
-            local_memory: LOCAL_MEMORY,
-            max_allocation: isize::MAX as usize,
-            progress: crate::hal::Progress::Device,
-            batches: true,
-        };
-        Self { info, capabilities, control }
+        Self { info, capabilities: options.capabilities, control }
+    }
+}
+
+/// Everything that a device can say of itself.
+pub(super) fn capabilities() -> Capabilities {
+    Capabilities {
+        commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
+        update: UpdateCapabilities::all(),
+        profiling: true,
+        notifies: true,
+        out_of_order_queues: true,
+        max_work_group_size: MAX_WORK_GROUP,
+        max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
+        max_work_groups: [usize::MAX; 3],
+        concurrent_parts: true,
+        global_offset: true,
+        view_alignment: 1,
+        local_memory: LOCAL_MEMORY,
+        max_allocation: isize::MAX as usize,
+        progress: Progress::Device,
+        batches: true,
     }
 }
 
@@ -92,7 +97,7 @@ unsafe impl Device for NullDevice {
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
         self.status()?;
-        Ok(Arc::new(NullKernel::load(desc, MAX_WORK_GROUP)))
+        Ok(Arc::new(NullKernel::load(desc, self.capabilities.max_work_group_size)))
     }
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {

@@ -32,7 +32,7 @@ mod timing;
 
 use std::sync::Arc;
 
-use crate::hal::{Backend, Device};
+use crate::hal::{Backend, Capabilities, Device};
 use crate::types::{Error, ErrorKind, Result};
 pub use control::NullControl;
 use device::NullDevice;
@@ -62,15 +62,16 @@ impl Backend for NullBackend {
 #[derive(Clone, Debug)]
 pub struct NullOptions {
     manual: bool,
-    notifies: bool,
     timing: Option<NullTiming>,
     name: String,
+    capabilities: Capabilities,
 }
 
 impl NullOptions {
-    /// Completes at once, and notifies.
+    /// Completes at once, notifies, and can do everything.
     pub fn new() -> Self {
-        Self { manual: false, notifies: true, timing: None, name: "null (private)".into() }
+        let (name, capabilities) = ("null (private)".into(), device::capabilities());
+        Self { manual: false, timing: None, name, capabilities }
     }
 
     /// Whether enqueued work stays pending until the [`NullControl`] completes it.
@@ -82,13 +83,32 @@ impl NullOptions {
     /// Whether notifications are called; without, completion must be polled, as on a GPU.
     #[must_use]
     pub fn notifies(self, notifies: bool) -> Self {
-        Self { notifies, ..self }
+        self.capabilities(|capabilities| capabilities.notifies = notifies)
+    }
+
+    /// Changes what the device says that it can do: a way to test how a graph fares on a device that can do less.
+    ///
+    /// ```
+    /// use wakegraph::backend::null::{self, NullOptions};
+    /// use wakegraph::{CommandKinds, Device, ErrorKind, Graph};
+    /// let options = NullOptions::new().capabilities(|can| can.commands -= CommandKinds::BUFFER_FILL);
+    /// let device = Device::from_hal(null::open(options).0);
+    /// let x = device.buffer::<u32>(4)?;
+    /// let mut graph = Graph::new(&device);
+    /// graph.fill(&x, 1);
+    /// assert_eq!(graph.finalize().unwrap_err().kind(), ErrorKind::FeatureNotSupported);
+    /// # Ok::<(), wakegraph::Error>(())
+    /// ```
+    #[must_use]
+    pub fn capabilities(mut self, change: impl FnOnce(&mut Capabilities)) -> Self {
+        change(&mut self.capabilities);
+        self
     }
 
     /// Enqueued work completes by the clock, without a notification; the [`NullControl`] can complete it before.
     #[must_use]
     pub fn timing(self, timing: NullTiming) -> Self {
-        Self { manual: true, notifies: false, timing: Some(timing), ..self }
+        Self { manual: true, timing: Some(timing), ..self }.notifies(false)
     }
 
     /// The device's selector and name.

@@ -56,9 +56,11 @@ impl Drop for Shared {
 }
 
 impl Shared {
+    /// `alone` is whether the device is the only one of the context.
     fn new(
         platform: &Arc<Platform>,
         context: &Arc<Owned<Context>>,
+        alone: bool,
         id: Id,
         part: Option<Owned<SubDevice>>,
         selector: String,
@@ -83,7 +85,7 @@ impl Shared {
             context: Arc::clone(context),
             id,
             info,
-            capabilities: features::capabilities(query, &platform.name, &features)?,
+            capabilities: features::capabilities(query, &platform.name, &features, alone)?,
             features,
             options,
             programs: Programs::default(),
@@ -163,7 +165,7 @@ impl OpenclDevice {
 
     fn of(platform: &Arc<Platform>, id: Id, selector: String, options: OpenclOptions) -> Result<Self> {
         let context = platform.context()?;
-        let shared = Shared::new(platform, &context, id, None, selector, options)?;
+        let shared = Shared::new(platform, &context, platform.has_one_device(), id, None, selector, options)?;
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -212,7 +214,8 @@ impl OpenclDevice {
         let context = Arc::new(platform::create_context(core, &ids)?);
         let devices = parts.into_iter().zip(ids).enumerate().map(|(number, (part, id))| {
             let selector = format!("{} (part {number} of {count})", info.selector);
-            let shared = Shared::new(platform, &context, id, Some(part), selector, options.clone())?;
+            let shared =
+                Shared::new(platform, &context, count == 1, id, Some(part), selector, options.clone())?;
             Ok(Arc::new(Self { shared: Arc::new(shared) }) as Arc<dyn Device>)
         });
         devices.collect()

@@ -131,10 +131,12 @@ fn progress(device: DeviceQuery<'_>) -> Progress {
     }
 }
 
+/// `alone` is whether the device is the only one of its context.
 pub(super) fn capabilities(
     device: DeviceQuery<'_>,
     platform: &str,
     features: &Features,
+    alone: bool,
 ) -> Result<Capabilities, Failure> {
     // OpenCL has no commands that decide on the device, and nothing that takes down what others enqueue on a queue.
     let mut commands = CommandKinds::all()
@@ -162,6 +164,9 @@ pub(super) fn capabilities(
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),
         max_work_groups: [usize::MAX; 3],
+        // OpenCL leaves open what becomes of a buffer object that several devices use at once, unless it is memory that they
+        // share. What is the only device of its context shares with none.
+        concurrent_parts: features.shared_memory || alone,
         global_offset: true,
         // What cannot be passed as it is, is passed as a copy (`lower.rs`).
         view_alignment: 1,

@@ -76,6 +76,11 @@ impl Platform {
         self.id.raw()
     }
 
+    /// Whether the context of the platform's whole devices has one device only.
+    pub(super) fn has_one_device(&self) -> bool {
+        self.devices.len() == 1
+    }
+
     /// The context of the platform's whole devices.
     pub(super) fn context(&self) -> Result<Arc<Owned<Context>>> {
         let mut known = self.context.lock();

@@ -5,7 +5,7 @@ use std::fmt;
 use super::KernelRef;
 use crate::hal::{Bytes, KernelArg, Param, ParamKind};
 use crate::runtime::allocation::{Operand, View};
-use crate::types::{Access, Error, ErrorKind, Result};
+use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 
 /// A kernel with its arguments, made by calling the function that [`kernel!`](crate::kernel!) declares.
 #[derive(Clone, Debug)]
@@ -73,10 +73,12 @@ impl KernelCall {
             let names = names.join(", ");
             return Err(self.invalid(format!("takes {takes} arguments ({names}), {given} were given")));
         }
-        let mut accesses: Vec<(&Param, Access)> = Vec::new();
+        let mut touched: Vec<(&Param, Access)> = Vec::new();
+        let mut accesses = Vec::new();
         for (param, arg) in params.iter().zip(&self.args) {
-            if let Some(access) = self.check(param, arg)? {
-                for (other, earlier) in &accesses {
+            if let Some((view, mode)) = self.check(param, arg)? {
+                let access = view.touched(mode);
+                for (other, earlier) in &touched {
                     if earlier.conflicts_with(&access) {
                         let (first, second) = (&other.name, &param.name);
                         return Err(self
@@ -86,10 +88,11 @@ impl KernelCall {
                             .help("pass disjoint buffers or slices"));
                     }
                 }
-                accesses.push((param, access));
+                touched.push((param, access));
+                accesses.push(view.access(mode));
             }
         }
-        Ok(accesses.into_iter().map(|(_, access)| access).collect())
+        Ok(accesses)
     }
 
     pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
@@ -103,7 +106,8 @@ impl KernelCall {
         self.args.iter().map(CallArg::to_hal).collect()
     }
 
-    fn check(&self, param: &Param, arg: &CallArg) -> Result<Option<Access>> {
+    /// The memory of an argument that fits its parameter, and how the kernel uses it.
+    fn check<'a>(&self, param: &Param, arg: &'a CallArg) -> Result<Option<(&'a View, AccessMode)>> {
         match (&param.kind, arg) {
             (ParamKind::Buffer { access, element_size, .. }, CallArg::Memory(operand)) => {
                 if !operand.0.len.is_multiple_of((*element_size).max(1)) {
@@ -115,7 +119,7 @@ impl KernelCall {
                     );
                     return Err(self.invalid(why));
                 }
-                Ok(Some(operand.0.access(*access)))
+                Ok(Some((&operand.0, *access)))
             }
             (ParamKind::Value { size }, CallArg::Value(KernelArg::Value(bytes))) if bytes.len() == *size => {
                 Ok(None)

@@ -6,7 +6,8 @@ use crate::kernels::{add, axpy, mix};
 use crate::registry::{Need, Setup, tests};
 
 tests!("graph/implicit":
-    &[] => [edges_follow_accesses, disjoint_parts_are_independent, reads_do_not_order_each_other],
+    &[] => [edges_follow_accesses, reads_do_not_order_each_other],
+    &[Need::ConcurrentParts] => [disjoint_parts_are_independent],
     &[Need::Results] => [results_follow_the_order_of_adding]);
 
 fn follows(graph: &Graph, later: NodeId, earlier: NodeId) -> bool {

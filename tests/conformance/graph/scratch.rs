@@ -11,10 +11,13 @@ use crate::random::Random;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/scratch":
-    &[Need::Results] => [along_a_chain, branches, zeroed_in_every_run, parts_and_rectangles, across_a_host_task,
-        in_sub_graphs, executables_have_memory_of_their_own, updates, random_graphs],
-    &[Need::Results, Need::TwoDevices] => [between_devices, random_graphs_on_two_devices],
-    &[] => [memory_is_shared, refusals]);
+    &[Need::Results] => [branches, zeroed_in_every_run, parts_and_rectangles, in_sub_graphs,
+        executables_have_memory_of_their_own, updates, random_graphs],
+    &[Need::Results, Need::ConcurrentParts] => [along_a_chain, across_a_host_task],
+    &[Need::Results, Need::TwoDevices] => [random_graphs_on_two_devices],
+    &[Need::Results, Need::TwoDevices, Need::ConcurrentParts] => [between_devices],
+    &[Need::ConcurrentParts] => [memory_is_shared],
+    &[] => [refusals]);
 
 const LEN: usize = 1000;
 
@@ -339,7 +342,7 @@ fn check_random_graphs(setup: &Setup, devices: &[Device], seeds: u64) {
             }
         }
     });
-    assert!(saved > 0, "no graph shared anything");
+    assert_eq!(saved > 0, setup.can(Need::ConcurrentParts), "whether a graph shared anything");
 }
 
 fn random_graphs(setup: &Setup) {

@@ -18,7 +18,8 @@ tests!("graph/updates":
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs,
         from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, rivals_follow_the_update, random_updates],
     &[Need::Results, Need::TwoDevices] => [on_two_devices],
-    &[] => [misuse_is_refused, unordered_memory_is_refused, other_graphs_are_refused]);
+    &[Need::ConcurrentParts] => [unordered_memory_is_refused],
+    &[] => [misuse_is_refused, other_graphs_are_refused]);
 
 fn can_update(setup: &Setup) -> bool {
     let can = setup.device().capabilities().update == UpdateCapabilities::all();

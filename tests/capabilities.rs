@@ -1,0 +1,98 @@
+//! Graphs on devices that can do less than others.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use wakegraph::backend::null::{self, NullOptions};
+use wakegraph::hal::{Capabilities, UpdateCapabilities};
+use wakegraph::{
+    Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, PartitionPolicy,
+};
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn device(change: impl FnOnce(&mut Capabilities)) -> Device {
+    Device::from_hal(null::open(NullOptions::new().capabilities(change)).0)
+}
+
+#[test]
+fn a_missing_command_is_refused_with_the_node() {
+    let device = device(|can| can.commands -= CommandKinds::BUFFER_FILL);
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.fill(&x, 1).name("clear");
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert!(error.to_string().contains("clear"), "{error}");
+    assert!(error.message().contains(CommandKind::BufferFill.name()), "{error}");
+}
+
+#[test]
+fn missing_updates_and_profiles_are_refused() {
+    let lacking = [
+        (device(|can| can.update = UpdateCapabilities::empty()), FinalizeOptions::new().updatable(true)),
+        (device(|can| can.profiling = false), FinalizeOptions::new().profiling(true)),
+    ];
+    for (device, options) in lacking {
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        assert_eq!(graph.finalize_with(options).unwrap_err().kind(), ErrorKind::FeatureNotSupported);
+        graph.finalize().unwrap();
+    }
+}
+
+#[test]
+fn a_device_without_hints_keeps_their_order() {
+    let device = device(|can| can.commands -= CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE);
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    let fill = graph.fill(&x, 1).id();
+    let prefetch = graph.prefetch(&x).id();
+    let advice = graph.advise(&x, Advice::ReadMostly).after([prefetch]).id();
+    let last = graph.fill(&x, 2).id();
+    assert_eq!(graph.kind(prefetch).unwrap(), CommandKind::UsmPrefetch);
+    assert_eq!(graph.predecessors(prefetch).unwrap(), [fill]);
+    assert!(graph.predecessors(last).unwrap().contains(&advice));
+    let options = FinalizeOptions::new().partition(PartitionPolicy::Fewest);
+    let exec = graph.finalize_with(options).unwrap();
+    assert_eq!(exec.plan().nodes(0).len(), 4, "{}", exec.plan_text());
+    block_on(exec.submit()).unwrap();
+}
+
+/// On OpenCL without shared memory, several devices must not use parts of one buffer object at once.
+#[test]
+fn accesses_to_parts_are_ordered_where_devices_cannot_use_them_at_once() {
+    for concurrent_parts in [true, false] {
+        let device = device(|can| can.concurrent_parts = concurrent_parts);
+        let x = device.buffer::<u32>(4).unwrap();
+        let (left, right) = (x.slice(..2).unwrap(), x.slice(2..).unwrap());
+        let host = device.host_buffer::<u32>(2).unwrap();
+        let mut graph = Graph::new(&device);
+        let first = graph.fill(&left, 1).id();
+        let second = graph.fill(&right, 2).id();
+        let read = graph.copy(&left, &host).id();
+        let expected = if concurrent_parts { vec![] } else { vec![first] };
+        assert_eq!(graph.predecessors(second).unwrap(), expected);
+        let expected = if concurrent_parts { vec![first] } else { vec![second] };
+        assert_eq!(graph.predecessors(read).unwrap(), expected);
+    }
+}
+
+#[test]
+fn scratch_buffers_have_memory_of_their_own_where_parts_cannot_be_used_at_once() {
+    for concurrent_parts in [true, false] {
+        let device = device(|can| can.concurrent_parts = concurrent_parts);
+        let mut graph = Graph::new(&device);
+        let y = device.buffer::<u32>(1024).unwrap();
+        let [a, b, c] = [(); 3].map(|()| graph.scratch::<u32>(1024).unwrap());
+        graph.fill(&a, 1);
+        graph.copy(&a, &b);
+        graph.copy(&b, &c);
+        graph.copy(&c, &y);
+        let exec = graph.finalize().unwrap();
+        let [memory] = exec.graph_memory() else { panic!("one device") };
+        assert_eq!(memory.bytes, 4096 * if concurrent_parts { 2 } else { 3 });
+        block_on(exec.submit()).unwrap();
+    }
+}
