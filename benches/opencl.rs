@@ -33,7 +33,7 @@ const SOURCE: &str = "KERNEL(bump, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += 
 
 wakegraph::kernel! {
     fn bump(n: u32, x: &mut [u32]) {
-        // SAFETY: a work-item uses the element with its index, and is launched for those there are.
+        // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice's length.
         c: unsafe { SOURCE },
     }
 }

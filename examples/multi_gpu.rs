@@ -11,12 +11,9 @@ use wakegraph::{BoxError, Buffer, CommandKind, Device, Graph, NodeId, Range, Res
 wakegraph::kernel! {
     /// `to[i]` becomes the mean of `from[i]`, counted twice, and its neighbours. The first and last cell stay.
     fn spread(from: &[f32], to: &mut [f32]) {
-        host: |_range, from, to| {
-            for (to, from) in to[1..].iter_mut().zip(from.windows(3)) {
-                *to = mean(from);
-            }
-        },
-        // SAFETY: a work-item uses three elements from its index on, and is launched for all but the last two of both.
+        range: |from, to| [from.len().min(to.len()).saturating_sub(2)],
+        item: |i, from, to| to[i + 1] = mean(&from[i..i + 3]),
+        // SAFETY: a work-item uses three elements from its index on, and the bound leaves out the last two of both.
         c: unsafe { "KERNEL(spread, (SLICE(const float, from), SLICE(float, to))) {
                          u64 i = GLOBAL_ID(0);
                          to[i + 1] = (from[i] + 2 * from[i + 1] + from[i + 2]) * 0.25f;

@@ -3,19 +3,18 @@
 //! `cargo run --release --example quickstart [-- --device host:0]`
 #![expect(unsafe_code, reason = "declares device code")]
 
-use rayon::prelude::*;
 use wakegraph::{Device, Graph, Range, read};
 
 wakegraph::kernel! {
     /// y = a * x + y
     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
-        host: |_range, a, x, y| y.par_iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
-        // SAFETY: a work-item uses the elements with its index, and is launched for those there are.
+        item: |i, a, x, y| y[i] += a * x[i],
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
         c: unsafe { include_str!("quickstart.c") },
     }
     /// x = x * x
     pub fn square(x: &mut [f32]) {
-        host: |_range, x| x.par_iter_mut().for_each(|x| *x *= *x),
+        item: |i, x| x[i] *= x[i],
         // SAFETY: as above.
         c: unsafe { include_str!("quickstart.c") },
     }

@@ -22,5 +22,5 @@ pub use runtime::{
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,
-    Rect, ResourceId, Result,
+    RangeBound, Rect, ResourceId, Result,
 };

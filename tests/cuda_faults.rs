@@ -28,7 +28,7 @@ kernel! {
                      }" },
     }
     fn add(n: u32, x: &mut [u32]) {
-        // SAFETY: each work-item of a launch over the buffer's length uses the element with its index.
+        // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice's length.
         c: unsafe { "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += n; }" },
     }
 }

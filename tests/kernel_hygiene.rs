@@ -26,6 +26,10 @@ mod named {
     ::wakegraph::kernel! {
         pub(crate) fn run(x: &mut [u32]) { host: super::run }
         pub(crate) fn range(args: u32, kernel: &mut [u32]) { host: super::declared }
+        pub(crate) fn item(item: u32, bound: &mut [u32]) {
+            range: |at, index| index.len() + at as usize,
+            item: |at, index, range| range[at] = index
+        }
         pub(crate) fn host(host: u32, sources: &mut [u32]) { host: |_, source, c| c.fill(source) }
     }
 }
@@ -59,4 +63,5 @@ fn what_the_user_wrote_means_what_it_says() {
     ::std::assert_eq!(result_of(|x| named::run(x)), 12);
     ::std::assert_eq!(result_of(|x| named::range(3, x)), 3);
     ::std::assert_eq!(result_of(|x| named::host(4, x)), 4);
+    ::std::assert_eq!(result_of(|x| named::item(5, x)), 5);
 }

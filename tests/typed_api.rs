@@ -13,7 +13,10 @@ use std::sync::Mutex;
 use bytemuck::{Pod, Zeroable};
 use support::block_on;
 use wakegraph::kernel::{KernelCall, KernelSources, Local, RawKernel};
-use wakegraph::{Buffer, Device, Error, ErrorKind, Graph, HostBuffer, Layout, Range, RectCopy, kernel};
+use wakegraph::{
+    Buffer, Device, Error, ErrorKind, FinalizeOptions, Graph, HostBuffer, Layout, Range, RangeBound,
+    RectCopy, kernel,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(C)]
@@ -55,7 +58,7 @@ kernel! {
     fn negate(x: &mut [i32]) { host: negate_all }
     fn with_source(x: &mut [i32],) {
         host: |_, x| x.fill(1),
-        // SAFETY: a work-item writes its element.
+        // SAFETY: a work-item writes its element, which the bound says is there.
         c: unsafe { "KERNEL(with_source, (SLICE(i32, x))) { x[GLOBAL_ID(0)] = 1; }" },
     }
     fn move_all(by: Particle, all: &mut [Particle]) {
@@ -332,4 +335,52 @@ fn refused_arguments_and_rectangles_say_what_does_not_fit() {
     );
     let unknown = Device::open("abacus:0").unwrap_err().to_string();
     assert!(unknown.contains("'abacus'") && unknown.contains("host"), "{unknown}");
+}
+
+kernel! {
+    fn one_index(by: u32, from: &[u32], to: &mut [u32]) { item: |i, by, from, to| to[i] = by * from[i] }
+    fn two_indices(width: u64, _tile: Local<u8>, to: &mut [u32]) {
+        range: |width, tile, to| [width as usize, to.len() / width as usize * tile.len()],
+        item: |[x, y], width, tile, to| {
+            assert_eq!(tile.len(), 1);
+            to[y * width as usize + x] = (10 * y + x) as u32;
+        },
+    }
+    fn three_indices(to: &mut [u32]) { range: |_| RangeBound::ANY, item: |[x, _, z], to| to[x] += z as u32 }
+    fn without_parameters() { item: |i| tell(format!("item {i}")) }
+}
+
+#[test]
+fn items_are_those_of_the_range() {
+    let device = device();
+    let (from, to) = (device.buffer_from(&[1u32, 2, 3, 4]).unwrap(), device.buffer::<u32>(6).unwrap());
+    run(&device, one_index(10, &from, &to), Range::linear(2).offset([1]));
+    assert_eq!(block_on(to.to_vec()).unwrap(), [0, 20, 30, 0, 0, 0]);
+    run(&device, two_indices(3, Local::new(1), &to), Range::new([2, 1]).offset([1, 1]));
+    assert_eq!(block_on(to.to_vec()).unwrap(), [0, 20, 30, 0, 11, 12]);
+    run(&device, three_indices(&to), Range::new([2, 2, 2]).offset([0, 5, 100]));
+    assert_eq!(block_on(to.to_vec()).unwrap(), [402, 422, 30, 0, 11, 12]);
+    run(&device, without_parameters(), Range::linear(2).offset([7]));
+    let calls = CALLS.lock().unwrap();
+    assert!(["item 7", "item 8"].iter().all(|item| calls.iter().any(|call| call == item)), "{calls:?}");
+}
+
+#[test]
+fn a_replaced_bound_holds_for_launches_and_updates() {
+    let device = device();
+    let (from, to) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    // SAFETY: the kernel has no device code.
+    let call = |bound: RangeBound| unsafe { one_index(1, &from, &to).with_range_bound(bound) };
+    let mut graph = Graph::new(&device);
+    graph.launch(call([2].into()), Range::linear(3));
+    assert!(graph.errors()[0].message().contains("the bound on its range is [2]"), "{:?}", graph.errors());
+    let mut graph = Graph::new(&device);
+    let node = graph.launch(call([2].into()), Range::linear(2)).id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let error = block_on(exec.update().range(node, Range::linear(3)).apply()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSize);
+    block_on(exec.update().launch(node, call(RangeBound::ANY)).range(node, Range::linear(9)).apply())
+        .unwrap();
+    // Rust's own checks stay.
+    assert_eq!(block_on(exec.submit()).unwrap_err().kind(), ErrorKind::KernelPanicked);
 }

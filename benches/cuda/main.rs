@@ -43,11 +43,13 @@ static ALLOCATOR: Counting = Counting;
 
 wakegraph::kernel! {
     fn bump(n: u32, x: &mut [u32]) {
-        // SAFETY: changes the first element, which there is.
+        range: |_, x| x.len().min(1),
+        // SAFETY: the bound is one work-item, which changes the first element.
         ptx: unsafe { include_str!("kernels.ptx") },
     }
     fn busy(nanoseconds: u64, x: &mut [u32]) {
-        // SAFETY: writes the first element, which there is.
+        range: |_, x| x.len().min(1),
+        // SAFETY: the bound is one work-item, which writes the first element.
         ptx: unsafe { include_str!("kernels.ptx") },
     }
 }

@@ -1,4 +1,5 @@
-//! The kernels. Each is launched over a range of one work-item a pixel, `[width, height]`; images are rows of bytes.
+//! The kernels. Each is launched over a range of one work-item a pixel, `[width, height]`, which says where an image's rows
+//! begin and end; images are rows of bytes.
 //!
 //! The conventions are those of `image` and `imageproc`, so that results can be compared: integer luma, borders
 //! continued with the nearest pixel, 8 bits between the passes of the blur, fractions cut off.
@@ -8,6 +9,7 @@ use std::f32::consts::TAU;
 use std::iter::repeat_n;
 
 use rayon::prelude::*;
+use wakegraph::Range;
 
 /// Pixels that a thread gets at least: with fewer, handing them out costs more than it gains.
 const BATCH: usize = 1 << 14;
@@ -17,35 +19,39 @@ const SOURCE: &str = include_str!("kernels.c");
 wakegraph::kernel! {
     /// Luma of interleaved RGB.
     pub(crate) fn grayscale(rgb: &[u8], gray: &mut [u8]) {
-        host: |_pixels, rgb, gray| {
-            let (rgb, _) = rgb.as_chunks::<3>();
+        range: |rgb, gray| gray.len().min(rgb.len() / 3),
+        host: |pixels, rgb, gray| {
+            let (gray, (rgb, _)) = (&mut gray[..pixels.count()], rgb.as_chunks::<3>());
             gray.par_iter_mut().zip(rgb).with_min_len(BATCH).for_each(|(gray, &rgb)| *gray = luma(rgb));
         },
-        // SAFETY: a work-item reads its pixel of `rgb` and writes its pixel of `gray`.
+        // SAFETY: a work-item reads its pixel of `rgb` and writes its pixel of `gray`; the bound says that both are there.
         c: unsafe { SOURCE },
     }
 
-    /// Weighs every pixel with its neighbours in the row; `taps` are the `2 * radius + 1` weights.
-    pub(crate) fn blur_rows(radius: i32, taps: &[f32], image: &[u8], blurred: &mut [u8]) {
-        host: |pixels, radius, taps, image, blurred| {
-            let [width, ..] = pixels.global_size();
+    /// Weighs every pixel with its neighbours in the row; `taps` are the weights, the pixel's own in the middle.
+    pub(crate) fn blur_rows(taps: &[f32], image: &[u8], blurred: &mut [u8]) {
+        range: |_taps, image, blurred| image.len().min(blurred.len()),
+        host: |pixels, taps, image, blurred| {
+            let [width, _] = size(pixels);
+            let (image, blurred) = (&image[..pixels.count()], &mut blurred[..pixels.count()]);
             image.par_chunks(width).zip(blurred.par_chunks_mut(width)).for_each(|(row, blurred)| {
-                let row: Vec<f32> = continued(row, radius as usize);
+                let row: Vec<f32> = continued(row, taps.len() / 2);
                 weigh(taps, row.windows(width).map(|shifted| shifted.iter().copied()), blurred);
             });
         },
-        // SAFETY: a work-item writes its pixel; what it reads it finds by indices cut off at the image's sides, and by those of
-        // the taps.
+        // SAFETY: a work-item writes its pixel; what it reads are all taps, and pixels of the image by indices cut off at
+        // its sides. The bound says that all pixels are there.
         c: unsafe { SOURCE },
     }
 
     /// Weighs every pixel with its neighbours in the column.
-    pub(crate) fn blur_columns(radius: i32, taps: &[f32], image: &[u8], blurred: &mut [u8]) {
-        host: |pixels, radius, taps, image, blurred| {
-            let [width, height, _] = pixels.global_size();
+    pub(crate) fn blur_columns(taps: &[f32], image: &[u8], blurred: &mut [u8]) {
+        range: |_taps, image, blurred| image.len().min(blurred.len()),
+        host: |pixels, taps, image, blurred| {
+            let ([width, height], blurred) = (size(pixels), &mut blurred[..pixels.count()]);
             let row = |y: usize| image[y * width..][..width].iter().map(|&pixel| f32::from(pixel));
             blurred.par_chunks_mut(width).enumerate().for_each(|(y, blurred)| {
-                let window = (0..taps.len()).map(|tap| nearest(y + tap, radius as usize, height));
+                let window = (0..taps.len()).map(|tap| nearest(y + tap, taps.len() / 2, height));
                 weigh(taps, window.map(row), blurred);
             });
         },
@@ -55,8 +61,9 @@ wakegraph::kernel! {
 
     /// The gradient's magnitude by the 3 x 3 Sobel operator, at most 255.
     pub(crate) fn sobel(image: &[u8], gradient: &mut [u8]) {
+        range: |image, gradient| image.len().min(gradient.len()),
         host: |pixels, image, gradient| {
-            let [width, height, _] = pixels.global_size();
+            let ([width, height], gradient) = (size(pixels), &mut gradient[..pixels.count()]);
             gradient.par_chunks_mut(width).enumerate().for_each(|(y, gradient)| {
                 let rows: [Vec<i32>; 3] =
                     [0, 1, 2].map(|tap| continued(&image[nearest(y + tap, 1, height) * width..][..width], 1));
@@ -66,45 +73,50 @@ wakegraph::kernel! {
                 }
             });
         },
-        // SAFETY: a work-item writes its pixel and reads neighbours by indices cut off at the image's sides.
+        // SAFETY: a work-item writes its pixel and reads neighbours by indices cut off at the image's sides; the bound says
+        // that all pixels are there.
         c: unsafe { SOURCE },
     }
 
     /// Adds to each of 256 bins the number of pixels that have its value.
     pub(crate) fn histogram(image: &[u8], bins: &mut [u32]) {
-        host: |_pixels, image, bins| {
+        range: |image, bins| if bins.len() < 256 { 0 } else { image.len() },
+        host: |pixels, image, bins| {
             let none = || [0u32; 256];
             let count = |mut counts: [u32; 256], part: &[u8]| {
                 part.iter().for_each(|&pixel| counts[usize::from(pixel)] += 1);
                 counts
             };
             let add = |some: [u32; 256], more: [u32; 256]| std::array::from_fn(|bin| some[bin] + more[bin]);
-            let counts = image.par_chunks(BATCH).fold(none, count).reduce(none, add);
+            let counts = image[..pixels.count()].par_chunks(BATCH).fold(none, count).reduce(none, add);
             bins.iter_mut().zip(counts).for_each(|(bin, count)| *bin += count);
         },
-        // SAFETY: a work-item reads its pixel; a byte is an index below 256; the additions are atomic.
+        // SAFETY: a work-item reads its pixel; a byte is an index below 256, and the bound asks for as many bins; the
+        // additions are atomic.
         c: unsafe { SOURCE },
     }
 
     /// White where `image` is above `level[0]`, black elsewhere.
     pub(crate) fn threshold(level: &[u8], image: &[u8], white: &mut [u8]) {
-        host: |_pixels, level, image, white| {
-            let white = white.par_iter_mut().zip(image).with_min_len(BATCH);
+        range: |level, image, white| if level.is_empty() { 0 } else { image.len().min(white.len()) },
+        host: |pixels, level, image, white| {
+            let white = white[..pixels.count()].par_iter_mut().zip(image).with_min_len(BATCH);
             white.for_each(|(white, &pixel)| *white = if pixel > level[0] { u8::MAX } else { 0 });
         },
-        // SAFETY: a work-item reads the level and its pixel and writes its pixel.
+        // SAFETY: a work-item reads the level and its pixel and writes its pixel; the bound says that these are there.
         c: unsafe { SOURCE },
     }
 }
 
-/// How far a Gaussian blur reaches: two standard deviations.
-pub(crate) fn radius(sigma: f32) -> i32 {
-    (2.0 * sigma).ceil() as i32
+/// Width and height of the image that a range stands for; as in `kernels.c`, a third dimension counts as more rows.
+fn size(pixels: &Range) -> [usize; 2] {
+    let [width, height, depth] = pixels.global_size();
+    [width, height * depth]
 }
 
-/// The weights of a Gaussian blur within its radius; their sum is 1.
+/// The weights of a Gaussian blur within two standard deviations; their sum is 1.
 pub(crate) fn gaussian(sigma: f32) -> Vec<f32> {
-    let radius = radius(sigma);
+    let radius = (2.0 * sigma).ceil() as i32;
     let density = |x: f32| (-x * x / (2.0 * sigma * sigma)).exp() / (sigma * TAU.sqrt());
     let weights: Vec<f32> = (-radius..=radius).map(|x| density(x as f32)).collect();
     let sum: f32 = weights.iter().sum();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wakegraph::{Buffer, Device, Graph, HostBuffer, Range, Result, read, write};
 
 use crate::files::{Sink, Source};
-use crate::kernels::{blur_columns, blur_rows, gaussian, grayscale, histogram, radius, sobel, threshold};
+use crate::kernels::{blur_columns, blur_rows, gaussian, grayscale, histogram, sobel, threshold};
 use crate::otsu::choose_level;
 
 /// Standard deviation of the blur, in pixels: enough to keep grain from looking like edges.
@@ -54,8 +54,8 @@ impl Pipeline {
         graph.host_task((write(frame),), async move |(rgb,)| source.next(rgb).await).name("read frame");
         graph.copy(frame, rgb).name("upload frame");
         graph.launch(grayscale(rgb, gray), pixels);
-        graph.launch(blur_rows(radius(SIGMA), taps, gray, smeared), pixels);
-        graph.launch(blur_columns(radius(SIGMA), taps, smeared, blurred), pixels);
+        graph.launch(blur_rows(taps, gray, smeared), pixels);
+        graph.launch(blur_columns(taps, smeared, blurred), pixels);
         graph.launch(sobel(blurred, gradient), pixels);
 
         graph.fill(bins, 0).name("clear bins");

@@ -20,8 +20,9 @@ pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + S
 /// | HIP | `code_object`, `hip_c`, `c` |
 /// | Level Zero | `spirv` |
 ///
-/// A vendor's variant gets exactly the declared parameters. On CUDA and HIP it is launched in whole work-groups, so it
-/// has to leave out the work-items beyond its data, and a range with an offset is refused; `c` knows neither limit.
+/// A vendor's variant gets exactly the declared parameters; `c` gets the length of each slice besides. On CUDA and HIP a
+/// vendor's variant is launched in whole work-groups, so it has to leave out the work-items beyond the range, and a range
+/// with an offset is refused; `c` knows neither limit.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct KernelSources {

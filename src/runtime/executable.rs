@@ -141,7 +141,7 @@ impl ExecutableGraph {
     /// ```
     /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
     /// # wakegraph::kernel! {
-    /// #     fn add(n: u32, x: &mut [u32]) { host: |_range, n, x| x.iter_mut().for_each(|x| *x += n) }
+    /// #     fn add(n: u32, x: &mut [u32]) { item: |i, n, x| x[i] += n }
     /// # }
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> wakegraph::Result<()> {

@@ -7,6 +7,7 @@ mod command_kind;
 mod device_id;
 mod error;
 mod range;
+mod range_bound;
 mod rect;
 
 pub use access::{Access, AccessMode, ResourceId};
@@ -14,4 +15,5 @@ pub use command_kind::{CommandKind, CommandKinds};
 pub use device_id::DeviceId;
 pub use error::{BoxError, Error, ErrorKind, Fault, Result};
 pub use range::Range;
+pub use range_bound::RangeBound;
 pub use rect::{Pitch, Rect};

@@ -66,6 +66,63 @@ impl Range {
         self.offset
     }
 
+    /// One past the last index in each dimension, or `None` where that overflows; 1 in unused dimensions.
+    pub(crate) fn ends(&self) -> Option<[usize; 3]> {
+        let mut ends = self.offset;
+        for (end, size) in ends.iter_mut().zip(self.global) {
+            *end = end.checked_add(size)?;
+        }
+        Some(ends)
+    }
+
+    /// The indices of all work-items, as `GLOBAL_ID` has them on devices: they begin at the offset, and those of the
+    /// first dimension follow each other. Of a range with more dimensions than `D`, the further ones are left out.
+    ///
+    /// ```
+    /// use wakegraph::Range;
+    /// let mut y = [0, 0, 0, 0];
+    /// for [i] in Range::linear(2).offset([1]).items() {
+    ///     y[i] = 10 * i;
+    /// }
+    /// assert_eq!(y, [0, 10, 20, 0]);
+    /// let pixels: Vec<_> = Range::new([2, 2]).items().map(|[x, y]| (x, y)).collect();
+    /// assert_eq!(pixels, [(0, 0), (1, 0), (0, 1), (1, 1)]);
+    /// ```
+    pub fn items<const D: usize>(&self) -> impl Iterator<Item = [usize; D]> + use<D> {
+        const { assert!(D >= 1 && D <= 3, "a range has 1, 2 or 3 dimensions") };
+        let [xs, ys, zs] = [0, 1, 2].map(|d| self.offset[d]..self.offset[d].saturating_add(self.global[d]));
+        zs.flat_map(move |z| {
+            let xs = xs.clone();
+            ys.clone().flat_map(move |y| {
+                xs.clone().map(move |x| {
+                    let index = [x, y, z];
+                    std::array::from_fn(|dimension| index[dimension])
+                })
+            })
+        })
+    }
+
+    /// The work-groups, each as a range of its own that begins at the group's first index. A range without groups is
+    /// one.
+    ///
+    /// ```
+    /// use wakegraph::Range;
+    /// let (x, mut sums) = ([1, 2, 3, 4, 5, 6], Vec::new());
+    /// for group in Range::linear(6).local([3]).groups() {
+    ///     sums.push(group.items().map(|[i]| x[i]).sum::<i32>());
+    /// }
+    /// assert_eq!(sums, [6, 15]);
+    /// ```
+    pub fn groups(&self) -> impl Iterator<Item = Range> + use<> {
+        let (whole, local) = (*self, self.local.unwrap_or(self.global));
+        let counts = [0, 1, 2].map(|d| self.global[d] / local[d].max(1));
+        let groups = Self { dimensions: 3, global: counts, local: None, offset: [0; 3] };
+        groups.items().map(move |group: [usize; 3]| {
+            let offset = [0, 1, 2].map(|d| whole.offset[d].saturating_add(group[d] * local[d]));
+            Self { global: local, offset, ..whole }
+        })
+    }
+
     /// All work-items. Saturates instead of overflowing; [`check`](Self::check) refuses such a range.
     pub fn count(&self) -> usize {
         self.global.iter().fold(1usize, |n, &d| n.saturating_mul(d))
@@ -109,7 +166,7 @@ impl fmt::Display for Range {
     }
 }
 
-fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3] {
+pub(super) fn widen<const D: usize>(given: [usize; D], rest: usize) -> [usize; 3] {
     let mut all = [rest; 3];
     all[..D].copy_from_slice(&given);
     all
@@ -131,6 +188,29 @@ mod tests {
             assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::InvalidSize, "{bad}");
         }
         Range::new([8, 8, 8]).local([2, 4, 8]).offset([1]).check().unwrap();
+    }
+
+    #[test]
+    fn items_begin_at_the_offset_and_go_along_the_first_dimension() {
+        let all: Vec<[usize; 3]> = Range::new([2, 1, 2]).offset([5, 6, 7]).items().collect();
+        assert_eq!(all, [[5, 6, 7], [6, 6, 7], [5, 6, 8], [6, 6, 8]]);
+        let first: Vec<[usize; 1]> = Range::new([2, 2]).offset([3]).items().collect();
+        assert_eq!(first, [[3], [4], [3], [4]]);
+        assert_eq!(Range::linear(3).items().collect::<Vec<[usize; 2]>>(), [[0, 0], [1, 0], [2, 0]]);
+        assert_eq!(Range::linear(0).items::<1>().count(), 0);
+    }
+
+    #[test]
+    fn groups_are_ranges_that_cover_all_items_once() {
+        let range = Range::new([4, 6]).offset([1, 2]).local([2, 3]);
+        let groups: Vec<_> = range.groups().collect();
+        assert_eq!(groups.len(), 4);
+        assert_eq!(groups[1], Range::new([2, 3]).offset([3, 2]).local([2, 3]));
+        let mut items: Vec<[usize; 2]> = groups.iter().flat_map(Range::items).collect();
+        items.sort_by_key(|[x, y]| (*y, *x));
+        assert!(items.into_iter().eq(range.items()));
+        let whole = Range::linear(5).offset([1]);
+        assert!(whole.groups().eq([whole]));
     }
 
     #[test]

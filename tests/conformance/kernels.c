@@ -28,11 +28,20 @@ KERNEL(lengths, (SLICE(const u8, bytes), u32 before, SLICE(const u64, numbers), 
 
 // Helper functions take slices with the same words.
 FUNCTION u32 last(SLICE(const u32, x)) {
-    return LEN(x) == 0 ? 0 : x[LEN(x) - 1];
+    return x[LEN(x) - 1];
 }
 
 KERNEL(add_last, (SLICE(const u32, x), SLICE(u32, y))) {
     y[GLOBAL_ID(0)] += last(x, LEN(x));
+}
+
+KERNEL(count_pixels, (u32 width, SLICE(u32, image))) {
+    image[GLOBAL_ID(1) * width + GLOBAL_ID(0)] += 1;
+}
+
+KERNEL(count_cells, (SLICE(u32, x))) {
+    const u64 width = GLOBAL_OFFSET(0) + GLOBAL_SIZE(0), height = GLOBAL_OFFSET(1) + GLOBAL_SIZE(1);
+    x[(GLOBAL_ID(2) * height + GLOBAL_ID(1)) * width + GLOBAL_ID(0)] += 1;
 }
 
 KERNEL(indices, (SLICE(u64, out))) {

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "declares device code")]
 
 use wakegraph::kernel::{KernelCall, Local};
-use wakegraph::{Range, kernel};
+use wakegraph::{Range, RangeBound, kernel};
 
 use crate::watch::{self, Gate, List};
 
@@ -12,50 +12,72 @@ pub(crate) const SOURCE: &str = include_str!("kernels.c");
 kernel! {
     /// x = x + n
     pub(crate) fn add(n: u32, x: &mut [u32]) {
-        host: |_, n, x| x.iter_mut().for_each(|x| *x = x.wrapping_add(n)),
-        // SAFETY: each work-item of a launch over the buffers' lengths uses the elements with its index.
+        item: |i, n, x| x[i] = x[i].wrapping_add(n),
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
         c: unsafe { SOURCE },
     }
     /// y = a * x + y
     pub(crate) fn axpy(a: u32, x: &[u32], y: &mut [u32]) {
-        host: |_, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y = y.wrapping_add(a.wrapping_mul(*x))),
-        // SAFETY: each work-item of a launch over the buffers' lengths uses the elements with its index.
+        item: |i, a, x, y| y[i] = y[i].wrapping_add(a.wrapping_mul(x[i])),
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
         c: unsafe { SOURCE },
     }
     /// x = 31 * x + n: the order of two of them shows in the result.
     pub(crate) fn mix(n: u32, x: &mut [u32]) {
-        host: |_, n, x| x.iter_mut().for_each(|x| *x = x.wrapping_mul(31).wrapping_add(n)),
-        // SAFETY: each work-item of a launch over the buffers' lengths uses the elements with its index.
+        item: |i, n, x| x[i] = x[i].wrapping_mul(31).wrapping_add(n),
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
         c: unsafe { SOURCE },
     }
     /// y = 31 * y + sum of x: reads one buffer, changes another, as one work-item.
     pub(crate) fn fold(x: &[u32], y: &mut [u32]) {
+        range: |_, _| 1,
         host: |_, x, y| {
             let sum = x.iter().fold(0u32, |sum, x| sum.wrapping_add(*x));
             y.iter_mut().for_each(|y| *y = y.wrapping_mul(31).wrapping_add(sum));
         },
-        // SAFETY: a launch is one work-item, which checks its indices against the lengths.
+        // SAFETY: the bound is one work-item, which compares its indices with the lengths.
         c: unsafe { SOURCE },
     }
     /// Writes the lengths of all slices, as the device code sees them: of the last one with `before` added.
     pub(crate) fn lengths(bytes: &[u8], before: u32, numbers: &[u64], tile: Local<u16>, out: &mut [u64]) {
+        range: |_, _, _, _, _| 1,
         host: |_, bytes, before, numbers, tile, out| {
             let all = [bytes.len(), numbers.len(), tile.len(), out.len() + before as usize];
             out.iter_mut().zip(all).for_each(|(out, len)| *out = len as u64);
         },
-        // SAFETY: a launch is one work-item, which checks its indices against the length.
+        // SAFETY: as above.
         c: unsafe { SOURCE },
     }
     /// y = y + the last of x
     pub(crate) fn add_last(x: &[u32], y: &mut [u32]) {
-        host: |_, x, y| y.iter_mut().for_each(|y| *y += x.last().copied().unwrap_or(0)),
-        // SAFETY: a work-item changes the element with its index, and checks that `x` has a last one.
+        item: |i, x, y| y[i] += x.last().copied().unwrap_or(0),
+        // SAFETY: a work-item changes the element with its index; the bound is the length of the shortest slice, so that `x` has
+        // a last one.
+        c: unsafe { SOURCE },
+    }
+    /// Counts the work-items at each pixel of an image of whole rows.
+    pub(crate) fn count_pixels(width: u32, image: &mut [u32]) {
+        range: |width, image| [width as usize, image.len() / width.max(1) as usize],
+        item: |[x, y], width, image| image[y * width as usize + x] += 1,
+        // SAFETY: the bound keeps one index below the width, the other below the number of rows.
+        c: unsafe { SOURCE },
+    }
+    /// Counts the work-items at each of the range's places, those before its offset included.
+    pub(crate) fn count_cells(x: &mut [u32]) {
+        range: |x| x.len(),
+        host: |range, x| {
+            let ends = [0, 1].map(|d| range.global_offset()[d] + range.global_size()[d]);
+            range.items().for_each(|[i, j, k]| x[(k * ends[1] + j) * ends[0] + i] += 1);
+        },
+        // SAFETY: a work-item changes one place of as many as the ends of the range multiplied, which are bounded; no two
+        // have the same.
         c: unsafe { SOURCE },
     }
     /// Writes each work-item's three indices, packed, at its linear index.
     pub(crate) fn indices(out: &mut [u64]) {
+        range: |_| RangeBound::ANY,
         host: |range, out| write_indices(range, out),
-        // SAFETY: each work-item writes the element at its linear index, if there is one.
+        // SAFETY: each work-item writes the element at its linear index, if there is one; no two have the same.
         c: unsafe { SOURCE },
     }
 }

@@ -50,7 +50,7 @@ use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, 
 /// use wakegraph::{Device, Graph, Range, read};
 ///
 /// wakegraph::kernel! {
-///     fn double(x: &mut [u32]) { host: |_range, x| x.iter_mut().for_each(|x| *x *= 2) }
+///     fn double(x: &mut [u32]) { item: |i, x| x[i] *= 2 }
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -100,7 +100,8 @@ impl Graph {
     /// [`kernel!`](crate::kernel!) returns it.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for the range; [`InvalidArgument`](ErrorKind::InvalidArgument)
+    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for a range that no device can launch, or beyond the
+    /// kernel's [bound](crate::RangeBound); [`InvalidArgument`](ErrorKind::InvalidArgument)
     /// for arguments that do not fit or overlap; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the kernel
     /// has no variant for the device.
     #[track_caller]
@@ -112,7 +113,8 @@ impl Graph {
         let checked = range
             .check()
             .and_then(|()| scratch::check_owner(call.views(), self.scratch_owner.as_ref()))
-            .and_then(|()| call.accesses());
+            .and_then(|()| call.accesses())
+            .and_then(|accesses| call.check_range(&range).map(|()| accesses));
         let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel {
             call: Arc::new(call),
             range,

@@ -19,6 +19,9 @@ pub trait ByValue: Sized {
     const KIND: ParamKind;
     #[doc(hidden)]
     fn to_arg(&self) -> KernelArg;
+    /// Reads it back; `None` from another kind of argument.
+    #[doc(hidden)]
+    fn from_arg(arg: &KernelArg) -> Option<Self>;
     /// Reads it back on the host.
     #[doc(hidden)]
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self>;
@@ -31,6 +34,13 @@ impl<T: Pod> ByValue for T {
         KernelArg::Value(ValueBytes::from_slice(bytemuck::bytes_of(self)))
     }
 
+    fn from_arg(arg: &KernelArg) -> Option<Self> {
+        match arg {
+            KernelArg::Value(bytes) => bytemuck::try_pod_read_unaligned(bytes).ok(),
+            _ => None,
+        }
+    }
+
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {
         args.value()
     }
@@ -38,8 +48,25 @@ impl<T: Pod> ByValue for T {
 
 /// Local memory of a work-group for `len` elements of `T`, as a kernel argument.
 ///
-/// A kernel that runs as a Rust closure sees the whole launch, not one work-group; it gets the length and brings its
-/// own scratch space.
+/// Device code gets the memory and its length. A kernel that runs as a Rust closure gets the length only, because the
+/// closure sees the whole launch and not one work-group; it makes its own scratch space for each group:
+///
+/// ```
+/// # use wakegraph::kernel::Local;
+/// wakegraph::kernel! {
+///     /// Reverses each work-group's part of `x`.
+///     fn reverse(tile: Local<u32>, x: &mut [u32]) {
+///         host: |range, tile, x| {
+///             let mut tile = vec![0; tile.len()];
+///             for group in range.groups() {
+///                 let part = &mut x[group.global_offset()[0]..][..group.count()];
+///                 tile[..part.len()].copy_from_slice(part);
+///                 part.iter_mut().zip(tile[..part.len()].iter().rev()).for_each(|(x, tile)| *x = *tile);
+///             }
+///         },
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Local<T> {
     len: usize,
@@ -68,6 +95,13 @@ impl<T: Pod> ByValue for Local<T> {
 
     fn to_arg(&self) -> KernelArg {
         KernelArg::Local(self.len.saturating_mul(size_of::<T>()))
+    }
+
+    fn from_arg(arg: &KernelArg) -> Option<Self> {
+        match arg {
+            KernelArg::Local(bytes) => Some(Self::new(bytes / size_of::<T>().max(1))),
+            _ => None,
+        }
     }
 
     fn from_args(args: &mut HostArgs<'_>) -> Result<Self> {

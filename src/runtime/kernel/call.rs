@@ -5,13 +5,15 @@ use std::fmt;
 use super::KernelRef;
 use crate::hal::{Bytes, KernelArg, Param, ParamKind};
 use crate::runtime::allocation::{Operand, View};
-use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
+use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Result};
 
 /// A kernel with its arguments, made by calling the function that [`kernel!`](crate::kernel!) declares.
 #[derive(Clone, Debug)]
 pub struct KernelCall {
     pub(crate) kernel: KernelRef,
     pub(crate) args: Vec<CallArg>,
+    /// Computed when the arguments are known, so that no code of the user's runs later, under locks.
+    bound: Result<RangeBound>,
 }
 
 /// One argument.
@@ -57,7 +59,68 @@ impl fmt::Display for CallArg {
 impl KernelCall {
     #[doc(hidden)]
     pub fn new(kernel: &'static super::KernelDef, args: Box<[CallArg]>) -> Self {
-        Self { kernel: KernelRef::Declared(kernel), args: args.into_vec() }
+        Self::of(KernelRef::Declared(kernel), args.into_vec())
+    }
+
+    pub(super) fn of(kernel: KernelRef, args: Vec<CallArg>) -> Self {
+        let bound = kernel.bound().apply(kernel.params(), &args);
+        Self { kernel, args, bound }
+    }
+
+    /// Replaces the bound on the range that the kernel declares by another one; with [`RangeBound::ANY`] by none. It
+    /// holds for the launch that this call becomes, and for later updates of that node's range.
+    ///
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// use wakegraph::{Device, Graph, Range};
+    ///
+    /// wakegraph::kernel! {
+    ///     /// x = 0 at every second place
+    ///     fn clear_even(x: &mut [f32]) {
+    ///         item: |i, x| x[2 * i] = 0.0,
+    ///     }
+    /// }
+    /// # fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let x = device.buffer::<f32>(8)?;
+    /// // SAFETY: with 8 elements, indices below 4 lead to places inside.
+    /// let call = unsafe { clear_even(&x).with_range_bound([4]) };
+    /// Graph::new(&device).launch(call, Range::linear(4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// The kernel's device code keeps its [contract](crate::kernel!#device-code) over every range within `bound`, with
+    /// these arguments.
+    #[expect(unsafe_code, reason = "the caller vouches for the bound instead of the kernel's author")]
+    #[must_use]
+    pub unsafe fn with_range_bound(self, bound: impl Into<RangeBound>) -> Self {
+        Self { bound: Ok(bound.into()), ..self }
+    }
+
+    /// Whether the kernel may be launched over the range with these arguments.
+    ///
+    /// # Errors
+    /// `InvalidSize` when it may not; the error of the bound's own closure.
+    pub(crate) fn check_range(&self, range: &Range) -> Result<()> {
+        let bound = self.bound.as_ref().map_err(Clone::clone)?;
+        if bound.allows(range) {
+            return Ok(());
+        }
+        let name = self.kernel.name();
+        let why =
+            format!("kernel '{name}' cannot be launched over {range}: the bound on its range is {bound}");
+        let help = match self.kernel.bound().is_declared() {
+            true => {
+                "launch it over a smaller range, or with longer slices; the kernel's declaration computes the bound"
+            }
+            false => {
+                "the bound is the length of the shortest slice, in one dimension: launch it over a smaller range or \
+                 with longer slices, or declare another bound (`range:` in `kernel!`, `RawKernel::range_bound`)"
+            }
+        };
+        Err(Error::new(ErrorKind::InvalidSize, why).help(help))
     }
 
     /// The accesses of its memory arguments, in the order of the parameters.

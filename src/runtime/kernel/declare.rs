@@ -12,29 +12,93 @@
 /// | `x: T` | a `Pod` value | `T` |
 /// | `x: Local<T>` | [`Local::new(len)`](crate::kernel::Local) | the `Local<T>` |
 ///
-/// `host:` is a closure without captures, or a function. It is called once a launch with the whole
-/// [`Range`](crate::Range) and the arguments, on a worker thread of the device; it may use rayon inside.
+/// # Code for the CPU
+/// One of two forms. `item:` is a closure for one work-item: it gets the item's index and the arguments, and is called
+/// for each index of the range. The index is written as `i`, or as `[x, y]` or `[x, y, z]` for ranges of more dimensions.
 ///
-/// Device code follows it, or stands alone: `c:` is source in the [portable C dialect](crate::hal::dialect), and the
-/// other fields of [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`, because
-/// declaring it vouches that, over every range the kernel is launched with, it accesses no memory but its arguments, in
-/// their lengths, only reads those declared as `&[T]`, and ends.
+/// `host:` is a closure without captures, or a function, that is called once a launch with the whole
+/// [`Range`](crate::Range) and the arguments; it may use rayon inside. It has to honour the range, as device code does:
+/// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the work-groups.
+///
+/// Both run on a worker thread of the device, and index slices as all Rust does: beyond the end is a panic, which fails
+/// the submission with an error.
 ///
 /// ```
 /// wakegraph::kernel! {
 ///     /// y = a * x + y
 ///     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
-///         host: |_range, a, x, y| y.iter_mut().zip(x).for_each(|(y, x)| *y += a * x),
+///         item: |i, a, x, y| y[i] += a * x[i],
+///     }
+///     /// The same in one call a launch.
+///     pub fn saxpy_at_once(a: f32, x: &[f32], y: &mut [f32]) {
+///         host: |range, a, x, y| range.items().for_each(|[i]| y[i] += a * x[i]),
 ///     }
 /// }
+/// ```
+///
+/// # Device code
+/// `c:` is source in the [portable C dialect](crate::hal::dialect), and the other fields of
+/// [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`, behind the code for the
+/// CPU or alone, because the compiler cannot check it. By declaring it the author promises that **for every range
+/// within the [bound](#range), all lengths of the slices and of the local memory, all values of the scalars and all
+/// contents of the memory**, the code
+///
+/// - has the declared parameters: the types that `T` stands for, with the same sizes;
+/// - reads and writes no memory but its arguments, each below its length, and its own variables. What the bound does not
+///   ensure of an index, because the index depends on a scalar, on an element, on the place in the work-group or on
+///   arithmetic, the code compares with `LEN`;
+/// - only reads slices declared as `&[T]`;
+/// - writes no element that another work-item of the launch reads or writes, but through atomics, or with a barrier
+///   between the two in one work-group;
+/// - reaches a barrier with all work-items of a group or with none;
+/// - reads local memory only where the launch has written it;
+/// - ends.
+///
+/// Callers that cannot name the function cannot call it: what else an argument has to be, such as an address, a private
+/// kernel behind a function of one's own can ensure.
+///
+/// ```
 /// wakegraph::kernel! {
 ///     fn square(x: &mut [f32]) {
-///         // SAFETY: a work-item uses the element with its index, and is launched for those there are.
+///         // SAFETY: a work-item uses the element with its index, which is below the length of the shortest slice.
 ///         c: unsafe { "KERNEL(square, (SLICE(float, x))) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
 ///     }
 /// }
 /// ```
 ///
+/// # Range
+/// Every launch and every update is checked against a [`RangeBound`](crate::RangeBound): a range beyond it is an error.
+/// `range:`, before the code, is a closure that computes it from the parameters in their order: values as they are, slices
+/// and local memory as something with `.len()`. It gives a `usize`, a `[usize; D]`, or a `RangeBound`. Bound 0 allows no
+/// range, so the closure can check scalars too. Without `range:` the bound is the length of the shortest slice, in one
+/// dimension; a kernel without slices has none. The bound holds on the CPU too, so that a program does the same everywhere.
+///
+/// ```
+/// use wakegraph::RangeBound;
+///
+/// wakegraph::kernel! {
+///     /// Each pixel of an image becomes its opposite.
+///     fn invert(width: u32, image: &mut [u8]) {
+///         range: |width, image| [width as usize, image.len() / width.max(1) as usize],
+///         item: |[x, y], width, image| image[y * width as usize + x] ^= 0xff,
+///         // SAFETY: the bound keeps `x` below the width and `y` below the number of whole rows.
+///         c: unsafe { "KERNEL(invert, (u32 width, SLICE(u8, image))) {
+///                          image[GLOBAL_ID(1) * width + GLOBAL_ID(0)] ^= 0xff;
+///                      }" },
+///     }
+///     /// Adds `x` up. Work-items beyond its end do nothing.
+///     fn sum(x: &[u32], total: &mut [u32]) {
+///         range: |_, _| RangeBound::ANY,
+///         item: |i, x, total| if let (Some(x), Some(total)) = (x.get(i), total.first_mut()) { *total += x },
+///         // SAFETY: all indices are compared with the lengths, and the additions are atomic.
+///         c: unsafe { "KERNEL(sum, (SLICE(const u32, x), SLICE(u32, total))) {
+///                          if (GLOBAL_ID(0) < LEN(x) && LEN(total)) ATOMIC_ADD(&total[0], x[GLOBAL_ID(0)]);
+///                      }" },
+///     }
+/// }
+/// ```
+///
+/// # Compile-time errors
 /// Device code without `unsafe` is refused, and so is `unsafe` where lints forbid it:
 ///
 /// ```compile_fail
@@ -54,7 +118,7 @@
 ///
 /// ```compile_fail,E0277
 /// # use wakegraph::{Device, Graph, Range};
-/// wakegraph::kernel! { fn double(x: &mut [f32]) { host: |_range, x| x.iter_mut().for_each(|x| *x *= 2.0) } }
+/// wakegraph::kernel! { fn double(x: &mut [f32]) { item: |i, x| x[i] *= 2.0 } }
 /// # let device = Device::open("host").unwrap();
 /// let numbers = device.buffer_from(&[1u32, 2, 3]).unwrap();
 /// Graph::new(&device).launch(double(&numbers), Range::linear(3)); // u32 for f32
@@ -62,7 +126,7 @@
 ///
 /// ```compile_fail,E0277
 /// # use wakegraph::{Device, Graph, Range};
-/// wakegraph::kernel! { fn double(x: &mut [f32]) { host: |_range, x| x.iter_mut().for_each(|x| *x *= 2.0) } }
+/// wakegraph::kernel! { fn double(x: &mut [f32]) { item: |i, x| x[i] *= 2.0 } }
 /// # let device = Device::open("host").unwrap();
 /// let numbers = device.host_buffer_from(&[1.0f64, 2.0]).unwrap();
 /// Graph::new(&device).launch(double(&numbers), Range::linear(2)); // f64 for f32
@@ -112,6 +176,16 @@ macro_rules! __kernel {
         }
     };
 
+    // The bound comes first, then the variants.
+    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*] range: $range:expr, $($code:tt)*) => {{
+        let bound: fn($($crate::__kernel!(@measures $kind $t)),*) -> _ = $range;
+        let $declared = $declared.range_bound(move |args| {
+            $(let $arg = $crate::__kernel!(@measure $kind $t, args);)*
+            ::std::result::Result::Ok(::std::convert::Into::<$crate::RangeBound>::into(bound($($arg),*)))
+        });
+        $crate::__kernel!(@code $declared [$(($arg, $kind, $t))*] $($code)*)
+    }};
+
     // The variants. What stands for `unsafe` is passed on: if it is anything else, the compiler refuses the call.
     (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
      host: $host:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
@@ -123,13 +197,27 @@ macro_rules! __kernel {
         });
         $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
     }};
+    (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
+     item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
+        let item: fn($crate::__kernel!(@index $index), $($crate::__kernel!(@gets $kind $t)),*) =
+            |$index $(, $param)*| $item;
+        let $declared = $declared.host(move |range, args| {
+            $(let $arg = $crate::__kernel!(@get $kind $t, args);)*
+            ::std::iter::Iterator::for_each(
+                range.items(),
+                |$crate::__kernel!(@each $index at)| item(at, $($crate::__kernel!(@lend $kind $arg)),*),
+            );
+            ::std::result::Result::Ok(())
+        });
+        $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
+    }};
     (@code $declared:ident $params:tt $($variant:ident : $unsafe:tt $source:tt),+ $(,)?) => {
         $crate::__kernel!(@device $declared $($variant $unsafe $source),+)
     };
     (@code $declared:ident $params:tt $($code:tt)*) => {
         ::std::compile_error!(
-            "a kernel's code is `host: closure`, or device code as in `c: unsafe { SOURCE }`, or the first and then \
-             the others"
+            "a kernel's code is `host: closure` or `item: |index, ..| expression`, or device code as in \
+             `c: unsafe { SOURCE }`, or one of the first and then the others; `range: closure` comes before them"
         )
     };
     (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
@@ -141,6 +229,21 @@ macro_rules! __kernel {
         )*
         $declared
     }};
+
+    // One index, or an array of them.
+    (@index [$($index:tt)*]) => { [usize; _] };
+    (@index $index:tt) => { usize };
+    (@each [$($index:tt)*] $at:ident) => { $at };
+    (@each $index:tt $at:ident) => { [$at] };
+
+    (@lend value $arg:ident) => { $arg };
+    (@lend read $arg:ident) => { $arg };
+    (@lend write $arg:ident) => { &mut *$arg };
+
+    (@measures value $t:ty) => { $t };
+    (@measures $memory:ident $t:ty) => { $crate::kernel::SliceLen };
+    (@measure value $t:ty, $args:ident) => { $args.value::<$t>()? };
+    (@measure $memory:ident $t:ty, $args:ident) => { $args.slice()? };
 
     (@takes value $t:ty) => { $t };
     (@takes $memory:ident $t:ty) => { impl $crate::MemoryArg<$t> };

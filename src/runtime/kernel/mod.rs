@@ -5,6 +5,7 @@
 //! signatures that are known only at run time.
 
 mod argument;
+mod bound;
 mod call;
 mod declare;
 mod loaded;
@@ -13,6 +14,8 @@ mod raw;
 use std::sync::Arc;
 
 pub use argument::{ByValue, Local};
+use bound::BoundRule;
+pub use bound::{BoundArgs, SliceLen};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
@@ -21,7 +24,7 @@ pub use raw::{RawCall, RawKernel};
 use super::device::Device;
 use crate::hal::{self, KernelDesc};
 pub use crate::hal::{HostArgs, KernelSources, Param, ParamKind};
-use crate::types::{Range, Result};
+use crate::types::{Range, RangeBound, Result};
 
 /// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
 #[derive(Debug)]
@@ -29,12 +32,13 @@ pub struct KernelDef {
     name: &'static str,
     params: Box<[Param]>,
     sources: KernelSources,
+    bound: BoundRule,
 }
 
 #[doc(hidden)]
 impl KernelDef {
     pub fn new(name: &'static str, params: Box<[Param]>) -> Self {
-        Self { name, params, sources: KernelSources::new() }
+        Self { name, params, sources: KernelSources::new(), bound: BoundRule::default() }
     }
 
     pub fn host(
@@ -43,6 +47,13 @@ impl KernelDef {
     ) -> Self {
         self.sources = self.sources.host(code);
         self
+    }
+
+    pub fn range_bound(
+        self,
+        bound: impl Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync + 'static,
+    ) -> Self {
+        Self { bound: BoundRule::declared(bound), ..self }
     }
 
     /// Adds device code.
@@ -75,6 +86,13 @@ impl KernelRef {
         match self {
             Self::Declared(def) => &def.params,
             Self::Raw(raw) => raw.params(),
+        }
+    }
+
+    fn bound(&self) -> &BoundRule {
+        match self {
+            Self::Declared(def) => &def.bound,
+            Self::Raw(raw) => raw.bound(),
         }
     }
 

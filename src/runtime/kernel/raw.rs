@@ -5,22 +5,23 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use super::bound::{BoundArgs, BoundRule};
 use super::call::{CallArg, KernelCall};
 use super::loaded::Loaded;
 use super::{ByValue, KernelRef};
 use crate::hal::{self, HostArgs, KernelDesc, KernelSources, Param, ParamKind};
 use crate::runtime::allocation::MemoryArg;
 use crate::runtime::device::Device;
-use crate::types::{AccessMode, Range, Result};
+use crate::types::{AccessMode, Range, RangeBound, Result};
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
 ///
 /// ```
 /// use wakegraph::{Device, Graph, Range, kernel::RawKernel};
 /// # fn main() -> wakegraph::Result<()> {
-/// let scale = RawKernel::new("scale").value::<f32>("factor").writes::<f32>("data").host(|_range, args| {
-///     let factor: f32 = args.value()?;
-///     args.write::<f32>()?.iter_mut().for_each(|x| *x *= factor);
+/// let scale = RawKernel::new("scale").value::<f32>("factor").writes::<f32>("data").host(|range, args| {
+///     let (factor, data) = (args.value::<f32>()?, args.write::<f32>()?);
+///     range.items().for_each(|[i]| data[i] *= factor);
 ///     Ok(())
 /// });
 /// let device = Device::open("host")?;
@@ -35,6 +36,7 @@ pub struct RawKernel {
     name: String,
     params: Vec<Param>,
     sources: KernelSources,
+    bound: BoundRule,
     loaded: Loaded,
 }
 
@@ -45,6 +47,7 @@ impl RawKernel {
             name: name.into(),
             params: Vec::new(),
             sources: KernelSources::default(),
+            bound: BoundRule::default(),
             loaded: Loaded::default(),
         }
     }
@@ -70,8 +73,8 @@ impl RawKernel {
     /// Adds source in the [portable C dialect](hal::dialect), where the kernel has the name that it has here.
     ///
     /// # Safety
-    /// Over every range that it is launched with, the code accesses no memory but its arguments, in their lengths, only
-    /// reads those declared to be read, and ends.
+    /// The code keeps the [contract of device code](crate::kernel!#device-code), over every range within the kernel's
+    /// [bound](Self::range_bound).
     #[expect(unsafe_code, reason = "who declares device code vouches for it")]
     #[must_use]
     pub unsafe fn with_c(mut self, source: impl Into<Cow<'static, str>>) -> Self {
@@ -87,6 +90,25 @@ impl RawKernel {
     #[must_use]
     pub unsafe fn with_sources(self, sources: KernelSources) -> Self {
         Self { sources, ..self }
+    }
+
+    /// Declares the bound on the range: a closure that reads its arguments one after the other, in the order of the
+    /// parameters. Without one, the bound is the length of the shortest slice, in one dimension.
+    ///
+    /// ```
+    /// use wakegraph::kernel::RawKernel;
+    /// use wakegraph::RangeBound;
+    /// let kernel = RawKernel::new("rows").value::<u32>("width").reads::<f32>("image").range_bound(|args| {
+    ///     let (width, image) = (args.value::<u32>()? as usize, args.slice()?);
+    ///     Ok(RangeBound::from([width, image.len() / width.max(1)]))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn range_bound(
+        self,
+        bound: impl Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync + 'static,
+    ) -> Self {
+        Self { bound: BoundRule::declared(bound), ..self }
     }
 
     /// Ends the declaration with the code for the host: a closure that reads its arguments one after the other, in the
@@ -106,11 +128,15 @@ impl RawKernel {
 
     /// Starts a call; the arguments follow in the order of the parameters.
     pub fn call(self: &Arc<Self>) -> RawCall {
-        RawCall(KernelCall { kernel: KernelRef::Raw(self.clone()), args: Vec::new() })
+        RawCall { kernel: self.clone(), args: Vec::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) fn bound(&self) -> &BoundRule {
+        &self.bound
     }
 
     pub(crate) fn params(&self) -> &[Param] {
@@ -139,26 +165,29 @@ impl RawKernel {
 
 /// A call of a [`RawKernel`] in preparation. Whether the arguments fit is checked by `graph.launch`.
 #[derive(Clone, Debug)]
-pub struct RawCall(KernelCall);
+pub struct RawCall {
+    kernel: Arc<RawKernel>,
+    args: Vec<CallArg>,
+}
 
 impl RawCall {
     /// The next argument, by value.
     #[must_use]
     pub fn value<T: ByValue>(mut self, value: T) -> Self {
-        self.0.args.push(CallArg::Value(value.to_arg()));
+        self.args.push(CallArg::Value(value.to_arg()));
         self
     }
 
     /// The next argument, memory.
     #[must_use]
     pub fn memory<T>(mut self, memory: impl MemoryArg<T>) -> Self {
-        self.0.args.push(CallArg::Memory(memory.operand()));
+        self.args.push(CallArg::Memory(memory.operand()));
         self
     }
 }
 
 impl From<RawCall> for KernelCall {
     fn from(call: RawCall) -> Self {
-        call.0
+        Self::of(KernelRef::Raw(call.kernel), call.args)
     }
 }

@@ -130,7 +130,8 @@ impl<'a> Update<'a> {
     /// finalized graph's top level, a node of a kind that has nothing to be changed so, a kernel that is not
     /// registered, arguments that do not fit, a range of other dimensions, memory that is used without order, and a
     /// [scratch buffer](crate::Graph::scratch) that the node does not use in the finalized graph;
-    /// [`InvalidSize`](ErrorKind::InvalidSize) for a range that cannot be launched;
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for a range that cannot be launched, or beyond the bound of the kernel with
+    /// its arguments, whichever of the two is new;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for what the device cannot update; those of the devices.
     ///
     /// If a device refuses the update and the other devices cannot be told the old values again, the executable is of no

@@ -166,6 +166,7 @@ impl Nodes {
             let range = draft.range.unwrap_or(*old_range);
             updatable.scratch.check(index as u32, call.views())?;
             let accesses = call.accesses()?.into();
+            call.check_range(&range)?;
             (update, undo) = (
                 difference(handle, (old_call, old_range), (&call, &range), device, &shared.scratch)?,
                 difference(handle, (&call, &range), (old_call, old_range), device, &shared.scratch)?,

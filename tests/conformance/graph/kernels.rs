@@ -23,26 +23,22 @@ struct Params {
 
 kernel! {
     fn affine(params: Params, flag: u8, x: &[f64], y: &mut [f64]) {
-        host: |_, params, flag, x, y| {
-            for (y, x) in y.iter_mut().zip(x) {
-                *y = params.scale * x + f64::from(params.shift) + f64::from(flag);
-            }
+        item: |i, params, flag, x, y| {
+            y[i] = params.scale * x[i] + f64::from(params.shift) + f64::from(flag);
         },
-        // SAFETY: each work-item of a launch over the buffers' lengths uses the elements with its index.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
         c: unsafe { SOURCE },
     }
     /// Writes for each work-item the sum over its work-group of their indices, which meet in local memory.
     fn share(numbers: Local<u32>, sums: &mut [u32]) {
         host: |range, numbers, sums| {
-            let [group, ..] = range.local_size().expect("launched with work-groups");
-            assert_eq!(numbers.len(), group);
-            for (group, sums) in sums.chunks_mut(group).enumerate() {
-                let first = group * sums.len();
-                sums.fill((first..first + sums.len()).sum::<usize>() as u32);
+            for group in range.groups() {
+                let sum = group.items().take(numbers.len()).map(|[i]| i as u32).sum();
+                group.items().for_each(|[i]| sums[i] = sum);
             }
         },
-        // SAFETY: as many elements as work-items, as many local ones as a work-group has; each uses its own, and reads
-        // the others' local ones behind a barrier.
+        // SAFETY: a work-item writes the element with its index, which the shortest slice bounds. Indices of local memory are
+        // compared with its length; a work-item writes one of its own and reads the others' behind a barrier.
         c: unsafe { SOURCE },
     }
 }

@@ -18,7 +18,7 @@ tests!("graph/lifetime":
 /// x = x + n, by a kernel that holds the token.
 fn add_holding(token: Token) -> Arc<RawKernel> {
     let kernel = RawKernel::new("add").value::<u32>("n").writes::<u32>("x");
-    // SAFETY: each work-item of a launch over the buffer's length uses the element with its index.
+    // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice's length.
     let kernel = unsafe { kernel.with_c(SOURCE) };
     kernel.host(move |_, args| {
         let _token = &token;

@@ -1,5 +1,6 @@
 //! The public API: graphs, executables, submissions.
 
+mod bounds;
 mod control;
 mod control_nodes;
 mod copies;
@@ -26,6 +27,7 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        bounds::TESTS,
         control::TESTS,
         control_nodes::TESTS,
         copies::TESTS,

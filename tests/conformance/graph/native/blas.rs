@@ -93,7 +93,7 @@ fn check(call: &str, code: c_int) -> Result<()> {
 wakegraph::kernel! {
     /// Element `i` is `start + i` modulo 7.
     fn number(start: u32, x: &mut [f32]) {
-        // SAFETY: a launch over the buffer's length; a work-item writes the element with its index.
+        // SAFETY: a work-item writes the element with its index, and a launch is bounded by the slice's length.
         c: unsafe { "KERNEL(number, (u32 start, SLICE(float, x))) {
                          x[GLOBAL_ID(0)] = (float)((start + GLOBAL_ID(0)) % 7);
                      }" },
