@@ -98,7 +98,11 @@ impl ExecutableGraph {
     /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion. Among many short
     /// runs in flight on a GPU, one thread of the device's enqueues them a few microseconds later, several at a time.
     ///
-    /// Never blocks. A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
+    /// Never waits for work to end. A driver whose own queue is full may hold the call back until there is room: CUDA's
+    /// does at about a thousand launches in flight. Where that matters keep fewer in flight, by awaiting earlier
+    /// submissions or with a semaphore.
+    ///
+    /// A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
     /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
     /// runs under any executor.
     ///
@@ -439,8 +443,12 @@ pub(crate) struct State {
 /// More runs than this are not kept for reuse: it bounds the memory that a burst leaves behind.
 const MOST_SPARE: usize = 16_384;
 
-/// As many are kept for good. What a burst left beyond them is given back one by one while no two runs are in flight.
+/// As many are kept for good. What a burst left beyond them is given back while no two runs are in flight.
 const FEW_SPARE: usize = 64;
+
+/// Of what a burst left, each submission gives back this part, a divisor: some hundred of them all, and few enough
+/// where the next burst follows soon.
+const GIVEN_BACK: usize = 64;
 
 impl State {
     pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
@@ -467,9 +475,8 @@ impl State {
             true
         };
         if self.last.as_mut().is_some_and(&mut reuse) {
-            if self.spare.len() > FEW_SPARE {
-                self.spare.pop_front();
-            }
+            let surplus = self.spare.len().saturating_sub(FEW_SPARE);
+            self.spare.drain(..surplus.div_ceil(GIVEN_BACK));
             return self.last.take();
         }
         // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes to the back.
@@ -494,5 +501,30 @@ impl State {
         {
             self.spare.push_back(previous);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::null::{self, NullOptions};
+
+    #[test]
+    fn a_burst_leaves_few_runs_behind() {
+        const BURST: usize = 5_000;
+        let (device, control) = null::open(NullOptions::new().manual(true));
+        let device = Device::from_hal(device);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        (0..BURST).for_each(|_| drop(exec.submit()));
+        control.complete_all();
+        assert!(exec.shared.state.lock().spare.len() >= BURST - 1);
+        for _ in 0..500 {
+            drop(exec.submit());
+            control.complete_all();
+        }
+        assert_eq!(exec.shared.state.lock().spare.len(), FEW_SPARE);
     }
 }

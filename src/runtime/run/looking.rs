@@ -26,7 +26,8 @@ impl Run {
     /// Whether a look would end a partition.
     pub(super) fn has_unseen_end(&self) -> bool {
         let is_unseen = |&partition: &usize| self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED;
-        let mut unseen = (0..self.slots.len()).filter(is_unseen);
+        let first = self.oldest.load(Ordering::Relaxed) as usize;
+        let mut unseen = (first..self.slots.len()).filter(is_unseen);
         !self.is_done() && (self.is_in_batch() || unseen.any(|partition| self.is_final(partition)))
     }
 
