@@ -31,7 +31,7 @@ mod kernels {
             host: |_, n, x| mix_on_host(n, x),
             // SAFETY: a work-item uses the element with its index, and there are no more of them than elements.
             c: unsafe {
-                "KERNEL(mix, (u32 n, GLOBAL u32 *x)) { x[GLOBAL_ID(0)] = 31 * x[GLOBAL_ID(0)] + n; }"
+                "KERNEL(mix, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] = 31 * x[GLOBAL_ID(0)] + n; }"
             },
         }
 
@@ -39,7 +39,7 @@ mod kernels {
         pub(crate) fn count(x: &mut [u32]) {
             host: |_, x| x.iter_mut().for_each(|x| *x += 1),
             // SAFETY: as above.
-            c: unsafe { "KERNEL(count, (GLOBAL u32 *x)) { x[GLOBAL_ID(0)] += 1; }" },
+            c: unsafe { "KERNEL(count, (SLICE(u32, x))) { x[GLOBAL_ID(0)] += 1; }" },
         }
     }
 }
