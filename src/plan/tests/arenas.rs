@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::cases::cases;
 use super::properties::any_options;
 use super::*;
+use crate::plan::arena::Limits;
 use crate::plan::{PartitionKind, Transient};
 
 const ALIGNMENT: usize = 256;
@@ -46,8 +47,19 @@ fn device_nodes(plan: &Plan) -> Vec<(u32, DeviceId)> {
     on_device.flat_map(|(index, device)| plan.nodes(index).iter().map(move |&node| (node, device))).collect()
 }
 
+/// Few chains and places are used up by small graphs.
+fn any_limits() -> impl Strategy<Value = Limits> {
+    let by_size = prop_oneof![Just(0), Just(usize::MAX)];
+    (1usize..8, by_size, 1usize..8).prop_map(|(chains, by_size, places)| Limits {
+        chains,
+        clocks: usize::MAX,
+        by_size,
+        places,
+    })
+}
+
 proptest! {
-    #![proptest_config(random_cases(400))]
+    #![proptest_config(random_cases(800))]
 
     #[test]
     fn what_may_be_in_use_at_a_time_lies_apart(
@@ -55,6 +67,7 @@ proptest! {
         options in any_options(),
         wanted in prop::collection::vec(
             (1usize..2000, prop::collection::vec(any::<prop::sample::Index>(), 0..4)), 0..90),
+        limits in any_limits(),
     ) {
         let plan = case.plan(&options);
         let nodes = device_nodes(&plan);
@@ -67,7 +80,7 @@ proptest! {
                 Transient { device, bytes: *bytes, uses: uses.into_iter().map(|(node, _)| node).collect() }
             })
             .collect();
-        let arenas = plan.arenas(&transients, ALIGNMENT);
+        let arenas = plan.arenas_within(&transients, ALIGNMENT, limits);
         let before = before(&plan);
         let first = |a: &Transient, b: &Transient| {
             b.uses.iter().all(|late| a.uses.iter().all(|early| before[late].contains(early)))
@@ -150,15 +163,53 @@ fn what_nobody_uses_takes_no_place() {
 }
 
 #[test]
-fn more_than_share_have_places_of_their_own() {
+fn many_buffers_share_too() {
     let (graph, _) = graph("A B", "A>B");
     let transient =
         |index: u32| Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses: vec![index % 2] };
-    let transients: Vec<_> = (0..4100).map(transient).collect();
+    let transients: Vec<_> = (0..10_000).map(transient).collect();
     let arenas = plan(&graph, &SIGNATURE).arenas(&transients, ALIGNMENT);
-    // Half of the first 4096 at a time, and the four others.
-    assert_eq!(arenas.sizes()[0].bytes, (2048 + 4) * ALIGNMENT);
-    assert_eq!(arenas.sizes()[0].unshared, 4100 * ALIGNMENT);
+    assert_eq!(arenas.sizes()[0].bytes, 5000 * ALIGNMENT);
+    assert_eq!(arenas.sizes()[0].unshared, 10_000 * ALIGNMENT);
+}
+
+/// Blocks of `wide` chains of ten nodes between two joins. Each node hands a buffer on to the next.
+///
+/// ```text
+///   /--> n --> .. --> n --\   /--> ..
+/// J ---> n --> .. --> n ---> J
+///   \--> n --> .. --> n --/   \--> ..
+/// ```
+#[test]
+fn buffers_of_side_by_side_chains_share_after_each_join() {
+    const WIDE: u32 = 50;
+    let mut graph = Graph::<()>::new();
+    let mut transients = Vec::new();
+    let mut add = || graph.add(CommandKind::Kernel, DeviceId::from_raw(0), Content::Command(()), &[]);
+    let mut edges = Vec::new();
+    let mut join = add();
+    for _ in 0..12 {
+        let mut ends = Vec::new();
+        for _ in 0..WIDE {
+            let mut last = join;
+            for _ in 0..10 {
+                let node = add();
+                edges.push((last, node));
+                last = node;
+            }
+            ends.push(last);
+        }
+        join = add();
+        edges.extend(ends.into_iter().map(|end| (end, join)));
+    }
+    for &(from, to) in &edges {
+        graph.make_edge(from, to).unwrap();
+        let uses = [from, to].map(|node| node.index() as u32).to_vec();
+        transients.push(Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses });
+    }
+    assert!(transients.len() > 4096);
+    let arenas = plan(&graph, &SIGNATURE).arenas(&transients, ALIGNMENT);
+    assert_eq!(arenas.sizes()[0].bytes, 2 * WIDE as usize * ALIGNMENT);
 }
 
 #[test]
