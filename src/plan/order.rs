@@ -15,6 +15,7 @@
 use super::lists::Lists;
 
 /// An acyclic graph in topological order.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Dag {
     /// The node at every position.
     pub(super) nodes: Vec<u32>,

@@ -32,6 +32,12 @@ const STEPS_MIN: usize = 1 << 16;
 /// The dependencies that do not follow from others, of every partition, ascending. `places` are the partitions', in the
 /// order of the quotient.
 pub(super) fn reduce(quotient: &Dag, places: &[u32]) -> Lists {
+    let size = quotient.preds.len() + quotient.preds.items().len();
+    reduce_within(quotient, places, STEPS_MIN.max(STEPS_EACH * size))
+}
+
+/// As [`reduce`], with so many steps of search.
+pub(super) fn reduce_within(quotient: &Dag, places: &[u32], steps: usize) -> Lists {
     let count = quotient.preds.len();
     let mut search = Search {
         marks: Vec::with_capacity(count),
@@ -39,7 +45,7 @@ pub(super) fn reduce(quotient: &Dag, places: &[u32]) -> Lists {
         reduced: Lists::with_capacity(count, quotient.preds.items().len()),
         sought: Vec::new(),
         stack: Vec::new(),
-        steps_left: STEPS_MIN.max(STEPS_EACH * (count + quotient.preds.items().len())),
+        steps_left: steps,
     };
     let hubs = hubs(&quotient.preds);
     let mut next_hub = hubs.iter().zip(0u8..).peekable();

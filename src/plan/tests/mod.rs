@@ -3,6 +3,7 @@
 mod arenas;
 mod cases;
 mod examples;
+mod layers;
 mod model;
 mod passes;
 mod properties;
