@@ -19,7 +19,8 @@
 //! | `arena` | on request: which buffers that live within a run can share memory |
 //! | `lower`, `print` | the instruction list, as data, as text and as DOT |
 //!
-//! Every pass takes time linear in nodes and edges (signatures and `arena`: nearly, see there), and nothing recurses.
+//! Every pass takes time linear in nodes and edges (signatures and `arena`: nearly, see there), and nothing
+//! recurses.
 //!
 //! Imports from `types` and `graph` only. No tokio, no FFI, no clock, no locks. The runtime may enter.
 

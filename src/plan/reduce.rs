@@ -74,10 +74,10 @@ pub(super) fn reduce_within(quotient: &Dag, places: &[u32], steps: usize) -> Lis
 }
 
 /// As many as a word has bits.
-const HUBS: usize = 64;
+pub(super) const HUBS: usize = 64;
 const NO_HUB: u8 = HUBS as u8;
 /// Fewer dependents than this do not pay for a bit.
-const HUB_DEPENDENTS: u32 = 4;
+pub(super) const HUB_DEPENDENTS: u32 = 4;
 
 /// The partitions that most others depend on, ascending.
 fn hubs(preds: &Lists) -> Vec<u32> {

@@ -162,6 +162,23 @@ fn what_nobody_uses_takes_no_place() {
     assert_eq!(plan(&graph, &SIGNATURE).arenas(&[], ALIGNMENT).sizes(), []);
 }
 
+// U --> E --> D      Z --> E      U --> V --> D
+#[test]
+fn a_use_on_no_chain_lasts_until_a_later_node_on_one() {
+    let (graph, names) = graph("U Z E V D", "U>E Z>E U>V E>D V>D");
+    let plan = plan(&graph, &SIGNATURE);
+    let number = |name: &str| names.iter().position(|known| known == name).unwrap() as u32;
+    let transients = ["U E", "Z", "V", "D"].map(|uses| Transient {
+        device: DeviceId::from_raw(0),
+        bytes: ALIGNMENT,
+        uses: uses.split_whitespace().map(number).collect(),
+    });
+    // U and E are the only chain. Nothing orders Z and V.
+    let limits = Limits { chains: 1, clocks: usize::MAX, by_size: 0, places: 8 };
+    let arenas = plan.arenas_within(&transients, ALIGNMENT, limits);
+    assert_eq!(arenas.offsets().iter().map(|offset| offset / ALIGNMENT).collect::<Vec<_>>(), [0, 1, 2, 0]);
+}
+
 #[test]
 fn many_buffers_share_too() {
     let (graph, _) = graph("A B", "A>B");

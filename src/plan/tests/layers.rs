@@ -1,5 +1,5 @@
-//! Reduced dependencies and queues of dense layered graphs of partitions, which need all that those passes know: long
-//! lists of dependencies, more hubs than there are bits for, and more host tasks.
+//! Reduced dependencies and queues of dense layered graphs of partitions, which need all that those passes
+//! know: long lists of dependencies, more hubs than there are bits for, and more host tasks.
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::plan::check::HOST;
 use crate::plan::lanes::lanes;
 use crate::plan::lists::Lists;
 use crate::plan::order::{Dag, depth_first};
-use crate::plan::reduce::reduce_within;
+use crate::plan::reduce::{HUB_DEPENDENTS, HUBS, reduce_within};
 
 const DEVICES: u32 = 2;
 
@@ -98,6 +98,23 @@ proptest! {
             if budget == usize::MAX {
                 let follows = |&pred: &u32| kept.iter().any(|&other| before[other as usize][pred as usize]);
                 prop_assert!(!kept.iter().any(follows), "nothing that follows from others is kept");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_and_hubs_need_no_search(Layered { dag, places } in layered()) {
+        let before = closure(&dag.preds);
+        let mut dependents = vec![0u32; places.len()];
+        dag.preds.items().iter().for_each(|&pred| dependents[pred as usize] += 1);
+        let is_busy = |pred: u32| dependents[pred as usize] >= HUB_DEPENDENTS;
+        let all_are_hubs = (0..places.len() as u32).filter(|&pred| is_busy(pred)).count() <= HUBS;
+        for (kept, all) in reduce_within(&dag, &places, 0).iter().zip(dag.preds.iter()) {
+            for &pred in kept {
+                let in_range = kept.iter().any(|&other| (dag.since[other as usize]..other).contains(&pred));
+                prop_assert!(!in_range);
+                let follows = all.iter().any(|&other| before[other as usize][pred as usize]);
+                prop_assert!(!(all_are_hubs && is_busy(pred) && follows));
             }
         }
     }
