@@ -7,6 +7,7 @@ mod copies;
 mod crowds;
 mod edges;
 mod empty;
+mod failures;
 mod fills;
 mod host_tasks;
 mod implicit;
@@ -34,6 +35,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         crowds::TESTS,
         edges::TESTS,
         empty::TESTS,
+        failures::TESTS,
         fills::TESTS,
         host_tasks::TESTS,
         implicit::TESTS,

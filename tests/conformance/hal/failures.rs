@@ -190,14 +190,18 @@ fn a_buffer_runs_again_after_a_failure(setup: &Setup) {
 
 fn the_first_failure_counts(setup: &Setup) {
     let bench = Bench::new(setup);
-    let hold = Hold::new();
-    let (a, b, c) = (bench.event(), bench.event(), bench.event());
-    enqueue(&*bench.recorded(&[failing(&bench, "first")]), &*bench.queue, &a).unwrap();
-    assert!(failed(&a).to_string().contains("first"));
-    enqueue(&*bench.recorded(&[failing_late(&bench, &hold)]), &*bench.queue, &b).unwrap();
-    let both: &[&dyn Event] = &[&*b, &*a];
-    enqueue_command(&Command::Empty, &*bench.another_queue(), WaitList::dependencies(both), &c).unwrap();
-    hold.open();
-    let error = failed(&c).to_string();
-    assert!(error.contains("first") || error.contains("broken"), "{error}");
+    for late_first in [false, true] {
+        let hold = Hold::new();
+        let (a, b, c) = (bench.event(), bench.event(), bench.event());
+        enqueue(&*bench.recorded(&[failing(&bench, "first")]), &*bench.queue, &a).unwrap();
+        assert!(failed(&a).to_string().contains("first"));
+        enqueue(&*bench.recorded(&[failing_late(&bench, &hold)]), &*bench.queue, &b).unwrap();
+        let both: &[&dyn Event] = if late_first { &[&*b, &*a] } else { &[&*a, &*b] };
+        let wait = WaitList::dependencies(both);
+        enqueue_command(&Command::Empty, &*bench.another_queue(), wait, &c).unwrap();
+        hold.open();
+        let error = failed(&c).to_string();
+        assert!(error.contains("first") && !error.contains("broken"), "{error}");
+        is_broken(&b);
+    }
 }
