@@ -14,6 +14,8 @@
 //! - `chain_1m`: a chain of a million nodes.
 //! - `scale_*`: ours = the time for 200,000 nodes, base = ours for 100,000. (Of `random`, twice the nodes have three times
 //!   the distinct signatures, and so three times the partitions; arrays also outgrow a cache of 2 MiB between the two.)
+//! - `arenas_*`: places for as many scratch buffers as half the nodes, each used by two of them, and for 4,096 buffers with
+//!   200,000 uses: ours = with 200,000 nodes, base = ours with half of all, limit 3.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -23,12 +25,13 @@ use std::time::Instant;
 
 use petgraph::graph::{DiGraph, NodeIndex};
 use wakegraph::graph::{Content, Graph};
-use wakegraph::plan::{Plan, PlanOptions};
+use wakegraph::plan::{Plan, PlanOptions, Transient};
 use wakegraph::{CommandKind, CommandKinds, DeviceId};
 
 const NODES: usize = 100_000;
 const TIME_LIMIT: f64 = 6.0;
 const SCALE_LIMIT: f64 = 2.4;
+const ARENA_SCALE_LIMIT: f64 = 3.0;
 const BYTES_LIMIT: f64 = 200.0;
 
 fn main() -> ExitCode {
@@ -54,6 +57,15 @@ fn main() -> ExitCode {
             once.push(time(|| plan(&ours)));
         }
         report.times(&format!("scale_{name}"), &Times::of(twice, once), Some(SCALE_LIMIT));
+    }
+    for (name, uses) in [("arenas_many_buffers", None), ("arenas_many_uses", Some(NODES / 2048))] {
+        let (mut twice, mut once) = (Vec::new(), Vec::new());
+        let (double, single) = (scratch(2 * NODES, uses), scratch(NODES, uses));
+        for _ in 0..11 {
+            twice.push(time(|| double.0.arenas(&double.1, 256)));
+            once.push(time(|| single.0.arenas(&single.1, 256)));
+        }
+        report.times(name, &Times::of(twice, once), Some(ARENA_SCALE_LIMIT));
     }
     let bytes = shapes.map(|(_, shape)| plan(&shape(NODES).graph()).heap_bytes() as f64 / NODES as f64);
     let most = bytes.into_iter().fold(0.0, f64::max);
@@ -108,6 +120,21 @@ fn two_out_of_previous(nodes: usize, window: usize) -> Shape {
         }
     }
     Shape { host_task: every_hundredth, nodes, edges }
+}
+
+/// The plan of 64 chains side by side, and buffers: one for each two nodes, which a node hands on to the next of its
+/// chain, or else as many for each 100,000 nodes as are placed with most care, each with so many uses along one chain.
+fn scratch(nodes: usize, uses: Option<usize>) -> (Plan, Vec<Transient>) {
+    const CHAINS: usize = 64;
+    let edges = (CHAINS..nodes).map(|node| (node - CHAINS, node)).collect();
+    let plan = plan(&Shape { host_task: |_| false, nodes, edges }.graph());
+    let (buffers, uses) = uses.map_or((nodes / 2, 2), |uses| (2048 * nodes / NODES, uses));
+    let transient = |buffer: usize| Transient {
+        device: DeviceId::from_raw(0),
+        bytes: 256 * (1 + buffer % 7),
+        uses: (0..uses).map(|at| ((nodes / buffers * buffer + at * CHAINS) % nodes) as u32).collect(),
+    };
+    (plan, (0..buffers).map(transient).collect())
 }
 
 /// Tops, and between each two of them a left and a right side.

@@ -7,6 +7,8 @@
 //! | `pipelined_64_*` | 64 submissions in flight, then awaited | 64 hand-offs in flight, then awaited | none |
 //! | `in_flight_10000_*` | 10,000 | 10,000 | none |
 //! | `chain_10_*` | a graph of ten kernels in a chain | one hand-off of ten | 1.5 |
+//! | `over_one_buffer_1000` | `submit().await` of one of 1,000 executables that write one buffer | of one of 10 | 2.0 |
+//! | `finalize_over_one_buffer` | microseconds to finalize, while 2,000 executables write the buffer | while 500 do | 6.0 |
 //! | `allocations` | heap allocations of a submission in the steady state, on all threads | of a hand-off | 0 |
 //!
 //! Each in a tokio runtime of the current thread and in one of two workers. Both pools have two threads.
@@ -16,6 +18,7 @@ mod support;
 use std::future::Future;
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use support::counting::{self, Counting};
 use support::handoff::WorkerPool;
@@ -73,6 +76,10 @@ fn main() -> ExitCode {
             report.race(row, &runtime, ours, HandOffs { pool: pool.clone(), data, kernels: 1 });
         }
     }
+    let runtime = support::current_thread();
+    let (many, few) = (Writers::new(&device, 1000), Writers::new(&device, 10));
+    report.race(Row::new("over_one_buffer_1000").limit(2.0), &runtime, many, few);
+    finalize_over_one_buffer(&mut report, &device);
     allocations(&mut report, &support::current_thread(), &device, &pool);
     report.finish()
 }
@@ -84,6 +91,52 @@ fn kernels(device: &Device, count: usize) -> ExecutableGraph {
         graph.launch(bump(&data), Range::linear(ELEMENTS));
     }
     graph.finalize().expect("a valid graph")
+}
+
+/// Executables that write one buffer.
+struct Writers {
+    graph: Graph,
+    execs: Vec<ExecutableGraph>,
+}
+
+impl Writers {
+    fn new(device: &Device, count: usize) -> Self {
+        let data = device.buffer::<u32>(ELEMENTS).expect("a small buffer");
+        let mut graph = Graph::new(device);
+        graph.launch(bump(&data), Range::linear(ELEMENTS));
+        let execs = (0..count).map(|_| graph.finalize().expect("a valid graph")).collect();
+        Self { graph, execs }
+    }
+
+    /// Microseconds to finalize one more, which is dropped.
+    fn time_to_finalize(&self) -> f64 {
+        let times: Vec<_> = (0..100)
+            .map(|_| {
+                let start = Instant::now();
+                let one_more = self.graph.finalize().expect("a valid graph");
+                let time = start.elapsed();
+                drop(one_more);
+                time.as_secs_f64() * 1e6
+            })
+            .collect();
+        support::median(&times)
+    }
+}
+
+/// Awaits a submission of one of them.
+impl Contender for Writers {
+    async fn once(&mut self) {
+        self.execs[0].submit().await.expect("a run");
+    }
+}
+
+fn finalize_over_one_buffer(report: &mut Report, device: &Device) {
+    if !report.wants("finalize_over_one_buffer") {
+        return;
+    }
+    let (ours, base) = (Writers::new(device, 2000), Writers::new(device, 500));
+    let (ours, base) = (ours.time_to_finalize(), base.time_to_finalize());
+    report.figure("finalize_over_one_buffer", ours, base, "us", ours > 6.0 * base);
 }
 
 /// One submission, awaited.
