@@ -13,7 +13,7 @@ mod types;
 
 pub use graph::{GraphProperties, NodeId};
 pub use hal::{Advice, NativeStream};
-pub use plan::{ExecutionOrder, PartitionPolicy, Plan};
+pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan};
 pub use runtime::{
     Applied, Buffer, CancelOnDrop, Device, Event, ExecutableGraph, FinalizeOptions, Graph, GraphMemory,
     HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, MemoryArg, NativeAccess, NodeBuilder,

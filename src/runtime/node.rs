@@ -9,6 +9,9 @@ use crate::graph::NodeId;
 
 /// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing; the node stays.
 ///
+/// It borrows the graph, so it is gone before the next node is added: keep its [`id`](Self::id) where later nodes
+/// are to come after it. Edges that follow from buffers need no id.
+///
 /// What goes wrong here is kept by the graph and comes out of [`finalize`](Graph::finalize), as for the call that added
 /// the node.
 #[derive(Debug)]

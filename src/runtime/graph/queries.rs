@@ -26,6 +26,13 @@ impl Graph {
         self.nodes.nodes()
     }
 
+    /// All edges as `(from, to)`, in the order in which they were made: those that follow from accesses and
+    /// those that were asked for.
+    pub fn edges(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+        let id = |index: u32| self.nodes.id_at(index as usize);
+        self.nodes.edges().filter_map(move |(from, to)| Some((id(from)?, id(to)?)))
+    }
+
     /// Nodes without a predecessor.
     pub fn roots(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes.roots()
@@ -39,7 +46,8 @@ impl Graph {
     /// The nodes that `node` directly follows.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph; so for all queries.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph; so for all
+    /// queries.
     pub fn predecessors(&self, node: NodeId) -> Result<Vec<NodeId>> {
         Ok(self.nodes.node(node)?.predecessors().collect())
     }
@@ -79,7 +87,24 @@ impl Graph {
         if verbose { dot.verbose().to_string() } else { dot.to_string() }
     }
 
-    /// What went wrong so far in adding nodes; [`finalize`](Self::finalize) returns the first.
+    /// What has gone wrong in adding nodes so far; [`finalize`](Self::finalize) returns the first.
+    ///
+    /// These are the mistakes that can be seen without asking a device:
+    ///
+    /// - a range of no work-items, or whose numbers are too large;
+    /// - arguments and accesses of one node that overlap while one of them writes, or lengths that do not match;
+    /// - rectangles outside their buffers;
+    /// - a scratch buffer of another graph, or where none can be used;
+    /// - an edge to a node of another graph, or one that would close a cycle, asked for with
+    ///   [`after`](crate::NodeBuilder::after) ([`make_edge`](Self::make_edge) returns its own errors);
+    /// - [`on`](crate::NodeBuilder::on) and [`alternative`](crate::NodeBuilder::alternative) for nodes that cannot have them;
+    /// - a [sub-graph](Self::sub_graph) or body that has an error itself.
+    ///
+    /// What depends on devices, on the graph as a whole or on the options comes out of
+    /// [`finalize`](Self::finalize) only: a command that the device lacks, a kernel without a variant for it
+    /// or whose source does not compile, a range beyond its limits, memory that it cannot reach, memory that
+    /// cannot be allocated, and a cycle in a graph that was built [without a
+    /// check](crate::GraphProperties::no_cycle_check).
     pub fn errors(&self) -> &[Error] {
         &self.errors
     }
