@@ -106,6 +106,19 @@ impl ExecutableGraph {
     /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
     /// runs under any executor.
     ///
+    /// Arguments are evaluated before the call, so `runtime.block_on(exec.submit())` submits outside the runtime. An `async`
+    /// block submits inside:
+    ///
+    /// ```
+    /// # let device = wakegraph::Device::open("host")?;
+    /// # let mut graph = wakegraph::Graph::new(&device);
+    /// graph.host_task((), async |()| tokio::task::yield_now().await);
+    /// let exec = graph.finalize()?;
+    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    /// runtime.block_on(async { exec.submit().await })?;
+    /// # Ok::<(), wakegraph::Error>(())
+    /// ```
+    ///
     /// # Deadlock
     /// Runs of one executable, and of executables that share buffers in conflicting ways, start one after the other. A
     /// host task that awaits a later submission of its own executable, or of one that shares what its executable uses,

@@ -68,6 +68,7 @@ fn needs_tokio(submission: wakegraph::Submission, why: &str) {
     let error = block_on(submission).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOperation, "{error}");
     assert!(error.to_string().contains("tokio") && error.message().contains(why), "{error}");
+    assert!(error.to_string().contains("block_on(async { exec.submit().await })"), "{error}");
 }
 
 #[test]

@@ -330,3 +330,24 @@ fn dot_draws_partitions_as_clusters() {
 "#
     );
 }
+
+// A --> C@1
+// B
+#[test]
+fn a_partition_is_waited_for_as_a_whole() {
+    // C comes after B, too, which is not its ancestor.
+    assert_plan(
+        "A B C@1",
+        "A>C",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, lane 0
+          append A
+          append B
+        finalize 0
+        begin 1 on device#1, lane 0, in order after 0
+          append C
+        finalize 1
+        ",
+    );
+}

@@ -329,5 +329,8 @@ fn needs_tokio(why: &str) -> Error {
         ErrorKind::InvalidOperation,
         format!("this submission {why}, and was submitted outside a tokio runtime"),
     )
-    .help("submit inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held")
+    .help(
+        "submit inside `#[tokio::main]`, a spawned task or `runtime.block_on(async { exec.submit().await })`, or while \
+         `runtime.enter()` is held",
+    )
 }
