@@ -63,7 +63,7 @@ fn the_earliest_failure_of_a_wait_list_is_given(setup: &Setup) {
             let early = early.submit();
             assert_failed(early.event().wait().await, "the early one");
             let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
-            let late = late.prepare().after_future(async move { receiver.await }).submit();
+            let late = late.prepare().after_future(receiver).submit();
             let list = exec.prepare();
             let waiting = match late_first {
                 true => list.after(&late).after(&early),
