@@ -29,7 +29,7 @@ mod kernels {
         /// Every element becomes another function of itself.
         pub(crate) fn mix(n: u32, x: &mut [u32]) {
             host: |_, n, x| mix_on_host(n, x),
-            // SAFETY: a work-item uses the element with its index, and there are no more of them than elements.
+            // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice's length.
             c: unsafe {
                 "KERNEL(mix, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] = 31 * x[GLOBAL_ID(0)] + n; }"
             },
