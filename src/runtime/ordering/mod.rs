@@ -20,6 +20,8 @@
 //! the waiting to devices, and all submissions that share memory have one order.
 
 mod accesses;
+#[cfg(all(test, wakegraph_loom))]
+mod model;
 mod register;
 
 use std::sync::Arc;

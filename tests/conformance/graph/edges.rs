@@ -9,7 +9,16 @@ use crate::watch::List;
 tests!("graph/edges":
     &[Need::Results] => [explicit_edges_order, backward_edges_order, after_leaves_follows_everything,
         every_way_to_finalize_keeps_the_order],
-    &[] => [wrong_edges_are_refused]);
+    &[] => [wrong_edges_are_refused, edges_can_be_walked]);
+
+fn edges_can_be_walked(setup: &Setup) {
+    let x = setup.device().buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(setup.device());
+    let a = graph.fill(&x, 1).id();
+    let b = graph.fill(&x, 2).id();
+    let c = graph.empty().after([a]).id();
+    assert_eq!(graph.edges().collect::<Vec<_>>(), [(a, b), (a, c)]);
+}
 
 /// A graph of nodes without accesses that note their numbers: only explicit edges order them.
 struct Noted {
