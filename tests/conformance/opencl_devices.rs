@@ -50,10 +50,18 @@ pub(crate) const VARIANTS: &[Variant] = &[
         two_parts(POCL, OpenclOptions::new().shared_memory(false))
     }),
     variant("host-and-pocl", TWO, || host_first(POCL)),
+    // Only under `scripts/oclgrind.sh`, which shows what kernels do beyond their slices.
+    Variant {
+        backend: "oclgrind",
+        device: "0",
+        can: &[Need::Results],
+        open: || one(OCLGRIND, OpenclOptions::new()),
+    },
 ];
 
 const INTEL: &str = "Intel(R) OpenCL";
 const POCL: &str = "Portable Computing Language";
+const OCLGRIND: &str = "Oclgrind";
 
 fn lowering(lowering: Lowering) -> OpenclOptions {
     OpenclOptions::new().lowering(lowering)

@@ -60,8 +60,9 @@ impl<T: Pod> ByValue for T {
 ///             let mut tile = vec![0; tile.len()];
 ///             for group in range.groups() {
 ///                 let part = &mut x[group.global_offset()[0]..][..group.count()];
-///                 tile[..part.len()].copy_from_slice(part);
-///                 part.iter_mut().zip(tile[..part.len()].iter().rev()).for_each(|(x, tile)| *x = *tile);
+///                 let tile = &mut tile[..part.len()];
+///                 tile.copy_from_slice(part);
+///                 part.iter_mut().zip(tile.iter().rev()).for_each(|(x, tile)| *x = *tile);
 ///             }
 ///         },
 ///     }
