@@ -14,8 +14,8 @@
 //! - `chain_1m`: a chain of a million nodes.
 //! - `scale_*`: ours = the time for 200,000 nodes, base = ours for 100,000. (Of `random`, twice the nodes have three times
 //!   the distinct signatures, and so three times the partitions; arrays also outgrow a cache of 2 MiB between the two.)
-//! - `arenas_*`: places for as many scratch buffers as half the nodes, each used by two of them, and for 4,096 buffers with
-//!   200,000 uses: ours = with 200,000 nodes, base = ours with half of all, limit 3.
+//! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes, each used twice, and for
+//!   4,096 buffers with as many uses as nodes: ours = the time for 200,000 nodes, base = ours for 100,000, limit 3.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -58,9 +58,11 @@ fn main() -> ExitCode {
         }
         report.times(&format!("scale_{name}"), &Times::of(twice, once), Some(SCALE_LIMIT));
     }
-    for (name, uses) in [("arenas_many_buffers", None), ("arenas_many_uses", Some(NODES / 2048))] {
+    let many_buffers: fn(usize) -> _ = |nodes| scratch(nodes, nodes / 2, 2);
+    let many_uses: fn(usize) -> _ = |nodes| scratch(nodes, 4096, nodes / 4096);
+    for (name, scratch) in [("arenas_many_buffers", many_buffers), ("arenas_many_uses", many_uses)] {
+        let (double, single) = (scratch(2 * NODES), scratch(NODES));
         let (mut twice, mut once) = (Vec::new(), Vec::new());
-        let (double, single) = (scratch(2 * NODES, uses), scratch(NODES, uses));
         for _ in 0..11 {
             twice.push(time(|| double.0.arenas(&double.1, 256)));
             once.push(time(|| single.0.arenas(&single.1, 256)));
@@ -122,13 +124,11 @@ fn two_out_of_previous(nodes: usize, window: usize) -> Shape {
     Shape { host_task: every_hundredth, nodes, edges }
 }
 
-/// The plan of 64 chains side by side, and buffers: one for each two nodes, which a node hands on to the next of its
-/// chain, or else as many for each 100,000 nodes as are placed with most care, each with so many uses along one chain.
-fn scratch(nodes: usize, uses: Option<usize>) -> (Plan, Vec<Transient>) {
+/// The plan of 64 chains side by side, and buffers that are used along a chain: so many of them, with so many uses each.
+fn scratch(nodes: usize, buffers: usize, uses: usize) -> (Plan, Vec<Transient>) {
     const CHAINS: usize = 64;
     let edges = (CHAINS..nodes).map(|node| (node - CHAINS, node)).collect();
     let plan = plan(&Shape { host_task: |_| false, nodes, edges }.graph());
-    let (buffers, uses) = uses.map_or((nodes / 2, 2), |uses| (2048 * nodes / NODES, uses));
     let transient = |buffer: usize| Transient {
         device: DeviceId::from_raw(0),
         bytes: 256 * (1 + buffer % 7),
