@@ -20,9 +20,11 @@ use crate::kernels::{add, axpy, fold, mix};
 use crate::random::Random;
 use crate::registry::{Need, Setup, tests};
 
+// Updates bring parts of buffers that no edge orders after other parts of the same buffer.
 tests!("graph/random_programs":
-    &[Need::Results] => [one_executable, several_executables, with_scratch_memory],
-    &[Need::Results, Need::TwoDevices] => [on_two_devices]);
+    &[Need::Results] => [with_scratch_memory],
+    &[Need::Results, Need::ConcurrentParts] => [one_executable, several_executables],
+    &[Need::Results, Need::ConcurrentParts, Need::TwoDevices] => [on_two_devices]);
 
 /// Elements of a buffer. As an image: 6 rows of 4.
 const LEN: usize = 24;
