@@ -14,7 +14,9 @@ const DAG: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: f
 tests!("order":
     &[Need::Results] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,
         wide_and_deep_dags_run_each_command_once, one_buffer_never_overlaps_itself, random_dags_of_copies_and_fills,
-        hints_and_empty_commands_keep_the_order, empty_buffers_complete, long_chains_of_events_end]);
+        hints_and_empty_commands_keep_the_order, empty_buffers_complete],
+    // PoCL searches all that is pending on an out-of-order queue: 5,000 links take it minutes.
+    &[Need::Results, Need::InOrderQueue] => [long_chains_of_events_end]);
 
 //     0
 //    / \
