@@ -1,6 +1,6 @@
 //! A one-way flag that tasks can wait for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -25,6 +25,12 @@ const AWAITED: u8 = 2;
 thread_local! {
     /// The wakers of latches that this thread sets, while it gathers them.
     static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
+    /// Whether this thread is inside of [`wake_after_locks`].
+    static DEFERRING: Cell<bool> = const { Cell::new(false) };
+    /// Whether there are wakers in [`DEFERRED`]; without a destructor, unlike those, so that asking costs next to nothing.
+    static HAS_DEFERRED: Cell<bool> = const { Cell::new(false) };
+    /// The wakers that this thread wakes when it leaves [`wake_after_locks`].
+    static DEFERRED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the caller to wake.
@@ -39,11 +45,25 @@ pub(crate) fn gather<R>(wakers: &mut Vec<Waker>, work: impl FnOnce() -> R) -> R 
 }
 
 /// Does some work that takes locks, and wakes whom it lets go on when it has released them: wakers are the user's code.
+/// Costs two accesses to a flag where nothing is woken.
 pub(crate) fn wake_after_locks<R>(work: impl FnOnce() -> R) -> R {
-    let mut wakers = Vec::new();
-    let result = gather(&mut wakers, work);
-    wakers.into_iter().for_each(wake);
-    result
+    /// Wakes also where the work panics.
+    struct Leave {
+        outer: bool,
+    }
+
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            DEFERRING.set(self.outer);
+            if !self.outer && HAS_DEFERRED.replace(false) {
+                let wakers = DEFERRED.try_with(RefCell::take).unwrap_or_default();
+                wakers.into_iter().for_each(wake);
+            }
+        }
+    }
+
+    let _leave = Leave { outer: DEFERRING.replace(true) };
+    work()
 }
 
 fn wake_or_gather(waker: Waker) {
@@ -56,6 +76,10 @@ fn wake_or_gather(waker: Waker) {
             gathered.extend(waker.take());
         }
     });
+    if waker.is_some() && DEFERRING.get() {
+        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(waker.take()));
+        HAS_DEFERRED.set(true);
+    }
     if let Some(waker) = waker {
         wake(waker);
     }
@@ -430,6 +454,25 @@ mod tests {
         assert!(latch.poll(&Context::from_waker(&waker), &mut keys[1]).is_pending());
         latch.set();
         assert_eq!(counts(), [3, 4]);
+    }
+
+    #[test]
+    fn work_that_panics_wakes_whom_it_let_go_on() {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let latches = [Latch::new(), Latch::new()];
+        for latch in &latches {
+            assert!(latch.poll(&Context::from_waker(&waker), &mut WaiterKey::default()).is_pending());
+        }
+        let work = std::panic::AssertUnwindSafe(|| {
+            latches[0].set();
+            assert_eq!(count.0.load(Ordering::Relaxed), 0);
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(std::panic::catch_unwind(|| wake_after_locks(work)).is_err());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        latches[1].set();
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]
