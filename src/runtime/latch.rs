@@ -25,7 +25,7 @@ const AWAITED: u8 = 2;
 thread_local! {
     /// The wakers of latches that this thread sets, while it gathers them.
     static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
-    /// Whether this thread is inside of [`wake_after_locks`].
+    /// Whether this thread is inside [`wake_after_locks`].
     static DEFERRING: Cell<bool> = const { Cell::new(false) };
     /// Whether there are wakers in [`DEFERRED`]; without a destructor, unlike those, so that asking costs next to nothing.
     static HAS_DEFERRED: Cell<bool> = const { Cell::new(false) };
@@ -44,8 +44,8 @@ pub(crate) fn gather<R>(wakers: &mut Vec<Waker>, work: impl FnOnce() -> R) -> R 
     result
 }
 
-/// Does some work that takes locks, and wakes whom it lets go on when it has released them: wakers are the user's code.
-/// Costs two accesses to a flag where nothing is woken.
+/// Runs `work`, which takes locks, and wakes the tasks that it made ready once the locks are released, because a waker
+/// is the code of an executor. Where no task is woken, this costs a few accesses to flags of the thread.
 pub(crate) fn wake_after_locks<R>(work: impl FnOnce() -> R) -> R {
     /// Wakes also where the work panics.
     struct Leave {
