@@ -251,7 +251,7 @@ impl Round {
     pub(crate) fn run(self) -> usize {
         let Self { world, control, mut random } = self;
         let name = world.name.clone();
-        let rest = RestOfRound(name.clone());
+        let _rest = RestOfRound(name.clone());
         for _ in 0..EXECUTABLES {
             world.replace(None, &mut random);
         }
@@ -314,7 +314,6 @@ impl Round {
         if let Some(control) = control {
             assert_eq!(control.pending(), 0, "{name}: the device has something in flight");
         }
-        std::mem::forget(rest);
         submissions
     }
 }
@@ -324,7 +323,9 @@ struct RestOfRound(String);
 
 impl Drop for RestOfRound {
     fn drop(&mut self) {
-        eprintln!("FAILED: {}", self.0);
+        if thread::panicking() {
+            eprintln!("FAILED: {}", self.0);
+        }
     }
 }
 
@@ -333,9 +334,8 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread::Builder::new()
         .name("storm".into())
         .spawn(move || {
-            let rest = RestOfRound(name);
+            let _rest = RestOfRound(name);
             work();
-            std::mem::forget(rest);
         })
         .expect("a thread")
 }
