@@ -1,4 +1,5 @@
-//! What an async host task between two kernels costs, beside the same by hand: a worker pool, oneshots, `tokio::spawn`.
+//! What an async host task between two kernels costs, beside the same by hand: a worker pool,
+//! oneshots, `tokio::spawn`.
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|

@@ -8,9 +8,10 @@
 //! | `deep_10`, `_1000` | so many submissions of one kernel, then awaited; per submission | so many enqueues, then a wait | none |
 //! | `linear` | a submission at depth 1,000 | one at depth 10 | 1.5 |
 //!
-//! The base is the fastest, in the same run, of six loops: plain in-order enqueues or a command-buffer, each with
-//! `clFinish`, `clWaitForEvents`, or a spin on the event's status that yields; the row tells which one it was. Each device
-//! that OpenCL offers is measured, in a tokio runtime of the current thread and in one of two workers: `opencl:0/multi/hop`.
+//! The base is the fastest, in the same run, of six loops: plain in-order enqueues or a
+//! command-buffer, each with `clFinish`, `clWaitForEvents`, or a spin on the event's status that
+//! yields; the row tells which one it was. Each device that OpenCL offers is measured, in a tokio
+//! runtime of the current thread and in one of two workers: `opencl:0/multi/hop`.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
 mod support;

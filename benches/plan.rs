@@ -1,21 +1,25 @@
 //! How long planning takes, beside `petgraph::algo::toposort` on the same graph in the same run.
 //!
-//! One line a row: medians, ours and the base interleaved, and the 99th percentile of ours. With `--check` (or
-//! `PLAN_BENCH_CHECK` in the environment) the process fails when a limit is exceeded: 6 times petgraph for the three
-//! large graphs, 2.4 times the time for twice the nodes, 200 bytes a node.
+//! One line a row: medians, ours and the base interleaved, and the 99th percentile of ours. With
+//! `--check` (or `PLAN_BENCH_CHECK` in the environment) the process fails when a limit is exceeded:
+//! 6 times petgraph for the three large graphs, 2.4 times the time for twice the nodes, 200 bytes a
+//! node.
 //!
 //! Every hundredth node is a host task, all others are kernels of one device. The graphs:
 //!
 //! - `chain`: each node after the one before.
-//! - `random`: each node after two earlier ones, uniformly out of all of them. Nearly every node has a signature of its
-//!   own, so there are nearly as many partitions as nodes.
-//! - `random_local`: each node after two out of the previous 50. Signatures are large and share nearly everything.
+//! - `random`: each node after two earlier ones, uniformly out of all of them. Nearly every node
+//!   has a signature of its own, so there are nearly as many partitions as nodes.
+//! - `random_local`: each node after two out of the previous 50. Signatures are large and share
+//!   nearly everything.
 //! - `diamonds`: 40 diamonds in a row, 2^40 paths, without host tasks and with one in every diamond.
 //! - `chain_1m`: a chain of a million nodes.
-//! - `scale_*`: ours = the time for 200,000 nodes, base = ours for 100,000. (Of `random`, twice the nodes have three times
-//!   the distinct signatures, and so three times the partitions; arrays also outgrow a cache of 2 MiB between the two.)
-//! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes, each used twice, and for
-//!   4,096 buffers with as many uses as nodes: ours = the time for 200,000 nodes, base = ours for 100,000, limit 3.
+//! - `scale_*`: ours = the time for 200,000 nodes, base = ours for 100,000. (Of `random`, twice the
+//!   nodes have three times the distinct signatures, and so three times the partitions; arrays also
+//!   outgrow a cache of 2 MiB between the two.)
+//! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes,
+//!   each used twice, and for 4,096 buffers with as many uses as nodes: ours = the time for 200,000
+//!   nodes, base = ours for 100,000, limit 3.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -124,7 +128,8 @@ fn two_out_of_previous(nodes: usize, window: usize) -> Shape {
     Shape { host_task: every_hundredth, nodes, edges }
 }
 
-/// The plan of 64 chains side by side, and buffers that are used along a chain: so many of them, with so many uses each.
+/// The plan of 64 chains side by side, and buffers that are used along a chain: so many of them,
+/// with so many uses each.
 fn scratch(nodes: usize, buffers: usize, uses: usize) -> (Plan, Vec<Transient>) {
     const CHAINS: usize = 64;
     let edges = (CHAINS..nodes).map(|node| (node - CHAINS, node)).collect();

@@ -163,8 +163,8 @@ impl Contender for Many {
     }
 }
 
-/// As many hand-offs in flight as there are pieces of data. A piece moves into the closure and comes back as its result,
-/// so nothing is locked.
+/// As many hand-offs in flight as there are pieces of data. A piece moves into the closure and
+/// comes back as its result, so nothing is locked.
 struct HandOffs {
     pool: WorkerPool,
     data: Vec<Vec<u32>>,
@@ -207,8 +207,9 @@ impl Contender for Oneshot {
     }
 }
 
-/// Counts after a warm-up, in which tables grow to their working size. The median over windows: a thread that is
-/// preempted while it holds on to a finished run may still cost another run to be made, once.
+/// Counts after a warm-up, in which tables grow to their working size. The median over windows: a
+/// thread that is preempted while it holds on to a finished run may still cost another run to be
+/// made, once.
 fn allocations(report: &mut Report, runtime: &Runtime, device: &Device, pool: &WorkerPool) {
     if !report.wants("allocations") {
         return;

@@ -1,5 +1,5 @@
-//! What it costs to wait for long work on a device that does not notify: CPU, time, looks. No device is needed: it is one
-//! whose calls cost about what a GPU's do, and whose work takes 10 ms.
+//! What it costs to wait for long work on a device that does not notify: CPU, time, looks. No
+//! device is needed: it is one whose calls cost about what a GPU's do, and whose work takes 10 ms.
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|
@@ -11,7 +11,8 @@
 //!
 //! `RUNTIME` is `current` or `multi`, and with `_task` the reactor runs there, too.
 //!
-//! Medians over rounds: the time that threads spend is theirs whatever else the machine does, how late they are is not.
+//! Medians over rounds: the time that threads spend is theirs whatever else the machine does, how
+//! late they are is not.
 #![expect(unsafe_code, reason = "the base enqueues by hand, and reads the CPU clock")]
 
 mod support;

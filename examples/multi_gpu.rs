@@ -1,19 +1,23 @@
-//! One graph over two devices: each works on its half of the data, and they hand each other what lies at the border.
+//! One graph over two devices: each works on its half of the data, and they hand each other what
+//! lies at the border.
 //!
 //! `cargo run --release --example multi_gpu [-- --devices cuda:0,cuda:1]`
 //!
-//! Heat spreads along a rod. Every step needs the neighbours of a cell, so before each step the outermost cell of one
-//! half is copied to the other: from device to device where there is a path, through the host where there is none.
+//! Heat spreads along a rod. Every step needs the neighbours of a cell, so before each step the
+//! outermost cell of one half is copied to the other: from device to device where there is a path,
+//! through the host where there is none.
 #![expect(unsafe_code, reason = "declares device code")]
 
 use wakegraph::{BoxError, Buffer, CommandKind, Device, Graph, NodeId, Range, Result, read};
 
 wakegraph::kernel! {
-    /// `to[i]` becomes the mean of `from[i]`, counted twice, and its neighbours. The first and last cell stay.
+    /// `to[i]` becomes the mean of `from[i]`, counted twice, and its neighbours. The first and last
+    /// cell stay.
     fn spread(from: &[f32], to: &mut [f32]) {
         range: |from, to| [from.len().min(to.len()).saturating_sub(2)],
         item: |i, from, to| to[i + 1] = mean(&from[i..i + 3]),
-        // SAFETY: a work-item uses three elements from its index on, and the bound leaves out the last two of both.
+        // SAFETY: a work-item uses three elements from its index on, and the bound leaves out the
+        // last two of both.
         c: unsafe { "KERNEL(spread, (SLICE(const float, from), SLICE(float, to))) {
                          u64 i = GLOBAL_ID(0);
                          to[i + 1] = (from[i] + 2 * from[i + 1] + from[i + 2]) * 0.25f;
@@ -29,8 +33,8 @@ fn mean(cells: &[f32]) -> f32 {
 const CELLS: usize = 1 << 18;
 const RUNS: usize = 50;
 
-/// The half of the rod on one device: its cells, and a copy of the neighbour's outermost cell at either end. The ends of
-/// the rod have no neighbour: that cell stays 0.
+/// The half of the rod on one device: its cells, and a copy of the neighbour's outermost cell at
+/// either end. The ends of the rod have no neighbour: that cell stays 0.
 struct Half {
     now: Buffer<f32>,
     next: Buffer<f32>,

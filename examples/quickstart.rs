@@ -9,7 +9,8 @@ wakegraph::kernel! {
     /// y = a * x + y
     pub fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
         item: |i, a, x, y| y[i] += a * x[i],
-        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
         c: unsafe { include_str!("quickstart.c") },
     }
     /// x = x * x

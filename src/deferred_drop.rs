@@ -1,9 +1,10 @@
 //! Layer 0: dropping values of users on threads of their own.
 //!
-//! What closures capture and what errors carry is the user's: its `Drop` may block, submit or panic. It must not run
-//! where the runtime holds a lock, nor on a thread that others need: a device's, or the reactor's. [`drop_later`] may be
-//! called in all of these places. One thread drops such values one after the other; where a value takes long, another
-//! thread goes on with those behind it.
+//! What closures capture and what errors carry is the user's: its `Drop` may block, submit or
+//! panic. It must not run where the runtime holds a lock, nor on a thread that others need: a
+//! device's, or the reactor's. [`drop_later`] may be called in all of these places. One thread
+//! drops such values one after the other; where a value takes long, another thread goes on with
+//! those behind it.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -27,8 +28,8 @@ thread_local! {
     static IS_DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Drops `value` on this thread, unless this thread is inside such a drop already. Where values own each other in a
-/// chain of any length, one drop is never inside another.
+/// Drops `value` on this thread, unless this thread is inside such a drop already. Where values own
+/// each other in a chain of any length, one drop is never inside another.
 pub(crate) fn drop_unless_nested(value: impl Send + 'static) {
     struct Leave;
 
@@ -46,8 +47,9 @@ pub(crate) fn drop_unless_nested(value: impl Send + 'static) {
     drop(value);
 }
 
-/// An error that the runtime or a backend keeps. Its [source](std::error::Error::source) may be a value of the user's,
-/// so where the last reference to the error is dropped as a `Failure`, its source is dropped later.
+/// An error that the runtime or a backend keeps. Its [source](std::error::Error::source) may be a
+/// value of the user's, so where the last reference to the error is dropped as a `Failure`, its
+/// source is dropped later.
 #[derive(Clone)]
 pub(crate) struct Failure(Option<Error>);
 
@@ -103,7 +105,8 @@ struct State {
     waiting: usize,
     /// Since when the thread whose turn it is has been dropping a value.
     busy_since: Option<Instant>,
-    /// Counts the values taken. A thread that comes back from a drop and finds another number has lost its turn.
+    /// Counts the values taken. A thread that comes back from a drop and finds another number has
+    /// lost its turn.
     turn: u64,
 }
 

@@ -24,7 +24,8 @@ fn message(payload: Box<dyn Any + Send>) -> String {
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("a panic without a message").to_owned();
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-    // Dropping the second payload may panic in turn, and so on. All but a plain message, whose drop cannot panic, is leaked.
+    // Dropping the second payload may panic in turn, and so on. All but a plain message, whose drop
+    // cannot panic, is leaked.
     if let Err(another) = dropped
         && !another.is::<&str>()
         && !another.is::<String>()

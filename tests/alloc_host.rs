@@ -54,7 +54,8 @@ fn wait_for_nothing() {
 fn a_repeated_enqueue_allocates_nothing() {
     let device = host::open(HostOptions::new().threads(2)).unwrap();
     let call = || call(&*device, || Ok(()));
-    // A thread allocates once in its life for waiting in the crate's locks, when it first has to: let all do so now.
+    // A thread allocates once in its life for waiting in the crate's locks, when it first has to:
+    // let all do so now.
     let all = Arc::new(Barrier::new(3));
     let queue = queue(&*device, QueueOrder::OutOfOrder);
     for _ in 0..2 {
@@ -86,7 +87,8 @@ fn a_repeated_enqueue_allocates_nothing() {
     for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
         let queue = device.create_queue(&QueueDesc { order, profiling: false }).unwrap();
         for (name, buffer) in &cases {
-            // Three in flight: two of them behind the one before, by queue, by command-buffer and by wait list.
+            // Three in flight: two of them behind the one before, by queue, by command-buffer and
+            // by wait list.
             let events = [event(&*device), event(&*device), event(&*device)];
             let count = Arc::new(Count::default());
             let round = || {

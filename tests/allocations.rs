@@ -43,8 +43,8 @@ const WARM_UP: usize = 500;
 const ROUNDS: usize = 1000;
 const STRETCHES: usize = 5;
 
-/// More runs in flight than any measured round has, so that there are always some to reuse, whatever a worker that was
-/// interrupted on its way out still holds.
+/// More runs in flight than any measured round has, so that there are always some to reuse,
+/// whatever a worker that was interrupted on its way out still holds.
 const BURST: usize = 64;
 
 // One test: the counter is the process's.
@@ -65,8 +65,9 @@ fn a_submission_in_steady_state_allocates_nothing() {
 
             measure(&format!("{kind}: submit and await"), async || chain.submit().await.unwrap()).await;
             measure(&format!("{kind}: dropped submissions"), async || {
-                // The submissions are dropped at once. Their events are waited for, so that no more is in flight than
-                // the pool of runs has grown to, however late the reactor gets its turn.
+                // The submissions are dropped at once. Their events are waited for, so that no more
+                // is in flight than the pool of runs has grown to, however late the reactor gets
+                // its turn.
                 let events: [Event; 4] = std::array::from_fn(|_| chain.submit().event());
                 chain.submit().await.unwrap();
                 for event in &events {
@@ -99,8 +100,8 @@ fn chain(device: &Device) -> ExecutableGraph {
     exec
 }
 
-/// What grows once: the tables and the pool of runs, by a burst behind workers that are held up; and each thread's place
-/// to wait in the crate's locks, which it allocates when it first has to.
+/// What grows once: the tables and the pool of runs, by a burst behind workers that are held up;
+/// and each thread's place to wait in the crate's locks, which it allocates when it first has to.
 async fn warm_up(device: &Device, exec: &ExecutableGraph) {
     let turnstile = Arc::new(Barrier::new(THREADS + 1));
     let held_up = RawKernel::new("held up").host({
@@ -132,8 +133,8 @@ fn wait_for_nothing() {
     parking_lot::Condvar::new().wait_for(&mut mutex.lock(), Duration::ZERO);
 }
 
-/// What a thread allocates once it may allocate late, if it gets no core for long; what a submission allocates, it allocates in
-/// every stretch.
+/// What a thread allocates once it may allocate late, if it gets no core for long; what a
+/// submission allocates, it allocates in every stretch.
 async fn measure(what: &str, round: impl AsyncFn()) {
     for _ in 0..WARM_UP {
         round().await;

@@ -1,10 +1,11 @@
 //! What concerns all CUDA devices of a process, so that each test runs in a process of its own.
 //!
-//! A kernel that goes beyond its arguments ends everything on CUDA devices, and nothing else: every pending submission
-//! fails, the process lives, and what the driver makes of the devices afterwards is an error that says so.
+//! A kernel that goes beyond its arguments ends everything on CUDA devices, and nothing else: every
+//! pending submission fails, the process lives, and what the driver makes of the devices afterwards
+//! is an error that says so.
 //!
-//! While any thread captures a stream, as PyTorch does, the driver refuses calls of all threads that it holds to be unsafe,
-//! and invalidates the capture.
+//! While any thread captures a stream, as PyTorch does, the driver refuses calls of all threads
+//! that it holds to be unsafe, and invalidates the capture.
 #![expect(unsafe_code, reason = "declares device code, breaks its promise on purpose, and calls the driver")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,7 +22,8 @@ use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, Submis
 kernel! {
     /// Is busy for some milliseconds, then writes to an address that is nobody's.
     fn stray(address: u64, x: &mut [u32]) {
-        // SAFETY: not safe. The device that runs it is lost, which is what the test is about; no memory is touched.
+        // SAFETY: not safe. The device that runs it is lost, which is what the test is about; no
+        // memory is touched.
         c: unsafe { "KERNEL(stray, (u64 address, SLICE(u32, x))) {
                          for (u32 i = 0; i < 20000; i++) ATOMIC_ADD(&x[0], i);
                          *(GLOBAL u32 *)address = 1;
@@ -211,7 +213,8 @@ async fn independent([first, second]: [Device; 2]) {
     assert_eq!(host.buffer_from(&[1u32]).unwrap().to_vec().await.unwrap(), [1]);
 }
 
-/// Captures streams in the default mode, again and again until it is told to stop. Panics if a capture is invalidated.
+/// Captures streams in the default mode, again and again until it is told to stop. Panics if a
+/// capture is invalidated.
 fn capture_until(stop: &AtomicBool, captures: &AtomicUsize) {
     fn check(call: &str, code: CUresult) {
         assert_eq!(code, CUresult::CUDA_SUCCESS, "{call}");

@@ -1,7 +1,7 @@
 //! Submissions dropped right before their tokio runtime is, with work in flight on devices and in host tasks.
 //!
-//! Nothing leaks, nothing hangs, and another runtime submits the same executable. What is in flight is known by holding
-//! it back, never by a clock.
+//! Nothing leaks, nothing hangs, and another runtime submits the same executable. What is in flight
+//! is known by holding it back, never by a clock.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
@@ -30,8 +30,8 @@ const RUNTIMES: [fn() -> Runtime; 2] = [
     || Builder::new_multi_thread().worker_threads(2).build().unwrap(),
 ];
 
-/// held kernel -> host task, which waits for a permit -> kernel; beside them a blocking host task, which is held, and a
-/// held kernel on another device.
+/// held kernel -> host task, which waits for a permit -> kernel; beside them a blocking host task,
+/// which is held, and a held kernel on another device.
 struct Pipeline {
     exec: ExecutableGraph,
     x: Buffer<u32>,

@@ -1,4 +1,5 @@
-//! The host backend's commands: graphs against a sequential model, copies and fills against vectors, updates, times.
+//! The host backend's commands: graphs against a sequential model, copies and fills against
+//! vectors, updates, times.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;

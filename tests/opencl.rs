@@ -1,5 +1,5 @@
-//! What is OpenCL's own: errors of drivers, the two lowerings, what fails half-way. Each test runs on each runtime that is
-//! installed; without any it is ignored by name.
+//! What is OpenCL's own: errors of drivers, the two lowerings, what fails half-way. Each test runs
+//! on each runtime that is installed; without any it is ignored by name.
 #![expect(unsafe_code, reason = "enqueues by the backend contract; every test orders what it enqueues")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,8 +19,8 @@ use wakegraph::hal::{
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
 
-/// Set for a process that this test starts: with `open` it opens a device and tells how that went, with `list` it tells
-/// which devices there are.
+/// Set for a process that this test starts: with `open` it opens a device and tells how that went,
+/// with `list` it tells which devices there are.
 const CHILD: &str = "WAKEGRAPH_TEST_OPEN";
 
 fn main() -> ExitCode {
@@ -195,7 +195,8 @@ fn arguments_must_have_the_size_in_the_source(device: &Arc<dyn Device>) {
     assert!(error.message().contains("parameter 0, 'n', is declared as a value of 8 bytes"), "{error}");
 }
 
-/// Also on a device without the checks of the contract: for a text of no bytes drivers read until they find a NUL.
+/// Also on a device without the checks of the contract: for a text of no bytes drivers read until
+/// they find a NUL.
 fn empty_sources_do_not_reach_the_driver(device: &Arc<dyn Device>) {
     let empty = [KernelSources::new().opencl_c(""), KernelSources::new().c("")];
     for sources in empty {
@@ -301,7 +302,8 @@ fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
     }
 }
 
-/// What needs a failure that is known fails like it, what only follows it runs, and so does what comes later in the queue.
+/// What needs a failure that is known fails like it, what only follows it runs, and so does what
+/// comes later in the queue.
 fn failures_that_are_over_count(device: &Arc<dyn Device>) {
     let replay = replaying(device);
     let record = with_options(device, OpenclOptions::new().lowering(Lowering::CommandBuffer));
@@ -450,8 +452,8 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
     }
 }
 
-/// An update to what the driver does not take is refused as a whole, or the enqueues after it fail. Set right again, the
-/// buffer runs.
+/// An update to what the driver does not take is refused as a whole, or the enqueues after it fail.
+/// Set right again, the buffer runs.
 fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
     let mut lowerings = vec![Lowering::Replay];
     // PoCL 3.1 does not survive refusing to record a work-group: it is the checks that keep such from it.
@@ -481,7 +483,8 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
                     expected += 11;
                 }
                 Ok(()) => {
-                    // Replayed, the first command is done and the second is named; of a recording nothing is known.
+                    // Replayed, the first command is done and the second is named; of a recording
+                    // nothing is known.
                     common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
                     let error = failure(&*done);
                     match lowering {
@@ -509,7 +512,8 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
     }
 }
 
-/// Without shared memory, a part that starts anywhere is passed as a copy: an update may turn one operation into three.
+/// Without shared memory, a part that starts anywhere is passed as a copy: an update may turn one
+/// operation into three.
 fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
     for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
         let device = with_options(device, OpenclOptions::new().shared_memory(false).lowering(lowering));
@@ -538,7 +542,8 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
     }
 }
 
-/// A pointer into shared memory as an argument, in copies and in fills, between commands that use the buffer object.
+/// A pointer into shared memory as an argument, in copies and in fills, between commands that use
+/// the buffer object.
 fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
     for lowering in [Lowering::Replay, Lowering::CommandBuffer] {
         let device = with_options(device, OpenclOptions::new().lowering(lowering));
@@ -571,7 +576,8 @@ fn raw_pointers_and_views_name_the_same_memory(device: &Arc<dyn Device>) {
     }
 }
 
-/// Of memory that is no device's, so that drivers say no: first, between, last, and on its own behind a wait list.
+/// Of memory that is no device's, so that drivers say no: first, between, last, and on its own
+/// behind a wait list.
 fn refused_prefetches_keep_the_order(device: &Arc<dyn Device>) {
     let plain = [0u8; 64];
     let (start, len) = (plain.as_ptr().expose_provenance(), plain.len());
@@ -598,7 +604,8 @@ fn refused_prefetches_keep_the_order(device: &Arc<dyn Device>) {
     }
 }
 
-/// A program with several kernels, asked for several times, is one program: the text is in none of the build errors twice.
+/// A program with several kernels, asked for several times, is one program: the text is in none of
+/// the build errors twice.
 fn programs_are_built_once(device: &Arc<dyn Device>) {
     const TWO: &str = "KERNEL(one, (SLICE(u32, x))) { x[GLOBAL_ID(0)] = 1; }\n\
                        KERNEL(two, (SLICE(u32, x))) { x[GLOBAL_ID(0)] = 2; }";
@@ -615,8 +622,8 @@ fn programs_are_built_once(device: &Arc<dyn Device>) {
     assert_eq!(words(&x), [2; 8]);
 }
 
-/// Of both variants, a device takes SPIR-V if it can, else C; here C adds twice as much. Of SPIR-V alone, it runs it or
-/// says that it does not take it.
+/// Of both variants, a device takes SPIR-V if it can, else C; here C adds twice as much. Of SPIR-V
+/// alone, it runs it or says that it does not take it.
 fn spirv_runs_or_is_refused_by_name(device: &Arc<dyn Device>) {
     const TWICE: &str = "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += 2 * n; }";
     let params = [value("n", 4), numbers("x")];
@@ -683,7 +690,8 @@ fn broken_spirv_is_refused(device: &Arc<dyn Device>) {
     }
 }
 
-/// A fill outside a command-buffer whose pattern is of ours: the memory that it is copied from lives until it is done.
+/// A fill outside a command-buffer whose pattern is of ours: the memory that it is copied from
+/// lives until it is done.
 fn single_fills_keep_their_pattern(device: &Arc<dyn Device>) {
     let memory = memory(&**device, 3 * 7000);
     write(&*memory, &vec![9; 3 * 7000]);
@@ -695,8 +703,8 @@ fn single_fills_keep_their_pattern(device: &Arc<dyn Device>) {
     assert!(read(&*memory).chunks(3).all(|chunk| chunk == [1, 2, 3]));
 }
 
-// Intel's runtime for CPUs stands still now and then when an out-of-order queue of its own is released: once in 6,000 to
-// 100,000 times.
+// Intel's runtime for CPUs stands still now and then when an out-of-order queue of its own is
+// released: once in 6,000 to 100,000 times.
 fn queues_may_be_dropped_right_after_use(device: &Arc<dyn Device>) {
     let times = if device.info().driver.starts_with("Intel") { 30_000 } else { 1_000 };
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Devices whose completions are looked for by a task of a tokio runtime, see `Device::run_reactor_on`: somebody looks whatever
-//! becomes of that runtime.
+//! Devices whose completions are looked for by a task of a tokio runtime, see
+//! `Device::run_reactor_on`: somebody looks whatever becomes of that runtime.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -52,7 +52,8 @@ fn filling(device: &Device) -> ExecutableGraph {
     graph.finalize().unwrap()
 }
 
-/// Submits, lets the device complete that, and waits until somebody has seen it: with this policy not the submission itself.
+/// Submits, lets the device complete that, and waits until somebody has seen it: with this policy
+/// not the submission itself.
 async fn one(exec: &ExecutableGraph, control: &NullControl) {
     let submission = exec.submit();
     while control.complete_all() == 0 {

@@ -1,7 +1,8 @@
-//! Kernels as users declare and launch them: the forms that `kernel!` takes, kernels known only at run time, and what
-//! is said about wrong arguments.
+//! Kernels as users declare and launch them: the forms that `kernel!` takes, kernels known only at
+//! run time, and what is said about wrong arguments.
 //!
-//! What must not compile is shown by doctests of the items concerned (`compile_fail` with the compiler's error code).
+//! What must not compile is shown by doctests of the items concerned (`compile_fail` with the
+//! compiler's error code).
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "declares device code")]
 

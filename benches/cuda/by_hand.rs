@@ -1,5 +1,6 @@
-//! What one would write by hand in tokio for work whose time is known: a task for each graph launches it and waits to be told;
-//! one more sleeps until all should be over, on a timer of the system's, as tokio's own are too coarse, and tells them.
+//! What one would write by hand in tokio for work whose time is known: a task for each graph
+//! launches it and waits to be told; one more sleeps until all should be over, on a timer of the
+//! system's, as tokio's own are too coarse, and tells them.
 #![expect(unsafe_code, reason = "gives a timer to tokio")]
 
 use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! The base: the loops of driver calls that one would write by hand, on the primary context that ours uses, too.
+//! The base: the loops of driver calls that one would write by hand, on the primary context that
+//! ours uses, too.
 #![expect(unsafe_code, reason = "calls the driver")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -198,7 +199,8 @@ impl RawGraph {
         unsafe { check(sys::cuGraphLaunch(self.exec, self.stream)) };
     }
 
-    /// Launches on the stream of another graph of the same device, after `before`, and records the event behind it.
+    /// Launches on the stream of another graph of the same device, after `before`, and records the
+    /// event behind it.
     pub(crate) fn relay(&self, on: &Self, before: Option<&Self>) {
         unsafe {
             if let Some(before) = before {

@@ -82,8 +82,8 @@ fn handed_over(devices: [&Device; 2]) -> ExecutableGraph {
     graph.finalize().expect("a valid graph")
 }
 
-/// Several of the same, a few calls each in turn: which streams a graph got decides, as long as it lives, whether it takes 40 or
-/// 53 us by hand.
+/// Several of the same, a few calls each in turn: which streams a graph got decides, as long as it
+/// lives, whether it takes 40 or 53 us by hand.
 struct Several<T> {
     all: Vec<T>,
     calls: usize,

@@ -64,7 +64,8 @@ fn exec(device: &Device) -> ExecutableGraph {
     graph.finalize().expect("a valid graph")
 }
 
-/// Submits all, each from a task of its own, as a service would; a single one is awaited right here, as in the other rows.
+/// Submits all, each from a task of its own, as a service would; a single one is awaited right
+/// here, as in the other rows.
 async fn all(execs: &[ExecutableGraph]) {
     if let [exec] = execs {
         return exec.submit().await.expect("a run");

@@ -32,7 +32,8 @@ impl WorkerPool {
         Self { shared }
     }
 
-    /// Runs `job` on a worker; the future resolves to its result. It runs whether or not the future is polled.
+    /// Runs `job` on a worker; the future resolves to its result. It runs whether or not the future
+    /// is polled.
     pub fn hand_off<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,

@@ -1,14 +1,15 @@
-//! What the benchmarks share: rows that race ours against a hand-written base in the same run, and how they print.
+//! What the benchmarks share: rows that race ours against a hand-written base in the same run, and
+//! how they print.
 //!
-//! A row alternates between rounds of ours and rounds of the base, so that whatever else the machine does hits both.
-//! `ours` and `base` are medians over the rounds of a round's mean, per operation; `min` is the best of our rounds; `p50`
-//! and `p99` are over our single samples, and tell a rare long wait from one that is always there. Every figure is on one
-//! line:
+//! A row alternates between rounds of ours and rounds of the base, so that whatever else the
+//! machine does hits both. `ours` and `base` are medians over the rounds of a round's mean, per
+//! operation; `min` is the best of our rounds; `p50` and `p99` are over our single samples, and
+//! tell a rare long wait from one that is always there. Every figure is on one line:
 //!
 //! `BENCH name ours=… base=… unit=… ratio=… p50=… p99=… min=…`
 //!
-//! `--quick` runs fewer rounds; `--check` makes the process fail when a row exceeds its limit; any other word runs only
-//! the rows whose name contains it.
+//! `--quick` runs fewer rounds; `--check` makes the process fail when a row exceeds its limit; any
+//! other word runs only the rows whose name contains it.
 #![allow(dead_code, unreachable_pub, reason = "every benchmark uses a part of it")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -101,7 +102,8 @@ impl Report {
         self.race_best(row, runtime, ours, vec![(String::new(), base)]);
     }
 
-    /// Races ours against several ways to do the same; the base is the fastest of them, whose name the row tells.
+    /// Races ours against several ways to do the same; the base is the fastest of them, whose name
+    /// the row tells.
     pub fn race_best<B: Contender>(
         &mut self,
         row: Row<'_>,
@@ -116,8 +118,8 @@ impl Report {
         let (names, bases): (Vec<_>, Vec<_>) = bases.into_iter().unzip();
         let bases = bases.into_iter().map(|base| Lane::new(base, row.operations)).collect();
         let mut lanes = (Lane::new(ours, row.operations), bases);
-        // Where a system places threads that wake each other decides between 2 and 50 microseconds, by luck that lasts.
-        // A row that exceeds its limit gets other chances.
+        // Where a system places threads that wake each other decides between 2 and 50 microseconds,
+        // by luck that lasts. A row that exceeds its limit gets other chances.
         let attempts = if self.check { 3 } else { 1 };
         for attempt in 1..=attempts {
             lanes =
@@ -224,7 +226,8 @@ impl<C: Contender> Lane<C> {
     }
 
     async fn round(&mut self, samples: usize, calls: usize, counts: bool) {
-        // Not counted: what the other contender's round has pushed out of caches, threads that have to find their cores.
+        // Not counted: what the other contender's round has pushed out of caches, threads that have
+        // to find their cores.
         for _ in 0..=samples / 5 {
             self.contender.once().await;
         }

@@ -1,4 +1,5 @@
-//! The hand-written base of the OpenCL benchmarks: loops of driver calls as one writes them without this crate.
+//! The hand-written base of the OpenCL benchmarks: loops of driver calls as one writes them without
+//! this crate.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_void};
@@ -46,8 +47,8 @@ unsafe impl Send for RawDevice {}
 unsafe impl Sync for RawDevice {}
 
 impl RawDevice {
-    /// The device of that name, with the kernel `name(u32, SLICE(u32, x))` of a source in the portable dialect,
-    /// whose buffer has that many elements.
+    /// The device of that name, with the kernel `name(u32, SLICE(u32, x))` of a source in the
+    /// portable dialect, whose buffer has that many elements.
     pub fn find(device_name: &str, source: &str, name: &str, elements: usize) -> Option<Arc<Self>> {
         let all = platform::get_platform_ids().ok()?.into_iter().flat_map(|platform| {
             let devices = device::get_device_ids(platform, CL_DEVICE_TYPE_ALL).unwrap_or_default();

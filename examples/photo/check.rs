@@ -25,9 +25,10 @@ pub(crate) struct Comparison {
 
 /// Compares the stages of the frame that ran last, which shows the picture as it is in the file.
 ///
-/// A reference starts from the stage before it as it came out of the pipeline, so that differences do not add up; only
-/// the blur's two passes are also compared as one. A pass of the blur, and the gradient, may be off by one gray level,
-/// because devices are free in how they round sums and square roots; all else is exact.
+/// A reference starts from the stage before it as it came out of the pipeline, so that differences
+/// do not add up; only the blur's two passes are also compared as one. A pass of the blur, and the
+/// gradient, may be off by one gray level, because devices are free in how they round sums and
+/// square roots; all else is exact.
 pub(crate) async fn stages(
     args: &Args,
     size: (u32, u32),

@@ -13,8 +13,8 @@ use wakegraph::{BoxError, HostMut, HostRef};
 
 /// A camera: every frame is the same file, read and decoded anew.
 ///
-/// It pans from right to left, one pixel column a frame, so that no two frames in a row are the same. The last frame
-/// shows the picture as it is in the file.
+/// It pans from right to left, one pixel column a frame, so that no two frames in a row are the
+/// same. The last frame shows the picture as it is in the file.
 pub(crate) struct Source {
     path: PathBuf,
     size: (u32, u32),

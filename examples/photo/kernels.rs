@@ -1,8 +1,9 @@
-//! The kernels. Each is launched over a range of one work-item a pixel, `[width, height]`, which says where an image's rows
-//! begin and end; images are rows of bytes.
+//! The kernels. Each is launched over a range of one work-item a pixel, `[width, height]`, which
+//! says where an image's rows begin and end; images are rows of bytes.
 //!
-//! The conventions are those of `image` and `imageproc`, so that results can be compared: integer luma, borders
-//! continued with the nearest pixel, 8 bits between the passes of the blur, fractions cut off.
+//! The conventions are those of `image` and `imageproc`, so that results can be compared: integer
+//! luma, borders continued with the nearest pixel, 8 bits between the passes of the blur, fractions
+//! cut off.
 #![expect(unsafe_code, reason = "declares device code")]
 
 use std::f32::consts::TAU;
@@ -24,11 +25,13 @@ wakegraph::kernel! {
             let (gray, (rgb, _)) = (&mut gray[..pixels.count()], rgb.as_chunks::<3>());
             gray.par_iter_mut().zip(rgb).with_min_len(BATCH).for_each(|(gray, &rgb)| *gray = luma(rgb));
         },
-        // SAFETY: a work-item reads its pixel of `rgb` and writes its pixel of `gray`; the bound says that both are there.
+        // SAFETY: a work-item reads its pixel of `rgb` and writes its pixel of `gray`; the bound
+        // says that both are there.
         c: unsafe { SOURCE },
     }
 
-    /// Weighs every pixel with its neighbours in the row; `taps` are the weights, the pixel's own in the middle.
+    /// Weighs every pixel with its neighbours in the row; `taps` are the weights, the pixel's own
+    /// in the middle.
     pub(crate) fn blur_rows(taps: &[f32], image: &[u8], blurred: &mut [u8]) {
         range: |_taps, image, blurred| image.len().min(blurred.len()),
         host: |pixels, taps, image, blurred| {
@@ -39,8 +42,8 @@ wakegraph::kernel! {
                 weigh(taps, row.windows(width).map(|shifted| shifted.iter().copied()), blurred);
             });
         },
-        // SAFETY: a work-item writes its pixel; what it reads are all taps, and pixels of the image by indices cut off at
-        // its sides. The bound says that all pixels are there.
+        // SAFETY: a work-item writes its pixel; what it reads are all taps, and pixels of the image
+        // by indices cut off at its sides. The bound says that all pixels are there.
         c: unsafe { SOURCE },
     }
 
@@ -73,8 +76,8 @@ wakegraph::kernel! {
                 }
             });
         },
-        // SAFETY: a work-item writes its pixel and reads neighbours by indices cut off at the image's sides; the bound says
-        // that all pixels are there.
+        // SAFETY: a work-item writes its pixel and reads neighbours by indices cut off at the
+        // image's sides; the bound says that all pixels are there.
         c: unsafe { SOURCE },
     }
 
@@ -91,8 +94,8 @@ wakegraph::kernel! {
             let counts = image[..pixels.count()].par_chunks(BATCH).fold(none, count).reduce(none, add);
             bins.iter_mut().zip(counts).for_each(|(bin, count)| *bin += count);
         },
-        // SAFETY: a work-item reads its pixel; a byte is an index below 256, and the bound asks for as many bins; the
-        // additions are atomic.
+        // SAFETY: a work-item reads its pixel; a byte is an index below 256, and the bound asks for
+        // as many bins; the additions are atomic.
         c: unsafe { SOURCE },
     }
 
@@ -103,12 +106,14 @@ wakegraph::kernel! {
             let white = white[..pixels.count()].par_iter_mut().zip(image).with_min_len(BATCH);
             white.for_each(|(white, &pixel)| *white = if pixel > level[0] { u8::MAX } else { 0 });
         },
-        // SAFETY: a work-item reads the level and its pixel and writes its pixel; the bound says that these are there.
+        // SAFETY: a work-item reads the level and its pixel and writes its pixel; the bound says
+        // that these are there.
         c: unsafe { SOURCE },
     }
 }
 
-/// Width and height of the image that a range stands for; as in `kernels.c`, a third dimension counts as more rows.
+/// Width and height of the image that a range stands for; as in `kernels.c`, a third dimension
+/// counts as more rows.
 fn size(pixels: &Range) -> [usize; 2] {
     let [width, height, depth] = pixels.global_size();
     [width, height * depth]
@@ -128,7 +133,8 @@ fn luma([red, green, blue]: [u8; 3]) -> u8 {
     ((2126 * u32::from(red) + 7152 * u32::from(green) + 722 * u32::from(blue)) / 10_000) as u8
 }
 
-/// The sum of rows of pixels, each weighed with its tap. Row by row, because compilers make vector instructions of that.
+/// The sum of rows of pixels, each weighed with its tap. Row by row, because compilers make vector
+/// instructions of that.
 fn weigh(taps: &[f32], rows: impl Iterator<Item = impl Iterator<Item = f32>>, weighed: &mut [u8]) {
     let mut sums = vec![0.0; weighed.len()];
     for (tap, row) in taps.iter().zip(rows) {

@@ -1,11 +1,12 @@
-//! An edge detector as one graph: an async host task reads and decodes a PNG, kernels find the gradients, a host task
-//! picks the threshold from their histogram, and another one encodes and writes the picture of the edges.
+//! An edge detector as one graph: an async host task reads and decodes a PNG, kernels find the
+//! gradients, a host task picks the threshold from their histogram, and another one encodes and
+//! writes the picture of the edges.
 //!
 //! `cargo run --release --example photo [-- --help]`
 //!
-//! The graph is built in [`pipeline`], which is the file to read first. It is finalized once and submitted once a
-//! frame; then the times of all frames are printed, and every stage is compared with what the crates `image` and
-//! `imageproc` compute.
+//! The graph is built in [`pipeline`], which is the file to read first. It is finalized once and
+//! submitted once a frame; then the times of all frames are printed, and every stage is compared
+//! with what the crates `image` and `imageproc` compute.
 
 mod args;
 mod check;

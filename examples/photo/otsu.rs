@@ -7,11 +7,11 @@ pub(crate) async fn choose_level((histogram, mut level): (HostRef<u32>, HostMut<
     level[0] = otsu(&histogram);
 }
 
-/// Parts the values of a histogram in two, up to the result and above it, so that the variance between the two classes
-/// is largest.
+/// Parts the values of a histogram in two, up to the result and above it, so that the variance
+/// between the two classes is largest.
 ///
-/// Source: N. Otsu, "A Threshold Selection Method from Gray-Level Histograms", IEEE Transactions on Systems, Man, and
-/// Cybernetics 9 (1), 1979.
+/// Source: N. Otsu, "A Threshold Selection Method from Gray-Level Histograms", IEEE Transactions on
+/// Systems, Man, and Cybernetics 9 (1), 1979.
 fn otsu(histogram: &[u32]) -> u8 {
     let bins = || histogram.iter().enumerate().map(|(value, &count)| (value as f64, f64::from(count)));
     let (all, all_sum) = bins().fold((0.0, 0.0), |(n, sum), (value, count)| (n + count, sum + value * count));

@@ -1,4 +1,5 @@
-//! Programs over the public interface, read from bytes and compared with a model. `tests/programs` runs the same.
+//! Programs over the public interface, read from bytes and compared with a model. `tests/programs`
+//! runs the same.
 #![no_main]
 
 #[path = "../../tests/programs/interpreter.rs"]

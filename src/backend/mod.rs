@@ -1,7 +1,8 @@
 //! Layer 2: the backends. This file is the only place that lists them.
 //!
-//! Every backend is a folder with the same file names, so that two can be read side by side; [`null`] is the one to
-//! clone for a new one. A backend imports `types` and `hal`, never the graph, the plan, the runtime or another backend.
+//! Every backend is a folder with the same file names, so that two can be read side by side;
+//! [`null`] is the one to clone for a new one. A backend imports `types` and `hal`, never the
+//! graph, the plan, the runtime or another backend.
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -55,14 +56,17 @@ pub fn by_name(name: &str) -> Result<&'static dyn Backend> {
     Err(Error::new(ErrorKind::Unavailable, why).help(format!("open one of: {}", names.join(", "))))
 }
 
-/// The backend and the index that a selector means: `"host:1"` by index, `"cuda:H200"` by name, `"host"` the first device.
+/// The backend and the index that a selector means: `"host:1"` by index, `"cuda:H200"` by name,
+/// `"host"` the first device.
 ///
-/// A name selects the first device, in the order of the indices, whose [names](Backend::device_names) contain it, whatever
-/// the case of the letters. Digits alone are an index.
+/// A name selects the first device, in the order of the indices, whose
+/// [names](Backend::device_names) contain it, whatever the case of the letters. Digits alone are an
+/// index.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) for a backend that is not there, and for a name that no device has: then with all
-/// that there are. [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon. An index is not checked.
+/// that there are. [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon.
+/// An index is not checked.
 pub fn resolve(selector: &str) -> Result<(&'static dyn Backend, usize)> {
     let (name, device) = selector.split_once(':').unwrap_or((selector, "0"));
     let backend = by_name(name)?;

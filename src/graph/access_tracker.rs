@@ -1,12 +1,13 @@
 //! Edges from declared accesses: read-after-write, write-after-read and write-after-write, byte-exact.
 //!
-//! Every resource is a row of disjoint segments. The bytes of a segment have one history: the node that wrote them
-//! last, and the nodes that have read them since. An access splits segments at its two ends, if need be, and touches
-//! those in between; a write leaves one segment. So the cost of a node is its accesses, the segments they cover and the
-//! edges that come out, never the number of nodes before it.
+//! Every resource is a row of disjoint segments. The bytes of a segment have one history: the node
+//! that wrote them last, and the nodes that have read them since. An access splits segments at its
+//! two ends, if need be, and touches those in between; a write leaves one segment. So the cost of a
+//! node is its accesses, the segments they cover and the edges that come out, never the number of
+//! nodes before it.
 //!
-//! Readers are kept as linked lists that share their tails. Splitting a segment copies two indices however many readers
-//! it has, and equal histories are recognised by index.
+//! Readers are kept as linked lists that share their tails. Splitting a segment copies two indices
+//! however many readers it has, and equal histories are recognised by index.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +35,11 @@ struct Segment {
 }
 
 impl AccessTracker {
-    /// Records what the next node touches, and returns the nodes it has to wait for: sorted, each once, never itself.
+    /// Records what the next node touches, and returns the nodes it has to wait for: sorted, each
+    /// once, never itself.
     pub(super) fn record(&mut self, node: u32, accesses: &[Access]) -> &[u32] {
-        // Segments with one history meet only where a node has touched both; callers name such pieces side by side.
+        // Segments with one history meet only where a node has touched both; callers name such
+        // pieces side by side.
         let in_pieces = accesses.windows(2).any(|pair| pair[0].resource == pair[1].resource);
         self.predecessors.clear();
         let accesses = accesses.iter().filter(|access| access.start < access.end);
@@ -168,8 +171,8 @@ struct Reader {
 impl Readers {
     /// The list with `node` in front.
     ///
-    /// Readers in front that `node` waits for are left out: whoever waits for `node` waits for them. So a chain of
-    /// nodes that all read a constant leaves one reader, not the whole chain.
+    /// Readers in front that `node` waits for are left out: whoever waits for `node` waits for
+    /// them. So a chain of nodes that all read a constant leaves one reader, not the whole chain.
     fn push(&mut self, list: u32, node: u32, predecessors: &[u32]) -> u32 {
         let mut earlier = list;
         while let Some(front) = self.0.get(earlier as usize) {

@@ -1,8 +1,9 @@
 //! Edges and neighbours in compact form.
 //!
-//! All edges lie in one flat vector in insertion order. Each is a link in two circular lists, the edges out of its
-//! `from` and the edges into its `to`; a node holds the last link of both, from which the first is one step away. That
-//! is 16 bytes an edge and 16 a node, appends in constant time, and neighbours in insertion order.
+//! All edges lie in one flat vector in insertion order. Each is a link in two circular lists, the
+//! edges out of its `from` and the edges into its `to`; a node holds the last link of both, from
+//! which the first is one step away. That is 16 bytes an edge and 16 a node, appends in constant
+//! time, and neighbours in insertion order.
 //!
 //! Nodes and edges are only ever added. Everything speaks of nodes by index.
 
@@ -142,8 +143,8 @@ impl<const OUT: bool> ExactSizeIterator for Neighbours<'_, OUT> {}
 
 /// The roots or the leaves: every node starts as a member, leaves at most once and never returns.
 ///
-/// Members that have left stay in the vector until they are the majority. So both a departure and a step of an
-/// iteration over those who are left are constant time, amortised.
+/// Members that have left stay in the vector until they are the majority. So both a departure and a
+/// step of an iteration over those who are left are constant time, amortised.
 #[derive(Clone, Debug, Default)]
 struct Boundary {
     members: Vec<u32>,

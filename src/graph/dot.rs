@@ -1,7 +1,8 @@
 //! Drawings of a graph in the DOT language of Graphviz.
 //!
-//! Shapes tell what a node is, fill colours tell its device. A sub-graph is a cluster; DOT has no edges to clusters, so
-//! such an edge leads to one of the cluster's nodes and is clipped at its border (`lhead`, `ltail`).
+//! Shapes tell what a node is, fill colours tell its device. A sub-graph is a cluster; DOT has no
+//! edges to clusters, so such an edge leads to one of the cluster's nodes and is clipped at its
+//! border (`lhead`, `ltail`).
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -23,8 +24,8 @@ impl<'a, P> Dot<'a, P> {
         Self { graph, verbose: false }
     }
 
-    /// Adds operands, devices, accesses and places in the source to the nodes. Memory is numbered `m0`, `m1`, ... as it
-    /// appears in the drawing.
+    /// Adds operands, devices, accesses and places in the source to the nodes. Memory is numbered
+    /// `m0`, `m1`, ... as it appears in the drawing.
     #[must_use]
     pub fn verbose(mut self) -> Self {
         self.verbose = true;
@@ -110,7 +111,8 @@ impl<P: Payload> Dot<'_, P> {
     }
 }
 
-/// The sub-graph to draw inside this node. One without nodes is drawn as a node: Graphviz drops empty clusters.
+/// The sub-graph to draw inside this node. One without nodes is drawn as a node: Graphviz drops
+/// empty clusters.
 fn cluster<'a, P>(node: NodeRef<'a, P>) -> Option<&'a Graph<P>> {
     match node.content() {
         Content::SubGraph(inner) if !inner.is_empty() => Some(inner),
@@ -132,7 +134,8 @@ fn shape(kind: CommandKind) -> &'static str {
     }
 }
 
-/// A graph, or a sub-graph inside one, that is being drawn. Levels are a stack, so nesting can be as deep as it likes.
+/// A graph, or a sub-graph inside one, that is being drawn. Levels are a stack, so nesting can be
+/// as deep as it likes.
 struct Level<'a, P> {
     graph: &'a Graph<P>,
     /// Number of its first node in the drawing; the others follow.
@@ -187,8 +190,8 @@ impl<'a, P> Level<'a, P> {
         self.clusters.get(&index).copied().unwrap_or(Ports { entry: number, exit: number })
     }
 
-    /// What stands for all of this level: its first root and its last leaf, so that edges pull the cluster between its
-    /// neighbours.
+    /// What stands for all of this level: its first root and its last leaf, so that edges pull the
+    /// cluster between its neighbours.
     fn ports(&self) -> Ports {
         // A cycle that nobody has checked may leave no root and no leaf.
         let root = self.graph.roots().next().map_or(0, |id| id.index());

@@ -1,9 +1,9 @@
 //! Layer 1: the modifiable graph, as plain data.
 //!
-//! A [`Graph`] holds nodes (what runs, where, on which bytes) and edges (what runs before what), in insertion order.
-//! Edges follow from the accesses a node declares, or are made by hand; an edge that would close a cycle is refused at
-//! once. Nothing here knows a device, a driver or a clock: a graph is generic over the payload of its commands, and a
-//! `Graph<()>` is as good a graph as any.
+//! A [`Graph`] holds nodes (what runs, where, on which bytes) and edges (what runs before what), in
+//! insertion order. Edges follow from the accesses a node declares, or are made by hand; an edge
+//! that would close a cycle is refused at once. Nothing here knows a device, a driver or a clock: a
+//! graph is generic over the payload of its commands, and a `Graph<()>` is as good a graph as any.
 //!
 //! | file | holds |
 //! |---|---|

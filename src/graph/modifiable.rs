@@ -16,11 +16,11 @@ use crate::types::{Access, CommandKind, DeviceId, Error, ErrorKind, Result};
 
 /// Nodes and edges, in insertion order. Plain data: nothing runs, and no device is asked.
 ///
-/// What is added stays; a graph only grows. Its columns lie in flat arrays indexed by [`NodeId::index`], which is how
-/// the plan reads them.
+/// What is added stays; a graph only grows. Its columns lie in flat arrays indexed by
+/// [`NodeId::index`], which is how the plan reads them.
 ///
-/// A clone is a snapshot: the same nodes at the same indices, and from then on a graph of its own. It does not accept
-/// the ids of the original; [`id_at`](Self::id_at) gives its own.
+/// A clone is a snapshot: the same nodes at the same indices, and from then on a graph of its own.
+/// It does not accept the ids of the original; [`id_at`](Self::id_at) gives its own.
 ///
 /// ```
 /// use wakegraph::graph::{Content, Graph};
@@ -82,12 +82,13 @@ impl<P> Graph<P> {
         }
     }
 
-    /// Adds a node, with an edge from every earlier node whose accesses it conflicts with, unless other edges of the
-    /// same kind order the two already.
+    /// Adds a node, with an edge from every earlier node whose accesses it conflicts with, unless
+    /// other edges of the same kind order the two already.
     ///
-    /// An access whose range is empty orders nothing. A sub-graph's accesses are for the caller to name, like any other
-    /// node's. Where `content` is [`Content::Empty`] or [`Content::SubGraph`], that is the node's kind, whatever `kind`
-    /// says. The caller's location is kept for errors and drawings.
+    /// An access whose range is empty orders nothing. A sub-graph's accesses are for the caller to
+    /// name, like any other node's. Where `content` is [`Content::Empty`] or [`Content::SubGraph`],
+    /// that is the node's kind, whatever `kind` says. The caller's location is kept for errors and
+    /// drawings.
     ///
     /// # Panics
     /// When the graph holds 2^32 - 1 nodes, or as many edges or declared reads.
@@ -128,13 +129,15 @@ impl<P> Graph<P> {
 
     /// Makes `to` wait for `from`. An edge that is there already is left as it is.
     ///
-    /// Edges may lead from newer to older nodes. One that leads from an older to a newer node is constant time unless
-    /// such edges have come before; any other costs a search among the nodes ordered between the two.
+    /// Edges may lead from newer to older nodes. One that leads from an older to a newer node is
+    /// constant time unless such edges have come before; any other costs a search among the nodes
+    /// ordered between the two.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or for an edge from a node to itself;
     /// [`ErrorKind::Cycle`], with the nodes of the cycle, where `from` already waits for `to`. The graph is unchanged
-    /// then. Under [`no_cycle_check`](GraphProperties::no_cycle_check) a cycle is accepted here, for finalize to refuse.
+    /// then. Under [`no_cycle_check`](GraphProperties::no_cycle_check) a cycle is accepted here,
+    /// for finalize to refuse.
     ///
     /// # Panics
     /// When the graph holds 2^32 - 1 edges.
@@ -179,7 +182,8 @@ impl<P> Graph<P> {
         Ok(())
     }
 
-    /// The command of a node, to change its operands. Its declared accesses, and so the edges, stay as they are.
+    /// The command of a node, to change its operands. Its declared accesses, and so the edges, stay
+    /// as they are.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a node of another graph, or for one that holds no command.

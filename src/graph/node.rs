@@ -7,8 +7,8 @@ use super::Graph;
 
 /// Identifies a node of one graph.
 ///
-/// A node keeps its id for good. An id presented to another graph, a clone of its own included, is recognised as
-/// foreign. Ids of one graph are ordered by insertion.
+/// A node keeps its id for good. An id presented to another graph, a clone of its own included, is
+/// recognised as foreign. Ids of one graph are ordered by insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NodeId {
     pub(super) graph: u32,

@@ -1,13 +1,15 @@
 //! The incremental topological order that refuses cycles as edges are made.
 //!
-//! Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", ACM Journal of Experimental
-//! Algorithmics 11, 2006. Every node has a rank, and every edge goes from a lower to a higher one. An edge that agrees
-//! with the ranks costs nothing. One that does not, from `x` down to `y`, concerns only nodes ranked between the two:
-//! those that `y` reaches and those that reach `x`. If `y` reaches `x` there is a cycle; otherwise the two sets trade
-//! the ranks they already hold, those that reach `x` first.
+//! Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", ACM
+//! Journal of Experimental Algorithmics 11, 2006. Every node has a rank, and every edge goes from a
+//! lower to a higher one. An edge that agrees with the ranks costs nothing. One that does not, from
+//! `x` down to `y`, concerns only nodes ranked between the two: those that `y` reaches and those
+//! that reach `x`. If `y` reaches `x` there is a cycle; otherwise the two sets trade the ranks they
+//! already hold, those that reach `x` first.
 //!
-//! The paper searches depth first. The order of the search does not matter to the algorithm, so this one is breadth
-//! first: iterative with the result as its queue, and the cycle it finds is a shortest one.
+//! The paper searches depth first. The order of the search does not matter to the algorithm, so
+//! this one is breadth first: iterative with the result as its queue, and the cycle it finds is a
+//! shortest one.
 
 use fixedbitset::FixedBitSet;
 
@@ -43,7 +45,8 @@ impl TopologicalOrder {
     /// Makes room for the edge `from -> to`, which is not in `edges` yet.
     ///
     /// # Errors
-    /// The nodes of a shortest path from `to` to `from`, both included, when there is one. The order is unchanged then.
+    /// The nodes of a shortest path from `to` to `from`, both included, when there is one. The
+    /// order is unchanged then.
     pub(super) fn admit(&mut self, edges: &Adjacency, from: u32, to: u32) -> Result<(), Vec<u32>> {
         let (lower, upper) = (self.rank(to), self.rank(from));
         if upper < lower {
@@ -60,7 +63,8 @@ impl TopologicalOrder {
         self.ranks[node as usize]
     }
 
-    /// All nodes that `start` reaches, ranked no higher than `upper`, unless the one that holds `upper` is among them.
+    /// All nodes that `start` reaches, ranked no higher than `upper`, unless the one that holds
+    /// `upper` is among them.
     fn reached_from(&mut self, edges: &Adjacency, start: u32, upper: u32) -> Result<Vec<u32>, Vec<u32>> {
         let mut found = vec![Reached { node: start, via: 0 }];
         let mut cycle = None;

@@ -15,8 +15,8 @@ pub struct GraphProperties {
 }
 
 impl GraphProperties {
-    /// Sets [`no_cycle_check`](Self#structfield.no_cycle_check), for programs that make very many edges from newer to
-    /// older nodes and know that they close no cycle.
+    /// Sets [`no_cycle_check`](Self#structfield.no_cycle_check), for programs that make very many
+    /// edges from newer to older nodes and know that they close no cycle.
     #[must_use]
     pub fn no_cycle_check(mut self, yes: bool) -> Self {
         self.no_cycle_check = yes;

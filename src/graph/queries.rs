@@ -44,8 +44,8 @@ impl<P> Graph<P> {
         self.adjacency.roots().map(|index| NodeId { graph: self.identity, index })
     }
 
-    /// Nodes without a successor at this moment, in insertion order. Costs as much as there are, not as there are
-    /// nodes.
+    /// Nodes without a successor at this moment, in insertion order. Costs as much as there are,
+    /// not as there are nodes.
     pub fn leaves(&self) -> impl DoubleEndedIterator<Item = NodeId> + Clone + '_ {
         self.adjacency.leaves().map(|index| NodeId { graph: self.identity, index })
     }
@@ -80,7 +80,8 @@ impl<P> Graph<P> {
         Some(NodeId { graph: self.identity, index })
     }
 
-    /// The id of the node with this index. Between a graph and its clone it is the index that nodes have in common.
+    /// The id of the node with this index. Between a graph and its clone it is the index that nodes
+    /// have in common.
     pub fn id_at(&self, index: usize) -> Option<NodeId> {
         (index < self.len()).then_some(NodeId { graph: self.identity, index: index as u32 })
     }
@@ -116,8 +117,8 @@ impl<P> Graph<P> {
         self.adjacency.edges()
     }
 
-    /// A rank for each node such that every edge leads from a lower to a higher one: a permutation of `0..len`. `None`
-    /// under [`no_cycle_check`](GraphProperties::no_cycle_check).
+    /// A rank for each node such that every edge leads from a lower to a higher one: a permutation
+    /// of `0..len`. `None` under [`no_cycle_check`](GraphProperties::no_cycle_check).
     pub fn topological_ranks(&self) -> Option<&[u32]> {
         self.order.as_ref().map(|order| order.ranks())
     }

@@ -32,8 +32,8 @@ impl Body {
     /// How deep bodies may lie in bodies: walking them takes the stack.
     pub const MAX_DEPTH: usize = 64;
 
-    /// How many commands a body may hold, those of the bodies in it counted wherever they are named: a backend may copy
-    /// them in.
+    /// How many commands a body may hold, those of the bodies in it counted wherever they are
+    /// named: a backend may copy them in.
     pub const MAX_COMMANDS: usize = 1 << 24;
 
     /// A body that does nothing yet.

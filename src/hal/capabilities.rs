@@ -3,8 +3,8 @@
 use crate::types::CommandKinds;
 
 bitflags::bitflags! {
-    /// What [`CommandBuffer::update`](super::CommandBuffer::update) can change on a device, bit by bit as in the
-    /// specification.
+    /// What [`CommandBuffer::update`](super::CommandBuffer::update) can change on a device, bit by
+    /// bit as in the specification.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct UpdateCapabilities: u32 {
         /// Arguments of a kernel command.
@@ -51,7 +51,8 @@ pub struct Capabilities {
     pub update: UpdateCapabilities,
     /// Whether command-buffers can be created with profiling, and events give times.
     pub profiling: bool,
-    /// Whether a [`Notify`](super::Notify) passed at enqueue is called. Where it is not, completion must be polled.
+    /// Whether a [`Notify`](super::Notify) passed at enqueue is called. Where it is not, completion
+    /// must be polled.
     pub notifies: bool,
     /// What makes work go on while somebody waits.
     pub progress: Progress,
@@ -65,8 +66,9 @@ pub struct Capabilities {
     pub max_work_item_sizes: [usize; 3],
     /// Largest number of work-groups in each dimension.
     pub max_work_groups: [usize; 3],
-    /// Whether several devices may use different parts of one allocation of this device at the same time, also where one
-    /// of them writes. Where they may not, accesses to one allocation have to be ordered whichever bytes they are to.
+    /// Whether several devices may use different parts of one allocation of this device at the same
+    /// time, also where one of them writes. Where they may not, accesses to one allocation have to
+    /// be ordered whichever bytes they are to.
     pub concurrent_parts: bool,
     /// Whether a launch's indices can start elsewhere than at 0.
     pub global_offset: bool,

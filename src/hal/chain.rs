@@ -1,5 +1,5 @@
-//! Chains of events that wait for each other, for backends: settled and dropped without recursion, so that the length of
-//! a chain is not limited by the stack.
+//! Chains of events that wait for each other, for backends: settled and dropped without recursion,
+//! so that the length of a chain is not limited by the stack.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ pub(crate) enum Link<L> {
     Behind(L),
 }
 
-/// Settles a link, and before it all links that it depends on. `step` tries to settle one of them, and is called again
-/// for a link that was [`Behind`](Link::Behind) another. Returns whether the first link is settled.
+/// Settles a link, and before it all links that it depends on. `step` tries to settle one of them,
+/// and is called again for a link that was [`Behind`](Link::Behind) another. Returns whether the
+/// first link is settled.
 pub(crate) fn settle<L>(first: L, mut step: impl FnMut(&L) -> Link<L>) -> bool {
     let mut open: SmallVec<[L; 4]> = smallvec![first];
     while let Some(last) = open.last() {

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::{Body, Kernel, KernelArg, MemoryView, NativeCommand, UsmPointer};
 use crate::types::{CommandKind, Pitch, Range, Rect};
 
-/// How unified shared memory will be used. A device that has no use for the hint ignores it, but keeps the order.
+/// How unified shared memory will be used. A device that has no use for the hint ignores it, but
+/// keeps the order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Advice {
@@ -65,7 +66,8 @@ pub enum Command {
         /// To.
         dst: MemoryView,
     },
-    /// Copies a rectangle from device memory to device memory; the pitches' offsets are relative to the views.
+    /// Copies a rectangle from device memory to device memory; the pitches' offsets are relative to
+    /// the views.
     BufferCopyRect {
         /// From.
         src: MemoryView,
@@ -150,12 +152,13 @@ pub enum Command {
         /// Runs if it is 0.
         otherwise: Option<Arc<Body>>,
     },
-    /// The body again and again, as long as `condition`, a `u32`, is not 0; it is read before each time, the first one
-    /// included.
+    /// The body again and again, as long as `condition`, a `u32`, is not 0; it is read before each
+    /// time, the first one included.
     While {
         /// 4 bytes that the device can read, at a multiple of 4.
         condition: MemoryView,
-        /// What to repeat. It, or somebody before it, has to make the condition 0: nothing else ends the loop.
+        /// What to repeat. It, or somebody before it, has to make the condition 0: nothing else
+        /// ends the loop.
         body: Arc<Body>,
     },
     /// The user's own work on the backend's stream.
@@ -163,7 +166,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether an update can disable it: kernels, fills and copies. What only orders or hints cannot be, nor what has a body.
+    /// Whether an update can disable it: kernels, fills and copies. What only orders or hints
+    /// cannot be, nor what has a body.
     pub fn can_be_disabled(&self) -> bool {
         match self {
             Self::Kernel(_)

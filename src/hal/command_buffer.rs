@@ -54,7 +54,8 @@ pub struct CommandHandle {
 pub struct Appended {
     /// For later commands to wait for.
     pub sync_point: SyncPoint,
-    /// For updates: there, in updatable buffers, for each command that [can be disabled](Command::can_be_disabled).
+    /// For updates: there, in updatable buffers, for each command that [can be
+    /// disabled](Command::can_be_disabled).
     pub handle: Option<CommandHandle>,
 }
 
@@ -97,8 +98,8 @@ pub struct CommandBufferInfo {
 
 /// Commands recorded once and enqueued many times.
 ///
-/// Enqueues of one command-buffer never overlap: the second starts after the first has completed, on whatever queue.
-/// A command-buffer keeps alive what its commands use.
+/// Enqueues of one command-buffer never overlap: the second starts after the first has completed,
+/// on whatever queue. A command-buffer keeps alive what its commands use.
 pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// For a backend to recognise its own.
     fn as_any(&self) -> &dyn Any;
@@ -127,39 +128,42 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize;
     /// [`InvalidWaitList`](crate::ErrorKind::InvalidWaitList) for an event that this queue cannot wait for or that was
-    /// never enqueued; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a queue or signal of another device;
-    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) and the driver's. Nothing was enqueued then, and nobody is notified.
+    /// never enqueued; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a queue or signal
+    /// of another device; [`DeviceLost`](crate::ErrorKind::DeviceLost) and the driver's. Nothing
+    /// was enqueued then, and nobody is notified.
     ///
     /// # Safety
-    /// Until the signalled event is final, nothing else accesses the memory that the commands use in a conflicting way,
-    /// unless `wait`, the queue's order or this buffer's own earlier enqueues put it before or after. Until then, too, the
-    /// caller keeps this buffer, the queue, the event and the operands: a backend need not defer a drop. Raw
-    /// [`UsmPointer`](super::UsmPointer)s and [`MemoryView`](super::MemoryView)s of other devices stay valid. The kernels'
-    /// device code keeps to its arguments, over the ranges it is launched with.
+    /// Until the signalled event is final, nothing else accesses the memory that the commands use
+    /// in a conflicting way, unless `wait`, the queue's order or this buffer's own earlier enqueues
+    /// put it before or after. Until then, too, the caller keeps this buffer, the queue, the event
+    /// and the operands: a backend need not defer a drop. Raw [`UsmPointer`](super::UsmPointer)s
+    /// and [`MemoryView`](super::MemoryView)s of other devices stay valid. The kernels' device code
+    /// keeps to its arguments, over the ranges it is launched with.
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Changes commands, all that are named or, on an error, none (`urCommandBufferUpdateKernelLaunchExp`).
     ///
-    /// Applies to later enqueues; those already made run with the old values. Does not wait for them. Kernels that it replaces
-    /// are kept while those may run them; memory that it replaces is the caller's to keep, as [`enqueue`](Self::enqueue)
-    /// asks. May allocate, where the driver cannot change what is running.
+    /// Applies to later enqueues; those already made run with the old values. Does not wait for
+    /// them. Kernels that it replaces are kept while those may run them; memory that it replaces is
+    /// the caller's to keep, as [`enqueue`](Self::enqueue) asks. May allocate, where the driver
+    /// cannot change what is running.
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize or when not updatable;
     /// [`InvalidCommandHandle`](crate::ErrorKind::InvalidCommandHandle) for a handle of another buffer, or a change that
-    /// only kernels have of another command;
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an index out of range, an argument of the wrong kind
-    /// or an unregistered kernel; [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a missing
-    /// capability bit.
+    /// only kernels have of another command; [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
+    /// for an index out of range, an argument of the wrong kind or an unregistered kernel;
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a missing capability bit.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()>;
 
-    /// Makes every command what the same one of `other` is: kernel, operands, whether it is enabled, alternatives. Or, on an
-    /// error, none.
+    /// Makes every command what the same one of `other` is: kernel, operands, whether it is
+    /// enabled, alternatives. Or, on an error, none.
     ///
-    /// `other` was created on the same device with the same [`CommandBufferDesc`], and has the same topology: as many
-    /// commands, of the same kinds, with the same sync-points in the same order. Whether it is finalized does not matter; it
-    /// stays as it is, and what it uses is kept alive by this buffer, too. Order and earlier enqueues as for
-    /// [`update`](Self::update). No capability bit is needed but that the buffer could be created.
+    /// `other` was created on the same device with the same [`CommandBufferDesc`], and has the same
+    /// topology: as many commands, of the same kinds, with the same sync-points in the same order.
+    /// Whether it is finalized does not matter; it stays as it is, and what it uses is kept alive
+    /// by this buffer, too. Order and earlier enqueues as for [`update`](Self::update). No
+    /// capability bit is needed but that the buffer could be created.
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize or when not updatable;

@@ -18,9 +18,9 @@ pub trait Backend: Debug + Send + Sync {
     /// The backend's name: the part before the colon in `"host:0"`.
     fn name(&self) -> &'static str;
 
-    /// What the devices that there are now are called, by index, without opening them. A selector such as `cuda:H200`
-    /// selects the first whose names contain its second part, so each entry also has the vendor's and the platform's name
-    /// where these tell devices apart.
+    /// What the devices that there are now are called, by index, without opening them. A selector
+    /// such as `cuda:H200` selects the first whose names contain its second part, so each entry
+    /// also has the vendor's and the platform's name where these tell devices apart.
     ///
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when the library or driver is missing, with the remedy.
@@ -72,19 +72,23 @@ pub struct ClockSample {
 /// An opened device: the factory of everything that lives on it.
 ///
 /// # Safety
-/// Safe code hands memory to devices and gets it back when they say so: [`wakegraph::Device::from_hal`] and all that is
-/// built on it. Whoever implements the trait vouches for the [contract](super#what-a-backend-must-provide), all points
-/// of it, for the device and for every queue, event, memory, kernel, command-buffer and sub-device that it makes:
+/// Safe code hands memory to devices and gets it back when they say so:
+/// [`wakegraph::Device::from_hal`] and all that is built on it. Whoever implements the trait
+/// vouches for the [contract](super#what-a-backend-must-provide), all points of it, for the device
+/// and for every queue, event, memory, kernel, command-buffer and sub-device that it makes:
 ///
-/// - memory is valid, zeroed, as long as it says, aligned and where [`Memory::host_ptr`] says, until it is dropped;
-/// - commands touch what their operands name, in the way that the command or the parameters declare, and nothing else;
-/// - nothing touches it before everything in the wait list is final, nor after the event has become final, nor at all
-///   when an enqueue returned an error;
+/// - memory is valid, zeroed, as long as it says, aligned and where [`Memory::host_ptr`] says,
+///   until it is dropped;
+/// - commands touch what their operands name, in the way that the command or the parameters
+///   declare, and nothing else;
+/// - nothing touches it before everything in the wait list is final, nor after the event has become
+///   final, nor at all when an enqueue returned an error;
 /// - an event is final only when that is so; [`can_wait_for`](Self::can_wait_for) and
 ///   [`can_access`](Self::can_access) say yes only where it holds across devices;
 /// - a [`Notification`](super::Notification) comes once, and only for an event that is final.
 ///
-/// It may rely on the validation of [`checked()`](super::checked), and on what the callers of `unsafe` methods promise.
+/// It may rely on the validation of [`checked()`](super::checked), and on what the callers of
+/// `unsafe` methods promise.
 ///
 /// [`wakegraph::Device::from_hal`]: crate::Device::from_hal
 pub unsafe trait Device: Debug + Send + Sync + 'static {
@@ -116,7 +120,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 bytes.
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>>;
 
-    /// Gives memory that the device keeps for later allocations back to the system. May wait for earlier frees.
+    /// Gives memory that the device keeps for later allocations back to the system. May wait for
+    /// earlier frees.
     ///
     /// The default does nothing, which suits devices that keep nothing.
     ///

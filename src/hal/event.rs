@@ -34,10 +34,11 @@ pub struct EventDesc {
     pub profiling: bool,
 }
 
-/// Completion of one enqueued thing. Reusable: each enqueue that names it in its [`Signal`] makes it pending again.
+/// Completion of one enqueued thing. Reusable: each enqueue that names it in its [`Signal`] makes
+/// it pending again.
 ///
-/// A wait for an event means the signal that was enqueued last before the wait. An event may be signalled anew as soon as
-/// it is final, even if waits for its last signal are still queued.
+/// A wait for an event means the signal that was enqueued last before the wait. An event may be
+/// signalled anew as soon as it is final, even if waits for its last signal are still queued.
 pub trait Event: Debug + Send + Sync + 'static {
     /// For a backend to recognise its own.
     fn as_any(&self) -> &dyn Any;
@@ -45,16 +46,19 @@ pub trait Event: Debug + Send + Sync + 'static {
     /// The device it belongs to.
     fn device(&self) -> DeviceId;
 
-    /// The real status at this moment; never blocks. Asking implies a [`flush`](super::Queue::flush) of the queue, as do
-    /// [`wait`](Self::wait) and being in a wait list.
+    /// The real status at this moment; never blocks. Asking implies a
+    /// [`flush`](super::Queue::flush) of the queue, as do [`wait`](Self::wait) and being in a wait
+    /// list.
     fn status(&self) -> EventStatus;
 
-    /// Whether nothing that signals it has been enqueued. Where [`status`](Self::status) has to ask the driver, this need not.
+    /// Whether nothing that signals it has been enqueued. Where [`status`](Self::status) has to ask
+    /// the driver, this need not.
     fn is_idle(&self) -> bool {
         matches!(self.status(), EventStatus::Idle)
     }
 
-    /// Blocks until the status is final, or `timeout` has passed; an idle event returns at once. Not for async tasks.
+    /// Blocks until the status is final, or `timeout` has passed; an idle event returns at once.
+    /// Not for async tasks.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus;
 
     /// The times of what it last signalled.
@@ -89,8 +93,9 @@ pub struct CommandTimes {
 
 /// Somebody who wants to hear that an event has become final.
 ///
-/// Called on a thread of the device's, the driver's or the caller's, possibly before the enqueue has returned. It must
-/// be short, must not block, and must not run user code: set a flag, wake a task. The event's status is final by then.
+/// Called on a thread of the device's, the driver's or the caller's, possibly before the enqueue
+/// has returned. It must be short, must not block, and must not run user code: set a flag, wake a
+/// task. The event's status is final by then.
 pub trait Notify: Send + Sync {
     /// The event that was enqueued with this `token` is final.
     fn notify(&self, token: u64);
@@ -116,7 +121,8 @@ impl Debug for Notification {
 /// A device for which the two are the same (CUDA's events do not carry failures) treats them alike.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitList<'a> {
-    /// Events whose results are needed: if one fails, the enqueued commands do not run, and their event fails likewise.
+    /// Events whose results are needed: if one fails, the enqueued commands do not run, and their
+    /// event fails likewise.
     pub dependencies: &'a [&'a dyn Event],
     /// Events that only have to be over, however they end.
     pub order: &'a [&'a dyn Event],
@@ -142,10 +148,11 @@ impl<'a> WaitList<'a> {
 pub struct Signal<'a> {
     /// Becomes pending now and final when everything is done. It must not be pending already.
     pub event: &'a Arc<dyn Event>,
-    /// Called once when the event is final, on devices whose [`Capabilities::notifies`](super::Capabilities::notifies)
-    /// says so; ignored (dropped) by the others.
+    /// Called once when the event is final, on devices whose
+    /// [`Capabilities::notifies`](super::Capabilities::notifies) says so; ignored (dropped) by the
+    /// others.
     pub notification: Option<Notification>,
-    /// Somebody is going to look at the event in a loop from now on: the device may do a little more work so that the end
-    /// is seen earlier. A hint.
+    /// Somebody is going to look at the event in a loop from now on: the device may do a little
+    /// more work so that the end is seen earlier. A hint.
     pub prompt: bool,
 }

@@ -97,7 +97,8 @@ pub trait Kernel: Debug + Send + Sync + 'static {
     fn max_work_group_size(&self) -> usize;
 }
 
-/// The arguments of one launch as a host kernel receives them: read one after the other, in the parameters' order.
+/// The arguments of one launch as a host kernel receives them: read one after the other, in the
+/// parameters' order.
 ///
 /// Each argument is handed out once, so two mutable slices can never be the same memory.
 pub struct HostArgs<'a> {
@@ -119,9 +120,9 @@ impl<'a> HostArgs<'a> {
     /// The arguments of one launch.
     ///
     /// # Safety
-    /// For `'a`, all memory arguments are valid host memory, nobody else accesses a range that the parameters say is
-    /// written, nobody writes a range that they say is read, and the ranges of one launch do not overlap where one of
-    /// them is written.
+    /// For `'a`, all memory arguments are valid host memory, nobody else accesses a range that the
+    /// parameters say is written, nobody writes a range that they say is read, and the ranges of
+    /// one launch do not overlap where one of them is written.
     pub unsafe fn new(args: &'a [KernelArg], params: &'a [Param]) -> Self {
         Self { args, params, next: 0, launch: PhantomData }
     }

@@ -50,8 +50,8 @@ pub trait Memory: Debug + Send + Sync + 'static {
 
     /// The address at which the host sees the memory; always there for [`MemoryKind::Host`].
     ///
-    /// The alignment is at least 64 bytes. Using the pointer is the caller's responsibility: no command in flight may
-    /// touch the same bytes in a conflicting way.
+    /// The alignment is at least 64 bytes. Using the pointer is the caller's responsibility: no
+    /// command in flight may touch the same bytes in a conflicting way.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
     /// The memory as a unified-shared-memory pointer, where the device has such.

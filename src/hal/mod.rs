@@ -1,12 +1,15 @@
-//! Layer 1: the contract every backend fulfils. The Rust form of Unified Runtime's command-buffer specification.
+//! Layer 1: the contract every backend fulfils. The Rust form of Unified Runtime's command-buffer
+//! specification.
 //!
-//! A [`Device`] allocates [`Memory`], loads [`Kernel`]s and creates [`Queue`]s, [`Event`]s and [`CommandBuffer`]s.
-//! A command-buffer is created, [appended](CommandBuffer::append) to, [finalized](CommandBuffer::finalize), and from
-//! then on [enqueued](CommandBuffer::enqueue) any number of times: wait list in, event out.
+//! A [`Device`] allocates [`Memory`], loads [`Kernel`]s and creates [`Queue`]s, [`Event`]s and
+//! [`CommandBuffer`]s. A command-buffer is created, [appended](CommandBuffer::append) to,
+//! [finalized](CommandBuffer::finalize), and from then on [enqueued](CommandBuffer::enqueue) any
+//! number of times: wait list in, event out.
 //!
-//! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a driver call. They
-//! may be used on their own, without graphs and without tokio. Wrap a device with [`checked()`] first: backends do not
-//! validate, the wrapper does, once for all of them, with the specification's error conditions.
+//! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a
+//! driver call. They may be used on their own, without graphs and without tokio. Wrap a device with
+//! [`checked()`] first: backends do not validate, the wrapper does, once for all of them, with the
+//! specification's error conditions.
 //!
 //! # What a backend must provide
 //!
@@ -14,24 +17,30 @@
 //!
 //! 1. Every method of the traits. What the hardware lacks is refused with
 //!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its [`Capabilities`].
-//! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In `drop` they go to tracing.
+//! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In
+//!    `drop` they go to tracing.
 //! 3. **Any thread.** Every object may be used and dropped on any thread; contexts are bound per call.
-//! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An event completes
-//!    only after all its commands have, and their writes are visible to whoever saw it complete.
-//! 5. **Failure spreads** along dependencies: what needs the result of a failed event does not run, and its event fails
-//!    with the same error. It does not spread along mere order (a queue's, or [`WaitList::order`]). An error of a single
-//!    command says which one ([`Error::at_command`](crate::Error::at_command)).
+//! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An
+//!    event completes only after all its commands have, and their writes are visible to whoever saw
+//!    it complete.
+//! 5. **Failure spreads** along dependencies: what needs the result of a failed event does not run,
+//!    and its event fails with the same error. It does not spread along mere order (a queue's, or
+//!    [`WaitList::order`]). An error of a single command says which one
+//!    ([`Error::at_command`](crate::Error::at_command)).
 //! 6. **Truth.** [`Event::status`] is the real status at that moment. A [`Notify`] only says "look now".
 //! 7. **No allocation** in a repeated [`CommandBuffer::enqueue`], as far as the driver allows.
-//! 8. **Whole or failed.** An enqueue that returns an error has enqueued nothing. Where one enqueue is several driver
-//!    calls and a later one fails, it returns `Ok`, and the event fails when what did start is done.
-//! 9. **Loss.** Where a fault of one command ends everything on the device (an illegal address on a GPU), every pending
-//!    event fails with [`DeviceLost`](crate::ErrorKind::DeviceLost), and so does [`Device::status`].
+//! 8. **Whole or failed.** An enqueue that returns an error has enqueued nothing. Where one enqueue
+//!    is several driver calls and a later one fails, it returns `Ok`, and the event fails when what
+//!    did start is done.
+//! 9. **Loss.** Where a fault of one command ends everything on the device (an illegal address on a
+//!    GPU), every pending event fails with [`DeviceLost`](crate::ErrorKind::DeviceLost), and so
+//!    does [`Device::status`].
 //!
 //! # What a backend need not check
 //!
-//! Sizes, bounds (but those of [`Memory::read`] and [`Memory::write`]), pitches, patterns, argument counts and kinds, states of a command-buffer, whose sync-point or handle
-//! it is: [`checked()`] has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
+//! Sizes, bounds (but those of [`Memory::read`] and [`Memory::write`]), pitches, patterns, argument
+//! counts and kinds, states of a command-buffer, whose sync-point or handle it is: [`checked()`]
+//! has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
 //! each object beside the vendor's calls.
 //!
 //! Imports from `types` only. Backends, the plan and the runtime may enter.
@@ -71,7 +80,8 @@ pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, Valu
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeStream};
 pub use queue::{Enqueued, Queue, QueueDesc, QueueOrder};
-/// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a dependency of this crate has it.
+/// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a
+/// dependency of this crate has it.
 pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
 pub use update::{CommandChange, CommandUpdate};

@@ -26,9 +26,9 @@ impl NativeStream<'_> {
     /// Wraps the handles of a stream that a backend lends for the time of one call.
     ///
     /// # Safety
-    /// `stream` and `context` are what [`stream`](Self::stream) and [`context`](Self::context) promise for this backend:
-    /// handles of live objects of its driver, which stay valid for as long as the value. The closures of native commands
-    /// pass them to the driver without a check.
+    /// `stream` and `context` are what [`stream`](Self::stream) and [`context`](Self::context)
+    /// promise for this backend: handles of live objects of its driver, which stay valid for as
+    /// long as the value. The closures of native commands pass them to the driver without a check.
     ///
     /// ```compile_fail,E0133
     /// # use std::ptr::null_mut;
@@ -54,7 +54,8 @@ impl NativeStream<'_> {
     }
 }
 
-/// The user's own work on the backend's stream, recorded once: the closure is called when the command is appended.
+/// The user's own work on the backend's stream, recorded once: the closure is called when the
+/// command is appended.
 #[derive(Clone)]
 pub struct NativeCommand {
     name: Arc<str>,
@@ -67,10 +68,11 @@ impl NativeCommand {
     /// A command that calls `run` once for each command-buffer that it is appended to.
     ///
     /// # Safety
-    /// What the closure enqueues touches nothing but `memory`, which the command keeps alive, and what stays valid for as
-    /// long as a command-buffer that holds the command may run. It is enqueued on the stream that the closure is given,
-    /// or on streams that branch off it and join it again before the closure returns, and leaves nothing else running. The
-    /// closure keeps the stream no longer than the call.
+    /// What the closure enqueues touches nothing but `memory`, which the command keeps alive, and
+    /// what stays valid for as long as a command-buffer that holds the command may run. It is
+    /// enqueued on the stream that the closure is given, or on streams that branch off it and join
+    /// it again before the closure returns, and leaves nothing else running. The closure keeps the
+    /// stream no longer than the call.
     pub unsafe fn new(
         name: impl Into<Arc<str>>,
         memory: impl Into<Arc<[MemoryView]>>,
@@ -95,9 +97,9 @@ impl NativeCommand {
     /// The closure's own, or [`NativePanicked`](ErrorKind::NativePanicked).
     ///
     /// # Safety
-    /// The stream records and does not run. The caller runs the recording only while [`memory`](Self::memory) is alive,
-    /// and in an order in which nothing else accesses that memory in a conflicting way. The context of the stream is
-    /// current on the calling thread.
+    /// The stream records and does not run. The caller runs the recording only while
+    /// [`memory`](Self::memory) is alive, and in an order in which nothing else accesses that
+    /// memory in a conflicting way. The context of the stream is current on the calling thread.
     ///
     /// ```compile_fail,E0133
     /// # use wakegraph::{Result, hal::{NativeCommand, NativeStream}};

@@ -55,12 +55,15 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// As for [`CommandBuffer::enqueue`](super::CommandBuffer::enqueue).
     unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
-    /// Enqueues command-buffers one after the other on an in-order queue, with one signal behind the last of them: for many
-    /// short ones, each of which costs less than its signal and the looks at that.
+    /// Enqueues command-buffers one after the other on an in-order queue, with one signal behind
+    /// the last of them: for many short ones, each of which costs less than its signal and the
+    /// looks at that.
     ///
-    /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those before it; without any,
-    /// the event is as it was. Where the signal cannot be enqueued, the event fails when they are over. Only for devices that say so in their [capabilities](super::Capabilities::batches); without a
-    /// notification, and for command-buffers without profiling.
+    /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those
+    /// before it; without any, the event is as it was. Where the signal cannot be enqueued, the
+    /// event fails when they are over. Only for devices that say so in their
+    /// [capabilities](super::Capabilities::batches); without a notification, and for
+    /// command-buffers without profiling.
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`], for each of them; the event is theirs.

@@ -10,7 +10,8 @@ use crate::types::{Range, Result};
 /// A kernel that runs on the host: called once a launch, with the whole index space and all arguments.
 pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync>;
 
-/// A kernel's code, in the variants its author supplied. A device takes the first that it understands, in this order:
+/// A kernel's code, in the variants its author supplied. A device takes the first that it
+/// understands, in this order:
 ///
 /// | backend | variants |
 /// |---|---|
@@ -20,9 +21,10 @@ pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + S
 /// | HIP | `code_object`, `hip_c`, `c` |
 /// | Level Zero | `spirv` |
 ///
-/// A vendor's variant gets exactly the declared parameters; `c` gets the length of each slice besides. On CUDA and HIP a
-/// vendor's variant is launched in whole work-groups, so it has to leave out the work-items beyond the range, and a range
-/// with an offset is refused; `c` knows neither limit.
+/// A vendor's variant gets exactly the declared parameters; `c` gets the length of each slice
+/// besides. On CUDA and HIP a vendor's variant is launched in whole work-groups, so it has to leave
+/// out the work-items beyond the range, and a range with an offset is refused; `c` knows neither
+/// limit.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct KernelSources {

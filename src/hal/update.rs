@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
 
-/// New values for a command. What is `None` or not named stays. All but `enabled` is for kernel launches only.
+/// New values for a command. What is `None` or not named stays. All but `enabled` is for kernel
+/// launches only.
 #[derive(Clone, Debug)]
 pub struct CommandUpdate {
     /// Which command.
@@ -99,8 +100,9 @@ pub struct CommandChange {
 }
 
 impl CommandChange {
-    /// Works out what updates make of the commands that `current` gives by index, for backends: each command once, in the
-    /// order in which they are first named. Several updates of one command build on each other.
+    /// Works out what updates make of the commands that `current` gives by index, for backends:
+    /// each command once, in the order in which they are first named. Several updates of one
+    /// command build on each other.
     ///
     /// # Errors
     /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for what is no such command;

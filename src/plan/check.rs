@@ -1,6 +1,7 @@
 //! Pass 2: every command must be one that its device can put into a command-buffer.
 //!
-//! The pass also gives every node its [place](Places), a small number that later passes compare in place of devices.
+//! The pass also gives every node its [place](Places), a small number that later passes compare in
+//! place of devices.
 
 use super::splice::Flat;
 use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! Pass 6, first half: which partitions wait for which.
 //!
-//! Every edge that crosses partitions is a dependency. Partitions are then put into topological order; what follows from
-//! other dependencies is [dropped](super::reduce) after that.
+//! Every edge that crosses partitions is a dependency. Partitions are then put into topological
+//! order; what follows from other dependencies is [dropped](super::reduce) after that.
 
 use super::lists::Lists;
 use super::order::{Dag, depth_first};

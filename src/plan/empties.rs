@@ -1,16 +1,20 @@
-//! Pass 4: empty nodes, and the joins around sub-graphs, vanish; what waited for them waits for what they waited for.
+//! Pass 4: empty nodes, and the joins around sub-graphs, vanish; what waited for them waits for
+//! what they waited for.
 //!
-//! Taken literally, that turns a join of `k` predecessors and `m` successors from `k + m` edges into `k * m`. So an
-//! empty node goes one of three ways, with [`NARROW`] as the bound:
+//! Taken literally, that turns a join of `k` predecessors and `m` successors from `k + m` edges
+//! into `k * m`. So an empty node goes one of three ways, with [`NARROW`] as the bound:
 //!
-//! - **narrow in**: it stands for at most `NARROW` nodes. Their list is kept and copied to whoever waits for it.
-//! - **narrow out**: at most `NARROW` paths lead from it, through empty nodes only, to nodes that are not empty. Those
-//!   few walk back through it, each at most once.
-//! - otherwise it **stays**, as a join: a command that does nothing, on the device of one of its predecessors (where
-//!   none can hold one, on its own). Where no device can, it is walked through at whatever cost.
+//! - **narrow in**: it stands for at most `NARROW` nodes. Their list is kept and copied to whoever
+//!   waits for it.
+//! - **narrow out**: at most `NARROW` paths lead from it, through empty nodes only, to nodes that
+//!   are not empty. Those few walk back through it, each at most once.
+//! - otherwise it **stays**, as a join: a command that does nothing, on the device of one of its
+//!   predecessors (where none can hold one, on its own). Where no device can, it is walked through
+//!   at whatever cost.
 //!
-//! An empty node that is narrow out comes after none that is not, so a walk ends at lists and joins, and both the work
-//! and the number of edges left are at most `NARROW * (V + E)`, for chains and trees of empty nodes as well.
+//! An empty node that is narrow out comes after none that is not, so a walk ends at lists and
+//! joins, and both the work and the number of edges left are at most `NARROW * (V + E)`, for chains
+//! and trees of empty nodes as well.
 
 use super::check::{EMPTY, HOST, Places};
 use super::lists::Lists;
@@ -28,8 +32,8 @@ pub(super) struct Remaining {
     pub(super) places: Vec<u32>,
 }
 
-/// Takes the empty nodes out of a graph in topological order: `nodes` at every position, and their predecessors'
-/// positions.
+/// Takes the empty nodes out of a graph in topological order: `nodes` at every position, and their
+/// predecessors' positions.
 pub(super) fn look_through(nodes: &[u32], preds: &Lists, places: &Places) -> Remaining {
     let count = nodes.len();
     let mut pass = Pass {

@@ -1,7 +1,8 @@
 //! Pass 7: inside partitions: in which order nodes are appended, and what each waits for.
 //!
-//! Sync-points where nodes fork and join; none where one command simply follows the other. A partition that is a single
-//! path is in-order, which saves the device all synchronisation. The caller can give that hint for other shapes, too.
+//! Sync-points where nodes fork and join; none where one command simply follows the other. A
+//! partition that is a single path is in-order, which saves the device all synchronisation. The
+//! caller can give that hint for other shapes, too.
 
 use super::lists::Lists;
 use super::order::{breadth_first, depth_first};
@@ -17,8 +18,9 @@ pub(super) struct Inside {
     pub(super) in_order: Vec<bool>,
 }
 
-/// Arranges the partitions of `order`. `members` are their positions and `inner` each member's predecessors within its
-/// partition, by the partitions' old numbers, which are the entries of `order`.
+/// Arranges the partitions of `order`. `members` are their positions and `inner` each member's
+/// predecessors within its partition, by the partitions' old numbers, which are the entries of
+/// `order`.
 ///
 /// A sync-point is left out where the depth-first order shows that another one implies it.
 ///

@@ -1,8 +1,9 @@
 //! Pass 8: which of its device's queues a partition is enqueued on.
 //!
-//! A partition continues the lane of a partition it waits for on the same device, straight or behind a host task, unless
-//! another one has: then nothing is lost by enqueuing it behind that. Otherwise it opens a lane of its own, so that
-//! independent partitions can overlap. When all lanes are open, it shares the one with the fewest partitions.
+//! A partition continues the lane of a partition it waits for on the same device, straight or
+//! behind a host task, unless another one has: then nothing is lost by enqueuing it behind that.
+//! Otherwise it opens a lane of its own, so that independent partitions can overlap. When all lanes
+//! are open, it shares the one with the fewest partitions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -17,8 +17,9 @@ impl Lists {
 
     /// `count` lists out of `(list, item)` pairs, which are walked twice. Items keep the pairs' order.
     pub(super) fn gather(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
-        // One slot further than usual: after the prefix sum, slot `i + 1` is the write cursor of list `i`, and once
-        // all is written it is that list's end. So one array is count, cursor and result.
+        // One slot further than usual: after the prefix sum, slot `i + 1` is the write cursor of
+        // list `i`, and once all is written it is that list's end. So one array is count, cursor
+        // and result.
         let mut starts = vec![0; count + 2];
         for (list, _) in pairs.clone() {
             starts[list as usize + 2] += 1;
@@ -86,7 +87,8 @@ impl Lists {
         self.close();
     }
 
-    /// The same relation the other way round: for every item (below `count`) the lists it stands in, ascending.
+    /// The same relation the other way round: for every item (below `count`) the lists it stands
+    /// in, ascending.
     pub(super) fn transposed(&self, count: usize) -> Self {
         Self::gather(count, PairsOf { lists: self, list: 0, at: 0 })
     }

@@ -1,8 +1,9 @@
 //! Layer 2: what to do with a graph, decided once. Graph + capabilities -> [`Plan`], pure data.
 //!
-//! A [`Plan`] says which nodes share a command-buffer, in which order they are appended, which sync-points they wait
-//! for, and which partitions wait for which. It holds node numbers only: no commands, no memory, no device work. The
-//! runtime walks over it to create command-buffers; a test or a person reads it as a list of [`Instruction`]s.
+//! A [`Plan`] says which nodes share a command-buffer, in which order they are appended, which
+//! sync-points they wait for, and which partitions wait for which. It holds node numbers only: no
+//! commands, no memory, no device work. The runtime walks over it to create command-buffers; a test
+//! or a person reads it as a list of [`Instruction`]s.
 //!
 //! One pass a file, in this order:
 //!
@@ -60,10 +61,10 @@ use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 /// What a graph becomes: partitions, their nodes, and who waits for whom.
 ///
-/// *Planned nodes* are numbered; [`origin`](Self::origin) tells which node of which graph one is. Without sub-graphs
-/// the number is the node's index in the graph. Empty nodes are not planned, unless one is a join too wide to be looked
-/// through: then its origin is the empty node, or the sub-graph node around which it stands, and an empty command is to
-/// be appended in its place.
+/// *Planned nodes* are numbered; [`origin`](Self::origin) tells which node of which graph one is.
+/// Without sub-graphs the number is the node's index in the graph. Empty nodes are not planned,
+/// unless one is a join too wide to be looked through: then its origin is the empty node, or the
+/// sub-graph node around which it stands, and an empty command is to be appended in its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     partitions: Vec<Partition>,
@@ -123,9 +124,10 @@ impl Plan {
     ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a command that its device cannot run, with the
-    /// command, node, device and place in the source; [`Cycle`](ErrorKind::Cycle) with the cycle's nodes for a graph
-    /// that was built without a check; [`InvalidSize`](ErrorKind::InvalidSize) for a graph with more than 16 million
-    /// nodes or 134 million edges once its sub-graphs are copied in.
+    /// command, node, device and place in the source; [`Cycle`](ErrorKind::Cycle) with the cycle's
+    /// nodes for a graph that was built without a check; [`InvalidSize`](ErrorKind::InvalidSize)
+    /// for a graph with more than 16 million nodes or 134 million edges once its sub-graphs are
+    /// copied in.
     pub fn new<P>(
         graph: &Graph<P>,
         supported: impl Fn(DeviceId) -> CommandKinds,

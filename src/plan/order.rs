@@ -1,16 +1,17 @@
 //! Topological orders, and graphs renumbered by them.
 //!
-//! Pass 3 is here: everything after it works on *positions* in some topological order, not on nodes, so arrays are walked
-//! from front to back and an edge always leads to a larger number. Where all edges lead from older to younger nodes, that
-//! order is the nodes' own and costs nothing. The same sort later puts the partitions in order, and the nodes inside of
-//! each.
+//! Pass 3 is here: everything after it works on *positions* in some topological order, not on
+//! nodes, so arrays are walked from front to back and an edge always leads to a larger number.
+//! Where all edges lead from older to younger nodes, that order is the nodes' own and costs
+//! nothing. The same sort later puts the partitions in order, and the nodes inside of each.
 //!
 //! # Depth first
 //!
-//! Sinks are taken in the order of their numbers, and each is preceded by its predecessors, theirs, and so on: the
-//! postorder of a depth-first walk against the edges. A branch so stands in one piece. The walk needs predecessor lists
-//! only, finds cycles as it goes, and knows for free a range of positions that are all ancestors of a node: those given
-//! out between its discovery and its end ([`Dag::since`]).
+//! Sinks are taken in the order of their numbers, and each is preceded by its predecessors, theirs,
+//! and so on: the postorder of a depth-first walk against the edges. A branch so stands in one
+//! piece. The walk needs predecessor lists only, finds cycles as it goes, and knows for free a
+//! range of positions that are all ancestors of a node: those given out between its discovery and
+//! its end ([`Dag::since`]).
 
 use super::lists::Lists;
 
@@ -121,8 +122,8 @@ impl Walk<'_> {
     }
 }
 
-/// Orders a graph whose nodes are in topological order already: by part, then by level (the length of the longest path to
-/// a node), then by number. Parts ascend and have no edges between them.
+/// Orders a graph whose nodes are in topological order already: by part, then by level (the length
+/// of the longest path to a node), then by number. Parts ascend and have no edges between them.
 pub(super) fn breadth_first(preds: &Lists, parts: &[u32]) -> Dag {
     let mut levels: Vec<u32> = Vec::with_capacity(preds.len());
     for preds in preds.iter() {

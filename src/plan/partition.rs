@@ -1,23 +1,25 @@
 //! Pass 5: which nodes share a partition.
 //!
-//! Every host task is a partition of its own. Two device nodes share one exactly when they have the same device and the
-//! same class; the [policy](PartitionPolicy) says what a class is.
+//! Every host task is a partition of its own. Two device nodes share one exactly when they have the
+//! same device and the same class; the [policy](PartitionPolicy) says what a class is.
 //!
 //! # Why the partitions have no cycle
 //!
-//! **Signature**: the class is [`S(n)`](super::signature). Along an edge `S` only grows, so on a cycle of partitions it
-//! is the same everywhere. The cycle must leave a partition; take that edge `u -> v`. If `u` is a host task or the
-//! devices differ, the edge is cut: `u` is in `S(v) = S(u)`, and `u` would be its own ancestor. Otherwise `v` is a host
-//! task (the same device and the same signature would be the same partition), the cycle leaves `v` by an edge that is
-//! cut, and `v` is its own ancestor.
+//! **Signature**: the class is [`S(n)`](super::signature). Along an edge `S` only grows, so on a
+//! cycle of partitions it is the same everywhere. The cycle must leave a partition; take that edge
+//! `u -> v`. If `u` is a host task or the devices differ, the edge is cut: `u` is in `S(v) = S(u)`,
+//! and `u` would be its own ancestor. Otherwise `v` is a host task (the same device and the same
+//! signature would be the same partition), the cycle leaves `v` by an edge that is cut, and `v` is
+//! its own ancestor.
 //!
-//! **Eager**: the class is `S(n)` and the set of host tasks after `n`. The latter only shrinks along an edge, so it is
-//! the same all around a cycle too, and the argument is the same. All nodes of a partition that some host task depends
-//! on have that host task after them: they are its ancestors.
+//! **Eager**: the class is `S(n)` and the set of host tasks after `n`. The latter only shrinks
+//! along an edge, so it is the same all around a cycle too, and the argument is the same. All nodes
+//! of a partition that some host task depends on have that host task after them: they are its
+//! ancestors.
 //!
-//! **Fewest**: the class is the largest number of cut edges on a path to `n`. It never falls along an edge and rises
-//! along a cut one, so a cycle has no cut edge; the edges left inside a class join a device to itself, or lead into a
-//! host task, which only cut edges leave.
+//! **Fewest**: the class is the largest number of cut edges on a path to `n`. It never falls along
+//! an edge and rises along a cut one, so a cycle has no cut edge; the edges left inside a class
+//! join a device to itself, or lead into a host task, which only cut edges leave.
 
 use super::PartitionPolicy;
 use super::check::HOST;

@@ -38,8 +38,8 @@ impl Plan {
         Listing { plan: self, label, device, lowering: Box::new(|_| None) }
     }
 
-    /// The plan as a graph in the DOT language: partitions are clusters, their sync-points thin edges, dependencies
-    /// between partitions thick ones.
+    /// The plan as a graph in the DOT language: partitions are clusters, their sync-points thin
+    /// edges, dependencies between partitions thick ones.
     pub fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Dot<'_, F> {
         Dot { plan: self, label, device: Box::new(|device| device.to_string()) }
     }
@@ -157,7 +157,8 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
         f.write_str("  edge [style=bold, minlen=2];\n")?;
         for index in 0..plan.partitions().len() {
             for &pred in plan.predecessors(index) {
-                // An edge between clusters is one between any two of their nodes, clipped at the clusters' frames.
+                // An edge between clusters is one between any two of their nodes, clipped at the
+                // clusters' frames.
                 if let (Some(from), Some(to)) = (plan.nodes(pred as usize).last(), plan.nodes(index).first())
                 {
                     writeln!(f, "  n{from} -> n{to} [ltail=cluster_{pred}, lhead=cluster_{index}];")?;
@@ -168,8 +169,8 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
     }
 }
 
-/// The device's colour in a scheme of twelve, by the order in which the drawing meets the devices; as in a graph's
-/// drawing.
+/// The device's colour in a scheme of twelve, by the order in which the drawing meets the devices;
+/// as in a graph's drawing.
 fn colour(met: &mut Vec<DeviceId>, device: DeviceId) -> usize {
     let known = met.iter().position(|&other| other == device);
     let number = known.unwrap_or_else(|| {

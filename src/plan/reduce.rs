@@ -1,22 +1,26 @@
-//! Pass 6, second half: dependencies that follow from others are dropped (transitive reduction), so that the runtime waits
-//! for as few events as possible.
+//! Pass 6, second half: dependencies that follow from others are dropped (transitive reduction), so
+//! that the runtime waits for as few events as possible.
 //!
-//! A dependency on `p` is dropped when some other predecessor has `p` behind it. Most are settled without a search:
+//! A dependency on `p` is dropped when some other predecessor has `p` behind it. Most are settled
+//! without a search:
 //!
 //! - The depth-first order knows a range of ancestors of every partition ([`Dag::since`]).
-//! - *Hubs*, the [`HUBS`] partitions that most others depend on, have one bit each, and every partition has the bits of
-//!   all hubs behind it. Few partitions make up most of what is redundant: the first of all, and those right after the
-//!   first host tasks.
-//! - `p` can only be behind partitions that are later in the order, deeper (longest path), and have all the host tasks
-//!   and hubs of `p` behind them; for host tasks as far as a word of 64 bits can tell.
+//! - *Hubs*, the [`HUBS`] partitions that most others depend on, have one bit each, and every
+//!   partition has the bits of all hubs behind it. Few partitions make up most of what is
+//!   redundant: the first of all, and those right after the first host tasks.
+//! - `p` can only be behind partitions that are later in the order, deeper (longest path), and have
+//!   all the host tasks and hubs of `p` behind them; for host tasks as far as a word of 64 bits can
+//!   tell.
 //!
 //! # Cost
 //!
-//! For what is left, a search for `p` walks back over dependencies already reduced, through partitions that can have `p`
-//! behind them. That visits a handful of partitions on the graphs we know, but there are graphs on which exact reduction
-//! costs as much as multiplying matrices. So all searches of one plan share a budget of [`STEPS_EACH`] steps a partition
-//! and a dependency, and at least [`STEPS_MIN`]. When it is spent, dependencies not known to be redundant stay. They are
-//! true, only not needed. Where partitions times dependencies are below `STEPS_MIN`, the budget cannot run out.
+//! For what is left, a search for `p` walks back over dependencies already reduced, through
+//! partitions that can have `p` behind them. That visits a handful of partitions on the graphs we
+//! know, but there are graphs on which exact reduction costs as much as multiplying matrices. So
+//! all searches of one plan share a budget of [`STEPS_EACH`] steps a partition and a dependency,
+//! and at least [`STEPS_MIN`]. When it is spent, dependencies not known to be redundant stay. They
+//! are true, only not needed. Where partitions times dependencies are below `STEPS_MIN`, the budget
+//! cannot run out.
 
 use std::cmp::Reverse;
 
@@ -29,8 +33,8 @@ const STEPS_EACH: usize = 8;
 /// Steps of search there always are.
 const STEPS_MIN: usize = 1 << 16;
 
-/// The dependencies that do not follow from others, of every partition, ascending. `places` are the partitions', in the
-/// order of the quotient.
+/// The dependencies that do not follow from others, of every partition, ascending. `places` are the
+/// partitions', in the order of the quotient.
 pub(super) fn reduce(quotient: &Dag, places: &[u32]) -> Lists {
     let size = quotient.preds.len() + quotient.preds.items().len();
     reduce_within(quotient, places, STEPS_MIN.max(STEPS_EACH * size))
@@ -98,8 +102,8 @@ fn hubs(preds: &Lists) -> Vec<u32> {
     hubs
 }
 
-/// What is known of a partition without a search. Along a dependency, `level` rises, and `hosts` and `hubs` only gain
-/// bits.
+/// What is known of a partition without a search. Along a dependency, `level` rises, and `hosts`
+/// and `hubs` only gain bits.
 #[derive(Clone, Copy)]
 struct Mark {
     /// The host tasks before it and itself, each hashed to one bit.
@@ -135,8 +139,8 @@ struct Search {
 }
 
 impl Search {
-    /// Drops from an ascending list what is known to be an ancestor of a later entry. Gives what the list says about the
-    /// partition that it belongs to.
+    /// Drops from an ascending list what is known to be an ancestor of a later entry. Gives what
+    /// the list says about the partition that it belongs to.
     fn drop_known(&self, kept: &mut Vec<u32>) -> Mark {
         let mut all = Mark { hosts: 0, hubs: 0, level: 0, since: 0, hub: NO_HUB };
         let mut own_hubs = 0;

@@ -1,9 +1,11 @@
-//! Sets of small numbers, hash-consed: equal sets have equal ids, so comparing two sets is comparing two numbers.
+//! Sets of small numbers, hash-consed: equal sets have equal ids, so comparing two sets is
+//! comparing two numbers.
 //!
-//! A set is a big-endian Patricia tree (Okasaki and Gill, "Fast Mergeable Integer Maps", 1998) whose leaves are blocks
-//! of 64 numbers as one word. Trees share what they have in common; a union rebuilds only the paths where its operands
-//! differ, and a union made before is remembered. Every node is made once (a table finds it again), which makes ids
-//! exact: two ids differ if and only if the sets do. The hash only finds, it never decides.
+//! A set is a big-endian Patricia tree (Okasaki and Gill, "Fast Mergeable Integer Maps", 1998)
+//! whose leaves are blocks of 64 numbers as one word. Trees share what they have in common; a union
+//! rebuilds only the paths where its operands differ, and a union made before is remembered. Every
+//! node is made once (a table finds it again), which makes ids exact: two ids differ if and only if
+//! the sets do. The hash only finds, it never decides.
 //!
 //! A tree is at most 32 deep, but unions keep their own stack all the same: nothing in the plan recurses.
 
@@ -15,11 +17,12 @@ pub(super) type SetId = u32;
 /// The set without elements.
 pub(super) const EMPTY_SET: SetId = 0;
 
-/// A block of 64 numbers (`label` is the block's index, `low` and `high` its word), or a fork of two sub-trees (`low`
-/// and `high` are their ids).
+/// A block of 64 numbers (`label` is the block's index, `low` and `high` its word), or a fork of
+/// two sub-trees (`low` and `high` are their ids).
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Node {
-    /// Of a fork: [`FORK`], then the prefix that all its blocks share, then a 1 at the bit where they part, then zeros.
+    /// Of a fork: [`FORK`], then the prefix that all its blocks share, then a 1 at the bit where
+    /// they part, then zeros.
     label: u32,
     low: u32,
     high: u32,

@@ -1,33 +1,38 @@
 //! Pass 5, first half: the signature of every node.
 //!
-//! A *cut node* is a host task, or a node whose result crosses to another device. With `p` over the predecessors of `n`,
+//! A *cut node* is a host task, or a node whose result crosses to another device. With `p` over the
+//! predecessors of `n`,
 //!
 //! ```text
 //!   S(n) = union of S(p), and of {p} where the edge p -> n is cut
 //! ```
 //!
-//! An edge is cut when `p` is a host task, or when both run on devices and these differ. (Into a host task only host
-//! tasks count: a host task is a partition of its own whatever its signature says.)
+//! An edge is cut when `p` is a host task, or when both run on devices and these differ. (Into a
+//! host task only host tasks count: a host task is a partition of its own whatever its signature
+//! says.)
 //!
 //! # Sets that need not be built
 //!
-//! A signature that contains a cut node `c` contains `S(c)` too. So the smallest one with `c` in it is `S(c) + {c}`, and
-//! in a chain there is no other. It is named by `c` alone, and its [set](super::sets) is made only when a union with
-//! something else needs it. Names stay exact: a union that equals `S(c) + {c}` has `c` in one operand, that operand then
-//! is `S(c) + {c}` already, and a union that equals an operand is given that operand's name.
+//! A signature that contains a cut node `c` contains `S(c)` too. So the smallest one with `c` in it
+//! is `S(c) + {c}`, and in a chain there is no other. It is named by `c` alone, and its
+//! [set](super::sets) is made only when a union with something else needs it. Names stay exact: a
+//! union that equals `S(c) + {c}` has `c` in one operand, that operand then is `S(c) + {c}`
+//! already, and a union that equals an operand is given that operand's name.
 //!
 //! # Cost
 //!
-//! A union costs what its operands do not share, in blocks of 64 cut nodes. Chains, fans, diamonds and graphs with local
-//! edges share nearly everything, and graphs with few cut nodes have small sets. What is left are graphs with edges
-//! between any two ends *and* cuts nearly everywhere: there the signatures themselves grow with about the square root of
-//! the graph, and so does the time for each. [`Fewest`](super::PartitionPolicy::Fewest) has no sets at all.
+//! A union costs what its operands do not share, in blocks of 64 cut nodes. Chains, fans, diamonds
+//! and graphs with local edges share nearly everything, and graphs with few cut nodes have small
+//! sets. What is left are graphs with edges between any two ends *and* cuts nearly everywhere:
+//! there the signatures themselves grow with about the square root of the graph, and so does the
+//! time for each. [`Fewest`](super::PartitionPolicy::Fewest) has no sets at all.
 
 use super::check::HOST;
 use super::lists::Lists;
 use super::sets::{EMPTY_SET, SetId, Sets};
 
-/// A signature. Equal if and only if the sets are: either a set's id, or [`PRINCIPAL`] and a cut node's number.
+/// A signature. Equal if and only if the sets are: either a set's id, or [`PRINCIPAL`] and a cut
+/// node's number.
 type Signature = u32;
 
 const PRINCIPAL: u32 = 1 << 31;
@@ -137,7 +142,8 @@ impl Cuts {
         }
     }
 
-    /// Whether `b` is `a` and few cut nodes more, each on top of the last: a shortcut past the next few of a chain.
+    /// Whether `b` is `a` and few cut nodes more, each on top of the last: a shortcut past the next
+    /// few of a chain.
     fn is_close_below(&self, a: Signature, b: Signature) -> bool {
         const STEPS: usize = 3;
         let mut at = b;
@@ -153,7 +159,8 @@ impl Cuts {
         false
     }
 
-    /// The signature as a set. Each cut node's is made once, so a chain of them costs no more than one by one.
+    /// The signature as a set. Each cut node's is made once, so a chain of them costs no more than
+    /// one by one.
     fn set(&mut self, signature: Signature) -> SetId {
         let mut at = signature;
         let mut set = loop {

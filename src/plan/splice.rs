@@ -10,9 +10,9 @@
 //!   S1   S2                                                                   S1   S2
 //! ```
 //!
-//! so `p` predecessors and `r` roots cost `p + r` edges and not `p * r`. Joins are empty nodes, which a later pass
-//! looks through. Nesting is a work list: neither deep nor wide nesting uses the stack. A graph without sub-graphs
-//! is passed on as it is, with nothing copied.
+//! so `p` predecessors and `r` roots cost `p + r` edges and not `p * r`. Joins are empty nodes,
+//! which a later pass looks through. Nesting is a work list: neither deep nor wide nesting uses the
+//! stack. A graph without sub-graphs is passed on as it is, with nothing copied.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,8 @@ use super::{Instance, Origin};
 use crate::graph::{Content, Graph};
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
-/// Most nodes a plan can have, after sub-graphs are copied in: positions and their multiples fit 32 bits with room.
+/// Most nodes a plan can have, after sub-graphs are copied in: positions and their multiples fit 32
+/// bits with room.
 pub(super) const MAX_NODES: usize = 1 << 24;
 /// Most edges.
 pub(super) const MAX_EDGES: usize = 1 << 27;

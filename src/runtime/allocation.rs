@@ -57,7 +57,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The access that decides about orders: to all of the allocation, where devices cannot use parts of it at once.
+    /// The access that decides about orders: to all of the allocation, where devices cannot use
+    /// parts of it at once.
     pub(crate) fn access(&self, mode: AccessMode) -> Access {
         let (memory, device) = (self.allocation.memory(), self.allocation.device());
         match memory.kind() == hal::MemoryKind::Host || device.capabilities().concurrent_parts {

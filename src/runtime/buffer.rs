@@ -16,11 +16,12 @@ use crate::types::Result;
 
 /// Device memory holding `len` elements of `T`: a reference-counted view of an allocation.
 ///
-/// Clones and [slices](Self::slice) are views of the same memory and cost an atomic increment. Graphs and executables
-/// keep the memory alive for as long as a device may touch it, so a buffer can be dropped at any time.
+/// Clones and [slices](Self::slice) are views of the same memory and cost an atomic increment.
+/// Graphs and executables keep the memory alive for as long as a device may touch it, so a buffer
+/// can be dropped at any time.
 ///
-/// New memory is zeroed. (Buffers of [`Graph::scratch`] have memory only while their graph runs, and what is in it then is
-/// undefined.)
+/// New memory is zeroed. (Buffers of [`Graph::scratch`] have memory only while their graph runs,
+/// and what is in it then is undefined.)
 pub struct Buffer<T> {
     view: View,
     elements: PhantomData<fn() -> T>,
@@ -54,7 +55,8 @@ impl<T: Pod> Buffer<T> {
         self.view.allocation.device()
     }
 
-    /// The elements in `range`, as a view of the same memory. Accesses to disjoint slices do not depend on each other.
+    /// The elements in `range`, as a view of the same memory. Accesses to disjoint slices do not
+    /// depend on each other.
     ///
     /// # Errors
     /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the range is empty or not inside the buffer.
@@ -64,8 +66,8 @@ impl<T: Pod> Buffer<T> {
 
     /// Copies the elements to the host, after everything submitted so far that writes them.
     ///
-    /// Made for tests and first steps: it builds a graph of one copy. A service keeps a [`HostBuffer`] and copies to
-    /// it inside its graph.
+    /// Made for tests and first steps: it builds a graph of one copy. A service keeps a
+    /// [`HostBuffer`] and copies to it inside its graph.
     ///
     /// # Errors
     /// Those of allocating the host memory and of the submission.
@@ -80,7 +82,8 @@ impl<T: Pod> Buffer<T> {
         Ok(staging.read().await.to_vec())
     }
 
-    /// Copies `elements` from the host to the start of the buffer, after everything submitted so far that uses them.
+    /// Copies `elements` from the host to the start of the buffer, after everything submitted so
+    /// far that uses them.
     ///
     /// Made for tests and first steps, as [`to_vec`](Self::to_vec).
     ///

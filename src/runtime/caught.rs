@@ -9,8 +9,8 @@ use pin_project::{pin_project, pinned_drop};
 use crate::panics::{catch, catch_and_log};
 use crate::types::{Error, ErrorKind, Result};
 
-/// A future of the user's. Resolves to an error where it panics, or panics when it is dropped, which happens as soon as
-/// it is ready.
+/// A future of the user's. Resolves to an error where it panics, or panics when it is dropped,
+/// which happens as soon as it is ready.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
 pub(crate) struct Caught<F> {

@@ -51,14 +51,15 @@ impl Device {
         Self::open(&format!("{}:0", found.name()))
     }
 
-    /// Opens the device that `selector` means: a backend and an index, as `"host:0"`, or a backend and a part of a name, as
-    /// `"cuda:H200"`, `"opencl:intel"` or `"opencl:pocl"`; a backend alone means its first device.
+    /// Opens the device that `selector` means: a backend and an index, as `"host:0"`, or a backend
+    /// and a part of a name, as `"cuda:H200"`, `"opencl:intel"` or `"opencl:pocl"`; a backend alone
+    /// means its first device.
     ///
-    /// A name is looked for in the names of the device, its vendor and its platform, whatever the case of the letters. Where
-    /// several devices have it, the one with the lowest index is opened.
+    /// A name is looked for in the names of the device, its vendor and its platform, whatever the
+    /// case of the letters. Where several devices have it, the one with the lowest index is opened.
     ///
-    /// The backend `host` is the CPU: each index is a worker pool of its own, so that graphs over several devices can be
-    /// tried without hardware.
+    /// The backend `host` is the CPU: each index is a worker pool of its own, so that graphs over
+    /// several devices can be tried without hardware.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon;
@@ -91,8 +92,8 @@ impl Device {
         Ok(devices)
     }
 
-    /// A device of the backend contract, wrapped in its [checks](hal::checked): for backends outside this crate, and for
-    /// devices opened with options of their own.
+    /// A device of the backend contract, wrapped in its [checks](hal::checked): for backends
+    /// outside this crate, and for devices opened with options of their own.
     pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
         let hal = hal::checked(device);
         Self {
@@ -122,7 +123,8 @@ impl Device {
         self.inner.hal.capabilities()
     }
 
-    /// What nodes on the device may be: what it records, and hints, which become empty commands where it has no use for them.
+    /// What nodes on the device may be: what it records, and hints, which become empty commands
+    /// where it has no use for them.
     pub(crate) fn node_kinds(&self) -> CommandKinds {
         let commands = self.capabilities().commands;
         match commands.contains(CommandKinds::EMPTY) {
@@ -182,9 +184,10 @@ impl Device {
 
     /// Gives memory back to the system that the device keeps for later allocations.
     ///
-    /// Devices that allocate from a pool, as CUDA's do, keep what dropped buffers have freed: allocating it again is fast,
-    /// and other processes cannot have it meanwhile. Call this after a phase that needed much memory. There is no need to
-    /// call it when memory runs out: an allocation that fails does the same and tries again.
+    /// Devices that allocate from a pool, as CUDA's do, keep what dropped buffers have freed:
+    /// allocating it again is fast, and other processes cannot have it meanwhile. Call this after a
+    /// phase that needed much memory. There is no need to call it when memory runs out: an
+    /// allocation that fails does the same and tries again.
     ///
     /// Blocks until what was freed before is free. On devices without a pool this does nothing.
     ///
@@ -199,7 +202,8 @@ impl Device {
         WakePolicy::from_repr(self.inner.wake_policy.load(Ordering::Relaxed))
     }
 
-    /// Sets how eagerly completions are looked for, for all handles of this device, from the next submission on.
+    /// Sets how eagerly completions are looked for, for all handles of this device, from the next
+    /// submission on.
     pub fn set_wake_policy(&self, policy: WakePolicy) {
         self.inner.wake_policy.store(policy as u8, Ordering::Relaxed);
         if let Some(reactor) = self.inner.reactor.get() {
@@ -207,8 +211,9 @@ impl Device {
         }
     }
 
-    /// Has completions on this device looked for by a task of `runtime`, and no longer by a thread of their own: where the
-    /// device is awaited in that runtime anyway, one thread has to wake up for each instead of two.
+    /// Has completions on this device looked for by a task of `runtime`, and no longer by a thread
+    /// of their own: where the device is awaited in that runtime anyway, one thread has to wake up
+    /// for each instead of two.
     ///
     /// ```
     /// # fn main() -> wakegraph::Result<()> {
@@ -221,14 +226,15 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// Submissions may still be awaited anywhere. While the runtime does not let its tasks run, as when one of them blocks,
-    /// and once it has been shut down, the thread looks: it may take 0.1 s to notice. Called again, the last runtime counts.
-    /// Devices that notify need nobody to look; this does nothing there.
+    /// Submissions may still be awaited anywhere. While the runtime does not let its tasks run, as
+    /// when one of them blocks, and once it has been shut down, the thread looks: it may take 0.1 s
+    /// to notice. Called again, the last runtime counts. Devices that notify need nobody to look;
+    /// this does nothing there.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver: that is a panic of tokio's, which
-    /// is caught after it has printed its message, and ends a process that was built to abort on panics; also when the system has
-    /// no thread or timer to give;
+    /// is caught after it has printed its message, and ends a process that was built to abort on
+    /// panics; also when the system has no thread or timer to give;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
     pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
         self.reactor().map_or(Ok(()), |reactor| {
@@ -274,7 +280,8 @@ impl Device {
         if let Some(entry) = self.inner.kernels.get(&address) {
             return Ok(entry.clone());
         }
-        // Loading may take long; two threads that load the same kernel at once both succeed, one of them in vain.
+        // Loading may take long; two threads that load the same kernel at once both succeed, one of
+        // them in vain.
         let loaded = kernel.describe(|desc| self.inner.hal.create_kernel(desc))?;
         // The first one stays: what is known by its address has to be the same for all.
         Ok(self.inner.kernels.entry(address).or_insert(loaded).clone())

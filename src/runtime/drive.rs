@@ -1,7 +1,9 @@
-//! Partitions that need the host: each starts when its predecessors are over, a host task as a task of its own.
+//! Partitions that need the host: each starts when its predecessors are over, a host task as a task
+//! of its own.
 //!
-//! Nothing is spawned before it can run. Whoever ends a partition learns which others that made ready, and starts them:
-//! at once where it may, else in one task for all of them, so that a device's thread wakes the runtime only once.
+//! Nothing is spawned before it can run. Whoever ends a partition learns which others that made
+//! ready, and starts them: at once where it may, else in one task for all of them, so that a
+//! device's thread wakes the runtime only once.
 
 use std::sync::Arc;
 

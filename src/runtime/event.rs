@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::run::Run;
 use crate::types::Result;
 
-/// Completion of one submission: a handle that can be cloned, sent, awaited many times and put into other submissions'
-/// wait lists.
+/// Completion of one submission: a handle that can be cloned, sent, awaited many times and put into
+/// other submissions' wait lists.
 #[derive(Clone, Debug)]
 pub struct Event {
     run: Arc<Run>,
@@ -19,7 +19,8 @@ impl Event {
         Self { run }
     }
 
-    /// Whether the work is final, successful or not; see [`Submission::is_finished`](crate::Submission::is_finished).
+    /// Whether the work is final, successful or not; see
+    /// [`Submission::is_finished`](crate::Submission::is_finished).
     pub fn is_finished(&self) -> bool {
         self.run.is_finished()
     }

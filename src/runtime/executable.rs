@@ -37,8 +37,8 @@ pub struct FinalizeOptions {
     pub partition: PartitionPolicy,
     /// In which order a partition's commands are appended.
     pub order: ExecutionOrder,
-    /// Run every partition's commands one after the other, without sync-points: a hint for graphs with little to run
-    /// side by side.
+    /// Run every partition's commands one after the other, without sync-points: a hint for graphs
+    /// with little to run side by side.
     pub in_order: bool,
     /// Record times of nodes and partitions. Off, it costs nothing.
     pub profiling: bool,
@@ -83,31 +83,33 @@ impl FinalizeOptions {
     }
 }
 
-/// A finalized graph: planned, recorded into command-buffers, submitted as often as you like. Its topology never changes;
-/// what its nodes work on can be [updated](Self::update).
+/// A finalized graph: planned, recorded into command-buffers, submitted as often as you like. Its
+/// topology never changes; what its nodes work on can be [updated](Self::update).
 ///
-/// Clones are handles to the same executable. Its runs never overlap: a second [`submit`](Self::submit) is ordered
-/// after the first, without anybody waiting in between. Different executables overlap freely, except where they use the
-/// same memory in conflicting ways: then they run in the order of their submissions.
+/// Clones are handles to the same executable. Its runs never overlap: a second
+/// [`submit`](Self::submit) is ordered after the first, without anybody waiting in between.
+/// Different executables overlap freely, except where they use the same memory in conflicting ways:
+/// then they run in the order of their submissions.
 #[derive(Clone)]
 pub struct ExecutableGraph {
     pub(crate) shared: Handle,
 }
 
 impl ExecutableGraph {
-    /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its completion. Among many short
-    /// runs in flight on a GPU, one thread of the device's enqueues them a few microseconds later, several at a time.
+    /// Submits the graph: enqueues at once all that can be enqueued, and returns a future of its
+    /// completion. Among many short runs in flight on a GPU, one thread of the device's enqueues
+    /// them a few microseconds later, several at a time.
     ///
-    /// Never waits for work to end. A driver whose own queue is full may hold the call back until there is room: CUDA's
-    /// does at about a thousand launches in flight. Where that matters keep fewer in flight, by awaiting earlier
-    /// submissions or with a semaphore.
+    /// Never waits for work to end. A driver whose own queue is full may hold the call back until
+    /// there is room: CUDA's does at about a thousand launches in flight. Where that matters keep
+    /// fewer in flight, by awaiting earlier submissions or with a semaphore.
     ///
-    /// A graph with host tasks, with partitions that only the host can order, or one that has to wait for a
-    /// host guard, a future or another submission's host side, needs a tokio runtime: call it inside one. Everything else
-    /// runs under any executor.
+    /// A graph with host tasks, with partitions that only the host can order, or one that has to
+    /// wait for a host guard, a future or another submission's host side, needs a tokio runtime:
+    /// call it inside one. Everything else runs under any executor.
     ///
-    /// Arguments are evaluated before the call, so `runtime.block_on(exec.submit())` submits outside the runtime. An `async`
-    /// block submits inside:
+    /// Arguments are evaluated before the call, so `runtime.block_on(exec.submit())` submits
+    /// outside the runtime. An `async` block submits inside:
     ///
     /// ```
     /// # let device = wakegraph::Device::open("host")?;
@@ -120,11 +122,13 @@ impl ExecutableGraph {
     /// ```
     ///
     /// # Deadlock
-    /// Runs of one executable, and of executables that share buffers in conflicting ways, start one after the other. A
-    /// host task that awaits a later submission of its own executable, or of one that shares what its executable uses,
-    /// waits for ever: that submission starts when the run of the host task is over, as a whole. Nobody can see such a
-    /// cycle from outside. Submit from the host task without awaiting, or await elsewhere. The same holds for a
-    /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while holding it.
+    /// Runs of one executable, and of executables that share buffers in conflicting ways, start one
+    /// after the other. A host task that awaits a later submission of its own executable, or of one
+    /// that shares what its executable uses, waits for ever: that submission starts when the run of
+    /// the host task is over, as a whole. Nobody can see such a cycle from outside. Submit from the
+    /// host task without awaiting, or await elsewhere. The same holds for a
+    /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while
+    /// holding it.
     ///
     /// # Errors
     /// All errors come out of the [`Submission`].
@@ -152,8 +156,8 @@ impl ExecutableGraph {
         &self.shared.scratch.memory
     }
 
-    /// Prepares a change of kernels' arguments and ranges, and of which nodes do anything: of an executable that was
-    /// finalized as [`updatable`](FinalizeOptions::updatable).
+    /// Prepares a change of kernels' arguments and ranges, and of which nodes do anything: of an
+    /// executable that was finalized as [`updatable`](FinalizeOptions::updatable).
     ///
     /// ```
     /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
@@ -181,28 +185,34 @@ impl ExecutableGraph {
         Update::new(&self.shared)
     }
 
-    /// Makes the executable do what `graph` says, as if it had been finalized from it: new operands, ranges and host tasks
-    /// in the same topology. All nodes are enabled then.
+    /// Makes the executable do what `graph` says, as if it had been finalized from it: new
+    /// operands, ranges and host tasks in the same topology. All nodes are enabled then.
     ///
-    /// Applies after the submissions already made and before later ones, as [`Update::apply`] does, with all that is said
-    /// there. `graph` is read before this returns; its ids are not those of the executable's nodes, whose own stay good.
+    /// Applies after the submissions already made and before later ones, as [`Update::apply`] does,
+    /// with all that is said there. `graph` is read before this returns; its ids are not those of
+    /// the executable's nodes, whose own stay good.
     ///
-    /// Before the update takes its place, this records the graph on the calling thread, as [`finalize`](Graph::finalize)
-    /// does: kernels that are new to the device are loaded, which may take long, and the closures of
-    /// [native commands](Graph::native) are called. Meanwhile the executable can be submitted and updated by others, and by
-    /// these closures: that comes before this update.
+    /// Before the update takes its place, this records the graph on the calling thread, as
+    /// [`finalize`](Graph::finalize) does: kernels that are new to the device are loaded, which may
+    /// take long, and the closures of [native commands](Graph::native) are called. Meanwhile the
+    /// executable can be submitted and updated by others, and by these closures: that comes before
+    /// this update.
     ///
     /// # Errors
-    /// They come out of the future, and the executable is as it was. [`InvalidOperation`](crate::ErrorKind::InvalidOperation)
-    /// when it is not updatable; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the graph has other nodes, on
-    /// other devices, or other edges, compared in the order in which they were added, or launches a kernel that is
-    /// neither the node's own nor a [registered alternative](crate::NodeBuilder::alternative): each difference by its nodes'
-    /// names, or has [scratch buffers](crate::Graph::scratch); the first of the graph's own [errors](crate::Graph::errors); those of the devices.
+    /// They come out of the future, and the executable is as it was.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not updatable;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the graph has other nodes, on
+    /// other devices, or other edges, compared in the order in which they were added, or launches a
+    /// kernel that is neither the node's own nor a [registered
+    /// alternative](crate::NodeBuilder::alternative): each difference by its nodes' names, or has
+    /// [scratch buffers](crate::Graph::scratch); the first of the graph's own
+    /// [errors](crate::Graph::errors); those of the devices.
     pub fn update_from(&self, graph: &Graph) -> Applied {
         update::apply(&self.shared, update::whole(&self.shared, graph))
     }
 
-    /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with the nodes' names.
+    /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with
+    /// the nodes' names.
     pub fn plan(&self) -> &Plan {
         &self.shared.outline.plan
     }
@@ -242,7 +252,8 @@ pub(crate) struct Shared {
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,
     pub(crate) tails: Box<[u32]>,
-    /// Whether no partition needs the host: then a run is enqueued at once and devices can wait for its tails.
+    /// Whether no partition needs the host: then a run is enqueued at once and devices can wait for
+    /// its tails.
     pub(crate) all_eager: bool,
     /// Whether a device does not notify, so that whoever waits has to look.
     pub(crate) polled: bool,
@@ -305,8 +316,8 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Where the last reference is not a [`Handle`], the runtime holds it: in a run that has just ended, say. Nobody
-    /// knows then what locks are held, or who needs the thread.
+    /// Where the last reference is not a [`Handle`], the runtime holds it: in a run that has just
+    /// ended, say. Nobody knows then what locks are held, or who needs the thread.
     fn drop(&mut self) {
         let has_handle_dropped_it = self.partitions.is_empty();
         if !has_handle_dropped_it {
@@ -317,8 +328,9 @@ impl Drop for Shared {
 
 /// The partitions of an executable.
 ///
-/// They are dropped from the last to the first, and so are the driver's objects, which were made from the first to the last:
-/// PoCL searches for an object to be released among all that it has made since.
+/// They are dropped from the last to the first, and so are the driver's objects, which were made
+/// from the first to the last: PoCL searches for an object to be released among all that it has
+/// made since.
 #[derive(Default)]
 pub(crate) struct Partitions(Vec<PartitionExec>);
 
@@ -414,8 +426,8 @@ impl Shared {
         longest
     }
 
-    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it is the only one and
-    /// submissions have seen its ends themselves, as long as a run.
+    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it
+    /// is the only one and submissions have seen its ends themselves, as long as a run.
     pub(crate) fn expected_of(&self, partition: usize) -> Option<Guess> {
         let seen = self.partitions[partition].queue_time.guess();
         seen.or_else(|| if let [only] = &*self.partitions { only.prediction.guess() } else { None })
@@ -459,8 +471,8 @@ const MOST_SPARE: usize = 16_384;
 /// As many are kept for good. What a burst left beyond them is given back while no two runs are in flight.
 const FEW_SPARE: usize = 64;
 
-/// Of what a burst left, each submission gives back this part, a divisor: some hundred of them all, and few enough
-/// where the next burst follows soon.
+/// Of what a burst left, each submission gives back this part, a divisor: some hundred of them all,
+/// and few enough where the next burst follows soon.
 const GIVEN_BACK: usize = 64;
 
 impl State {
@@ -492,7 +504,8 @@ impl State {
             self.spare.drain(..surplus.div_ceil(GIVEN_BACK));
             return self.last.take();
         }
-        // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes to the back.
+        // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes
+        // to the back.
         for _ in 0..self.spare.len().min(8) {
             let mut oldest = self.spare.pop_front()?;
             if reuse(&mut oldest) {
@@ -505,7 +518,8 @@ impl State {
 
     /// Makes `run` the last one.
     pub(crate) fn submitted(&mut self, run: &Arc<Run>) {
-        // One that failed before it began says nothing about the runs before it, which may still be in flight.
+        // One that failed before it began says nothing about the runs before it, which may still be
+        // in flight.
         if run.is_done() && run.result().is_err() {
             return;
         }

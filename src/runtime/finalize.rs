@@ -1,5 +1,5 @@
-//! From a graph to an executable: plan it, record a command-buffer for each device partition, and make known which
-//! memory it uses.
+//! From a graph to an executable: plan it, record a command-buffer for each device partition, and
+//! make known which memory it uses.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

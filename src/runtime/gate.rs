@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::latch::Latch;
 
-/// Closed while a host guard waits for its turn or is held; submissions that conflict with it wait for it to open.
+/// Closed while a host guard waits for its turn or is held; submissions that conflict with it wait
+/// for it to open.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) opened: Latch,

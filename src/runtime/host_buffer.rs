@@ -14,11 +14,12 @@ use super::ordering;
 use crate::hal::MemoryKind;
 use crate::types::{AccessMode, Error, ErrorKind, Result};
 
-/// Pinned host memory holding `len` elements of `T`: the host's side of copies, and what host tasks read and write.
+/// Pinned host memory holding `len` elements of `T`: the host's side of copies, and what host tasks
+/// read and write.
 ///
 /// Clones and [slices](Self::slice) are views of the same memory. Outside graphs it is used through
-/// [`read`](Self::read) and [`write`](Self::write), which wait for the submissions in flight that conflict, and which
-/// later submissions wait for: no data race is possible.
+/// [`read`](Self::read) and [`write`](Self::write), which wait for the submissions in flight that
+/// conflict, and which later submissions wait for: no data race is possible.
 ///
 /// New memory is zeroed.
 pub struct HostBuffer<T> {
@@ -56,8 +57,8 @@ impl<T: Pod> HostBuffer<T> {
         Ok(Self { view: self.view.slice(range, size_of::<T>())?, elements: PhantomData })
     }
 
-    /// Reads: waits until no submission and no other guard writes the elements, then holds later writers off until the
-    /// guard is dropped.
+    /// Reads: waits until no submission and no other guard writes the elements, then holds later
+    /// writers off until the guard is dropped.
     ///
     /// Do not await a submission that writes the buffer while holding the guard: it waits for the guard.
     ///
@@ -68,8 +69,8 @@ impl<T: Pod> HostBuffer<T> {
         HostRef::new(&self.view, lease)
     }
 
-    /// Writes: waits until no submission and no other guard uses the elements, then holds later users off until the
-    /// guard is dropped.
+    /// Writes: waits until no submission and no other guard uses the elements, then holds later
+    /// users off until the guard is dropped.
     ///
     /// Do not await a submission that uses the buffer while holding the guard: it waits for the guard.
     ///
@@ -163,8 +164,8 @@ pub(crate) enum Lease {
 
 /// Shared access to a [`HostBuffer`]'s elements: dereferences to `[T]`.
 ///
-/// Inside a host task it is a view of a declared access. It may be moved anywhere, also into another task: the host
-/// task is complete when its future has finished and its views are dropped.
+/// Inside a host task it is a view of a declared access. It may be moved anywhere, also into
+/// another task: the host task is complete when its future has finished and its views are dropped.
 pub struct HostRef<T> {
     elements: *const T,
     len: usize,
@@ -213,8 +214,9 @@ mod slices {
             if self.len == 0 {
                 return &[];
             }
-            // SAFETY: the view lies inside the allocation, which the guard keeps alive; allocations are aligned to
-            // 64 bytes and views are made of whole elements; the lease keeps writers away; `T: Pod` when it was made.
+            // SAFETY: the view lies inside the allocation, which the guard keeps alive; allocations
+            // are aligned to 64 bytes and views are made of whole elements; the lease keeps writers
+            // away; `T: Pod` when it was made.
             unsafe { std::slice::from_raw_parts(self.elements, self.len) }
         }
     }
@@ -232,7 +234,8 @@ mod slices {
             if self.0.len == 0 {
                 return &mut [];
             }
-            // SAFETY: as in `HostRef::deref`, and the lease is exclusive; the pointer stems from a mutable one.
+            // SAFETY: as in `HostRef::deref`, and the lease is exclusive; the pointer stems from a
+            // mutable one.
             unsafe { std::slice::from_raw_parts_mut(self.0.elements.cast_mut(), self.0.len) }
         }
     }

@@ -170,7 +170,8 @@ pub(crate) struct HostTask {
 type Call = dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync;
 
 impl HostTask {
-    /// A task whose closure returns a future. It is cloned for every run, so that each future owns what it captures.
+    /// A task whose closure returns a future. It is cloned for every run, so that each future owns
+    /// what it captures.
     pub(crate) fn new<A, F, R>(accesses: A, closure: F) -> Self
     where
         A: HostAccesses,
@@ -252,8 +253,8 @@ impl TaskLease {
     }
 
     pub(crate) fn finish(self, result: Result<()>) {
-        // An error may hold a view (`tx.send(view).await?`), which would keep its own task from ever completing: then
-        // only its words are kept.
+        // An error may hold a view (`tx.send(view).await?`), which would keep its own task from
+        // ever completing: then only its words are kept.
         let held = Arc::strong_count(&self.0) > 1;
         let result = if held { result.map_err(with_words_only) } else { result };
         *self.0.result.lock() = Some(result);

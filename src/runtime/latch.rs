@@ -19,7 +19,8 @@ pub(crate) struct Latch {
 }
 
 const SET: u8 = 1;
-/// A slot of the list belongs to a waiter; without one, setting takes no lock. Changes only under the list's lock.
+/// A slot of the list belongs to a waiter; without one, setting takes no lock. Changes only under
+/// the list's lock.
 const AWAITED: u8 = 2;
 
 thread_local! {
@@ -27,13 +28,15 @@ thread_local! {
     static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
     /// Whether this thread is inside [`wake_after_locks`].
     static DEFERRING: Cell<bool> = const { Cell::new(false) };
-    /// Whether there are wakers in [`DEFERRED`]; without a destructor, unlike those, so that asking costs next to nothing.
+    /// Whether there are wakers in [`DEFERRED`]; without a destructor, unlike those, so that asking
+    /// costs next to nothing.
     static HAS_DEFERRED: Cell<bool> = const { Cell::new(false) };
     /// The wakers that this thread wakes when it leaves [`wake_after_locks`].
     static DEFERRED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the caller to wake.
+/// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the
+/// caller to wake.
 pub(crate) fn gather<R>(wakers: &mut Vec<Waker>, work: impl FnOnce() -> R) -> R {
     // A thread that is ending gathers nothing any more.
     let Ok(before) = GATHERED.try_with(|gathered| gathered.replace(Some(std::mem::take(wakers)))) else {
@@ -44,8 +47,9 @@ pub(crate) fn gather<R>(wakers: &mut Vec<Waker>, work: impl FnOnce() -> R) -> R 
     result
 }
 
-/// Runs `work`, which takes locks, and wakes the tasks that it made ready once the locks are released, because a waker
-/// is the code of an executor. Where no task is woken, this costs a few accesses to flags of the thread.
+/// Runs `work`, which takes locks, and wakes the tasks that it made ready once the locks are
+/// released, because a waker is the code of an executor. Where no task is woken, this costs a few
+/// accesses to flags of the thread.
 pub(crate) fn wake_after_locks<R>(work: impl FnOnce() -> R) -> R {
     /// Wakes also where the work panics.
     struct Leave {
@@ -87,14 +91,16 @@ fn wake_or_gather(waker: Waker) {
 
 /// Wakes one task of possibly many.
 ///
-/// A waker is the code of an executor. If it panics, the tasks behind it must still be woken, and the thread that wakes
-/// them, often a device's, has no part in the mistake: the panic is logged and goes no further.
+/// A waker is the code of an executor. If it panics, the tasks behind it must still be woken, and
+/// the thread that wakes them, often a device's, has no part in the mistake: the panic is logged
+/// and goes no further.
 pub(crate) fn wake(waker: Waker) {
     catch_and_log("a waker", || waker.wake());
 }
 
-/// The waiters of one latch. A slot belongs to its waiter until the waiter is forgotten or the latch is set. To wake the
-/// waiter takes its waker away, but not its slot, so that no other waiter can come to bear the same key.
+/// The waiters of one latch. A slot belongs to its waiter until the waiter is forgotten or the
+/// latch is set. To wake the waiter takes its waker away, but not its slot, so that no other waiter
+/// can come to bear the same key.
 #[derive(Debug, Default)]
 struct Waiters {
     slots: SmallVec<[Slot; 1]>,
@@ -119,7 +125,8 @@ enum Slot {
 pub(crate) struct WaiterKey(Option<usize>);
 
 impl Waiters {
-    /// Puts a waker into the slot of its waiter, who gets one with its first poll. Gives back the waker that was there.
+    /// Puts a waker into the slot of its waiter, who gets one with its first poll. Gives back the
+    /// waker that was there.
     fn register(&mut self, key: &mut WaiterKey, waker: Waker) -> Option<Waker> {
         let index = match (key.0, self.next_vacant) {
             (Some(index), _) => index,
@@ -347,8 +354,8 @@ mod loom_tests {
         });
     }
 
-    /// Two waiters have polled. One thread wakes all and then sets the latch, one forgets the first waiter, and this one
-    /// polls the second again.
+    /// Two waiters have polled. One thread wakes all and then sets the latch, one forgets the first
+    /// waiter, and this one polls the second again.
     #[test]
     fn loom_a_woken_waiter_keeps_its_slot_until_it_polls() {
         loom::model(|| {
@@ -368,7 +375,8 @@ mod loom_tests {
         });
     }
 
-    /// Two waiters have polled. One thread wakes all and then sets the latch, one forgets both, and this one begins to wait.
+    /// Two waiters have polled. One thread wakes all and then sets the latch, one forgets both, and
+    /// this one begins to wait.
     #[test]
     fn loom_a_forgotten_waiter_takes_no_slot_of_a_later_one() {
         loom::model(|| {
@@ -391,8 +399,8 @@ mod loom_tests {
         });
     }
 
-    /// The last waiter is forgotten while another one begins to wait and the latch is set: the bit that says that there is
-    /// a waiter follows the list.
+    /// The last waiter is forgotten while another one begins to wait and the latch is set: the bit
+    /// that says that there is a waiter follows the list.
     #[test]
     fn loom_a_waiter_that_comes_while_the_last_one_goes_is_woken() {
         loom::model(|| {
@@ -553,8 +561,8 @@ mod tests {
     #[derive(Default)]
     struct Model {
         set: bool,
-        /// For each waiter that has polled and was not forgotten: with which of its wakers it polled last, if it was not
-        /// woken since.
+        /// For each waiter that has polled and was not forgotten: with which of its wakers it
+        /// polled last, if it was not woken since.
         waiting: [Option<Option<usize>>; WAITERS],
         /// How often each waker of each waiter was called.
         woken: [[u32; 2]; WAITERS],

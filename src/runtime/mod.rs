@@ -2,12 +2,13 @@
 //!
 //! The way of a submission through this module:
 //!
-//! 1. [`Graph`] (`graph/`) collects commands over [`Buffer`]s; `finalize.rs` plans it and records one command-buffer
-//!    a device partition: an [`ExecutableGraph`].
-//! 2. `submit/` orders a new run behind what it conflicts with (`ordering/`) and starts it: partitions that need
-//!    no help from the host are enqueued at once, each other one becomes a task (`drive.rs`).
-//! 3. Devices report completion to the [`Run`](run::Run), by notification or through the reactor; the run wakes
-//!    partition tasks and, when all is final, the [`Submission`].
+//! 1. [`Graph`] (`graph/`) collects commands over [`Buffer`]s; `finalize.rs` plans it and records
+//!    one command-buffer a device partition: an [`ExecutableGraph`].
+//! 2. `submit/` orders a new run behind what it conflicts with (`ordering/`) and starts it:
+//!    partitions that need no help from the host are enqueued at once, each other one becomes a
+//!    task (`drive.rs`).
+//! 3. Devices report completion to the [`Run`](run::Run), by notification or through the reactor;
+//!    the run wakes partition tasks and, when all is final, the [`Submission`].
 //!
 //! The run owns what the device may touch until the device is done; the future owns nothing.
 

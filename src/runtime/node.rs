@@ -7,13 +7,14 @@ use super::graph::Graph;
 use super::kernel::KernelCall;
 use crate::graph::NodeId;
 
-/// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing; the node stays.
+/// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing;
+/// the node stays.
 ///
-/// It borrows the graph, so it is gone before the next node is added: keep its [`id`](Self::id) where later nodes
-/// are to come after it. Edges that follow from buffers need no id.
+/// It borrows the graph, so it is gone before the next node is added: keep its [`id`](Self::id)
+/// where later nodes are to come after it. Edges that follow from buffers need no id.
 ///
-/// What goes wrong here is kept by the graph and comes out of [`finalize`](Graph::finalize), as for the call that added
-/// the node.
+/// What goes wrong here is kept by the graph and comes out of [`finalize`](Graph::finalize), as for
+/// the call that added the node.
 #[derive(Debug)]
 pub struct NodeBuilder<'g> {
     graph: &'g mut Graph,
@@ -59,8 +60,8 @@ impl<'g> NodeBuilder<'g> {
     /// A copy between devices without a direct path runs on both of them, whatever is said here.
     ///
     /// # Errors
-    /// At finalize: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a host task, which runs on no device, and
-    /// for a sub-graph, whose nodes have devices of their own.
+    /// At finalize: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a host task, which
+    /// runs on no device, and for a sub-graph, whose nodes have devices of their own.
     #[track_caller]
     pub fn on(self, device: &Device) -> Self {
         if !self.staged {
@@ -69,13 +70,14 @@ impl<'g> NodeBuilder<'g> {
         self
     }
 
-    /// Registers the kernel of `call` as one that an [update](crate::Update) may put in the place of the node's own. The
-    /// arguments of `call` are of no importance: the update brings new ones.
+    /// Registers the kernel of `call` as one that an [update](crate::Update) may put in the place
+    /// of the node's own. The arguments of `call` are of no importance: the update brings new ones.
     ///
     /// # Errors
-    /// At finalize: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node that is no kernel. If the graph is
-    /// finalized as updatable, [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the kernel has no variant
-    /// for the device.
+    /// At finalize: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node that is no
+    /// kernel. If the graph is finalized as updatable,
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the kernel has no
+    /// variant for the device.
     #[track_caller]
     pub fn alternative(self, call: impl Into<KernelCall>) -> Self {
         self.graph.add_alternative(self.id, call.into().kernel, Location::caller());

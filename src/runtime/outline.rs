@@ -1,7 +1,7 @@
 //! What an executable is, without what it uses: enough to say where in it something happened.
 //!
-//! A profiled submission refers to the outline, not to the executable, so that one that is kept or forgotten keeps no
-//! buffer and no closure alive.
+//! A profiled submission refers to the outline, not to the executable, so that one that is kept or
+//! forgotten keeps no buffer and no closure alive.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,8 @@ impl Outline {
         &self.nodes[node as usize].0
     }
 
-    /// The plan as a list of instructions; `lowering` tells what each partition's device made of its commands.
+    /// The plan as a list of instructions; `lowering` tells what each partition's device made of
+    /// its commands.
     pub(crate) fn text(&self, lowering: impl Fn(usize) -> Option<&'static str>) -> String {
         // The list says by itself what is a host task.
         let label = |node| self.label(node).trim_start_matches("host task ");
@@ -60,8 +61,8 @@ impl Outline {
         self.place(partition, error)
     }
 
-    /// As [`locate`](Self::locate), for an error in one of the nodes of `suspects`, nobody knows which. It was told for
-    /// `partition`.
+    /// As [`locate`](Self::locate), for an error in one of the nodes of `suspects`, nobody knows
+    /// which. It was told for `partition`.
     pub(crate) fn locate_among(&self, suspects: &[u32], partition: usize, error: Error) -> Error {
         let only = match *suspects {
             [] => Some(partition),

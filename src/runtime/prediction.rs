@@ -13,10 +13,12 @@ pub(crate) struct Guess {
     pub(crate) deviation: Duration,
 }
 
-/// Exponentially weighted mean of the runs' durations; executables repeat, so the last runs tell about the next.
+/// Exponentially weighted mean of the runs' durations; executables repeat, so the last runs tell
+/// about the next.
 #[derive(Debug, Default)]
 pub(crate) struct Prediction {
-    // Nanoseconds, 0 while nothing is known. Concurrent updates may lose one another: it is a guess either way.
+    // Nanoseconds, 0 while nothing is known. Concurrent updates may lose one another: it is a guess
+    // either way.
     mean: AtomicU64,
     deviation: AtomicU64,
     /// How many runs there were, as far as that matters.
@@ -25,11 +27,13 @@ pub(crate) struct Prediction {
     overslept: AtomicU32,
     /// How many runs in a row were found over at a first look that was planned for after their predicted end.
     unseen: AtomicU32,
-    /// How often it was found after that to have been shortened too much, as far as that matters: it is known the better.
+    /// How often it was found after that to have been shortened too much, as far as that matters:
+    /// it is known the better.
     put_back: AtomicU32,
 }
 
-/// The first looks at what takes so long are too far apart to tell much: what a later run shows is believed instead.
+/// The first looks at what takes so long are too far apart to tell much: what a later run shows is
+/// believed instead.
 const LONG: u64 = 1_000_000;
 const FIRST_RUNS: u32 = 3;
 const MOST_PUT_BACK: u32 = 3;
@@ -53,7 +57,8 @@ impl Prediction {
                 self.put_back.store((put_back + 1).min(MOST_PUT_BACK), Ordering::Relaxed);
                 sample
             }
-            // A quarter of the way to the new value: a single outlier moves little, a change of load shows in a few runs.
+            // A quarter of the way to the new value: a single outlier moves little, a change of
+            // load shows in a few runs.
             mean => {
                 self.deviate(mean, mean.abs_diff(sample));
                 mean - mean / 4 + sample / 4
@@ -75,7 +80,8 @@ impl Prediction {
         self.deviation.store(deviation, Ordering::Relaxed);
     }
 
-    /// Somebody came to look shortly before the end was expected, and it was over: when it ended, nobody knows.
+    /// Somebody came to look shortly before the end was expected, and it was over: when it ended,
+    /// nobody knows.
     pub(crate) fn record_missed(&self, at_most: Duration) {
         let at_most = nanoseconds(at_most).max(1);
         let mean = self.mean.load(Ordering::Relaxed).min(at_most);
@@ -83,8 +89,8 @@ impl Prediction {
         self.deviate(mean, mean / 64);
     }
 
-    /// One was over when first looked at, after this time. The guess is shortened until one is seen in flight: by little, as
-    /// most are over just then, and by more and more if that goes on.
+    /// One was over when first looked at, after this time. The guess is shortened until one is seen
+    /// in flight: by little, as most are over just then, and by more and more if that goes on.
     pub(crate) fn record_overslept(&self, at_most: Duration) {
         let at_most = nanoseconds(at_most);
         let overslept = self.overslept.load(Ordering::Relaxed).saturating_add(1);
@@ -96,8 +102,9 @@ impl Prediction {
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// One was over when looked at first, after this time, a little after its predicted end, as planned. The guess is
-    /// shortened a little, so that some day one is seen in flight, and more and more if that goes on.
+    /// One was over when looked at first, after this time, a little after its predicted end, as
+    /// planned. The guess is shortened a little, so that some day one is seen in flight, and more
+    /// and more if that goes on.
     pub(crate) fn record_expected(&self, at_most: Duration) {
         let at_most = nanoseconds(at_most);
         let unseen = self.unseen.load(Ordering::Relaxed);

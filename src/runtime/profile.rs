@@ -51,8 +51,8 @@ pub struct PartitionTimes {
     pub start: Duration,
     /// From the submission to its last end.
     pub end: Duration,
-    /// Whether it has times. It has none, and both of the above are zero, when it did not start in this run or failed on
-    /// its device.
+    /// Whether it has times. It has none, and both of the above are zero, when it did not start in
+    /// this run or failed on its device.
     pub measured: bool,
 }
 
@@ -119,8 +119,9 @@ impl Profile {
 
 /// How the clocks of the devices of one profile stand to the runtime's.
 ///
-/// Each is asked once. What the host does between reading the device's clock and its own shifts all times of the device, so
-/// with two samples the times of one device would disagree among themselves.
+/// Each is asked once. What the host does between reading the device's clock and its own shifts all
+/// times of the device, so with two samples the times of one device would disagree among
+/// themselves.
 #[derive(Default)]
 struct Clocks(Vec<(DeviceId, Option<ClockSample>)>);
 

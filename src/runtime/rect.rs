@@ -27,8 +27,8 @@ impl Layout {
         self
     }
 
-    /// Sets the elements from one slice to the next: a multiple of those from one row to the next, else a copy of several
-    /// rows and slices is refused.
+    /// Sets the elements from one slice to the next: a multiple of those from one row to the next,
+    /// else a copy of several rows and slices is refused.
     #[must_use]
     pub fn slice(self, slice: usize) -> Self {
         Self { slice, ..self }

@@ -1,8 +1,9 @@
-//! Memory that belongs to a graph: buffers that exist only while one of its executables runs, and share bytes where they
-//! are not needed at a time.
+//! Memory that belongs to a graph: buffers that exist only while one of its executables runs, and
+//! share bytes where they are not needed at a time.
 //!
-//! A scratch buffer is a name. Commands are built with it as with any other memory; at finalize the plan gives each a place
-//! in one allocation a device, and its commands are recorded with that instead.
+//! A scratch buffer is a name. Commands are built with it as with any other memory; at finalize the
+//! plan gives each a place in one allocation a device, and its commands are recorded with that
+//! instead.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};

@@ -11,10 +11,11 @@ const FORGOTTEN: Duration = Duration::from_micros(100);
 
 /// What is left of a thread's slice.
 ///
-/// Without it, each of many submissions that one task polls, in a `join_all` for instance, would spin for a slice of its own,
-/// and together they would keep the thread for as long as there are submissions. They share one: whichever uses it up gives
-/// way, the others look once and give way as well, and when the first is polled again, the others have had their turn and
-/// the next slice begins.
+/// Without it, each of many submissions that one task polls, in a `join_all` for instance, would
+/// spin for a slice of its own, and together they would keep the thread for as long as there are
+/// submissions. They share one: whichever uses it up gives way, the others look once and give way
+/// as well, and when the first is polled again, the others have had their turn and the next slice
+/// begins.
 ///
 /// It is kept for each thread, as a hint: a task that moves to another thread finds another slice there.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,8 @@ mod tests {
 
     const STEP: Duration = Duration::from_micros(10);
 
-    /// Has a task poll its submissions, none of which is over, one after the other. Gives how long each of them spins.
+    /// Has a task poll its submissions, none of which is over, one after the other. Gives how long
+    /// each of them spins.
     fn poll(budget: &mut SpinBudget, submissions: &[usize], now: &mut Instant) -> Vec<Duration> {
         let poll = |&submission: &usize| {
             budget.come_back(submission);

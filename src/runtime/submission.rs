@@ -21,13 +21,13 @@ use crate::types::Result;
 
 /// A run of an executable that has been submitted: a future that resolves when all its work is complete.
 ///
-/// The work has started already and does not need to be polled. Dropping the submission detaches it, as dropping
-/// `tokio::spawn`'s handle does: the work goes on, the runtime keeps what it needs. Use [`cancel`](Self::cancel) or
-/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not.
+/// The work has started already and does not need to be polled. Dropping the submission detaches
+/// it, as dropping `tokio::spawn`'s handle does: the work goes on, the runtime keeps what it needs.
+/// Use [`cancel`](Self::cancel) or [`cancel_on_drop`](Self::cancel_on_drop) where it should not.
 ///
 /// # Errors
-/// Resolves to the first failure: it names node, partition, device and cause. Partitions that depend on the failed one
-/// were not started, the others have finished.
+/// Resolves to the first failure: it names node, partition, device and cause. Partitions that
+/// depend on the failed one were not started, the others have finished.
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
@@ -46,7 +46,8 @@ pub struct Submission {
     profiled: Option<Arc<Outline>>,
 }
 
-/// Whether a poll spins for a short while on work that should be done within it: a task switch would take longer.
+/// Whether a poll spins for a short while on work that should be done within it: a task switch
+/// would take longer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spin {
     Never,
@@ -54,8 +55,8 @@ pub(crate) enum Spin {
     Once {
         time: Duration,
     },
-    /// Every poll that finds the run on devices, if what was enqueued last should take no longer than `limit`. It ends
-    /// as soon as the host has something to do.
+    /// Every poll that finds the run on devices, if what was enqueued last should take no longer
+    /// than `limit`. It ends as soon as the host has something to do.
     BetweenHostTasks {
         limit: Duration,
     },
@@ -77,13 +78,14 @@ enum Next {
     Wait,
 }
 
-/// How long to spin for something expected to take so long: twice that, so that the usual jitter does not cost a task
-/// switch.
+/// How long to spin for something expected to take so long: twice that, so that the usual jitter
+/// does not cost a task switch.
 pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
     (2 * expected).min(limit)
 }
 
-/// The same among so many runs, of which each has to wait for the others: they look in turn, and none keeps a thread.
+/// The same among so many runs, of which each has to wait for the others: they look in turn, and
+/// none keeps a thread.
 pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
     match crowd {
         0 | 1 => spin_time(expected, limit),
@@ -98,20 +100,22 @@ impl Submission {
         Self { run, key: WaiterKey::default(), lead: None, spin, gave_way: false, progress, profiled }
     }
 
-    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a loop of nothing else ends.
+    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a
+    /// loop of nothing else ends.
     pub fn is_finished(&self) -> bool {
         self.run.is_finished()
     }
 
-    /// Stops what has not been handed to a device yet, and host tasks that have not been called. What a device has been
-    /// given runs to its end, also where it still waits in a queue; so do host tasks that run.
+    /// Stops what has not been handed to a device yet, and host tasks that have not been called.
+    /// What a device has been given runs to its end, also where it still waits in a queue; so do
+    /// host tasks that run.
     ///
     /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
-    /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on the host: cancelling
-    /// changes nothing then.
+    /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on
+    /// the host: cancelling changes nothing then.
     ///
-    /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was stopped and nothing else
-    /// failed.
+    /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
+    /// stopped and nothing else failed.
     pub fn cancel(&self) {
         self.run.cancel();
     }
@@ -159,7 +163,8 @@ impl Submission {
             Spin::Once { time } => {
                 let now = Instant::now();
                 if self.run.is_polled() && self.progress == Progress::Device {
-                    // A device takes longer than others to submit what they have: this is how many come to be in flight.
+                    // A device takes longer than others to submit what they have: this is how many
+                    // come to be in flight.
                     self.spin = Spin::Until { end: now + time, between: None };
                     return Next::Yield;
                 }
@@ -200,8 +205,9 @@ impl Submission {
         }
     }
 
-    /// Looks at the devices for a short while. Others have their turn between two looks, where this is not the only run in
-    /// flight, and else now and then: nobody has to choose between seeing an end at once and a busy worker.
+    /// Looks at the devices for a short while. Others have their turn between two looks, where this
+    /// is not the only run in flight, and else now and then: nobody has to choose between seeing an
+    /// end at once and a busy worker.
     fn spin_until(&mut self, start: Instant, end: Instant, between: Option<Duration>) -> Next {
         let slice = spin_budget::left(start);
         let mut now = start;
@@ -283,9 +289,10 @@ impl Submission {
 
     /// Has the end of the run wake this task.
     ///
-    /// That has to happen before each `Pending`, also where the task is to be polled again at once: tokio keeps such a task
-    /// for when its worker has nothing else to do, and an executor of others that runs inside a task of tokio's, such as
-    /// `futures::executor::block_on`, blocks that worker until it is woken.
+    /// That has to happen before each `Pending`, also where the task is to be polled again at once:
+    /// tokio keeps such a task for when its worker has nothing else to do, and an executor of
+    /// others that runs inside a task of tokio's, such as `futures::executor::block_on`, blocks
+    /// that worker until it is woken.
     fn wait(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.run.done.poll(cx, &mut self.key)
     }

@@ -9,8 +9,8 @@ use super::ordering;
 use super::scratch::ScratchMemory;
 use crate::types::{Access, ResourceId};
 
-/// Allocations, and which node of the root graph accesses what of them. What is inside a sub-graph counts as the node's that
-/// the sub-graph is.
+/// Allocations, and which node of the root graph accesses what of them. What is inside a sub-graph
+/// counts as the node's that the sub-graph is.
 #[derive(Default)]
 pub(crate) struct Uses(HashMap<ResourceId, Used>);
 

@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-/// A value that costs no lock where it cannot be updated. Updates change it only while nothing reads it, so nobody waits.
+/// A value that costs no lock where it cannot be updated. Updates change it only while nothing
+/// reads it, so nobody waits.
 pub(crate) enum Versioned<T> {
     Fixed(T),
     Updatable(RwLock<T>),

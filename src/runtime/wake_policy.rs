@@ -6,8 +6,10 @@ use crate::hal::Progress;
 
 /// The trade between the time until a finished submission is seen and the CPU time spent on seeing it.
 ///
-/// The submissions that a thread polls keep it for at most 25 us together; then other tasks have their turn. Where long work is awaited,
-/// [`Device::run_reactor_on`](crate::Device::run_reactor_on) saves more CPU time than a policy does.
+/// The submissions that a thread polls keep it for at most 25 us together; then other tasks have
+/// their turn. Where long work is awaited,
+/// [`Device::run_reactor_on`](crate::Device::run_reactor_on) saves more CPU time than a policy
+/// does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -68,8 +70,9 @@ impl WakePolicy {
         }
     }
 
-    /// How long before the predicted completion a waiting task is woken, to look itself: a thread that has slept for
-    /// milliseconds takes hundreds of microseconds to wake up, which so pass while the device is still at work.
+    /// How long before the predicted completion a waiting task is woken, to look itself: a thread
+    /// that has slept for milliseconds takes hundreds of microseconds to wake up, which so pass
+    /// while the device is still at work.
     pub(crate) fn scout_margin(self, expected: Duration) -> Option<Duration> {
         match self {
             _ if single_core() => None,
@@ -79,7 +82,8 @@ impl WakePolicy {
         }
     }
 
-    /// The same where the work always takes the same time: two threads take so long to wake up one after the other, mostly.
+    /// The same where the work always takes the same time: two threads take so long to wake up one
+    /// after the other, mostly.
     pub(crate) fn scout_lead(self) -> Duration {
         match self {
             Self::Latency => Duration::MAX,

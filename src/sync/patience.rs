@@ -1,10 +1,12 @@
 //! Whether spinning pays, learned from how it went.
 
-/// After a spin in vain, chances are let go; four times as many after each further one, half as many after each success.
+/// After a spin in vain, chances are let go; four times as many after each further one, half as
+/// many after each success.
 ///
-/// A spin saves a task switch where another core is about to deliver. On a busy machine the other thread may be waiting
-/// for this very core, and no guess at durations tells the two apart: trying does. A spin in vain costs more than a
-/// success saves, so it weighs more: spinning goes on where about two in three pay.
+/// A spin saves a task switch where another core is about to deliver. On a busy machine the other
+/// thread may be waiting for this very core, and no guess at durations tells the two apart: trying
+/// does. A spin in vain costs more than a success saves, so it weighs more: spinning goes on where
+/// about two in three pay.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     /// Chances let go after a spin in vain.

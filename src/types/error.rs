@@ -12,8 +12,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// Anything that can go wrong, with the node, partition and device it happened in.
 ///
-/// Cheap to clone: every waiter of a failed submission gets the same error. [`kind`](Self::kind) says what happened,
-/// [`fault`](Self::fault) on whose side, [`source`](std::error::Error::source) what lies behind it.
+/// Cheap to clone: every waiter of a failed submission gets the same error. [`kind`](Self::kind)
+/// says what happened, [`fault`](Self::fault) on whose side, [`source`](std::error::Error::source)
+/// what lies behind it.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Arc<Inner>);
@@ -24,7 +25,8 @@ pub struct Error(Arc<Inner>);
 pub enum ErrorKind {
     /// The call is not allowed in this state (finalize twice, update of a buffer that is not updatable, ...).
     InvalidOperation,
-    /// An argument is wrong: a foreign node or event, a kernel argument of the wrong kind, buffers that alias.
+    /// An argument is wrong: a foreign node or event, a kernel argument of the wrong kind, buffers
+    /// that alias.
     InvalidArgument,
     /// A size, offset, pitch or pattern is wrong.
     InvalidSize,
@@ -85,7 +87,8 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind. The message says what was wrong, without the place: that is added on the way up.
+    /// An error of this kind. The message says what was wrong, without the place: that is added on
+    /// the way up.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
             kind,

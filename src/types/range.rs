@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::{Error, ErrorKind, Result};
 
-/// The index space of a kernel launch: 1 to 3 dimensions of work-items, optionally an offset, optionally grouped
-/// into work-groups (an nd-range).
+/// The index space of a kernel launch: 1 to 3 dimensions of work-items, optionally an offset,
+/// optionally grouped into work-groups (an nd-range).
 ///
 /// ```
 /// use wakegraph::Range;
@@ -75,8 +75,9 @@ impl Range {
         Some(ends)
     }
 
-    /// The indices of all work-items, as `GLOBAL_ID` has them on devices: they begin at the offset, and those of the
-    /// first dimension follow each other. Of a range with more dimensions than `D`, the further ones are left out.
+    /// The indices of all work-items, as `GLOBAL_ID` has them on devices: they begin at the offset,
+    /// and those of the first dimension follow each other. Of a range with more dimensions than
+    /// `D`, the further ones are left out.
     ///
     /// ```
     /// use wakegraph::Range;
@@ -102,8 +103,8 @@ impl Range {
         })
     }
 
-    /// The work-groups, each as a range of its own that begins at the group's first index. A range without groups is
-    /// one.
+    /// The work-groups, each as a range of its own that begins at the group's first index. A range
+    /// without groups is one.
     ///
     /// ```
     /// use wakegraph::Range;

@@ -8,8 +8,9 @@ use super::range::widen;
 /// The ranges that a kernel may be launched over with its arguments.
 ///
 /// The kernel's author declares it (`range:` in [`kernel!`](crate::kernel!), or
-/// [`RawKernel::range_bound`](crate::kernel::RawKernel::range_bound)), every launch and update is checked against it, and
-/// the device code relies on it. In each dimension a range ends at its offset plus its size. The bound is
+/// [`RawKernel::range_bound`](crate::kernel::RawKernel::range_bound)), every launch and update is
+/// checked against it, and the device code relies on it. In each dimension a range ends at its
+/// offset plus its size. The bound is
 ///
 /// | made from | a range is within it if |
 /// |---|---|

@@ -6,8 +6,8 @@ use super::{Error, ErrorKind, Result};
 
 /// A rectangular region inside linear memory, all in bytes except rows and slices, which are counts.
 ///
-/// The layout is the one of OpenCL's and Unified Runtime's rectangular copies: a row is `width` bytes, rows follow
-/// each other every `row` bytes, slices every `slice` bytes (see [`Pitch`]).
+/// The layout is the one of OpenCL's and Unified Runtime's rectangular copies: a row is `width`
+/// bytes, rows follow each other every `row` bytes, slices every `slice` bytes (see [`Pitch`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rect {
     /// Bytes in a row.

@@ -1,7 +1,8 @@
 //! Nothing that a test of the contract has enqueued is in flight when the test ends.
 //!
-//! Until an event is final its operands are the test's to keep (`CommandBuffer::enqueue`). A kernel that runs longer
-//! writes to memory that others have been given since, and what fails then is anything but the test.
+//! Until an event is final its operands are the test's to keep (`CommandBuffer::enqueue`). A kernel
+//! that runs longer writes to memory that others have been given since, and what fails then is
+//! anything but the test.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use wakegraph::hal::{Event, EventStatus};
 
 thread_local! {
-    /// What this thread's test has enqueued, if it has to be over at its end. Threads that tests start are not looked at.
+    /// What this thread's test has enqueued, if it has to be over at its end. Threads that tests
+    /// start are not looked at.
     static ENQUEUED: RefCell<Option<Vec<Arc<dyn Event>>>> = const { RefCell::new(None) };
 }
 

@@ -13,19 +13,22 @@ kernel! {
     /// x = x + n
     pub(crate) fn add(n: u32, x: &mut [u32]) {
         item: |i, n, x| x[i] = x[i].wrapping_add(n),
-        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
         c: unsafe { SOURCE },
     }
     /// y = a * x + y
     pub(crate) fn axpy(a: u32, x: &[u32], y: &mut [u32]) {
         item: |i, a, x, y| y[i] = y[i].wrapping_add(a.wrapping_mul(x[i])),
-        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
         c: unsafe { SOURCE },
     }
     /// x = 31 * x + n: the order of two of them shows in the result.
     pub(crate) fn mix(n: u32, x: &mut [u32]) {
         item: |i, n, x| x[i] = x[i].wrapping_mul(31).wrapping_add(n),
-        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
         c: unsafe { SOURCE },
     }
     /// y = 31 * y + sum of x: reads one buffer, changes another, as one work-item.
@@ -51,8 +54,8 @@ kernel! {
     /// y = y + the last of x
     pub(crate) fn add_last(x: &[u32], y: &mut [u32]) {
         item: |i, x, y| y[i] += x.last().copied().unwrap_or(0),
-        // SAFETY: a work-item changes the element with its index; the bound is the length of the shortest slice, so that `x` has
-        // a last one.
+        // SAFETY: a work-item changes the element with its index; the bound is the length of the
+        // shortest slice, so that `x` has a last one.
         c: unsafe { SOURCE },
     }
     /// Counts the work-items at each pixel of an image of whole rows.
@@ -69,15 +72,16 @@ kernel! {
             let ends = [0, 1].map(|d| range.global_offset()[d] + range.global_size()[d]);
             range.items().for_each(|[i, j, k]| x[(k * ends[1] + j) * ends[0] + i] += 1);
         },
-        // SAFETY: a work-item changes one place of as many as the ends of the range multiplied, which are bounded; no two
-        // have the same.
+        // SAFETY: a work-item changes one place of as many as the ends of the range multiplied,
+        // which are bounded; no two have the same.
         c: unsafe { SOURCE },
     }
     /// Writes each work-item's three indices, packed, at its linear index.
     pub(crate) fn indices(out: &mut [u64]) {
         range: |_| RangeBound::ANY,
         host: |range, out| write_indices(range, out),
-        // SAFETY: each work-item writes the element at its linear index, if there is one; no two have the same.
+        // SAFETY: each work-item writes the element at its linear index, if there is one; no two
+        // have the same.
         c: unsafe { SOURCE },
     }
 }
@@ -94,7 +98,8 @@ mod with_addresses {
         }
         pub(super) fn note(list: u64, room: u32, id: u32) {
             host: |_, list, room, id| watch::note(list, room, id),
-            // SAFETY: `super::note` gives it a list's address and length, and the list outlives the test's kernels.
+            // SAFETY: `super::note` gives it a list's address and length, and the list outlives the
+            // test's kernels.
             c: unsafe { SOURCE },
         }
     }

@@ -1,10 +1,12 @@
 //! One suite for all backends.
 //!
-//! `registry.rs` says which devices there are; every test below `hal/` (the backend contract) and `graph/` (the public
-//! API) runs on each of them under the name `backend/device/topic/test`, and those of the contract a second time on
-//! out-of-order queues, as `backend/device/out-of-order-queue/topic/test`. What a device cannot show is reported as
-//! ignored, by name and with the reason; a backend that is not there likewise, unless the environment variable
-//! `WAKEGRAPH_REQUIRE` lists it (`WAKEGRAPH_REQUIRE=host,opencl`): then its absence is a failure.
+//! `registry.rs` says which devices there are; every test below `hal/` (the backend contract) and
+//! `graph/` (the public API) runs on each of them under the name `backend/device/topic/test`, and
+//! those of the contract a second time on out-of-order queues, as
+//! `backend/device/out-of-order-queue/topic/test`. What a device cannot show is reported as
+//! ignored, by name and with the reason; a backend that is not there likewise, unless the
+//! environment variable `WAKEGRAPH_REQUIRE` lists it (`WAKEGRAPH_REQUIRE=host,opencl`): then its
+//! absence is a failure.
 //!
 //! Random tests use fixed seeds and name the seed when they fail. No test looks at a clock.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

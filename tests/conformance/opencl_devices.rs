@@ -1,4 +1,5 @@
-//! OpenCL's devices: two runtimes that need no GPU, whole and split, in both lowerings, and beside a host device.
+//! OpenCL's devices: two runtimes that need no GPU, whole and split, in both lowerings, and beside
+//! a host device.
 //!
 //! They are found by their platform's name, so that each runtime is there or ignored by itself.
 

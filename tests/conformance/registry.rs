@@ -1,4 +1,5 @@
-//! Which devices the suite runs on, and what each can show. A new backend adds an entry to [`BACKENDS`], nothing else.
+//! Which devices the suite runs on, and what each can show. A new backend adds an entry to
+//! [`BACKENDS`], nothing else.
 
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
@@ -25,9 +26,11 @@ pub(crate) enum Need {
     Cuda,
     /// Kernels see the test's own memory while they run: they wait for the test, or tell it what happens.
     SharedMemory,
-    /// Kernels that fail without taking the device with them. Rust closures can; device code has no way to say so.
+    /// Kernels that fail without taking the device with them. Rust closures can; device code has no
+    /// way to say so.
     FailingKernels,
-    /// Two kernels that nothing orders are sure to run at the same time. OpenCL and CUDA promise that of none.
+    /// Two kernels that nothing orders are sure to run at the same time. OpenCL and CUDA promise
+    /// that of none.
     Concurrency,
     /// What is in flight may be dropped, which the contract does not ask for.
     DeferredDrops,
@@ -211,8 +214,9 @@ fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
     Some(devices)
 }
 
-/// The suite for every device: what is to run, and what is ignored and why. The tests of the contract run once more on
-/// out-of-order queues, where the device has such, and those of graphs with the reactor on a runtime.
+/// The suite for every device: what is to run, and what is ignored and why. The tests of the
+/// contract run once more on out-of-order queues, where the device has such, and those of graphs
+/// with the reactor on a runtime.
 pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
     let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
@@ -252,7 +256,8 @@ thread_local! {
     static LACKS: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// For a test that finds the device without a capability, right before it returns: it counts as ignored, not as passed.
+/// For a test that finds the device without a capability, right before it returns: it counts as
+/// ignored, not as passed.
 pub(crate) fn lacks(what: &'static str) {
     LACKS.set(Some(what));
 }

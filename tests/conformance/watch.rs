@@ -12,8 +12,8 @@ use wakegraph::hal::{MemoryDesc, MemoryKind, MemoryView};
 use crate::registry::{Need, Setup};
 use crate::support::forget;
 
-/// Holds kernels back until the test lets them go on, on devices with [`Need::SharedMemory`]. Dropping it lets everybody
-/// go on for good, so that a test that fails does not hang.
+/// Holds kernels back until the test lets them go on, on devices with [`Need::SharedMemory`].
+/// Dropping it lets everybody go on for good, so that a test that fails does not hang.
 pub(crate) struct Gate(Arc<[AtomicU32; 2]>);
 
 const ARRIVED: usize = 0;
@@ -34,7 +34,8 @@ impl Gate {
         self.0[ARRIVED].load(Ordering::SeqCst) as usize
     }
 
-    /// Blocks until `count` have arrived, counting from the start. They must be on their way: enqueued and flushed.
+    /// Blocks until `count` have arrived, counting from the start. They must be on their way:
+    /// enqueued and flushed.
     pub(crate) fn wait_for(&self, count: usize) {
         while self.arrived() < count {
             thread::yield_now();

@@ -1,7 +1,7 @@
 //! Reads bytes as a program over the public interface and compares what it does with the model.
 //!
-//! The fuzz target and the random test run the same programs. Every string of bytes is one: a byte chooses a step, those
-//! that follow choose its operands, and what is missing is 0.
+//! The fuzz target and the random test run the same programs. Every string of bytes is one: a byte
+//! chooses a step, those that follow choose its operands, and what is missing is 0.
 
 #[path = "model.rs"]
 mod model;
@@ -591,7 +591,8 @@ impl<'a> Program<'a> {
                     Change::Command(node, command) => nodes[node].command = command,
                 }
             }
-            // Not updatable, a node that has nothing to change, memory that no edge orders, what the device cannot.
+            // Not updatable, a node that has nothing to change, memory that no edge orders, what
+            // the device cannot.
             Err(error) => {
                 let expected = [K::InvalidOperation, K::InvalidArgument, K::FeatureNotSupported];
                 assert!(expected.contains(&error.kind()), "{error}");

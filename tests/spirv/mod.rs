@@ -56,7 +56,8 @@ fn text(text: &str) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// `kernel void add(uint n, global uint *x) { x[get_global_id(0)] += n; }` for devices with addresses of 64 bits.
+/// `kernel void add(uint n, global uint *x) { x[get_global_id(0)] += n; }` for devices with
+/// addresses of 64 bits.
 pub(crate) fn add() -> Vec<u8> {
     let [void, u32_type, u64_type, indices_type, indices_pointer, x_type, signature]: [Id; 7] =
         std::array::from_fn(|i| 1 + i as u32);

@@ -1,7 +1,7 @@
 //! Random executables over the buffers of a round.
 //!
-//! Every command and task leaves the elements of a buffer equal to each other, and looks whether it finds them so: whoever
-//! runs beside a writer sees a buffer that is half old and half new.
+//! Every command and task leaves the elements of a buffer equal to each other, and looks whether it
+//! finds them so: whoever runs beside a writer sees a buffer that is half old and half new.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -29,7 +29,8 @@ mod kernels {
         /// Every element becomes another function of itself.
         pub(crate) fn mix(n: u32, x: &mut [u32]) {
             host: |_, n, x| mix_on_host(n, x),
-            // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice's length.
+            // SAFETY: a work-item uses the element with its index, and a launch is bounded by the
+            // slice's length.
             c: unsafe {
                 "KERNEL(mix, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] = 31 * x[GLOBAL_ID(0)] + n; }"
             },

@@ -19,7 +19,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// What a result says. The result is dropped here: an error may be the last to hold one whose drop panics.
+    /// What a result says. The result is dropped here: an error may be the last to hold one whose
+    /// drop panics.
     pub(crate) fn of(result: Result<()>) -> Self {
         let outcome = match &result {
             Ok(()) => Self::Succeeded,
@@ -36,7 +37,8 @@ impl Outcome {
     }
 }
 
-/// The number that a text begins with. Names of nodes have `#`, too, so failures are numbered from [`FIRST_NUMBER`].
+/// The number that a text begins with. Names of nodes have `#`, too, so failures are numbered from
+/// [`FIRST_NUMBER`].
 fn leading_number(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().ok().filter(|&number| number >= FIRST_NUMBER)
@@ -175,7 +177,8 @@ impl Flight {
         self.outcome.lock().clone()
     }
 
-    /// Whether its run is over, as far as the crate knows: asking the event would look at the device and end the run.
+    /// Whether its run is over, as far as the crate knows: asking the event would look at the
+    /// device and end the run.
     pub(crate) fn is_over(&self) -> bool {
         self.event.try_lock().is_some_and(|event| format!("{event:?}").contains("done: true"))
     }

@@ -1,10 +1,12 @@
 //! The storm: random submissions of random executables, with everything going wrong that can.
 //!
-//! A round makes executables over a few shared buffers and submits them from tasks of several runtimes and from threads
-//! outside. Submissions are awaited, dropped, forgotten, cancelled, timed out; closures fail and panic, and so do captured
-//! values and errors when they are dropped, and wakers. Meanwhile guards are taken and updates applied. Then the books are
-//! balanced: every submission has ended in one way that was possible, every closure was called as often as the results say,
-//! buffers were never seen half-written, every captured value was dropped once, and the device is gone with its memory.
+//! A round makes executables over a few shared buffers and submits them from tasks of several
+//! runtimes and from threads outside. Submissions are awaited, dropped, forgotten, cancelled, timed
+//! out; closures fail and panic, and so do captured values and errors when they are dropped, and
+//! wakers. Meanwhile guards are taken and updates applied. Then the books are balanced: every
+//! submission has ended in one way that was possible, every closure was called as often as the
+//! results say, buffers were never seen half-written, every captured value was dropped once, and
+//! the device is gone with its memory.
 //!
 //! | environment variable | what it says |
 //! |---|---|
@@ -12,8 +14,9 @@
 //! | `WAKEGRAPH_STORM_SEED` | the seed of the first round, 1 unless set; each following round has the next |
 //! | `WAKEGRAPH_STORM_PATIENCE` | after how many seconds the watchdog calls it a hang, 30 unless set |
 //!
-//! A failure names the round's seed: `WAKEGRAPH_STORM_SEED=<seed> WAKEGRAPH_STORM_SUBMISSIONS=1` runs that round alone.
-//! Which thread comes first is not in the seed, so it may take several tries.
+//! A failure names the round's seed: `WAKEGRAPH_STORM_SEED=<seed> WAKEGRAPH_STORM_SUBMISSIONS=1`
+//! runs that round alone. Which thread comes first is not in the seed, so it may take several
+//! tries.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod executables;

@@ -499,7 +499,8 @@ fn block_on_with_tokio<F: Future>(future: F) -> F::Output {
     runtime.block_on(future)
 }
 
-/// Every captured value has been dropped, and the device with its memory, threads and queues, where it is not kept.
+/// Every captured value has been dropped, and the device with its memory, threads and queues, where
+/// it is not kept.
 fn check_all_is_gone(name: &str, census: &Arc<Census>, device: Option<Weak<dyn hal::Device>>) {
     let handles = move || device.as_ref().map_or(0, Weak::strong_count);
     let (shown, name) = (census.clone(), name.to_owned());

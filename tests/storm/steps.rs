@@ -48,8 +48,9 @@ impl Pending {
         }
     }
 
-    /// Polls once, with a waker that panics. Not for a worker of tokio's: where such a poll gives way to other tasks, the
-    /// worker wakes the waker by itself, and tokio ends the process if that panics.
+    /// Polls once, with a waker that panics. Not for a worker of tokio's: where such a poll gives
+    /// way to other tasks, the worker wakes the waker by itself, and tokio ends the process if that
+    /// panics.
     fn poll_with_panicking_waker(&mut self) {
         let waker = Waker::from(Arc::new(PanickingWaker));
         let polled = calmly(|| Pin::new(&mut self.submission).poll(&mut Context::from_waker(&waker)));
@@ -72,7 +73,8 @@ impl Submitter {
         self.world.entry(|len| self.random.below(len))
     }
 
-    /// Submits some executable; `after` says whether behind others. `None` where nobody is going to see the end.
+    /// Submits some executable; `after` says whether behind others. `None` where nobody is going to
+    /// see the end.
     fn submit(&mut self, after: bool) -> Option<Pending> {
         let entry = self.entry()?;
         let (mut earlier, mut future_fails, mut future) = (Vec::new(), None, None);
@@ -175,7 +177,8 @@ impl Submitter {
         let name = format!("{}: an update", self.world.name);
         let _watched = watch_named(name);
         if let Err(error) = applied.await {
-            // Memory that no edge orders, what the device cannot, and what its loss and that of runtimes does.
+            // Memory that no edge orders, what the device cannot, and what its loss and that of
+            // runtimes does.
             use ErrorKind as K;
             let expected = [
                 K::InvalidArgument,

@@ -1,4 +1,5 @@
-//! Failures while running: who is named, what is not started, what goes on, and that the executable runs again.
+//! Failures while running: who is named, what is not started, what goes on, and that the executable
+//! runs again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +12,8 @@ use wakegraph::{Device, Error, ErrorKind, ExecutableGraph, Graph, Range};
 use crate::common::{Count, device, in_both_runtimes, polled_device, raw, single};
 use crate::support::{PANIC, silence_expected_panics};
 
-/// Kernel `fine`, then the failing node, then a kernel that depends on it; beside them three host tasks that do not.
+/// Kernel `fine`, then the failing node, then a kernel that depends on it; beside them three host
+/// tasks that do not.
 fn around(
     device: &Device,
     counts: &[Count; 2],

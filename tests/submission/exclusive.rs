@@ -1,8 +1,9 @@
 //! Random submissions, updates and guards on a few buffers that all of them share.
 //!
-//! The kernels stay inside until the test lets them go, and the test keeps its guards for as long as it likes. So what is
-//! allowed to overlap does, and two things can be checked: nothing else ever has a buffer that is being written, and
-//! everything has the result of being done one after the other, in the order in which it was asked for.
+//! The kernels stay inside until the test lets them go, and the test keeps its guards for as long
+//! as it likes. So what is allowed to overlap does, and two things can be checked: nothing else
+//! ever has a buffer that is being written, and everything has the result of being done one after
+//! the other, in the order in which it was asked for.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -308,7 +309,8 @@ impl History {
         self.n
     }
 
-    /// The first node, a host task if there is one, the second node. The edges are the same whatever the nodes use.
+    /// The first node, a host task if there is one, the second node. The edges are the same
+    /// whatever the nodes use.
     fn graph(
         &mut self,
         kernels: &Kernels,

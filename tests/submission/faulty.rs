@@ -1,5 +1,6 @@
-//! A device that passes everything on to another one, but whose enqueues and updates fail and whose kernels take long to
-//! load when the test says so. It also takes native commands: it calls their closures, and they do nothing else.
+//! A device that passes everything on to another one, but whose enqueues and updates fail and whose
+//! kernels take long to load when the test says so. It also takes native commands: it calls their
+//! closures, and they do nothing else.
 #![expect(unsafe_code, reason = "passes on enqueues that the caller vouched for")]
 
 use std::any::Any;

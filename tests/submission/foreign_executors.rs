@@ -1,4 +1,5 @@
-//! Executors of others inside a tokio runtime: each blocks the worker of tokio's that it runs on until its future is done.
+//! Executors of others inside a tokio runtime: each blocks the worker of tokio's that it runs on
+//! until its future is done.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +13,8 @@ use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, Range};
 use crate::common::{Count, current_thread, device, manual, multi_thread, polled_device};
 use crate::support::{block_on, must_end};
 
-/// More than the operations that tokio grants a task before it has to give way: the blocked worker grants no new ones.
+/// More than the operations that tokio grants a task before it has to give way: the blocked worker
+/// grants no new ones.
 const MANY: usize = 300;
 
 /// Runs a test as the root future of each kind of runtime, and in a task of it.

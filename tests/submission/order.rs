@@ -1,4 +1,5 @@
-//! Order between submissions: of one executable, of executables that share memory, and freedom of those that do not.
+//! Order between submissions: of one executable, of executables that share memory, and freedom of
+//! those that do not.
 
 use std::sync::{Arc, Barrier, Mutex};
 

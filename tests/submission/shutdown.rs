@@ -1,4 +1,5 @@
-//! A tokio runtime that goes away with work pending: waiters elsewhere are told, nothing hangs, nothing is lost.
+//! A tokio runtime that goes away with work pending: waiters elsewhere are told, nothing hangs,
+//! nothing is lost.
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;

@@ -345,7 +345,8 @@ fn many_threads_update_and_submit_at_once() {
     assert_eq!(count.get(), 800);
 }
 
-/// Loading a kernel may take seconds. It is done before anything is locked, and before later submissions have to wait.
+/// Loading a kernel may take seconds. It is done before anything is locked, and before later
+/// submissions have to wait.
 #[test]
 fn an_update_that_loads_a_kernel_keeps_nobody_waiting() {
     must_end(|| {

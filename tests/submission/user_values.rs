@@ -1,4 +1,5 @@
-//! Values of users that a run holds: errors, what closures capture, panics. Their `Drop` may submit, block or panic.
+//! Values of users that a run holds: errors, what closures capture, panics. Their `Drop` may
+//! submit, block or panic.
 
 use std::fmt::{self, Display};
 use std::future::Future;
@@ -372,7 +373,8 @@ fn a_waker_may_submit() {
             assert!(pin!(&mut earlier).poll(&mut Context::from_waker(&waker)).is_pending());
             control.complete_all();
             control.lose_device();
-            // The device refuses it, and so it looks for the result of the earlier one, which has ended unseen.
+            // The device refuses it, and so it looks for the result of the earlier one, which has
+            // ended unseen.
             drop(second.prepare().after(&earlier).submit());
             is_woken.recv().unwrap();
         });

@@ -1,4 +1,5 @@
-//! Updates that wait for their turn: the memory that they bring is ordered as if they had been applied already.
+//! Updates that wait for their turn: the memory that they bring is ordered as if they had been
+//! applied already.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;

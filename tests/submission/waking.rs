@@ -1,5 +1,5 @@
-//! Every wake policy, on devices that notify and on such that have to be looked at; and tasks that stop waiting, or whose
-//! wakers panic, beside others that wait for the same run.
+//! Every wake policy, on devices that notify and on such that have to be looked at; and tasks that
+//! stop waiting, or whose wakers panic, beside others that wait for the same run.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -155,8 +155,9 @@ fn waiter(event: &Event) -> BoxFuture<'static, Result<()>> {
 }
 
 // host task -> fill
-/// A submission whose host task has ended, and whose fill the control completes. When the host task ends, all tasks that
-/// wait are woken, although the run is not over. Here these are the one that polled `first`, then `task`.
+/// A submission whose host task has ended, and whose fill the control completes. When the host task
+/// ends, all tasks that wait are woken, although the run is not over. Here these are the one that
+/// polled `first`, then `task`.
 async fn woken_half_way(
     first: &Waker,
     task: &Arc<Task>,

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
-/// As [`std::mem::forget`]: the destructor never runs. The thing itself stays reachable, though, so that a leak checker
-/// only reports what others should have freed and did not.
+/// As [`std::mem::forget`]: the destructor never runs. The thing itself stays reachable, though, so
+/// that a leak checker only reports what others should have freed and did not.
 pub(crate) fn forget<T: Send + 'static>(thing: T) {
     FORGOTTEN.lock().push(Box::new(thing));
 }

@@ -1,7 +1,9 @@
-//! Nothing runs beside a conditional or a loop: what was added before it comes before, what is added later after.
+//! Nothing runs beside a conditional or a loop: what was added before it comes before, what is
+//! added later after.
 //!
-//! Where conditionals and loops ran beside each other, every other process of random graphs met one that never completed,
-//! with an idle GPU (H200, driver 580). In this order none did, nor where there were conditionals only, or loops only.
+//! Where conditionals and loops ran beside each other, every other process of random graphs met one
+//! that never completed, with an idle GPU (H200, driver 580). In this order none did, nor where
+//! there were conditionals only, or loops only.
 
 use std::ops::Range;
 

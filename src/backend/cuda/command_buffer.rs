@@ -31,21 +31,25 @@ pub(super) struct CudaCommandBuffer {
     id: CommandBufferId,
     pub(super) shared: Arc<Shared>,
     pub(super) desc: CommandBufferDesc,
-    /// Locked by whoever updates another command-buffer from it: the driver wants one call at a time, readers too.
+    /// Locked by whoever updates another command-buffer from it: the driver wants one call at a
+    /// time, readers too.
     pub(super) graph: Mutex<Graph>,
     pub(super) commands: Vec<Recorded>,
     alone: Alone,
-    /// In updatable buffers: what the graph launches, which may be instantiated once more when updates have replaced it.
+    /// In updatable buffers: what the graph launches, which may be instantiated once more when
+    /// updates have replaced it.
     pub(super) kernels: Vec<Arc<dyn Kernel>>,
     /// There from finalize on.
     pub(super) instance: Option<Mutex<Instance>>,
-    /// Where all that is written stays on the device, and nothing of it changes. What can be updated has a tick instead.
+    /// Where all that is written stays on the device, and nothing of it changes. What can be
+    /// updated has a tick instead.
     prompt: Option<Mutex<Prompt>>,
     /// With profiling: what the record nodes record until an enqueue names its own events.
     pub(super) placeholder: Option<RawEvent>,
     /// Whether the graph still says what the commands do. An update changes the instance only.
     pub(super) as_recorded: bool,
-    /// Whether it says something else of commands that are no kernels, so that another instance of it would be wrong.
+    /// Whether it says something else of commands that are no kernels, so that another instance of
+    /// it would be wrong.
     pub(super) is_behind: bool,
     /// How many commands may write to somewhere else than the device.
     pub(super) outside: usize,
@@ -110,8 +114,8 @@ impl CudaCommandBuffer {
         Ok(indices)
     }
 
-    /// What comes after these commands has to wait for. The same for the same commands, whatever addresses the nodes have:
-    /// the driver compares graphs in the order in which they were built.
+    /// What comes after these commands has to wait for. The same for the same commands, whatever
+    /// addresses the nodes have: the driver compares graphs in the order in which they were built.
     pub(super) fn ends_of(&self, commands: &[u32]) -> Ends {
         let ends = commands.iter().filter_map(|&index| self.commands.get(index as usize));
         once_each(ends.flat_map(|earlier| earlier.ends.iter().copied()).collect())

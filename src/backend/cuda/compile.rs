@@ -7,7 +7,8 @@ use std::ptr;
 use super::sys::{self, Failure, Nvrtc, NvrtcProgram, call};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Compiles `source` for devices of this compute capability (90 for 9.0). The result is what `cuModuleLoadDataEx` takes.
+/// Compiles `source` for devices of this compute capability (90 for 9.0). The result is what
+/// `cuModuleLoadDataEx` takes.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the compiler's log.

@@ -35,11 +35,12 @@ pub(super) struct Bound<'a> {
     _relaxed: Relaxed<'a>,
 }
 
-/// Until this is dropped, calls of this thread and stream captures of other threads do not disturb each other.
+/// Until this is dropped, calls of this thread and stream captures of other threads do not disturb
+/// each other.
 ///
-/// While any thread captures a stream in the default mode, as PyTorch does, the driver otherwise refuses queries,
-/// allocations and instantiations on all threads, also for streams that have nothing to do with the capture, and
-/// invalidates that capture.
+/// While any thread captures a stream in the default mode, as PyTorch does, the driver otherwise
+/// refuses queries, allocations and instantiations on all threads, also for streams that have
+/// nothing to do with the capture, and invalidates that capture.
 #[must_use = "the thread is relaxed only as long as this lives"]
 pub(super) struct Relaxed<'a> {
     driver: &'a Driver,
@@ -93,8 +94,8 @@ impl Context {
         &self.selector
     }
 
-    /// Makes the context current on this thread. Another library's that is current is so again afterwards; a thread that
-    /// has none keeps ours, so that the next call finds it there.
+    /// Makes the context current on this thread. Another library's that is current is so again
+    /// afterwards; a thread that has none keeps ours, so that the next call finds it there.
     pub(super) fn bind(&self) -> Result<Bound<'_>, Failure> {
         let driver = self.driver;
         let _relaxed = Relaxed::enter(driver)?;
@@ -149,7 +150,8 @@ impl Context {
         self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Reports what went wrong in a `drop`, where nobody can be given the error. On a lost device all calls fail.
+    /// Reports what went wrong in a `drop`, where nobody can be given the error. On a lost device
+    /// all calls fail.
     pub(super) fn dropped(&self, outcome: Result<(), Failure>) {
         if let Err(failure) = outcome {
             // The driver is unloaded before the last of a process's threads end.

@@ -17,8 +17,8 @@ const NEEDED: u32 = 4;
 /// After so many enqueues that did not ask, nobody is expected to.
 const PATIENCE: u32 = 64;
 
-/// How much more often it has to be asked for after each time that it was in vain, so that the instances made for it become
-/// few among the enqueues, whatever the user does.
+/// How much more often it has to be asked for after each time that it was in vain, so that the
+/// instances made for it become few among the enqueues, whatever the user does.
 const GROWTH: u32 = 8;
 
 impl Default for Demand {

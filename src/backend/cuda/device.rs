@@ -30,7 +30,8 @@ use crate::hal::{
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// What everything on a device shares and keeps alive. The fields are dropped in this order, the context last.
+/// What everything on a device shares and keeps alive. The fields are dropped in this order, the
+/// context last.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) info: DeviceInfo,
@@ -144,8 +145,8 @@ impl Shared {
         Ok(Arc::clone(self.condition.get_or_init(|| kernel)) as _)
     }
 
-    /// Whether `user` may use this device's memory; makes it so, the first time, where the hardware can. A failure counts
-    /// for this once: the next time it is tried again.
+    /// Whether `user` may use this device's memory; makes it so, the first time, where the hardware
+    /// can. A failure counts for this once: the next time it is tried again.
     fn is_open_to(&self, user: &Self) -> bool {
         let mut peers = self.peers.lock();
         if let Some(open) = peers.get(&user.info.id) {
@@ -161,8 +162,9 @@ impl Shared {
         }
     }
 
-    /// Calls `work`, and once more with what the pool can give back to the system if it runs out of memory: the driver
-    /// allocates graphs, modules and host memory elsewhere than the pool. The caller has bound the context.
+    /// Calls `work`, and once more with what the pool can give back to the system if it runs out of
+    /// memory: the driver allocates graphs, modules and host memory elsewhere than the pool. The
+    /// caller has bound the context.
     pub(super) fn retry_with_room<T, E: Into<Error>>(
         &self,
         mut work: impl FnMut() -> Result<T, E>,
@@ -256,8 +258,9 @@ impl CudaDevice {
     }
 }
 
-// SAFETY: the backend meets the contract: memory is the driver's, zeroed, and lives as long as its object; streams and wait
-// lists order work; an event is final when the driver says that its record is complete, or that its context has ended.
+// SAFETY: the backend meets the contract: memory is the driver's, zeroed, and lives as long as its
+// object; streams and wait lists order work; an event is final when the driver says that its record
+// is complete, or that its context has ended.
 unsafe impl Device for CudaDevice {
     fn as_any(&self) -> &dyn Any {
         self

@@ -45,8 +45,9 @@ fn unavailable(why: &str) -> Error {
 pub(super) fn kind(code: Code) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
-        // Shutting down; illegal address, timeout, assert, hardware stack, illegal instruction, misaligned address, invalid
-        // address space, invalid program counter, launch failure, tensor leak: the context is of no more use.
+        // Shutting down; illegal address, timeout, assert, hardware stack, illegal instruction,
+        // misaligned address, invalid address space, invalid program counter, launch failure,
+        // tensor leak: the context is of no more use.
         4 | 214 | 700 | 702 | 709 | 710 | 714..=719 | 721 => ErrorKind::DeviceLost,
         46 | 100 | 101 => ErrorKind::Unavailable,
         801 => ErrorKind::FeatureNotSupported,

@@ -60,7 +60,8 @@ pub(super) struct Graph {
     raw: CUgraph,
 }
 
-// SAFETY: the driver's graphs may be used from any thread, by one at a time, which the exclusive references see to.
+// SAFETY: the driver's graphs may be used from any thread, by one at a time, which the exclusive
+// references see to.
 unsafe impl Send for Graph {}
 // SAFETY: nothing can be done with a shared reference.
 unsafe impl Sync for Graph {}
@@ -184,7 +185,8 @@ impl Exec {
     pub(super) fn set_kernel(&mut self, node: Node, launch: &Launch) -> Result<(), Failure> {
         let name = self.name(node);
         launch.with_params(|params| {
-            // SAFETY: the node is of the graph that this was made of; the parameters are complete, and copied.
+            // SAFETY: the node is of the graph that this was made of; the parameters are complete,
+            // and copied.
             unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, name, params)) }
         })
     }
@@ -203,17 +205,18 @@ impl Exec {
         unsafe { call!(self.context.driver, cuGraphExecMemcpyNodeSetParams(self.raw, name, copy, context)) }
     }
 
-    /// Lets a kernel or copy node do what it says, or nothing, in later launches. Not a set node: with one that is switched
-    /// off the driver loses the order of what comes before and after it. The caller sets the parameters of a node that it
-    /// has switched on: the driver forgets those that the node was given since the last launch before it was switched off.
+    /// Lets a kernel or copy node do what it says, or nothing, in later launches. Not a set node:
+    /// with one that is switched off the driver loses the order of what comes before and after it.
+    /// The caller sets the parameters of a node that it has switched on: the driver forgets those
+    /// that the node was given since the last launch before it was switched off.
     pub(super) fn set_enabled(&mut self, node: Node, enabled: bool) -> Result<(), Failure> {
         let name = self.name(node);
         // SAFETY: the node is of the graph that this was made of, and of a kind that has the switch.
         unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, name, u32::from(enabled))) }
     }
 
-    /// Does in later launches what `graph` says, whose nodes are like those of the graph that this was made of. False where
-    /// the driver does not do that; then nobody knows what it says.
+    /// Does in later launches what `graph` says, whose nodes are like those of the graph that this
+    /// was made of. False where the driver does not do that; then nobody knows what it says.
     pub(super) fn update(&mut self, graph: &mut Graph) -> Result<bool, Failure> {
         let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo_st>::zeroed();
         let place = info.as_mut_ptr();

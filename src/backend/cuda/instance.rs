@@ -27,8 +27,8 @@ pub(super) struct Instance {
     after: Option<RawEvent>,
     /// What is no longer used once the event is complete.
     retired: Vec<(RawEvent, Replaced)>,
-    /// With profiling: whose events its record nodes have. The driver gives a node no other event once it has destroyed the
-    /// one that it has.
+    /// With profiling: whose events its record nodes have. The driver gives a node no other event
+    /// once it has destroyed the one that it has.
     recorded: Vec<Arc<Signal>>,
     /// Why it must not be launched any more.
     broken: Option<Error>,
@@ -66,8 +66,8 @@ impl Instance {
         }
     }
 
-    /// Launches it. The driver starts it when its last launch, on whatever stream, is done, so that ticks come in the order
-    /// of the launches. Gives the tick, and what it will have counted then.
+    /// Launches it. The driver starts it when its last launch, on whatever stream, is done, so that
+    /// ticks come in the order of the launches. Gives the tick, and what it will have counted then.
     pub(super) fn launch(&mut self, stream: &Arc<Stream>, updatable: bool) -> Result<Option<Ticked>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -100,7 +100,8 @@ impl Instance {
         Ok(())
     }
 
-    /// An enqueue is next, which asks for a tick or does not. Gives whether there should be one, where that is to change.
+    /// An enqueue is next, which asks for a tick or does not. Gives whether there should be one,
+    /// where that is to change.
     pub(super) fn next_form(&mut self, asked: bool) -> Option<bool> {
         if self.broken.is_some() {
             return None;
@@ -120,7 +121,8 @@ impl Instance {
         self.tick.is_some()
     }
 
-    /// Puts another one in its place, which counts up the tick. What is in flight goes on, and the next launch comes after it.
+    /// Puts another one in its place, which counts up the tick. What is in flight goes on, and the
+    /// next launch comes after it.
     pub(super) fn replace(
         &mut self,
         exec: Exec,
@@ -139,7 +141,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Keeps what launches in flight may use until they are done. The driver does not: it unloads a kernel that runs.
+    /// Keeps what launches in flight may use until they are done. The driver does not: it unloads a
+    /// kernel that runs.
     pub(super) fn retire(&mut self, replaced: Replaced, context: &Arc<Context>) {
         self.purge();
         if replaced.is_empty() {
@@ -165,8 +168,9 @@ impl Instance {
         self.retired.retain(|(event, _)| !matches!(event.is_complete(), Ok(true)));
     }
 
-    /// Changes what it does in later launches: all of `change`, or nothing if that fails and `undo` succeeds. Where `undo`
-    /// fails as well, its state is unknown, and it is not launched again until another instance replaces it.
+    /// Changes what it does in later launches: all of `change`, or nothing if that fails and `undo`
+    /// succeeds. Where `undo` fails as well, its state is unknown, and it is not launched again
+    /// until another instance replaces it.
     ///
     /// # Errors
     /// That of `change`; or, from then on, one which says that the state is unknown.

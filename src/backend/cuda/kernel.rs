@@ -22,7 +22,8 @@ pub(super) struct CudaKernel {
     params: Vec<Param>,
     module: Arc<Module>,
     function: CUfunction,
-    /// Whether it is of the portable dialect: its entry point takes the launch's size and offset, and guards the rest.
+    /// Whether it is of the portable dialect: its entry point takes the launch's size and offset,
+    /// and guards the rest.
     portable: bool,
     max_work_group_size: usize,
     /// Shared memory that it declares itself.
@@ -193,7 +194,8 @@ impl Module {
         let mut raw = ptr::null_mut();
         let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
         let image = code.as_ptr().cast();
-        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, the log as long as they say.
+        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, the
+        // log as long as they say.
         let outcome =
             unsafe { call!(context.driver, cuModuleLoadDataEx(&raw mut raw, image, count, options, values)) };
         outcome.map_err(|failure| {

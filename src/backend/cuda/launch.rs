@@ -121,7 +121,8 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// For the dialect's entry point, which also takes the length of each slice, and the launch's size and offset.
+    /// For the dialect's entry point, which also takes the length of each slice, and the launch's
+    /// size and offset.
     fn portable(params: &[Param], args: &[KernelArg], range: &Range) -> Result<Self> {
         let mut arguments = Self::with_capacity(2 * args.len() + HIDDEN_WORDS);
         for (param, arg) in params.iter().zip(args) {
@@ -157,7 +158,8 @@ impl Arguments {
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
-        // Vector types are aligned to 16 bytes; the buffer itself only to 8, which the driver, as it copies, does not mind.
+        // Vector types are aligned to 16 bytes; the buffer itself only to 8, which the driver, as
+        // it copies, does not mind.
         let start = self.words.len();
         self.starts.push(start as u32);
         self.words.resize(start + bytes.len().div_ceil(8), 0);
@@ -190,8 +192,8 @@ fn geometry(range: &Range, most: usize, limits: &Limits) -> Result<([u32; 3], [u
     Ok((narrow(grid), narrow(block)))
 }
 
-/// A work-group of whole warps along the first dimension where there are as many work-items, and rows of them up to the
-/// usual size.
+/// A work-group of whole warps along the first dimension where there are as many work-items, and
+/// rows of them up to the usual size.
 fn usual_block(range: &Range, most: usize, limits: &Limits) -> [usize; 3] {
     let global = range.global_size();
     let mut left = USUAL_BLOCK.min(most).max(1);

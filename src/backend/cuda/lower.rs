@@ -43,7 +43,8 @@ fn copy(
     Lowered { ops: boxes.collect(), patterns: Vec::new() }
 }
 
-/// Where a view begins; copies take the host memory of other backends as well, which the driver then has to stage.
+/// Where a view begins; copies take the host memory of other backends as well, which the driver
+/// then has to stage.
 fn place(view: &MemoryView) -> Result<Place> {
     let memory = view.memory();
     match memory.host_ptr() {
@@ -116,7 +117,8 @@ fn lower_body(shared: &Arc<Shared>, body: &Body, patterns: &mut Vec<Arc<CudaMemo
     parts.collect()
 }
 
-/// The launch; its kernel may have the shared memory that it needs from then on. The caller has bound the context.
+/// The launch; its kernel may have the shared memory that it needs from then on. The caller has
+/// bound the context.
 pub(super) fn lower_kernel(shared: &Shared, launch: &KernelLaunch) -> Result<Launch> {
     let lowered = Launch::new(launch, &shared.limits)?;
     let kernel = super::launch::kernel(launch)?;
@@ -127,8 +129,9 @@ pub(super) fn lower_kernel(shared: &Shared, launch: &KernelLaunch) -> Result<Lau
     Ok(lowered)
 }
 
-/// A fill by the driver where it can, else by a kernel that reads the pattern from memory. One that can be switched off is
-/// always a kernel: behind a set node that is off the driver loses the order.
+/// A fill by the driver where it can, else by a kernel that reads the pattern from memory. One that
+/// can be switched off is always a kernel: behind a set node that is off the driver loses the
+/// order.
 fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8], switchable: bool) -> Result<Lowered> {
     match shape::set(start, len, pattern) {
         Some(set) if switchable => return Ok(Op::Kernel(lower_set(shared, &set)?).into()),

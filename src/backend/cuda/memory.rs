@@ -81,8 +81,8 @@ impl Pool {
         Ok(address)
     }
 
-    /// Gives memory that nobody uses back to the system, once what was freed on the stream is free. The caller has bound
-    /// the context.
+    /// Gives memory that nobody uses back to the system, once what was freed on the stream is free.
+    /// The caller has bound the context.
     pub(super) fn trim(&self, stream: &Stream) -> Result<(), Failure> {
         stream.synchronize()?;
         // SAFETY: the pool is alive.
@@ -230,8 +230,9 @@ impl Memory for CudaMemory {
     }
 
     fn usm(&self) -> Option<UsmPointer> {
-        // SAFETY: these bytes are valid on the device (those of the host on all, and there, too); that the memory outlives the
-        // pointer's use is the business of whoever enqueues it (`CommandBuffer::enqueue`).
+        // SAFETY: these bytes are valid on the device (those of the host on all, and there, too);
+        // that the memory outlives the pointer's use is the business of whoever enqueues it
+        // (`CommandBuffer::enqueue`).
         Some(unsafe { UsmPointer::new(self.address as usize, self.len) })
     }
 

@@ -13,17 +13,19 @@
 //!
 //! # Learning of completions
 //!
-//! Nothing notifies: a host function would cost more than most graphs take (`docs/benchmarks.md`). An event is recorded
-//! behind every launch, and whoever wants to know asks the driver for it, which takes a fifth of a microsecond.
+//! Nothing notifies: a host function would cost more than most graphs take (`docs/benchmarks.md`).
+//! An event is recorded behind every launch, and whoever wants to know asks the driver for it,
+//! which takes a fifth of a microsecond.
 //!
 //! # Failure
 //!
 //! A fault ends the context, and with it everything on the device: every pending event fails with
-//! [`DeviceLost`](crate::ErrorKind::DeviceLost), as does whatever is tried from then on. It ends the contexts of all other
-//! CUDA devices of the process as well, also of those that have nothing to do with it, so that nothing waits for ever for
-//! an event of the faulty one (measured on two H200s, with and without peer access). The process lives, and devices of other
-//! backends work on; the driver lets nobody use a CUDA device again before the process ends (measured: neither a released
-//! and retained, nor a reset, nor another context does).
+//! [`DeviceLost`](crate::ErrorKind::DeviceLost), as does whatever is tried from then on. It ends
+//! the contexts of all other CUDA devices of the process as well, also of those that have nothing
+//! to do with it, so that nothing waits for ever for an event of the faulty one (measured on two
+//! H200s, with and without peer access). The process lives, and devices of other backends work on;
+//! the driver lets nobody use a CUDA device again before the process ends (measured: neither a
+//! released and retained, nor a reset, nor another context does).
 //!
 //! Imports `types` and `hal` only.
 
@@ -90,7 +92,8 @@ impl Backend for CudaBackend {
         context::count(error::driver()?)
     }
 
-    /// Opens the device with this index; while one is open that works, opening its index again gives the same device.
+    /// Opens the device with this index; while one is open that works, opening its index again
+    /// gives the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         static OPEN: LazyLock<Mutex<HashMap<usize, Weak<CudaDevice>>>> = LazyLock::new(Mutex::default);
         let mut open = OPEN.lock();

@@ -25,8 +25,9 @@ pub(super) fn capture(shared: &Arc<Shared>, native: &NativeCommand) -> Result<Gr
     unsafe { call!(driver, cuStreamBeginCapture(stream.raw(), mode)) }?;
     // SAFETY: stream and context are alive until the end of this function, which the value does not outlive.
     let lent = unsafe { NativeStream::new("cuda", stream.raw().cast(), context.raw().cast()) };
-    // SAFETY: the stream captures, in the current context. The graph becomes part of a command-buffer, which keeps the
-    // command with its memory; those who enqueue that vouch for the order.
+    // SAFETY: the stream captures, in the current context. The graph becomes part of a
+    // command-buffer, which keeps the command with its memory; those who enqueue that vouch for the
+    // order.
     let called = unsafe { native.call(&lent) };
     // A library may have made another context current.
     let current = context.make_current();

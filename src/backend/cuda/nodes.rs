@@ -27,8 +27,8 @@ pub(super) struct Added {
     pub(super) records: Option<[Node; 2]>,
 }
 
-/// Adds the nodes of a command behind others, between two that record `record` if it is there. On an error the graph is as
-/// it was. The caller has bound the context.
+/// Adds the nodes of a command behind others, between two that record `record` if it is there. On
+/// an error the graph is as it was. The caller has bound the context.
 pub(super) fn add(
     shared: &Arc<Shared>,
     graph: &mut Graph,
@@ -89,7 +89,8 @@ impl Adding<'_> {
         Ok(Added { ends, work: std::mem::take(&mut self.work), kernel, records })
     }
 
-    /// Operations that need no order among themselves. Many are joined, so that what comes after waits for one node.
+    /// Operations that need no order among themselves. Many are joined, so that what comes after
+    /// waits for one node.
     fn ops(&mut self, place: Place<'_>, ops: &[Op], after: &Ends, level: Level) -> Result<Ends> {
         let mut ends = Ends::new();
         for op in ops {
@@ -98,7 +99,8 @@ impl Adding<'_> {
         self.joined(place, ends, level)
     }
 
-    /// Bodies lie in each other less deep than the stack is ([`Body::MAX_DEPTH`](crate::hal::Body::MAX_DEPTH)).
+    /// Bodies lie in each other less deep than the stack is
+    /// ([`Body::MAX_DEPTH`](crate::hal::Body::MAX_DEPTH)).
     fn op(&mut self, place: Place<'_>, op: &Op, after: &Ends, level: Level) -> Result<Ends> {
         let node = match op {
             Op::Kernel(launch) => place.add_kernel(launch, after),
@@ -140,8 +142,8 @@ impl Adding<'_> {
         self.joined(place, leaves.collect(), level)
     }
 
-    /// One body or the other. Drivers before CUDA 12.8 have no `else`: there it is a second conditional, decided, too,
-    /// before either body runs and may change the word.
+    /// One body or the other. Drivers before CUDA 12.8 have no `else`: there it is a second
+    /// conditional, decided, too, before either body runs and may change the word.
     fn choice(
         &mut self,
         place: Place<'_>,

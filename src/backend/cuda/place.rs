@@ -139,7 +139,8 @@ impl<'a> Place<'a> {
         })?;
         // SAFETY: these are still a conditional's parameters.
         let conditional = unsafe { params.__bindgen_anon_1.conditional };
-        // SAFETY: the driver has put the place of its array of as many graphs there, which live as long as the node.
+        // SAFETY: the driver has put the place of its array of as many graphs there, which live as
+        // long as the node.
         let bodies = unsafe { conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
         Ok((node, bodies.map(|body| Place::new(self.context, body))))
     }

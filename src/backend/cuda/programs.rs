@@ -1,4 +1,5 @@
-//! Programs that have been compiled: what is loaded again, or for another device of the same kind, is not compiled again.
+//! Programs that have been compiled: what is loaded again, or for another device of the same kind,
+//! is not compiled again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};

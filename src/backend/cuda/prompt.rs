@@ -1,8 +1,9 @@
 //! The prompt form of a command-buffer: the same graph, followed by a kernel that tells the host of its end.
 //!
-//! The host reads that a microsecond before an event would say so, without a call, for a microsecond of the device's time;
-//! enqueues ask for it where somebody looks in a loop ([`Signal::prompt`](crate::hal::Signal::prompt)). There is no fence
-//! between the commands and the word, so this serves only what leaves nothing on the host or on another device: there, the
+//! The host reads that a microsecond before an event would say so, without a call, for a
+//! microsecond of the device's time; enqueues ask for it where somebody looks in a loop
+//! ([`Signal::prompt`](crate::hal::Signal::prompt)). There is no fence between the commands and the
+//! word, so this serves only what leaves nothing on the host or on another device: there, the
 //! driver's own order makes results visible to whatever is enqueued next.
 //!
 //! This is for command-buffers that stay as they are; `ticking` is for those that can be updated.
@@ -63,9 +64,10 @@ impl Prompt {
         );
     }
 
-    /// An enqueue on `stream` is next; the context is bound. Launches the prompt form, if it is `asked` for and there is one
-    /// by now: gives the tick, and what it will have counted then. Else the caller launches the plain one, also where the
-    /// prompt form cannot be made or launched: it is a hint.
+    /// An enqueue on `stream` is next; the context is bound. Launches the prompt form, if it is
+    /// `asked` for and there is one by now: gives the tick, and what it will have counted then.
+    /// Else the caller launches the plain one, also where the prompt form cannot be made or
+    /// launched: it is a hint.
     pub(super) fn launch(
         &mut self,
         shared: &Arc<Shared>,
@@ -111,8 +113,8 @@ impl Prompt {
         Ok(Some(ticked))
     }
 
-    /// Makes `stream` come after the last launch. The driver sees to it on one stream, and, as launches of one graph never
-    /// overlap, for one form.
+    /// Makes `stream` come after the last launch. The driver sees to it on one stream, and, as
+    /// launches of one graph never overlap, for one form.
     fn follow(&self, shared: &Shared, stream: &Arc<Stream>, next: Launched) -> Result<()> {
         let Some((last, before)) = &self.last else { return Ok(()) };
         let over = || self.form.as_ref().is_some_and(|form| form.tick.is_idle());

@@ -90,7 +90,8 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Puts the wait list before what comes next on the stream. Gives the failure of a dependency that has failed.
+    /// Puts the wait list before what comes next on the stream. Gives the failure of a dependency
+    /// that has failed.
     fn wait_for(&self, wait: WaitList<'_>, starting: &mut Starting<'_>) -> Result<Option<Error>> {
         fn signal_of(event: &dyn Event) -> Result<&Arc<Signalled>> {
             event.as_any().downcast_ref().map(CudaEvent::signal).ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! Copies and fills as shapes that the driver takes, plain data.
 //!
-//! The driver copies boxes whose slices are a whole number of rows apart, and sets elements of 1, 2 or 4 bytes. Ours may
-//! have any pitch, and a pattern any length.
+//! The driver copies boxes whose slices are a whole number of rows apart, and sets elements of 1, 2
+//! or 4 bytes. Ours may have any pitch, and a pattern any length.
 
 use crate::types::{Pitch, Rect};
 
@@ -40,7 +40,8 @@ pub(super) struct SetShape {
 }
 
 impl SetShape {
-    /// The four bytes that repeat: each is set where an address has its index as the remainder of a division by 4.
+    /// The four bytes that repeat: each is set where an address has its index as the remainder of a
+    /// division by 4.
     pub(super) fn word(&self) -> u32 {
         match self.element {
             1 => self.value * 0x0101_0101,
@@ -102,7 +103,8 @@ fn side(rect: Rect, base: u64, pitch: Pitch) -> Option<Side> {
     })
 }
 
-/// A fill by setting elements, where the pattern repeats every 1, 2 or 4 bytes and the memory is aligned for that.
+/// A fill by setting elements, where the pattern repeats every 1, 2 or 4 bytes and the memory is
+/// aligned for that.
 pub(super) fn set(address: u64, len: usize, pattern: &[u8]) -> Option<SetShape> {
     let period = period(pattern);
     let value = match *pattern.get(..period)? {

@@ -33,8 +33,8 @@ pub(super) type Outcome = OnceLock<Option<Error>>;
 
 /// The driver's events behind one event of ours, and its state.
 ///
-/// Faults are the driver's business: they end the whole context. What it does not spread is kept here: an enqueue of which
-/// a part failed, and the failure of another device.
+/// Faults are the driver's business: they end the whole context. What it does not spread is kept
+/// here: an enqueue of which a part failed, and the failure of another device.
 #[derive(Debug)]
 pub(super) struct Signal {
     pub(super) shared: Arc<Shared>,
@@ -89,8 +89,8 @@ const FAILED: u64 = 5;
 /// Pending, without a record of the driver's event: a tick tells.
 const TICKING: u64 = 6;
 
-/// A fault stops ticks, so the stream is asked this often while a tick is awaited: a lost device is noticed by the first
-/// poll after that time. Most runs with a tick are over before.
+/// A fault stops ticks, so the stream is asked this often while a tick is awaited: a lost device is
+/// noticed by the first poll after that time. Most runs with a tick are over before.
 const BETWEEN_QUERIES: Duration = Duration::from_millis(1);
 
 /// A use of an event that is being enqueued.
@@ -179,7 +179,8 @@ impl Signal {
                 Ok(false) => return Link::Pending,
                 Err(failure) => {
                     let error = context.error(failure);
-                    // Any other failure is one of the query: it says nothing about the work, which may still run.
+                    // Any other failure is one of the query: it says nothing about the work, which
+                    // may still run.
                     if error.kind() != ErrorKind::DeviceLost {
                         tracing::trace!(target: "wakegraph::cuda", %error, "an event could not be queried");
                         return Link::Pending;
@@ -263,8 +264,8 @@ impl Signal {
         }
     }
 
-    /// Makes `stream`, of the queue with this id, come after the current use. Gives the failure of a use that has failed.
-    /// The caller has bound the stream's context.
+    /// Makes `stream`, of the queue with this id, come after the current use. Gives the failure of
+    /// a use that has failed. The caller has bound the stream's context.
     ///
     /// # Errors
     /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) when there has been none; the driver's.
@@ -313,7 +314,8 @@ impl Signal {
         self.state.load(Ordering::Acquire) % PHASES == IDLE
     }
 
-    /// Makes `stream` come after everything on the stream `on`, this use included: nobody has recorded its event.
+    /// Makes `stream` come after everything on the stream `on`, this use included: nobody has
+    /// recorded its event.
     fn record_late(&self, on: &Stream, stream: &Stream) -> Result<(), Failure> {
         let context = &self.shared.context;
         let event = {

@@ -38,8 +38,8 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), raw, recorded: Mutex::new(0), passed: AtomicU64::new(0) })
     }
 
-    /// Records an event behind everything that is on the stream now; gives its place among those recorded so. The caller
-    /// has bound the context.
+    /// Records an event behind everything that is on the stream now; gives its place among those
+    /// recorded so. The caller has bound the context.
     pub(super) fn record(&self, event: &RawEvent) -> Result<u64, Failure> {
         let mut recorded = self.recorded.lock();
         event.record(self)?;
@@ -47,7 +47,8 @@ impl Stream {
         Ok(*recorded)
     }
 
-    /// Whether the event in this place is complete, which is asked of the driver only if nobody has seen a later one so.
+    /// Whether the event in this place is complete, which is asked of the driver only if nobody has
+    /// seen a later one so.
     pub(super) fn has_passed(&self, place: u64, event: &RawEvent) -> Result<bool, Failure> {
         if self.passed.load(Ordering::Acquire) >= place {
             return Ok(true);

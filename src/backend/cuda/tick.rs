@@ -1,4 +1,5 @@
-//! Ticks: words in pinned memory that a kernel of ours counts up, so that the host sees the end of a run without a call.
+//! Ticks: words in pinned memory that a kernel of ours counts up, so that the host sees the end of
+//! a run without a call.
 #![expect(unsafe_code, reason = "shares memory with the device")]
 
 use std::ffi::c_void;
@@ -21,7 +22,8 @@ use crate::types::{AccessMode, Error, ErrorKind, Range, Result};
 const WORDS: usize = 64;
 const LINE: usize = 64;
 
-/// All words of a device. They stay until the device goes: a look may be late, and so may the device's last write.
+/// All words of a device. They stay until the device goes: a look may be late, and so may the
+/// device's last write.
 #[derive(Debug, Default)]
 pub(super) struct Ticks {
     blocks: Mutex<Vec<Block>>,

@@ -1,7 +1,8 @@
 //! The prompt form of a command-buffer that can be updated: a tick behind all commands of its one instance.
 //!
-//! A second instance beside it, as `prompt` keeps for what stays as it is, would have to be updated, too. So here every launch
-//! ticks, whether its enqueue asked for that or not, until nobody asks any more.
+//! A second instance beside it, as `prompt` keeps for what stays as it is, would have to be
+//! updated, too. So here every launch ticks, whether its enqueue asked for that or not, until
+//! nobody asks any more.
 //!
 //! The instance is one of a copy of the graph then, in which the nodes have other names.
 
@@ -19,8 +20,9 @@ use super::tick::Tick;
 use crate::types::Result;
 
 impl CudaCommandBuffer {
-    /// Gives the instance a tick or takes it away before an enqueue, as enqueues ask for it. Gives whether a tick, if there
-    /// is one, may tell of the end of this one. The caller has bound the context.
+    /// Gives the instance a tick or takes it away before an enqueue, as enqueues ask for it. Gives
+    /// whether a tick, if there is one, may tell of the end of this one. The caller has bound the
+    /// context.
     pub(super) fn prepare_tick(&self, instance: &mut Instance, asked: bool, stream: &Stream) -> bool {
         let asked = asked && self.may_tick();
         if let Some(ticks) = instance.next_form(asked)
@@ -33,8 +35,8 @@ impl CudaCommandBuffer {
         asked
     }
 
-    /// Whether all that is written stays on the device, as it has to in prompt forms, and the graph can be instantiated
-    /// once more.
+    /// Whether all that is written stays on the device, as it has to in prompt forms, and the graph
+    /// can be instantiated once more.
     fn may_tick(&self) -> bool {
         let few = self.commands.len() <= MOST_COMMANDS as usize;
         self.desc.updatable && !self.desc.profiling && few && self.outside == 0 && !self.is_behind
@@ -46,8 +48,8 @@ impl CudaCommandBuffer {
         Ok(instance.replace(exec, tick, &self.shared.context)?)
     }
 
-    /// The graph as it can be launched: with what updates have made of its kernels, without what is disabled, and with the
-    /// tick behind all. The caller has bound the context.
+    /// The graph as it can be launched: with what updates have made of its kernels, without what is
+    /// disabled, and with the tick behind all. The caller has bound the context.
     pub(super) fn instantiate(&self, tick: Option<&Arc<Tick>>, on: &Stream) -> Result<Exec> {
         self.shared.retry_with_room(|| self.try_instantiate(tick, on))
     }
@@ -71,7 +73,8 @@ impl CudaCommandBuffer {
         Ok(exec)
     }
 
-    /// Of a copy with the tick: other command-buffers are updated from the graph itself, and the driver compares all nodes.
+    /// Of a copy with the tick: other command-buffers are updated from the graph itself, and the
+    /// driver compares all nodes.
     fn instantiate_ticking(&self, graph: &Graph, tick: &Arc<Tick>) -> Result<Exec> {
         let leaves = self.leaves();
         let named = self.commands.iter().flat_map(|recorded| {

@@ -51,8 +51,8 @@ impl Times {
         }
     }
 
-    /// The times, if this use keeps any. The device's and the host's clock drift apart by microseconds, so what follows from
-    /// the order of things is enforced.
+    /// The times, if this use keeps any. The device's and the host's clock drift apart by
+    /// microseconds, so what follows from the order of things is enforced.
     pub(super) fn read(&self, signal: &Signal) -> Result<Option<EventProfile>, Failure> {
         let (Some(base), Some(first)) = (&self.base, &signal.start) else { return Ok(None) };
         let (submitted, seen) = (self.submitted, self.seen.max(self.submitted));

@@ -113,8 +113,9 @@ impl CudaCommandBuffer {
         Ok(())
     }
 
-    /// The copies of a command, if an update of the whole instance may have changed their parameters since it was made, and
-    /// the driver can be given them one by one: parameters of other copies never change.
+    /// The copies of a command, if an update of the whole instance may have changed their
+    /// parameters since it was made, and the driver can be given them one by one: parameters of
+    /// other copies never change.
     fn changed_copies(&self, index: usize) -> Result<Vec<(Node, CopyShape, [bool; 2])>> {
         let recorded = &self.commands[index];
         if !self.is_behind || recorded.kernel.is_some() {
@@ -140,8 +141,8 @@ impl CudaCommandBuffer {
         let shared = Arc::clone(&self.shared);
         let context = &shared.context;
         let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        // The other's graph has no tick. Record nodes would get events of the other's, which may be destroyed before they get
-        // others.
+        // The other's graph has no tick. Record nodes would get events of the other's, which may be
+        // destroyed before they get others.
         let in_place = self.instance.as_mut().is_some_and(|instance| {
             let instance = instance.get_mut();
             !instance.ticks() && !instance.is_broken()
@@ -176,8 +177,8 @@ impl CudaCommandBuffer {
         outcome.map_err(|error| context.error(error))
     }
 
-    /// After an update in place that the driver refused, and that may have left traces: lets the instance do what the
-    /// commands say, and gives the error of the update.
+    /// After an update in place that the driver refused, and that may have left traces: lets the
+    /// instance do what the commands say, and gives the error of the update.
     fn restore(&mut self, error: Error) -> Result<()> {
         let again = self.record_again();
         let Some(instance) = &mut self.instance else { return Err(error) };
@@ -242,7 +243,8 @@ impl CudaCommandBuffer {
     }
 }
 
-/// Whether the driver compares what the command becomes by itself: bodies and captured work are recorded anew.
+/// Whether the driver compares what the command becomes by itself: bodies and captured work are
+/// recorded anew.
 fn is_plain(command: &Command) -> bool {
     !matches!(command, Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_))
 }

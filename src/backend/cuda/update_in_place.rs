@@ -1,5 +1,5 @@
-//! Updates of one kernel's arguments and sizes, without a copy of the launch: what comes before every enqueue, where
-//! anything does.
+//! Updates of one kernel's arguments and sizes, without a copy of the launch: what comes before
+//! every enqueue, where anything does.
 
 use smallvec::SmallVec;
 
@@ -12,8 +12,8 @@ use crate::hal::{Command, CommandUpdate, KernelArg};
 use crate::types::Result;
 
 impl CudaCommandBuffer {
-    /// Changes a node of the instance, or nothing on an error. Gives none, and has changed nothing, where the update is of
-    /// another kind. The caller has bound the context.
+    /// Changes a node of the instance, or nothing on an error. Gives none, and has changed nothing,
+    /// where the update is of another kind. The caller has bound the context.
     pub(super) fn update_in_place(&mut self, update: &CommandUpdate) -> Option<Result<()>> {
         let instance = self.instance.as_mut()?.get_mut();
         let recorded = self.commands.get_mut(update.handle.index as usize)?;

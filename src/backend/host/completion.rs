@@ -1,6 +1,8 @@
-//! Completion of one enqueued thing: the state shared by its event, the worker that finishes it and all who wait.
+//! Completion of one enqueued thing: the state shared by its event, the worker that finishes it and
+//! all who wait.
 //!
-//! All synchronisation of events is in this type, which knows nothing of devices: `D` is whatever has to be released.
+//! All synchronisation of events is in this type, which knows nothing of devices: `D` is whatever
+//! has to be released.
 
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -28,8 +30,9 @@ const FAILED: u8 = 5;
 
 /// Idle, pending, complete or failed; reusable.
 ///
-/// The usual life, pending to complete with only a notification in the end, is one atomic operation at each end. The
-/// first who wants more marks it watched, under the lock, and from then on completing takes the lock too.
+/// The usual life, pending to complete with only a notification in the end, is one atomic operation
+/// at each end. The first who wants more marks it watched, under the lock, and from then on
+/// completing takes the lock too.
 pub(super) struct Completion<D> {
     phase: AtomicU8,
     inner: Mutex<Inner<D>>,
@@ -37,7 +40,8 @@ pub(super) struct Completion<D> {
 }
 
 struct Inner<D> {
-    /// How often it was completed while watched, so that a blocked thread is not held by a later use of the event.
+    /// How often it was completed while watched, so that a blocked thread is not held by a later
+    /// use of the event.
     generation: u64,
     /// Threads inside `wait`: without any, completing makes no system call.
     blocked: usize,
@@ -96,8 +100,8 @@ impl<D> Completion<D> {
         write(&mut self.inner.lock().profile);
     }
 
-    /// Becomes final; `timed` if its times were written. Gives back whom to release, which is for the caller to do
-    /// with no lock held.
+    /// Becomes final; `timed` if its times were written. Gives back whom to release, which is for
+    /// the caller to do with no lock held.
     pub(super) fn complete(&self, outcome: Result<(), &Failure>, timed: bool) -> SmallVec<[D; 2]> {
         let phase = match outcome {
             Ok(()) if timed => TIMED,
@@ -147,8 +151,9 @@ impl<D> Completion<D> {
         }
     }
 
-    /// Blocks while this use of the event is pending, at most for `timeout`. Where the event has been signalled anew
-    /// meanwhile, the status is how this use ended, or the last one since that somebody watched.
+    /// Blocks while this use of the event is pending, at most for `timeout`. Where the event has
+    /// been signalled anew meanwhile, the status is how this use ended, or the last one since that
+    /// somebody watched.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> EventStatus {
         // A time too far away to be represented is no limit.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

@@ -1,5 +1,5 @@
-//! Child graphs, conditionals and loops, interpreted: the commands of a body run one after the other, on the worker that
-//! has reached the command.
+//! Child graphs, conditionals and loops, interpreted: the commands of a body run one after the
+//! other, on the worker that has reached the command.
 #![expect(unsafe_code, reason = "reads the words and runs the commands that commands name")]
 
 use super::execute::{self, address};
@@ -58,7 +58,8 @@ pub(super) unsafe fn execute(command: &Command) -> Result<()> {
 /// As for [`execute`].
 unsafe fn run(body: &Body) -> Result<()> {
     for (command, _) in body.commands() {
-        // SAFETY: passed on to the caller. Every command comes after those that it names, and after all others, too.
+        // SAFETY: passed on to the caller. Every command comes after those that it names, and after
+        // all others, too.
         unsafe { execute::execute(command) }?;
     }
     Ok(())

@@ -18,8 +18,8 @@ use crate::hal::{
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// Work-items of a work-group and bytes of local memory: closures need no bound, but a portable program should meet
-/// the one it will meet elsewhere. These are what CPU drivers of OpenCL report.
+/// Work-items of a work-group and bytes of local memory: closures need no bound, but a portable
+/// program should meet the one it will meet elsewhere. These are what CPU drivers of OpenCL report.
 const MAX_WORK_GROUP: usize = 8192;
 const LOCAL_MEMORY: usize = 256 << 10;
 
@@ -69,8 +69,9 @@ impl HostDevice {
     }
 }
 
-// SAFETY: the backend meets the contract, as the conformance suite shows: memory is heap memory that lives as long as
-// its object, the schedule starts work after its wait list, and a worker makes an event final when the work is done.
+// SAFETY: the backend meets the contract, as the conformance suite shows: memory is heap memory
+// that lives as long as its object, the schedule starts work after its wait list, and a worker
+// makes an event final when the work is done.
 #[expect(unsafe_code, reason = "vouches for the backend")]
 unsafe impl Device for HostDevice {
     fn as_any(&self) -> &dyn Any {
@@ -148,7 +149,8 @@ unsafe impl Device for HostDevice {
     }
 }
 
-/// The clock of all host devices: nanoseconds since its first use, one origin so that their timelines line up.
+/// The clock of all host devices: nanoseconds since its first use, one origin so that their
+/// timelines line up.
 pub(super) fn now() -> u64 {
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)

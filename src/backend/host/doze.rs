@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::sync::Patience;
 
-/// How long a worker stays awake for the next job. Waking a parked thread takes 5 to 60 us where its core has halted,
-/// and whoever waits for a job's result needs a few microseconds to hand in the next.
+/// How long a worker stays awake for the next job. Waking a parked thread takes 5 to 60 us where
+/// its core has halted, and whoever waits for a job's result needs a few microseconds to hand in
+/// the next.
 const SPIN: Duration = Duration::from_micros(25);
 
 /// How often a spin looks at its flag between two looks at the clock.
@@ -46,7 +47,8 @@ pub(super) struct Doze {
 }
 
 impl Doze {
-    /// Returns once `me`, the calling thread, has been woken. Spins before it parks if nobody else does and it has paid.
+    /// Returns once `me`, the calling thread, has been woken. Spins before it parks if nobody else
+    /// does and it has paid.
     pub(super) fn until_woken(&mut self, me: &Sleeper, spinning: &AtomicBool) {
         if has_spare_core() && self.patience.take_chance() && !spinning.swap(true, Ordering::Relaxed) {
             let found = spin(me);

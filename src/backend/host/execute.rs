@@ -55,8 +55,9 @@ pub(super) fn host_kernel(kernel: &dyn crate::hal::Kernel) -> Result<&HostKernel
 /// The kernel's own, or [`KernelPanicked`](ErrorKind::KernelPanicked).
 ///
 /// # Safety
-/// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a conflicting way until this
-/// returns: what `checked` checks and the caller of an enqueue vouches for.
+/// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a
+/// conflicting way until this returns: what `checked` checks and the caller of an enqueue vouches
+/// for.
 pub(super) unsafe fn execute(command: &Command) -> Result<()> {
     match command {
         Command::Kernel(launch) => {
@@ -106,7 +107,8 @@ pub(super) unsafe fn execute(command: &Command) -> Result<()> {
 /// As for [`execute`].
 unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
     let kernel = host_kernel(&*launch.kernel)?;
-    // SAFETY: the caller vouched for the memory until the launch returns, and the arguments do not outlive it.
+    // SAFETY: the caller vouched for the memory until the launch returns, and the arguments do not
+    // outlive it.
     let mut args = unsafe { HostArgs::new(&launch.args, kernel.params()) };
     let name = kernel.name();
     // What the closure leaves half done is its buffers' contents, and the failed event says so.
@@ -134,7 +136,8 @@ pub(super) fn address(view: &MemoryView) -> Result<*mut u8> {
 /// # Safety
 /// `len` bytes at both are valid and nobody else's meanwhile.
 unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
-    // SAFETY: passed on to the caller. A copy that tolerates overlap, so that a mistake is not undefined behaviour.
+    // SAFETY: passed on to the caller. A copy that tolerates overlap, so that a mistake is not
+    // undefined behaviour.
     unsafe { std::ptr::copy(src, dst, len) }
 }
 
@@ -159,8 +162,8 @@ unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
     let mut filled = pattern.len().min(len);
     // SAFETY: `filled` is at most `len`.
     unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), dst, filled) };
-    // What is filled doubles with every copy: few large copies instead of many small ones. It stays a multiple of the
-    // pattern's length until the last copy.
+    // What is filled doubles with every copy: few large copies instead of many small ones. It stays
+    // a multiple of the pattern's length until the last copy.
     while filled < len {
         let more = filled.min(len - filled);
         // SAFETY: source and target lie inside `len`, one before `filled` and one from it on.

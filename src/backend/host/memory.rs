@@ -13,8 +13,8 @@ use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 const ALIGN: usize = 64;
 
-/// What the allocator is asked for: an alignment that it gives to everything, so that it can take untouched, already
-/// zeroed pages from the system instead of clearing memory page by page.
+/// What the allocator is asked for: an alignment that it gives to everything, so that it can take
+/// untouched, already zeroed pages from the system instead of clearing memory page by page.
 const ALLOCATOR_ALIGN: usize = 16;
 
 /// One allocation.
@@ -31,8 +31,8 @@ pub(super) struct HostMemory {
     layout: Layout,
 }
 
-// SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with the ordering of
-// accesses as their contract.
+// SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with
+// the ordering of accesses as their contract.
 unsafe impl Send for HostMemory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for HostMemory {}
@@ -56,7 +56,8 @@ impl HostMemory {
         let block = unsafe { alloc::alloc_zeroed(layout) };
         let block = NonNull::new(block).ok_or_else(out_of_memory)?;
         let gap = block.as_ptr().align_offset(ALIGN);
-        // SAFETY: the block is aligned to 16 bytes, so the gap is at most 48, which is what the padding added.
+        // SAFETY: the block is aligned to 16 bytes, so the gap is at most 48, which is what the
+        // padding added.
         let start = unsafe { block.add(gap) };
         Ok(Self { resource: ResourceId::unique(), device, kind, len, start, block, layout })
     }
@@ -104,8 +105,8 @@ impl Memory for HostMemory {
     }
 
     fn usm(&self) -> Option<UsmPointer> {
-        // SAFETY: these bytes are valid on the host and all host devices; that the memory outlives the pointer's use
-        // is the business of whoever enqueues it (`CommandBuffer::enqueue`).
+        // SAFETY: these bytes are valid on the host and all host devices; that the memory outlives
+        // the pointer's use is the business of whoever enqueues it (`CommandBuffer::enqueue`).
         Some(unsafe { UsmPointer::new(self.start.as_ptr().expose_provenance(), self.len) })
     }
 

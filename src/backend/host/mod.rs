@@ -1,6 +1,7 @@
 //! The host backend: kernels are Rust closures, a device is a pool of threads of its own.
 //!
-//! Always there, needs no driver, and is the reference that every conformance test passes on. What each object is:
+//! Always there, needs no driver, and is the reference that every conformance test passes on. What
+//! each object is:
 //!
 //! | contract | here |
 //! |---|---|
@@ -13,10 +14,11 @@
 //!
 //! # How an enqueue travels
 //!
-//! One critical section links it behind what it must follow (the queue's last enqueue, the command-buffer's last
-//! enqueue, pending events) or puts it into the ready queue. A worker takes it, runs it with no lock held, makes the
-//! event final, then, in one critical section, frees what followed and picks its own next work, and last calls the
-//! notification. Nothing on this way allocates once the tables have grown to their working size.
+//! One critical section links it behind what it must follow (the queue's last enqueue, the
+//! command-buffer's last enqueue, pending events) or puts it into the ready queue. A worker takes
+//! it, runs it with no lock held, makes the event final, then, in one critical section, frees what
+//! followed and picks its own next work, and last calls the notification. Nothing on this way
+//! allocates once the tables have grown to their working size.
 //!
 //! Imports `types` and `hal` only.
 
@@ -112,8 +114,8 @@ impl HostOptions {
         Self { polled, ..self }
     }
 
-    /// Whether the device uses other devices' memory and waits for their events. Without it, graphs across devices
-    /// take the ways that hardware without peer access needs.
+    /// Whether the device uses other devices' memory and waits for their events. Without it, graphs
+    /// across devices take the ways that hardware without peer access needs.
     #[must_use]
     pub fn peer_access(self, peer_access: bool) -> Self {
         Self { peer_access, ..self }

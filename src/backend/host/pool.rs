@@ -17,14 +17,16 @@ use crate::deferred_drop::Failure;
 use crate::hal::{EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Keeps the threads of a device working. Held by the device, its queues and its command-buffers; when the last is
-/// gone, the threads finish what is in flight and end. Nobody joins them: the last may go inside a worker.
+/// Keeps the threads of a device working. Held by the device, its queues and its command-buffers;
+/// when the last is gone, the threads finish what is in flight and end. Nobody joins them: the last
+/// may go inside a worker.
 #[derive(Debug)]
 pub(super) struct Pool {
     scheduler: Arc<Scheduler>,
 }
 
-/// The schedule and its lock, shared by the pool, its threads, and events of other devices that wait for this one.
+/// The schedule and its lock, shared by the pool, its threads, and events of other devices that
+/// wait for this one.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     schedule: Mutex<Schedule>,
@@ -150,8 +152,8 @@ impl Scheduler {
             work.submitted = device::now();
         }
         let mut schedule = self.schedule.lock();
-        // The event becomes pending inside the lock: whoever sees it pending finds its run in the lines already, so
-        // that two enqueues can never wait for each other.
+        // The event becomes pending inside the lock: whoever sees it pending finds its run in the
+        // lines already, so that two enqueues can never wait for each other.
         work.event.begin()?;
         let nothing_to_run = work.failure.is_some() || work.program.is_effectless();
         if nothing_to_run && pending.is_empty() && schedule.are_clear(lines) {
@@ -213,8 +215,9 @@ impl Scheduler {
         Self::unlock_and_wake(schedule);
     }
 
-    /// Forgets a run whose event is final and releases who waited for it. Gives back what the worker that sleeps in
-    /// `me` should do next, see [`Schedule::retire`], and what is left to notify.
+    /// Forgets a run whose event is final and releases who waited for it. Gives back what the
+    /// worker that sleeps in `me` should do next, see [`Schedule::retire`], and what is left to
+    /// notify.
     pub(super) fn retire(
         &self,
         run: RunId,
@@ -239,7 +242,8 @@ impl Scheduler {
         &self.device
     }
 
-    /// Registers the run with the events it waits for. Those that have become final meanwhile are counted off here.
+    /// Registers the run with the events it waits for. Those that have become final meanwhile are
+    /// counted off here.
     fn watch(self: &Arc<Self>, run: RunId, events: &[Wait<'_>]) {
         let mut done = 0;
         let mut failure = None;
@@ -263,7 +267,8 @@ impl Scheduler {
         Self::unlock_and_wake(schedule);
     }
 
-    /// Puts a worker without a job on the list of sleepers: it will be woken from now on, even before it sleeps.
+    /// Puts a worker without a job on the list of sleepers: it will be woken from now on, even
+    /// before it sleeps.
     fn unlock_and_go_on(mut schedule: MutexGuard<'_, Schedule>, job: Option<Job>, me: &Arc<Sleeper>) -> Next {
         let next = match job {
             Some(job) => Next::Job(job),
@@ -277,8 +282,8 @@ impl Scheduler {
         next
     }
 
-    /// Wakes a sleeping worker, the last one that went to sleep, if there is something for it. Each worker that takes
-    /// a job (or ends) does the same, so one wake at a time is enough.
+    /// Wakes a sleeping worker, the last one that went to sleep, if there is something for it. Each
+    /// worker that takes a job (or ends) does the same, so one wake at a time is enough.
     fn unlock_and_wake(mut schedule: MutexGuard<'_, Schedule>) {
         let sleeper = if schedule.ready() > 0 || schedule.is_over() { schedule.idle.pop() } else { None };
         drop(schedule);

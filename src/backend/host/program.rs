@@ -11,11 +11,11 @@ use crate::hal::{Command, CommandTimes};
 /// Set in a counter when something it counted has failed.
 const POISON: u32 = 1 << 31;
 
-/// Commands with their order. Enqueues of one command-buffer never overlap, so the counters and times of one run live
-/// here and every run resets them: running allocates nothing.
+/// Commands with their order. Enqueues of one command-buffer never overlap, so the counters and
+/// times of one run live here and every run resets them: running allocates nothing.
 ///
-/// Cloned by an update when an earlier enqueue still needs the old values; the order, which no update changes, and the
-/// counters are shared between the versions.
+/// Cloned by an update when an earlier enqueue still needs the old values; the order, which no
+/// update changes, and the counters are shared between the versions.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     commands: Vec<Command>,
@@ -182,7 +182,8 @@ impl Graph {
         &self.successors[self.starts[command] as usize..self.starts[command + 1] as usize]
     }
 
-    /// One of the commands that `command` follows is done, or has `failed` (or did not run because others had).
+    /// One of the commands that `command` follows is done, or has `failed` (or did not run because
+    /// others had).
     pub(super) fn count_down(&self, command: u32, failed: bool) -> Readiness {
         let counter = &self.waiting_for[command as usize];
         if failed {

@@ -1,8 +1,10 @@
-//! What is in flight on a device and what may start: plain data, guarded by the one lock of the [`pool`](super::pool).
+//! What is in flight on a device and what may start: plain data, guarded by the one lock of the
+//! [`pool`](super::pool).
 //!
-//! A *run* is one enqueue that is not done. It counts what it waits for. A *line* is a sequence of runs of which each
-//! starts after the one before is done: each in-order queue has one, and each command-buffer. A run is in at most one
-//! line of each sort and so has at most one follower of each sort: following costs a field, never a list.
+//! A *run* is one enqueue that is not done. It counts what it waits for. A *line* is a sequence of
+//! runs of which each starts after the one before is done: each in-order queue has one, and each
+//! command-buffer. A run is in at most one line of each sort and so has at most one follower of
+//! each sort: following costs a field, never a list.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -199,8 +201,9 @@ impl Schedule {
         self.run(id).work.take()
     }
 
-    /// Forgets a run whose event is final, and frees what follows it. Gives back what the caller should go on with:
-    /// a follower if `prefer_follower`, so that a line with many runs stays on one warm thread; else the oldest job.
+    /// Forgets a run whose event is final, and frees what follows it. Gives back what the caller
+    /// should go on with: a follower if `prefer_follower`, so that a line with many runs stays on
+    /// one warm thread; else the oldest job.
     pub(super) fn retire(&mut self, id: RunId, prefer_follower: bool) -> Option<Job> {
         let Run { lines, followers, joined_by, .. } = std::mem::take(self.run(id));
         for line_id in lines.into_iter().flatten() {

@@ -16,7 +16,8 @@ use crate::hal::Notification;
 use crate::panics::catch_and_log;
 use crate::types::Result;
 
-/// How many jobs in a row a worker takes from one line before it lets the rest of the ready queue have its turn.
+/// How many jobs in a row a worker takes from one line before it lets the rest of the ready queue
+/// have its turn.
 const LINE_BUDGET: u32 = 64;
 
 /// The life of a worker.
@@ -36,8 +37,8 @@ pub(super) fn run(scheduler: &Scheduler) {
     }
 }
 
-/// Makes the event of finished work final, after letting go of what the program keeps alive. Gives back whom to tell.
-/// Calls nobody, so it may be used with the schedule locked.
+/// Makes the event of finished work final, after letting go of what the program keeps alive. Gives
+/// back whom to tell. Calls nobody, so it may be used with the schedule locked.
 pub(super) fn complete(work: Work) -> Outcome {
     let Work { program, event, notification, profiled, submitted, started, failure } = work;
     if profiled {
@@ -110,7 +111,8 @@ impl Worker<'_> {
         Some(first)
     }
 
-    /// Runs a command of a graph, then one that it made ready, and so on; others that it made ready go to the pool.
+    /// Runs a command of a graph, then one that it made ready, and so on; others that it made ready
+    /// go to the pool.
     fn run_commands(&mut self, run: RunId, program: Arc<Program>, mut command: u32) -> Next {
         let Some(graph) = program.graph() else { return self.scheduler.next_job(&self.sleeper) };
         let last = loop {
@@ -143,8 +145,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends a run. Its event is final first, so that those behind it complete after it; then they may start; then who
-    /// asked to be told is told.
+    /// Ends a run. Its event is final first, so that those behind it complete after it; then they
+    /// may start; then who asked to be told is told.
     fn finish(&mut self, run: RunId, work: Work) -> Next {
         let outcome = complete(work);
         self.streak = (self.streak + 1) % LINE_BUDGET;
@@ -168,8 +170,9 @@ fn run_command(program: &Program, index: usize) -> Result<()> {
         if !program.is_enabled(index) {
             return Ok(());
         }
-        // SAFETY: `checked` has checked the operands, and the caller of the enqueue vouched for the pointers and that
-        // only what is ordered before and after touches the same bytes, an order that the schedule keeps.
+        // SAFETY: `checked` has checked the operands, and the caller of the enqueue vouched for the
+        // pointers and that only what is ordered before and after touches the same bytes, an order
+        // that the schedule keeps.
         unsafe { execute(command) }
     });
     result.map_err(|error| error.at_command(index as u32))

@@ -1,5 +1,6 @@
-//! Command-buffers. **Fill in:** translate each command into the vendor's graph node or list entry, with its
-//! sync-points as edges; instantiate in `finalize`; patch in `update`, or replace the graph behind what is in flight.
+//! Command-buffers. **Fill in:** translate each command into the vendor's graph node or list entry,
+//! with its sync-points as edges; instantiate in `finalize`; patch in `update`, or replace the
+//! graph behind what is in flight.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;

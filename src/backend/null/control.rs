@@ -15,9 +15,11 @@ use super::{NullOptions, NullTiming};
 use crate::hal::{CommandBufferId, CommandTimes, EventProfile, EventStatus, Notification, Queue};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Completes what is pending on a null device opened with [`manual`](super::NullOptions::manual), and breaks things.
+/// Completes what is pending on a null device opened with [`manual`](super::NullOptions::manual),
+/// and breaks things.
 ///
-/// Clones control the same device. Everything is decided under one lock, and notifications are called outside it.
+/// Clones control the same device. Everything is decided under one lock, and notifications are
+/// called outside it.
 #[derive(Clone)]
 pub struct NullControl(Arc<Shared>);
 
@@ -80,8 +82,9 @@ impl NullControl {
         self.0.looks.load(Ordering::Relaxed)
     }
 
-    /// Completes the oldest enqueue, of this queue if one is given, that nothing holds back: not its in-order queue,
-    /// not its command-buffer's earlier enqueues, not its wait list. False when there is none.
+    /// Completes the oldest enqueue, of this queue if one is given, that nothing holds back: not
+    /// its in-order queue, not its command-buffer's earlier enqueues, not its wait list. False when
+    /// there is none.
     pub fn complete_next(&self, queue: Option<&dyn Queue>) -> bool {
         let queue = match queue.map(|queue| queue.as_any().downcast_ref::<NullQueue>()) {
             None => None,
@@ -96,7 +99,8 @@ impl NullControl {
         true
     }
 
-    /// Completes everything, in an order that respects queues, command-buffers and wait lists; gives how many.
+    /// Completes everything, in an order that respects queues, command-buffers and wait lists;
+    /// gives how many.
     pub fn complete_all(&self) -> usize {
         let mut count = 0;
         while self.complete_next(None) {
@@ -254,7 +258,8 @@ impl Inner {
             let (status, now) = event.status();
             now == *generation && !status.is_final()
         });
-        // A wait for an earlier use of the event to signal has ended, or the event could not have become pending.
+        // A wait for an earlier use of the event to signal has ended, or the event could not have
+        // become pending.
         !waits && !self.pending.range(..index).any(|earlier| holds_back(&earlier.what, &entry.what))
     }
 

@@ -1,4 +1,5 @@
-//! The device. **Fill in:** open the driver's context, read the capabilities, map a lost device to `DeviceLost`.
+//! The device. **Fill in:** open the driver's context, read the capabilities, map a lost device to
+//! `DeviceLost`.
 
 use std::any::Any;
 use std::num::NonZeroUsize;

@@ -1,4 +1,5 @@
-//! Kernels. **Fill in:** pick a variant out of the sources, compile it, keep the driver's module and function.
+//! Kernels. **Fill in:** pick a variant out of the sources, compile it, keep the driver's module
+//! and function.
 
 use std::any::Any;
 

@@ -23,8 +23,8 @@ pub(super) struct NullMemory {
     layout: Layout,
 }
 
-// SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with the ordering of
-// accesses as their contract.
+// SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with
+// the ordering of accesses as their contract.
 unsafe impl Send for NullMemory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for NullMemory {}

@@ -1,5 +1,5 @@
-//! The null backend: accepts everything, does nothing, completes at once. The template for a new backend, and with
-//! [manual completion](NullOptions::manual) a fake for tests.
+//! The null backend: accepts everything, does nothing, completes at once. The template for a new
+//! backend, and with [manual completion](NullOptions::manual) a fake for tests.
 //!
 //! # Writing a backend from it
 //!
@@ -16,8 +16,8 @@
 //! | `command_buffer.rs` | append, finalize, enqueue, update | the vendor's graph; enqueues of one buffer never overlap |
 //! | `control.rs`, `timing.rs` | manual completion, completion by the clock | nothing: delete them |
 //!
-//! Vendor symbols and types go into a `sys.rs` and nowhere else. Do not check operands: `hal::checked` has. Then run the
-//! conformance tests with the new device.
+//! Vendor symbols and types go into a `sys.rs` and nowhere else. Do not check operands:
+//! `hal::checked` has. Then run the conformance tests with the new device.
 //!
 //! Imports `types` and `hal` only.
 
@@ -86,7 +86,8 @@ impl NullOptions {
         self.capabilities(|capabilities| capabilities.notifies = notifies)
     }
 
-    /// Changes what the device says that it can do: a way to test how a graph fares on a device that can do less.
+    /// Changes what the device says that it can do: a way to test how a graph fares on a device
+    /// that can do less.
     ///
     /// ```
     /// use wakegraph::backend::null::{self, NullOptions};
@@ -105,7 +106,8 @@ impl NullOptions {
         self
     }
 
-    /// Enqueued work completes by the clock, without a notification; the [`NullControl`] can complete it before.
+    /// Enqueued work completes by the clock, without a notification; the [`NullControl`] can
+    /// complete it before.
     #[must_use]
     pub fn timing(self, timing: NullTiming) -> Self {
         Self { manual: true, timing: Some(timing), ..self }.notifies(false)

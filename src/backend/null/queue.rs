@@ -100,8 +100,8 @@ impl Queue for NullQueue {
         if (count > 0 || failure.is_none())
             && let Err(error) = self.submit(None, None, WaitList::NONE, signal)
         {
-            // The device has been lost meanwhile, and with it what was enqueued. **Fill in:** on a device that goes on
-            // with that, the event has to fail when it is over.
+            // The device has been lost meanwhile, and with it what was enqueued. **Fill in:** on a
+            // device that goes on with that, the event has to fail when it is over.
             (count, failure) = (0, Some(error));
         }
         Enqueued { count, failure }

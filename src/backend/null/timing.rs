@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a null device takes, see [`NullOptions::timing`](super::NullOptions::timing). The default takes no time at all.
+/// How long a null device takes, see [`NullOptions::timing`](super::NullOptions::timing). The
+/// default takes no time at all.
 ///
-/// What is enqueued starts when its in-order queue, its command-buffer and its wait list let it, and is over `work` later:
-/// whoever asks from then on finds it complete. Nobody is told.
+/// What is enqueued starts when its in-order queue, its command-buffer and its wait list let it,
+/// and is over `work` later: whoever asks from then on finds it complete. Nobody is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NullTiming {
     /// From the start of an enqueue to its end.

@@ -1,8 +1,9 @@
 //! Which lowering is faster on a device: measured once for each class of sizes.
 //!
-//! On CPUs a recording is often slower than plain enqueues, on GPUs it should not be; nothing that a device reports says
-//! which. So the first finalize of each class of sizes times both, with a chain of kernels that do next to nothing, but
-//! that to real memory: kernels without arguments flatter recordings.
+//! On CPUs a recording is often slower than plain enqueues, on GPUs it should not be; nothing that
+//! a device reports says which. So the first finalize of each class of sizes times both, with a
+//! chain of kernels that do next to nothing, but that to real memory: kernels without arguments
+//! flatter recordings.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -34,8 +35,8 @@ const CLASSES: [Class; 3] = [
     Class { up_to: usize::MAX, sample: 100 },
 ];
 
-/// Both take turns of so many runs; the median counts of all but the first few of each turn. What a run of one leaves
-/// behind, threads awake or asleep, decides how long one of the other takes next.
+/// Both take turns of so many runs; the median counts of all but the first few of each turn. What a
+/// run of one leaves behind, threads awake or asleep, decides how long one of the other takes next.
 const TURNS: usize = 5;
 const RUNS: usize = 8;
 const FIRST_RUNS: usize = 2;
@@ -95,7 +96,8 @@ fn measure(shared: &Arc<Shared>, kernels: usize) -> Result<Lowering> {
         times[times.len() / 2]
     });
     tracing::debug!(target: "wakegraph::opencl", kernels, ?replayed, ?recorded, "measured both lowerings");
-    // What is about as fast is replayed: times on a busy machine vary, and an update of a recording costs more.
+    // What is about as fast is replayed: times on a busy machine vary, and an update of a recording
+    // costs more.
     Ok(if recorded < replayed * 3 / 4 { Lowering::CommandBuffer } else { Lowering::Replay })
 }
 

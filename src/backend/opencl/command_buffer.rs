@@ -29,10 +29,11 @@ pub(super) struct OpenclCommandBuffer {
     desc: CommandBufferDesc,
     pub(super) shared: Arc<Shared>,
     state: CommandBufferState,
-    /// For in-order queues of the driver's. Like all recordings it is dropped before the list: then the driver releases
-    /// each kernel for good when the list is dropped, in the list's order.
+    /// For in-order queues of the driver's. Like all recordings it is dropped before the list: then
+    /// the driver releases each kernel for good when the list is dropped, in the list's order.
     pub(super) recording: Option<Recording>,
-    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it where that cannot be.
+    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it
+    /// where that cannot be.
     pub(super) out_of_order: OnceLock<Option<Recording>>,
     pub(super) run: Mutex<Run>,
     /// Keeps what the operations use, and what an update builds on.
@@ -84,7 +85,8 @@ impl OpenclCommandBuffer {
         recording.map(Some).map_err(|failure| shared.error(failure))
     }
 
-    /// The recording for enqueues on this queue. Out of order, one that fails is none: commands are replayed then.
+    /// The recording for enqueues on this queue. Out of order, one that fails is none: commands are
+    /// replayed then.
     fn recording_for(&self, queue: &OpenclQueue) -> Option<&Recording> {
         let in_order = self.recording.as_ref()?;
         let driver_queue = queue.driver();
@@ -199,8 +201,8 @@ impl CommandBuffer for OpenclCommandBuffer {
         Ok(())
     }
 
-    /// What is already enqueued has read its arguments, so an update replaces the kernel's instance, and, where there is a
-    /// recording, records anew.
+    /// What is already enqueued has read its arguments, so an update replaces the kernel's
+    /// instance, and, where there is a recording, records anew.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         if self.state == CommandBufferState::Recording {
             return Err(invalid_operation("a command-buffer can be updated only after finalize"));

@@ -48,7 +48,8 @@ pub(super) struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // PoCL 3.1 frees a part whose last queue its threads are still busy with. A kilobyte for each split stays behind.
+        // PoCL 3.1 frees a part whose last queue its threads are still busy with. A kilobyte for
+        // each split stays behind.
         if self.platform.name == POCL {
             std::mem::forget(self.part.take());
         }
@@ -222,8 +223,9 @@ impl OpenclDevice {
     }
 }
 
-// SAFETY: the backend meets the contract, as the conformance suite shows on two drivers: memory lives as long as its object,
-// the driver starts work after its wait list, and an event is complete when the driver says so of the last command.
+// SAFETY: the backend meets the contract, as the conformance suite shows on two drivers: memory
+// lives as long as its object, the driver starts work after its wait list, and an event is complete
+// when the driver says so of the last command.
 unsafe impl Device for OpenclDevice {
     fn as_any(&self) -> &dyn Any {
         self

@@ -62,7 +62,8 @@ impl Event for OpenclEvent {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut looks = 0u32;
         if deadline.is_none() {
-            // Before the first look: on some drivers who blocks here does the work, and a look has it done by others.
+            // Before the first look: on some drivers who blocks here does the work, and a look has
+            // it done by others.
             signal.wait();
         }
         loop {

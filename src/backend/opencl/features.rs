@@ -67,7 +67,8 @@ impl Features {
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),
-            // Intel's runtime for CPUs deadlocks now and then when one is released: its last task waits for itself.
+            // Intel's runtime for CPUs deadlocks now and then when one is released: its last task
+            // waits for itself.
             out_of_order_queues: platform != INTEL,
         }
     }
@@ -118,8 +119,9 @@ const INTEL: &str = "Intel(R) OpenCL";
 
 pub(super) const POCL: &str = "Portable Computing Language";
 
-/// PoCL's threads call back as they complete an event: whoever waits is woken as soon as by the driver's own wait, and no
-/// thread has to look, for which there is no core to spare where kernels run on all of them.
+/// PoCL's threads call back as they complete an event: whoever waits is woken as soon as by the
+/// driver's own wait, and no thread has to look, for which there is no core to spare where kernels
+/// run on all of them.
 fn calls_back(platform: &str) -> bool {
     platform == POCL
 }
@@ -138,7 +140,8 @@ pub(super) fn capabilities(
     features: &Features,
     alone: bool,
 ) -> Result<Capabilities, Failure> {
-    // OpenCL has no commands that decide on the device, and nothing that takes down what others enqueue on a queue.
+    // OpenCL has no commands that decide on the device, and nothing that takes down what others
+    // enqueue on a queue.
     let mut commands = CommandKinds::all()
         - CommandKinds::HOST_TASK
         - CommandKinds::SUB_GRAPH
@@ -164,8 +167,9 @@ pub(super) fn capabilities(
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),
         max_work_groups: [usize::MAX; 3],
-        // OpenCL leaves open what becomes of a buffer object that several devices use at once, unless it is memory that they
-        // share. What is the only device of its context shares with none.
+        // OpenCL leaves open what becomes of a buffer object that several devices use at once,
+        // unless it is memory that they share. What is the only device of its context shares with
+        // none.
         concurrent_parts: features.shared_memory || alone,
         global_offset: true,
         // What cannot be passed as it is, is passed as a copy (`lower.rs`).

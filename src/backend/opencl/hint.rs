@@ -1,4 +1,5 @@
-//! Prefetches, as far as the driver takes them: one that it refuses keeps its place in the order, and nothing fails.
+//! Prefetches, as far as the driver takes them: one that it refuses keeps its place in the order,
+//! and nothing fails.
 //!
 //! Advice is not passed on: OpenCL has none, and Intel's extension has the function but no value for it yet.
 #![expect(unsafe_code, reason = "enqueues on the driver's queues")]

@@ -1,7 +1,7 @@
 //! Kernels, and their instances: one `cl_kernel` for each recorded launch, with its arguments set.
 //!
-//! Setting arguments is the one thing that OpenCL does not allow on several threads at once, and a launch reads them when
-//! it is enqueued: so every launch has an instance of its own, set once.
+//! Setting arguments is the one thing that OpenCL does not allow on several threads at once, and a
+//! launch reads them when it is enqueued: so every launch has an instance of its own, set once.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
@@ -113,8 +113,9 @@ impl OpenclKernel {
         Ok(Instance { kernel, _parts: parts })
     }
 
-    /// All arguments of the code in its order, with the parameters that they belong to: in the dialect the length of a
-    /// slice follows it. Parts of buffers that they need are added to `parts`.
+    /// All arguments of the code in its order, with the parameters that they belong to: in the
+    /// dialect the length of a slice follows it. Parts of buffers that they need are added to
+    /// `parts`.
     pub(super) fn arguments<'a>(
         &self,
         shared: &Shared,
@@ -137,7 +138,8 @@ impl OpenclKernel {
     }
 }
 
-/// The variant that the device takes, what the kernel is called in it, and whether it is of the portable dialect.
+/// The variant that the device takes, what the kernel is called in it, and whether it is of the
+/// portable dialect.
 fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
     let sources = desc.sources;
     let own_name = Cow::Borrowed(desc.name);
@@ -242,7 +244,8 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: boo
     Ok(())
 }
 
-/// The size of a scalar type of OpenCL C or of the portable dialect; not every driver compares it with the argument's.
+/// The size of a scalar type of OpenCL C or of the portable dialect; not every driver compares it
+/// with the argument's.
 fn scalar_size(type_name: &str) -> Option<usize> {
     Some(match type_name {
         "char" | "uchar" | "i8" | "u8" => 1,

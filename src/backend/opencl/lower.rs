@@ -97,7 +97,8 @@ impl Lowering<'_> {
         if let Some(buffer) = own.and_then(|own| own.buffer_in(self.shared)) {
             return Ok(Side::Buffer(buffer.clone()));
         }
-        // Device memory of another device may have an address too; the copy through the host is the runtime's to make.
+        // Device memory of another device may have an address too; the copy through the host is the
+        // runtime's to make.
         match memory.host_ptr().filter(|_| memory.kind() == MemoryKind::Host) {
             Some(start) => Ok(Side::Host(start.as_ptr().expose_provenance())),
             None => Err(super::foreign("memory")),
@@ -245,8 +246,8 @@ fn row(from: &Side, src_offset: usize, to: &Side, dst_offset: usize, len: usize)
     }
 }
 
-/// A pattern with which the driver's own fill writes the same bytes: of a length that it takes, and that start and length
-/// are multiples of.
+/// A pattern with which the driver's own fill writes the same bytes: of a length that it takes, and
+/// that start and length are multiples of.
 fn native_pattern(pattern: &[u8], start: usize, len: usize) -> Option<Pattern> {
     let (&first, rest) = pattern.split_first()?;
     if rest.iter().all(|&byte| byte == first) {

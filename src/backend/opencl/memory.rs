@@ -1,8 +1,9 @@
 //! Memory: buffer objects, over fine-grained shared virtual memory where the device has it.
 //!
-//! Shared memory has an address that kernels, commands and the host use alike, and the buffer object over it adds what
-//! exists for buffer objects only: rectangles, and commands that every version can record. Without it, device memory is a
-//! buffer object and host memory is plain memory, which only copies use.
+//! Shared memory has an address that kernels, commands and the host use alike, and the buffer
+//! object over it adds what exists for buffer objects only: rectangles, and commands that every
+//! version can record. Without it, device memory is a buffer object and host memory is plain
+//! memory, which only copies use.
 #![expect(
     unsafe_code,
     reason = "allocates, and hands out what the trait's contract says is the caller's to order"
@@ -18,8 +19,8 @@ use super::sys::{self, Failure, MemObject, Owned, call, create};
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
-/// What buffer objects and their parts must be aligned to on CPUs, and the largest alignment that shared memory can be
-/// asked for: the size of the largest built-in type.
+/// What buffer objects and their parts must be aligned to on CPUs, and the largest alignment that
+/// shared memory can be asked for: the size of the largest built-in type.
 const ALIGN: usize = 128;
 
 /// One allocation.
@@ -48,8 +49,8 @@ enum BlockKind {
     Plain(Layout),
 }
 
-// SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with the ordering of
-// accesses as their contract.
+// SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with
+// the ordering of accesses as their contract.
 unsafe impl Send for Block {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Block {}
@@ -173,7 +174,8 @@ pub(super) fn create_buffer(
     bytes: *mut u8,
 ) -> Result<Owned<MemObject>, Failure> {
     let (context, flags) = (shared.context.raw(), flags | sys::CL_MEM_READ_WRITE);
-    // SAFETY: the context is alive; callers pass as many bytes as they say, for as long as the flags need them.
+    // SAFETY: the context is alive; callers pass as many bytes as they say, for as long as the
+    // flags need them.
     let buffer = unsafe { create!(shared.core, clCreateBuffer(context, flags, len, bytes.cast())) }?;
     // SAFETY: the buffer has just been created, for us.
     Ok(unsafe { Owned::new(shared.core, buffer) })
@@ -221,8 +223,9 @@ impl Memory for OpenclMemory {
 
     fn usm(&self) -> Option<UsmPointer> {
         let address = self.shared_address()?.as_ptr().expose_provenance();
-        // SAFETY: these bytes are valid on the host and on the context's devices; that the memory outlives the pointer's
-        // use is the business of whoever enqueues it (`CommandBuffer::enqueue`).
+        // SAFETY: these bytes are valid on the host and on the context's devices; that the memory
+        // outlives the pointer's use is the business of whoever enqueues it
+        // (`CommandBuffer::enqueue`).
         Some(unsafe { UsmPointer::new(address, self.len) })
     }
 
@@ -261,7 +264,8 @@ impl Memory for OpenclMemory {
                         )
                     )
                 }
-                // A blocking write of a few bytes is not over when it returns, on Intel's CPU runtime (2026.2).
+                // A blocking write of a few bytes is not over when it returns, on Intel's CPU
+                // runtime (2026.2).
                 .and_then(|()| service.finish())
                 .map_err(|failure| self.shared.error(failure))
             }

@@ -13,15 +13,16 @@
 //!
 //! # Two lowerings
 //!
-//! A command-buffer is always kept as a list that can be replayed: an in-order queue takes the commands one by one, with
-//! the wait list on the first and an event on the last. Where the device has `cl_khr_command_buffer` and can record every
-//! command of the list, a recording exists beside it. Which one an enqueue uses is measured once for each device and size
-//! (`choice`), and can be [forced](OpenclOptions::lowering).
+//! A command-buffer is always kept as a list that can be replayed: an in-order queue takes the
+//! commands one by one, with the wait list on the first and an event on the last. Where the device
+//! has `cl_khr_command_buffer` and can record every command of the list, a recording exists beside
+//! it. Which one an enqueue uses is measured once for each device and size (`choice`), and can be
+//! [forced](OpenclOptions::lowering).
 //!
 //! # Failure
 //!
-//! Drivers do not agree on what an event reports whose wait list failed, so a signal keeps what it depends on, and looks
-//! there first.
+//! Drivers do not agree on what an event reports whose wait list failed, so a signal keeps what it
+//! depends on, and looks there first.
 //!
 //! Imports `types` and `hal` only.
 
@@ -74,11 +75,13 @@ impl Backend for OpenclBackend {
         "opencl"
     }
 
-    /// The devices of all platforms: GPUs first, then accelerators, then others, CPUs last; among these in the alphabetical
-    /// order of their platforms' names and versions, and within a platform in the driver's order. The order in which the
-    /// loader finds the platforms does not matter, unless two of them have the same name and version.
+    /// The devices of all platforms: GPUs first, then accelerators, then others, CPUs last; among
+    /// these in the alphabetical order of their platforms' names and versions, and within a
+    /// platform in the driver's order. The order in which the loader finds the platforms does not
+    /// matter, unless two of them have the same name and version.
     ///
-    /// Each has the names of the device, the vendor and the platform, and the platform's short name, such as `POCL`.
+    /// Each has the names of the device, the vendor and the platform, and the platform's short
+    /// name, such as `POCL`.
     fn device_names(&self) -> Result<Vec<String>> {
         Ok(platform::devices()?.iter().map(|found| found.names.clone()).collect())
     }
@@ -97,8 +100,9 @@ impl Backend for OpenclBackend {
     }
 }
 
-/// Opens the device with this index, with options: an object that no other call gives; the hardware behind it is shared.
-/// [`OpenclBackend`]'s [`device_names`](Backend::device_names) says in which order devices are counted.
+/// Opens the device with this index, with options: an object that no other call gives; the hardware
+/// behind it is shared. [`OpenclBackend`]'s [`device_names`](Backend::device_names) says in which
+/// order devices are counted.
 ///
 /// ```no_run
 /// use wakegraph::backend::opencl::{self, Lowering, OpenclOptions};

@@ -1,5 +1,5 @@
-//! Updates of a recording in place, by mutable dispatch: for launches of the same kernel, with the fields that the device
-//! can change.
+//! Updates of a recording in place, by mutable dispatch: for launches of the same kernel, with the
+//! fields that the device can change.
 #![expect(unsafe_code, reason = "calls the driver's extension")]
 
 use std::ptr;
@@ -32,7 +32,8 @@ struct Values<'a> {
     local: Option<[usize; 3]>,
 }
 
-/// Changes the recording in place, all of it or nothing. False where that cannot be done: then it has to be made anew.
+/// Changes the recording in place, all of it or nothing. False where that cannot be done: then it
+/// has to be made anew.
 pub(super) fn change(recording: &Recording, changes: &[Change<'_>]) -> bool {
     let values: Option<Vec<_>> = changes.iter().map(|change| values(recording, change)).collect();
     values.is_some_and(|values| match apply(recording, &values) {
@@ -89,7 +90,8 @@ fn apply(recording: &Recording, values: &[Values<'_>]) -> Result<(), Failure> {
     let mut list: Vec<_> = configs.iter().map(|config| ptr::from_ref(config).cast()).collect();
     let (count, types, list) = (configs.len() as sys::cl_uint, types.as_ptr(), list.as_mut_ptr());
     let extensions = &recording.shared().platform.extensions;
-    // SAFETY: the recording is finalized and not pending; the configurations, and what they point to, outlive the call.
+    // SAFETY: the recording is finalized and not pending; the configurations, and what they point
+    // to, outlive the call.
     unsafe { call!(extensions, clUpdateMutableCommandsKHR(recording.raw(), count, types, list)) }
 }
 

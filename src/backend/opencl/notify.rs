@@ -15,13 +15,14 @@ struct Told {
     notification: Notification,
 }
 
-/// Notifies once what the signal stands for is over: from the driver's thread, or, where it is over already, from here.
-/// Not for callers that hold a lock.
+/// Notifies once what the signal stands for is over: from the driver's thread, or, where it is over
+/// already, from here. Not for callers that hold a lock.
 pub(super) fn when_over(core: &'static Core, signal: Arc<Signal>, notification: Notification) {
     let Some(event) = signal.event() else { return tell(Told { signal, notification }) };
     let told = Box::into_raw(Box::new(Told { signal, notification }));
     let complete = sys::CL_COMPLETE as sys::cl_int;
-    // SAFETY: the event is alive, as `told` has its signal. The callback is called at most once, and takes the box then.
+    // SAFETY: the event is alive, as `told` has its signal. The callback is called at most once,
+    // and takes the box then.
     let outcome = unsafe { call!(core, clSetEventCallback(event, complete, Some(over), told.cast())) };
     if let Err(Failure { call, code }) = outcome {
         tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused; waiting for the event instead");

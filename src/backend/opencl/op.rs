@@ -127,8 +127,9 @@ impl Op {
     /// Enqueues it behind the events in `wait`; `event` is null or a place for its event.
     ///
     /// # Safety
-    /// The memory that the operation names stays valid, and nothing else touches it in a conflicting way, until the
-    /// operation is over. The queue is one of the objects' context; the events in `wait` are alive.
+    /// The memory that the operation names stays valid, and nothing else touches it in a
+    /// conflicting way, until the operation is over. The queue is one of the objects' context; the
+    /// events in `wait` are alive.
     pub(super) unsafe fn enqueue(
         &self,
         core: &Core,
@@ -145,8 +146,8 @@ impl Op {
             Self::Kernel(op) => {
                 let (kernel, dimensions) = (op.instance.kernel.raw(), op.dimensions);
                 let (offset, global, local) = (op.offset(), op.global.as_ptr(), op.local());
-                // SAFETY: the sizes have three elements, at least as many as there are dimensions; else as the caller
-                // vouched.
+                // SAFETY: the sizes have three elements, at least as many as there are dimensions;
+                // else as the caller vouched.
                 unsafe {
                     call!(
                         core,

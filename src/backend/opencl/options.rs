@@ -31,14 +31,16 @@ impl OpenclOptions {
         Self { lowering: Some(lowering), ..self }
     }
 
-    /// Whether memory is shared virtual memory where the device has it fine-grained. Without, the device is used as one
-    /// that has none: memory is buffer objects, and there are no raw pointers.
+    /// Whether memory is shared virtual memory where the device has it fine-grained. Without, the
+    /// device is used as one that has none: memory is buffer objects, and there are no raw
+    /// pointers.
     #[must_use]
     pub fn shared_memory(self, shared_memory: bool) -> Self {
         Self { shared_memory, ..self }
     }
 
-    /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_OPENCL_LOWERING` names: `replay` or `command-buffer`.
+    /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_OPENCL_LOWERING` names: `replay` or
+    /// `command-buffer`.
     pub(super) fn from_environment() -> Self {
         let lowering = match std::env::var(LOWERING_VARIABLE).as_deref() {
             Ok("replay") => Some(Lowering::Replay),

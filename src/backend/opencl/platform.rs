@@ -12,7 +12,8 @@ use super::query::{self, DeviceQuery};
 use super::sys::{self, Context, Core, Extensions, Failure, OldExtensions, Owned, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
-/// What the driver knows a device or platform by. It stays valid; a part of a device is released by its owner.
+/// What the driver knows a device or platform by. It stays valid; a part of a device is released by
+/// its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Id(*mut c_void);
 
@@ -149,8 +150,8 @@ impl Found {
 
 /// Sorts devices by their kind, then by their platform. Devices of one platform keep the driver's order.
 ///
-/// The loader's order does not count: that is the order of the files in a directory, which differs between machines and
-/// changes when a runtime is installed anew.
+/// The loader's order does not count: that is the order of the files in a directory, which differs
+/// between machines and changes when a runtime is installed anew.
 fn sort(devices: &mut [Found]) {
     devices.sort_by(|a, b| {
         let key = |found: &Found| (found.rank, found.platform.name.clone(), found.platform.version.clone());
@@ -158,8 +159,8 @@ fn sort(devices: &mut [Found]) {
     });
 }
 
-/// The devices of all platforms, in the order in which they are counted. Found once; where there was none, the next call
-/// looks for them again.
+/// The devices of all platforms, in the order in which they are counted. Found once; where there
+/// was none, the next call looks for them again.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without a library, a platform or a device, with the remedy.

@@ -69,8 +69,8 @@ impl DeviceQuery<'_> {
         values(&|size, place, needed| self.ask(what, size, place, needed))
     }
 
-    /// The version of an extension, as OpenCL packs it; `None` without the extension. A driver from before versions were
-    /// told has the first of it.
+    /// The version of an extension, as OpenCL packs it; `None` without the extension. A driver from
+    /// before versions were told has the first of it.
     pub(super) fn extension(self, name: &str) -> Option<sys::cl_version> {
         /// A version in four bytes, then a name in 64.
         const ENTRY: usize = 4 + sys::CL_NAME_VERSION_MAX_NAME_SIZE;

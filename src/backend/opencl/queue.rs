@@ -30,7 +30,8 @@ pub(super) struct DriverQueue {
 impl DriverQueue {
     pub(super) fn create(shared: &Shared, order: QueueOrder, profiling: bool) -> Result<Self, Failure> {
         let core = shared.core;
-        // An in-order queue keeps every promise of one out of order, as what is waited for was enqueued before.
+        // An in-order queue keeps every promise of one out of order, as what is waited for was
+        // enqueued before.
         let order = if shared.features.out_of_order_queues { order } else { QueueOrder::InOrder };
         let mut bits = 0;
         if order == QueueOrder::OutOfOrder {
@@ -75,8 +76,8 @@ impl DriverQueue {
         unsafe { call!(self.core, clFinish(self.raw())) }
     }
 
-    /// The event of a marker behind `wait`; without any, behind everything enqueued so far. Where the driver refuses even a
-    /// marker, this blocks until both are over, and there is no event.
+    /// The event of a marker behind `wait`; without any, behind everything enqueued so far. Where
+    /// the driver refuses even a marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(
         &self,
         core: &'static Core,
@@ -203,7 +204,8 @@ impl OpenclQueue {
         // SAFETY: passed on to the caller.
         let started = unsafe { self.start(queue, &work, &waits) };
         let started = started.map_err(|failure| self.shared.error(failure))?;
-        // Not before: where the driver has refused everything, the next enqueue still has to wait for the other queue.
+        // Not before: where the driver has refused everything, the next enqueue still has to wait
+        // for the other queue.
         *on_profiled = is_profiled;
         if let Err(failure) = queue.flush() {
             // What it started is in flight all the same.
@@ -250,7 +252,8 @@ impl OpenclQueue {
                 Ok(event) => return Ok(Started { event: Some(event), failure: None, times: None }),
                 // PoCL takes a recording for pending for a moment after its event is complete.
                 Err(Failure { code: sys::CL_INVALID_OPERATION, .. }) => {}
-                // Intel's runtime looks at a recording's commands one by one: those before the refused one run.
+                // Intel's runtime looks at a recording's commands one by one: those before the
+                // refused one run.
                 Err(failure) => {
                     let failure = Some(shared.error(failure));
                     let event = queue.marker_behind_all(shared.core, events)?;
@@ -267,8 +270,9 @@ impl OpenclQueue {
         unsafe { work.list.enqueue(shared, queue, events, timing) }
     }
 
-    /// The driver's queue for an enqueue with or without times, and whether it is the profiled one. Where the last enqueue
-    /// went to the other queue, `waits` gets an event behind everything there.
+    /// The driver's queue for an enqueue with or without times, and whether it is the profiled one.
+    /// Where the last enqueue went to the other queue, `waits` gets an event behind everything
+    /// there.
     fn select<'a>(
         &'a self,
         timed: bool,

@@ -31,8 +31,8 @@ pub(super) struct Recording {
 /// What a recorded command is changed by.
 pub(super) type Handle = sys::cl_mutable_command_khr;
 
-// SAFETY: the driver's command-buffers may be used on any thread; enqueues and updates of one are behind its owner's lock
-// or exclusive reference (`command_buffer.rs`).
+// SAFETY: the driver's command-buffers may be used on any thread; enqueues and updates of one are
+// behind its owner's lock or exclusive reference (`command_buffer.rs`).
 unsafe impl Send for Recording {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Recording {}
@@ -134,7 +134,8 @@ impl Recording {
         let (mut raw_queue, mut event) = (queue.raw(), ptr::null_mut());
         let (extensions, buffer) = (&self.shared.platform.extensions, self.raw.as_ptr());
         let queues = &raw mut raw_queue;
-        // SAFETY: the queue is like that of the recording, and the recording is finalized; else as the caller vouched.
+        // SAFETY: the queue is like that of the recording, and the recording is finalized; else as
+        // the caller vouched.
         unsafe {
             call!(extensions, clEnqueueCommandBufferKHR(1, queues, buffer, waits, wait, &raw mut event))
         }?;
@@ -167,7 +168,8 @@ impl Recording {
         let (kernel, dimensions) = (op.instance.kernel.raw(), op.dimensions);
         let (offset, global, local) = (op.offset.as_ptr(), op.global.as_ptr(), op.local());
         let ((waits, wait), point, buffer) = (place.after, place.point, place.buffer);
-        // SAFETY: the command-buffer is recording, the kernel has its arguments, the sizes have three elements.
+        // SAFETY: the command-buffer is recording, the kernel has its arguments, the sizes have
+        // three elements.
         unsafe {
             call!(
                 self.shared.platform.extensions,

@@ -1,7 +1,8 @@
-//! Rectangles in the form that the driver takes: few calls where it can take them whole, a call a row where it cannot.
+//! Rectangles in the form that the driver takes: few calls where it can take them whole, a call a
+//! row where it cannot.
 //!
-//! The driver wants rows to fit their pitch, slices to be whole rows apart, and one pitch for both sides inside one buffer.
-//! Ours may start anywhere and lie anyhow, as long as rows do not overlap.
+//! The driver wants rows to fit their pitch, slices to be whole rows apart, and one pitch for both
+//! sides inside one buffer. Ours may start anywhere and lie anyhow, as long as rows do not overlap.
 
 use super::op::Corner;
 use crate::types::{Pitch, Rect};
@@ -15,7 +16,8 @@ pub(super) enum Piece {
     Row { from: usize, to: usize, len: usize },
 }
 
-/// The copy of `rect` from one place to another, as calls. `same_buffer`: both places are in one buffer object.
+/// The copy of `rect` from one place to another, as calls. `same_buffer`: both places are in one
+/// buffer object.
 pub(super) fn pieces(rect: Rect, from: Pitch, to: Pitch, same_buffer: bool) -> Vec<Piece> {
     if rect.height == 1 && rect.depth == 1 {
         return vec![Piece::Row { from: from.offset, to: to.offset, len: rect.width }];

@@ -47,8 +47,8 @@ pub(super) struct Step {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // PoCL keeps the kernels of a program in a linked list, the newest in front, and searches it from there for the one
-        // that is released.
+        // PoCL keeps the kernels of a program in a linked list, the newest in front, and searches
+        // it from there for the one that is released.
         while self.steps.pop().is_some() {}
     }
 }

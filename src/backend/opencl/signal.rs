@@ -21,8 +21,8 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// One enqueue.
 ///
-/// Drivers do not agree on what an event reports that waited for a failed one: Intel's CPU runtime says complete. So the
-/// signals of a wait list are kept, and looked at first.
+/// Drivers do not agree on what an event reports that waited for a failed one: Intel's CPU runtime
+/// says complete. So the signals of a wait list are kept, and looked at first.
 pub(super) struct Signal {
     shared: Arc<Shared>,
     event: Option<Owned<Event>>,

@@ -24,8 +24,8 @@ impl OpenclCommandBuffer {
             .collect()
     }
 
-    /// Puts what the commands have become into the list; where that changes how many operations they are, the list is made
-    /// anew.
+    /// Puts what the commands have become into the list; where that changes how many operations
+    /// they are, the list is made anew.
     pub(super) fn exchange(&mut self, lowered: Vec<(usize, Lowered)>) -> Result<Replaced> {
         if lowered.iter().all(|(index, lowered)| self.list.fits(*index, lowered)) {
             let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
@@ -36,7 +36,8 @@ impl OpenclCommandBuffer {
         Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
     }
 
-    /// Changes the recordings themselves, if they are not in flight and the device can: which of the two it has changed.
+    /// Changes the recordings themselves, if they are not in flight and the device can: which of
+    /// the two it has changed.
     pub(super) fn change_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> [bool; 2] {
         let pending = self.pending().is_some();
         let (Replaced::Ops(_), false) = (old, pending) else { return [false; 2] };
@@ -69,8 +70,9 @@ impl OpenclCommandBuffer {
         self.retire(replaced);
     }
 
-    /// After an update that failed: a change that the driver refused may have been made in part, or in one of the two
-    /// recordings only, so nobody knows what they do. The list says what the commands do, and is replayed from now on.
+    /// After an update that failed: a change that the driver refused may have been made in part, or
+    /// in one of the two recordings only, so nobody knows what they do. The list says what the
+    /// commands do, and is replayed from now on.
     pub(super) fn retire_recordings(&mut self) {
         let unknown = self.recording.take();
         self.retire(unknown);

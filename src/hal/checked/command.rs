@@ -95,7 +95,8 @@ impl Operands<'_> {
             );
             return Err(error.help("use the buffer copy, read or write that fits where the memory lives"));
         }
-        // A copy's host side is plain memory to every device, whoever pinned it: so copies between devices are staged.
+        // A copy's host side is plain memory to every device, whoever pinned it: so copies between
+        // devices are staged.
         if kind == MemoryKind::Device || operand.view.memory().host_ptr().is_none() {
             operand.check_access(&self.kind, self.device)?;
         }

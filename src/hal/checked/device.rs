@@ -16,7 +16,8 @@ use crate::hal::{
 };
 use crate::types::{Error, ErrorKind, Result};
 
-/// All wrapped devices. `as_any` shows the wrapped object, never the wrapper, so a downcast cannot tell them apart.
+/// All wrapped devices. `as_any` shows the wrapped object, never the wrapper, so a downcast cannot
+/// tell them apart.
 static WRAPPED: Mutex<Vec<Weak<CheckedDevice>>> = Mutex::new(Vec::new());
 
 /// Wraps `device`, unless it is a wrapper already.

@@ -164,8 +164,8 @@ impl<'a> Launch<'a> {
         Err(self.wrong(param, format_args!("starts at {position:#x}, not aligned to {align} bytes")))
     }
 
-    /// No memory that the kernel writes may be reached through a second argument: a host kernel holds it as `&mut`,
-    /// a device compiler may assume as much.
+    /// No memory that the kernel writes may be reached through a second argument: a host kernel
+    /// holds it as `&mut`, a device compiler may assume as much.
     fn aliases(&self) -> Result<()> {
         let mut buffers = SmallVec::<[(&Param, bool, Extent); 8]>::new();
         for (param, arg) in self.pairs() {

@@ -16,17 +16,20 @@
 //! | `update` | updates, against what each command holds by then |
 //! | `topology` | whether a command-buffer can be updated from another one |
 //!
-//! **Wrappers are transparent.** A wrapper's `as_any` is that of the object it wraps, so a backend recognises its own
-//! queue, device or command-buffer whether it is wrapped or not. A backend therefore goes on with what it found behind
-//! `as_any`; calling the trait object it was given would check everything once more. The wrapper of a command-buffer
-//! recognises its own by `as_checked`.
+//! **Wrappers are transparent.** A wrapper's `as_any` is that of the object it wraps, so a backend
+//! recognises its own queue, device or command-buffer whether it is wrapped or not. A backend
+//! therefore goes on with what it found behind `as_any`; calling the trait object it was given
+//! would check everything once more. The wrapper of a command-buffer recognises its own by
+//! `as_checked`.
 //!
-//! **Memory, kernels and events are not wrapped.** They travel in views, arguments and wait lists, where a wrapper would
-//! cost an indirection at every use. `Memory::read` and `Memory::write` therefore check their own bounds.
+//! **Memory, kernels and events are not wrapped.** They travel in views, arguments and wait lists,
+//! where a wrapper would cost an indirection at every use. `Memory::read` and `Memory::write`
+//! therefore check their own bounds.
 //!
-//! What only a backend can know, it refuses itself: waiting for another device's event (an id leads to no device that
-//! [`Device::can_wait_for`] could be asked about), kernels of another device, commands that its queues cannot run
-//! outside a command-buffer, and whether the bytes behind a raw pointer exist.
+//! What only a backend can know, it refuses itself: waiting for another device's event (an id leads
+//! to no device that [`Device::can_wait_for`] could be asked about), kernels of another device,
+//! commands that its queues cannot run outside a command-buffer, and whether the bytes behind a raw
+//! pointer exist.
 
 mod command;
 mod command_buffer;
@@ -49,9 +52,10 @@ use super::Device;
 
 /// Wraps a device, so that it and all it creates refuse wrong calls with the specification's errors.
 ///
-/// A device that is wrapped already is returned as it is. The cost lies in building: an enqueue of a command-buffer
-/// is checked with a few comparisons and a look at each event, without allocating: [`status`](super::Event::status) of the one
-/// to signal, [`is_idle`](super::Event::is_idle) of those to wait for.
+/// A device that is wrapped already is returned as it is. The cost lies in building: an enqueue of
+/// a command-buffer is checked with a few comparisons and a look at each event, without allocating:
+/// [`status`](super::Event::status) of the one to signal, [`is_idle`](super::Event::is_idle) of
+/// those to wait for.
 ///
 /// What is refused, beside what the backend itself refuses:
 ///

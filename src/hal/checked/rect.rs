@@ -7,7 +7,8 @@ use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
 /// The bytes of an allocation that a rectangle touches.
 ///
-/// A region is `width` bytes, repeated `height` times every `row` bytes, and that `depth` times every `slice` bytes.
+/// A region is `width` bytes, repeated `height` times every `row` bytes, and that `depth` times
+/// every `slice` bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Region {
     rect: Rect,
@@ -23,8 +24,9 @@ impl Region {
     /// The region of `view`'s memory that `rect` covers under `pitch`.
     ///
     /// # Errors
-    /// `InvalidSize` when the rectangle is empty, its rows or slices overlap, it does not fit the view, or the slice
-    /// pitch is not a multiple of the row pitch, which no vendor's rectangular copy can express.
+    /// `InvalidSize` when the rectangle is empty, its rows or slices overlap, it does not fit the
+    /// view, or the slice pitch is not a multiple of the row pitch, which no vendor's rectangular
+    /// copy can express.
     pub(super) fn new(view: &MemoryView, rect: &Rect, pitch: &Pitch) -> Result<Self> {
         let end = rect.end_within(pitch, view.len())?;
         if rect.height > 1 && rect.depth > 1 && !pitch.slice.is_multiple_of(pitch.row) {
@@ -43,10 +45,11 @@ impl Region {
 
     /// Whether the two regions of one allocation provably share no byte.
     ///
-    /// They do not when one ends before the other starts, or when all rows (or all slices) of both fall into disjoint
-    /// intervals modulo one of the pitches, so that they interleave. For boxes of one pitched image this is exact; of
-    /// regions with different pitches it may call apart ones overlapping, never the other way round. It looks at no
-    /// single row, so it costs the same for any size.
+    /// They do not when one ends before the other starts, or when all rows (or all slices) of both
+    /// fall into disjoint intervals modulo one of the pitches, so that they interleave. For boxes
+    /// of one pitched image this is exact; of regions with different pitches it may call apart ones
+    /// overlapping, never the other way round. It looks at no single row, so it costs the same for
+    /// any size.
     pub(super) fn apart_from(&self, other: &Self) -> bool {
         if self.end <= other.start || other.end <= self.start {
             return true;

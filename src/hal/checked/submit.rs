@@ -10,7 +10,8 @@ use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// Whether `what` can be enqueued on `device` with this wait list and signal.
 ///
-/// Repeated events are fine. An event of another device is passed on: only the backend knows whether it can wait for it.
+/// Repeated events are fine. An event of another device is passed on: only the backend knows
+/// whether it can wait for it.
 pub(super) fn check(what: &str, device: DeviceId, wait: WaitList<'_>, signal: &Signal<'_>) -> Result<()> {
     let signalled = &**signal.event;
     if signalled.device() != device {

@@ -1,5 +1,5 @@
-//! What an updatable command-buffer looks like without its operands: what another one that it is updated from has to look
-//! like, too.
+//! What an updatable command-buffer looks like without its operands: what another one that it is
+//! updated from has to look like, too.
 
 use std::fmt::Write as _;
 

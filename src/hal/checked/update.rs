@@ -1,7 +1,7 @@
 //! Updates: what each command holds by now, and what an update would make of it.
 //!
-//! An update is worked out on copies, [staged](Launches::stage), and becomes the state only after the backend has taken
-//! it too: all or nothing.
+//! An update is worked out on copies, [staged](Launches::stage), and becomes the state only after
+//! the backend has taken it too: all or nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl Commands {
         self.launches.clone_from(&other.launches);
     }
 
-    /// Works out `updates` one after the other. Each must leave a launch that can run; a second one of the same command
-    /// goes on from the first.
+    /// Works out `updates` one after the other. Each must leave a launch that can run; a second one
+    /// of the same command goes on from the first.
     pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<Staged> {
         let mut staged = SmallVec::<[(u32, KernelLaunch); 1]>::with_capacity(updates.len());
         // Where each is in there. Most updates are of one command, which needs no table.
@@ -190,8 +190,8 @@ impl Change<'_> {
         Ok(Arc::clone(new))
     }
 
-    /// The current arguments with the new ones in their places. A kernel with more parameters needs the rest to be
-    /// named; one with fewer drops what it does not take.
+    /// The current arguments with the new ones in their places. A kernel with more parameters needs
+    /// the rest to be named; one with fewer drops what it does not take.
     fn args(&self, kernel: &Arc<dyn Kernel>) -> Result<Vec<KernelArg>> {
         let (params, current, new) = (kernel.params(), &self.current.args, &self.update.args);
         if let Some((index, _)) = new.iter().find(|(index, _)| *index >= params.len()) {

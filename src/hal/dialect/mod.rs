@@ -1,15 +1,15 @@
 //! The portable C dialect: what makes one kernel source compile as OpenCL C, CUDA C++ and HIP.
 //!
-//! A backend compiles [`OPENCL`] followed by the source; or [`CUDA`] or [`HIP`], the source, and the kernel's
-//! [`entry_point`]. The kernel is then found under its [`entry_name`]. `docs/kernels.md` is the page for those who write
-//! kernels.
+//! A backend compiles [`OPENCL`] followed by the source; or [`CUDA`] or [`HIP`], the source, and
+//! the kernel's [`entry_point`]. The kernel is then found under its [`entry_name`].
+//! `docs/kernels.md` is the page for those who write kernels.
 //!
-//! The source declares each slice with `SLICE` or `LOCAL_SLICE`, which make two parameters of it: an address, and the
-//! length in elements that `LEN` gives ([`slice_len`]). A launch passes both, for every
-//! [`Buffer`](ParamKind::Buffer) and [`Local`](ParamKind::Local) parameter.
+//! The source declares each slice with `SLICE` or `LOCAL_SLICE`, which make two parameters of it:
+//! an address, and the length in elements that `LEN` gives ([`slice_len`]). A launch passes both,
+//! for every [`Buffer`](ParamKind::Buffer) and [`Local`](ParamKind::Local) parameter.
 //!
-//! CUDA and HIP launch whole work-groups and know no offset, so a kernel's entry point has parameters there that the
-//! source does not see:
+//! CUDA and HIP launch whole work-groups and know no offset, so a kernel's entry point has
+//! parameters there that the source does not see:
 //!
 //! | declared | in the entry point |
 //! |---|---|
@@ -36,13 +36,14 @@ pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
 /// Goes before a source that hipRTC compiles.
 pub const HIP: &str = concat!("#pragma clang fp contract(off)\n", include_str!("cuda_hip.h"));
 
-/// What the kernel `name` of a source is called in the compiled program: the name with a prefix, because there are
-/// functions of the same name in the languages.
+/// What the kernel `name` of a source is called in the compiled program: the name with a prefix,
+/// because there are functions of the same name in the languages.
 pub fn entry_name(name: &str) -> String {
     format!("wg_{name}")
 }
 
-/// The length that a kernel in the dialect gets beside a slice's address, in elements; `None` for a value, which has none.
+/// The length that a kernel in the dialect gets beside a slice's address, in elements; `None` for a
+/// value, which has none.
 pub fn slice_len(param: &Param, arg: &KernelArg) -> Option<u64> {
     let (ParamKind::Buffer { element_size, .. } | ParamKind::Local { element_size }) = param.kind else {
         return None;

@@ -16,7 +16,8 @@ pub(super) enum Kind {
     Sub(Recipe),
 }
 
-/// A random graph: its nodes in the order in which they are added, and edges in the order in which they are made.
+/// A random graph: its nodes in the order in which they are added, and edges in the order in which
+/// they are made.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     pub(super) nodes: Vec<Kind>,
@@ -30,7 +31,8 @@ pub(super) struct Case {
     pub(super) joins: u32,
 }
 
-/// Graphs of all kinds of nodes on up to `devices` devices, many of them with joins too wide to be looked through.
+/// Graphs of all kinds of nodes on up to `devices` devices, many of them with joins too wide to be
+/// looked through.
 pub(super) fn cases(devices: u32) -> impl Strategy<Value = Case> {
     let leaf = prop_oneof![
         6 => (0..devices).prop_map(Kind::Kernel),
@@ -76,8 +78,9 @@ fn recipe(kind: BoxedStrategy<Kind>, size: usize) -> BoxedStrategy<Recipe> {
         .boxed()
 }
 
-/// Layers of about as many nodes as make a join wide, with one or two joins between each two: empty nodes, and
-/// sub-graphs that are as wide inside. Nearly all edges between neighbouring layers are there, and a few others.
+/// Layers of about as many nodes as make a join wide, with one or two joins between each two: empty
+/// nodes, and sub-graphs that are as wide inside. Nearly all edges between neighbouring layers are
+/// there, and a few others.
 fn wide(leaf: BoxedStrategy<Kind>, devices: u32) -> BoxedStrategy<Recipe> {
     let row = |sizes| {
         prop::collection::vec(leaf.clone(), sizes).prop_map(|nodes| Recipe { nodes, edges: Vec::new() })

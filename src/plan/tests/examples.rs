@@ -1,5 +1,5 @@
-//! The examples of the seed documents, and what the options change. Drawings: time runs to the right, `[..]` are host
-//! tasks.
+//! The examples of the seed documents, and what the options change. Drawings: time runs to the
+//! right, `[..]` are host tasks.
 
 use super::*;
 
@@ -248,8 +248,8 @@ fn empty_nodes_cost_nothing() {
 }
 
 //        +-------- S --------+
-// A ---> | X --> [HT]   Y    | ---> B        S stands in the graph twice, the second inside a graph of its own
-//        +-------------------+
+// A ---> | X --> [HT]   Y    | ---> B        S stands in the graph twice, the second inside a graph
+// of its own +-------------------+
 #[test]
 fn sub_graphs_are_copied_in_where_they_stand() {
     let (child, _) = graph("X HT! Y", "X>HT");

@@ -29,14 +29,14 @@ const fn options(partition: PartitionPolicy) -> PlanOptions {
     }
 }
 
-/// As many cases as `PROPTEST_CASES` says, or so many. A failure is reported as the smallest input that fails, and belongs
-/// into a test with a name, not into a file of seeds.
+/// As many cases as `PROPTEST_CASES` says, or so many. A failure is reported as the smallest input
+/// that fails, and belongs into a test with a name, not into a file of seeds.
 fn random_cases(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }
 
-/// A graph from words: nodes `A` (kernel), `A@1` (kernel on device 1), `H!` (host task) and `E?` (empty), and edges as
-/// paths, `A>H>B`.
+/// A graph from words: nodes `A` (kernel), `A@1` (kernel on device 1), `H!` (host task) and `E?`
+/// (empty), and edges as paths, `A>H>B`.
 fn graph(nodes: &str, paths: &str) -> (Graph<()>, Vec<String>) {
     let mut graph = Graph::new();
     let mut names: Vec<String> = Vec::new();

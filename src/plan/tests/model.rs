@@ -8,8 +8,8 @@ use crate::plan::{Origin, PartitionKind};
 
 /// All nodes of a recipe with sub-graphs in place, and which come before which.
 ///
-/// *Joins* are empty nodes and the entries and exits of sub-graphs. Those that a plan keeps are nodes like others once
-/// [`Model::of_plan`] has learnt which these are.
+/// *Joins* are empty nodes and the entries and exits of sub-graphs. Those that a plan keeps are
+/// nodes like others once [`Model::of_plan`] has learnt which these are.
 pub(super) struct Model {
     /// The way to each node: sub-graph nodes, then its own index. A sub-graph's entry and exit have the same.
     paths: Vec<Vec<u32>>,
@@ -23,7 +23,8 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// The model of a graph, with the joins that its plan keeps as nodes, on the devices on which the plan has them.
+    /// The model of a graph, with the joins that its plan keeps as nodes, on the devices on which
+    /// the plan has them.
     pub(super) fn of_plan(recipe: &Recipe, plan: &Plan) -> Self {
         let mut model =
             Self { paths: vec![], joins: BTreeMap::new(), device: vec![], ancestors: vec![], direct: vec![] };
@@ -81,7 +82,8 @@ impl Model {
                     if inner.is_empty() {
                         self.direct[exit].insert(entry);
                     }
-                    // Only the ends: an edge past a leaf would be implied, but would put more into signatures.
+                    // Only the ends: an edge past a leaf would be implied, but would put more into
+                    // signatures.
                     for (index, (start, end)) in inner.into_iter().enumerate() {
                         if child.edges.iter().all(|&(_, to)| to != index) {
                             self.direct[start].insert(entry);

@@ -64,7 +64,8 @@ fn w3_forty_diamonds_are_a_small_graph() {
                 (true, PartitionPolicy::Eager) => 40 + 41 + 40,
                 (true, _) => 40 + 41,
             };
-            // The side without a host task is before it for all host tasks that come after, and only for those.
+            // The side without a host task is before it for all host tasks that come after, and
+            // only for those.
             assert_eq!(plan.partitions().len(), partitions);
             assert_eq!(plan.node_count(), 121);
         }

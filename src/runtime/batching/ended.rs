@@ -1,5 +1,5 @@
-//! Ending many runs, and waking who waits for them: from inside their runtime, where all are on one thread, by one that waits
-//! itself, the leader; else by the reactor.
+//! Ending many runs, and waking who waits for them: from inside their runtime, where all are on one
+//! thread, by one that waits itself, the leader; else by the reactor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -95,8 +95,9 @@ impl Ended {
         }
     }
 
-    /// For the reactor's thread: leaves those that are over to the leader, unless there is none, or it does not come, or this
-    /// thread is going to be `asleep`; tells them then, and wakes whom that lets go on in one go.
+    /// For the reactor's thread: leaves those that are over to the leader, unless there is none, or
+    /// it does not come, or this thread is going to be `asleep`; tells them then, and wakes whom
+    /// that lets go on in one go.
     pub(crate) fn settle(&self, asleep: bool) {
         if self.is_empty() {
             return;
@@ -142,8 +143,9 @@ impl Lead {
         self.batcher.ended.tell();
     }
 
-    /// Whether to go on: it has not been relieved, and batches are about to end. While there are only such as take long, the
-    /// reactor wakes those that wait, and the leader waits like the others.
+    /// Whether to go on: it has not been relieved, and batches are about to end. While there are
+    /// only such as take long, the reactor wakes those that wait, and the leader waits like the
+    /// others.
     pub(crate) fn goes_on(&self) -> bool {
         let Batcher { ended, busy, .. } = &*self.batcher;
         ended.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
@@ -163,7 +165,8 @@ fn end((run, failure): (Arc<Run>, Option<Error>)) {
     run.finish(0, failure.map_or(Ok(()), Err));
 }
 
-/// Elsewhere each wake-up by the leader would wake another thread to share the work, as would the leader's own.
+/// Elsewhere each wake-up by the leader would wake another thread to share the work, as would the
+/// leader's own.
 fn is_single_threaded() -> bool {
     Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }

@@ -63,8 +63,9 @@ const FEW: usize = 3;
 /// Nanoseconds for which a crowd that has gone is expected back.
 const WHILE: u64 = 50_000;
 
-/// Nanoseconds for which the end of a batch is looked for without a pause: several times as long as a batch of runs takes that
-/// should share a queue. What takes longer is left to the schedule, which sleeps between its looks.
+/// Nanoseconds for which the end of a batch is looked for without a pause: several times as long as
+/// a batch of runs takes that should share a queue. What takes longer is left to the schedule,
+/// which sleeps between its looks.
 const LONGEST_SPIN: u64 = 250_000;
 
 /// So many events are kept that others may still refer to.
@@ -74,8 +75,9 @@ const MOST_SPARE: usize = 64;
 const QUEUES: usize = 4;
 
 impl Launcher {
-    /// Launches some of what was handed over, and looks at what is in flight; a run that takes long is given to `watch`,
-    /// with the lane that it is on. Whether there is anything left to do without a pause.
+    /// Launches some of what was handed over, and looks at what is in flight; a run that takes long
+    /// is given to `watch`, with the lane that it is on. Whether there is anything left to do
+    /// without a pause.
     pub(crate) fn turn(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
         #[cfg(test)]
         if batcher.held.load(Ordering::Relaxed) {

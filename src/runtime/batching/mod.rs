@@ -1,15 +1,19 @@
-//! Batching: while many short runs are in flight on a device, its reactor launches them, on a few queues that all share.
+//! Batching: while many short runs are in flight on a device, its reactor launches them, on a few
+//! queues that all share.
 //!
-//! Few at a time, each run is launched by whoever submits it, on a queue of its executable, and its submission's polls look
-//! for the end: nothing is seen sooner. Among dozens of short ones that is waste: to ask the driver for the end of each costs
-//! as much as its launch, and several threads that call the driver hinder each other. So `submit` hands such a run over
-//! (`inbox`), the reactor's thread alone launches (`launcher.rs`), and as the runs of a queue end in order, one look tells of
-//! many. Whom that lets go on is not woken from outside, which costs a system call each, but by one of those that wait,
-//! the leader (`ended.rs`): it is polled again and again anyway, inside the runtime, where a wake-up is cheap.
+//! Few at a time, each run is launched by whoever submits it, on a queue of its executable, and its
+//! submission's polls look for the end: nothing is seen sooner. Among dozens of short ones that is
+//! waste: to ask the driver for the end of each costs as much as its launch, and several threads
+//! that call the driver hinder each other. So `submit` hands such a run over (`inbox`), the
+//! reactor's thread alone launches (`launcher.rs`), and as the runs of a queue end in order, one
+//! look tells of many. Whom that lets go on is not woken from outside, which costs a system call
+//! each, but by one of those that wait, the leader (`ended.rs`): it is polled again and again
+//! anyway, inside the runtime, where a wake-up is cheap.
 //!
-//! Runs that share a queue run one after the other, so this is for those that take no longer than a launch or two; that is
-//! learned from each executable's own runs, by trying (ADR 0013). Whoever needs a run launched at once, as something is to
-//! come after it on the device, does not wait for the reactor: see [`Run::is_all_enqueued`].
+//! Runs that share a queue run one after the other, so this is for those that take no longer than a
+//! launch or two; that is learned from each executable's own runs, by trying (ADR 0013). Whoever
+//! needs a run launched at once, as something is to come after it on the device, does not wait for
+//! the reactor: see [`Run::is_all_enqueued`].
 
 mod ended;
 mod launcher;
@@ -39,10 +43,12 @@ pub(crate) struct Batcher {
     pub(super) ended: Ended,
     /// Whether the reactor's thread has to be woken to see the inbox.
     asleep: AtomicBool,
-    /// There has just been a crowd: where all of it ends at once, the next have not lost their company for good.
+    /// There has just been a crowd: where all of it ends at once, the next have not lost their
+    /// company for good.
     crowded: AtomicBool,
-    /// Whether the reactor's thread launches batches and looks for their ends without a pause, or has been left a run to
-    /// launch. Otherwise nothing is about to end that a leader should stay awake for.
+    /// Whether the reactor's thread launches batches and looks for their ends without a pause, or
+    /// has been left a run to launch. Otherwise nothing is about to end that a leader should stay
+    /// awake for.
     busy: AtomicBool,
     /// Keeps the reactor from launching.
     #[cfg(test)]
@@ -52,7 +58,8 @@ pub(crate) struct Batcher {
 /// With fewer runs in flight on a device, each is best launched and looked for by its own submission.
 const CROWD: u32 = 8;
 
-/// What takes longer than this from its submission to its end, or than this share among those in flight, is not tried.
+/// What takes longer than this from its submission to its end, or than this share among those in
+/// flight, is not tried.
 const LONGEST: Duration = Duration::from_millis(5);
 const LONGEST_SHARE: Duration = Duration::from_micros(16);
 
@@ -97,7 +104,8 @@ impl Batcher {
     }
 }
 
-/// The reactor to leave the next run of an executable to, if that should pay. Nothing of the executable is in flight.
+/// The reactor to leave the next run of an executable to, if that should pay. Nothing of the
+/// executable is in flight.
 pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&'a Reactor> {
     let batcher = shared.batcher.as_ref()?;
     let partition = shared.partitions.first()?;
@@ -111,8 +119,8 @@ pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&
     if pays { device.reactor() } else { None }
 }
 
-/// Where the runs of an executable can be left to: it has one partition, for a device that has to be polled and computes by
-/// itself.
+/// Where the runs of an executable can be left to: it has one partition, for a device that has to
+/// be polled and computes by itself.
 pub(super) fn batcher_of(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<Batcher>> {
     let [partition] = partitions else { return None };
     let possible = partition.eager && progress == Progress::Device;

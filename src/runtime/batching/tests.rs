@@ -293,7 +293,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps while it is pending; calls `pending` after the first poll that is.
+/// Runs a future on this thread, which sleeps while it is pending; calls `pending` after the first
+/// poll that is.
 fn block_on<F: Future>(future: F, pending: impl FnOnce()) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut cx, mut future, mut pending) = (Context::from_waker(&waker), pin!(future), Some(pending));

@@ -12,11 +12,13 @@ use crate::runtime::ordering;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 
 impl Graph {
-    /// Adds a conditional: when its turn comes, the device runs a copy of `then` as it is now, if `flag` is not 0.
+    /// Adds a conditional: when its turn comes, the device runs a copy of `then` as it is now, if
+    /// `flag` is not 0.
     ///
-    /// `flag` is one element of a buffer, which earlier nodes may write; the host is not asked. The body is a graph of
-    /// commands of one device: kernels, copies, fills, sub-graphs, native commands, conditionals and loops, but no host
-    /// tasks. Edges to and from the node hold for all its commands.
+    /// `flag` is one element of a buffer, which earlier nodes may write; the host is not asked. The
+    /// body is a graph of commands of one device: kernels, copies, fills, sub-graphs, native
+    /// commands, conditionals and loops, but no host tasks. Edges to and from the node hold for all
+    /// its commands.
     ///
     /// ```
     /// use wakegraph::{Device, Graph};
@@ -42,9 +44,10 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// At finalize: the first of the body's; [`InvalidArgument`](ErrorKind::InvalidArgument), naming the node, for a
-    /// host task or a second device in the body; [`InvalidSize`](ErrorKind::InvalidSize) for a flag that is not one
-    /// element, and for more than 63 conditionals and loops inside each other;
+    /// At finalize: the first of the body's; [`InvalidArgument`](ErrorKind::InvalidArgument),
+    /// naming the node, for a host task or a second device in the body;
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for a flag that is not one element, and for more
+    /// than 63 conditionals and loops inside each other;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where the device has no conditionals
     /// ([`CommandKinds::IF`](crate::CommandKinds::IF)), or lacks a command of the body.
     #[track_caller]
@@ -55,8 +58,8 @@ impl Graph {
         })
     }
 
-    /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is 0. Both bodies run on one
-    /// device.
+    /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is 0. Both
+    /// bodies run on one device.
     ///
     /// # Errors
     /// As [`if_nonzero`](Self::if_nonzero).
@@ -73,14 +76,17 @@ impl Graph {
         })
     }
 
-    /// Adds a loop: when its turn comes, the device runs a copy of `body` as it is now, again and again as long as `flag`
-    /// is not 0, which it looks at before each time, the first one included.
+    /// Adds a loop: when its turn comes, the device runs a copy of `body` as it is now, again and
+    /// again as long as `flag` is not 0, which it looks at before each time, the first one
+    /// included.
     ///
-    /// The body has to make the flag 0 at some time: nothing else ends the loop, and no submission behind it on the device
-    /// gets its turn before. Flag and body as for [`if_nonzero`](Self::if_nonzero).
+    /// The body has to make the flag 0 at some time: nothing else ends the loop, and no submission
+    /// behind it on the device gets its turn before. Flag and body as for
+    /// [`if_nonzero`](Self::if_nonzero).
     ///
     /// # Errors
-    /// As [`if_nonzero`](Self::if_nonzero); the capability is [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
+    /// As [`if_nonzero`](Self::if_nonzero); the capability is
+    /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
     #[track_caller]
     pub fn while_nonzero(&mut self, flag: impl MemoryArg<u32>, body: &Graph) -> NodeBuilder<'_> {
         self.control(flag.operand(), &[body], |mut bodies| Kind::While(bodies.remove(0)))

@@ -39,12 +39,13 @@ use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, 
 
 /// A graph of commands and host tasks under construction: plain data, no device work.
 ///
-/// Edges follow from what commands read and write, in the order in which they are added; [`after`](NodeBuilder::after)
-/// and [`make_edge`](Self::make_edge) add others. A node runs on the device that its buffers live on, or else on the
-/// graph's, or where [`on`](NodeBuilder::on) says.
+/// Edges follow from what commands read and write, in the order in which they are added;
+/// [`after`](NodeBuilder::after) and [`make_edge`](Self::make_edge) add others. A node runs on the
+/// device that its buffers live on, or else on the graph's, or where [`on`](NodeBuilder::on) says.
 ///
-/// The methods that add a node do not return errors: the first one, with the place in the source, comes out of
-/// [`finalize`](Self::finalize), before anything runs ([`errors`](Self::errors) shows them earlier).
+/// The methods that add a node do not return errors: the first one, with the place in the source,
+/// comes out of [`finalize`](Self::finalize), before anything runs ([`errors`](Self::errors) shows
+/// them earlier).
 ///
 /// ```
 /// use wakegraph::{Device, Graph, Range, read};
@@ -100,10 +101,11 @@ impl Graph {
     /// [`kernel!`](crate::kernel!) returns it.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for a range that no device can launch, or beyond the
-    /// kernel's [bound](crate::RangeBound); [`InvalidArgument`](ErrorKind::InvalidArgument)
-    /// for arguments that do not fit or overlap; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the kernel
-    /// has no variant for the device.
+    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for a range that no device can launch,
+    /// or beyond the kernel's [bound](crate::RangeBound);
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit or overlap;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the kernel has no variant for
+    /// the device.
     #[track_caller]
     pub fn launch(&mut self, call: impl Into<KernelCall>, range: Range) -> NodeBuilder<'_> {
         let call = call.into();
@@ -130,13 +132,14 @@ impl Graph {
         NodeBuilder::new(self, id)
     }
 
-    /// Adds a host task: an async closure that runs as a spawned tokio task when its predecessors are complete, once a
-    /// run, and may await anything.
+    /// Adds a host task: an async closure that runs as a spawned tokio task when its predecessors
+    /// are complete, once a run, and may await anything.
     ///
-    /// `accesses` declares, with [`read`](crate::read) and [`write`](crate::write), the host buffers that it uses; the
-    /// closure gets a tuple of views. The task is complete when its future has finished and its views are dropped, so a
-    /// view can be moved on, for example into the body of a response. The closure is cloned for every run; put into an
-    /// `Arc` what cannot be cloned, or is expensive to.
+    /// `accesses` declares, with [`read`](crate::read) and [`write`](crate::write), the host
+    /// buffers that it uses; the closure gets a tuple of views. The task is complete when its
+    /// future has finished and its views are dropped, so a view can be moved on, for example into
+    /// the body of a response. The closure is cloned for every run; put into an `Arc` what cannot
+    /// be cloned, or is expensive to.
     ///
     /// An `Err` or a panic fails the submission with an error that names the node.
     ///
@@ -156,7 +159,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap and one of them writes.
+    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap and
+    /// one of them writes.
     #[track_caller]
     pub fn host_task<A, F, R>(&mut self, accesses: A, closure: F) -> NodeBuilder<'_>
     where
@@ -169,8 +173,8 @@ impl Graph {
         self.add_host_task(declared, HostTask::new(accesses, closure))
     }
 
-    /// Adds a host task whose closure blocks or computes for long: it runs on tokio's blocking pool. Otherwise as
-    /// [`host_task`](Self::host_task).
+    /// Adds a host task whose closure blocks or computes for long: it runs on tokio's blocking
+    /// pool. Otherwise as [`host_task`](Self::host_task).
     #[track_caller]
     pub fn host_task_blocking<A, F, R>(&mut self, accesses: A, closure: F) -> NodeBuilder<'_>
     where
@@ -182,8 +186,8 @@ impl Graph {
         self.add_host_task(declared, HostTask::blocking(accesses, closure))
     }
 
-    /// Adds a copy of `child` as it is now, as one node; its commands are copied in at finalize. The child stays usable on
-    /// its own. Edges to and from the node hold for all its commands.
+    /// Adds a copy of `child` as it is now, as one node; its commands are copied in at finalize.
+    /// The child stays usable on its own. Edges to and from the node hold for all its commands.
     #[track_caller]
     pub fn sub_graph(&mut self, child: &Graph) -> NodeBuilder<'_> {
         if let Some(error) = child.errors.first() {
@@ -208,11 +212,13 @@ impl Graph {
         self.nodes.make_edge(from, to)
     }
 
-    /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and finalized again.
+    /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
+    /// finalized again.
     ///
     /// # Errors
-    /// The first of [`errors`](Self::errors); [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node,
-    /// when a device lacks a command; those of the devices.
+    /// The first of [`errors`](Self::errors);
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node, when a device
+    /// lacks a command; those of the devices.
     pub fn finalize(&self) -> Result<ExecutableGraph> {
         self.finalize_with(FinalizeOptions::default())
     }
@@ -320,7 +326,8 @@ impl Graph {
         }
     }
 
-    /// Keeps the error, and adds an empty node in the place of the one that is refused, so that its id is good.
+    /// Keeps the error, and adds an empty node in the place of the one that is refused, so that its
+    /// id is good.
     #[track_caller]
     fn refuse(&mut self, kind: CommandKind, error: Error) -> NodeBuilder<'_> {
         let place = format!("{kind} #{}", self.nodes.len());

@@ -36,15 +36,18 @@ impl NativeAccess {
 }
 
 impl Graph {
-    /// Adds a native command: work that `closure` enqueues on the device's own stream, with the vendor's calls or a library
-    /// that makes them (cuBLAS, cuDNN, NCCL), and that from then on is part of the graph.
+    /// Adds a native command: work that `closure` enqueues on the device's own stream, with the
+    /// vendor's calls or a library that makes them (cuBLAS, cuDNN, NCCL), and that from then on is
+    /// part of the graph.
     ///
-    /// `accesses` declares what the work uses; the closure gets the stream, and the address and length of each of these, in
-    /// their order. It is called once for each finalize or [`update_from`](crate::ExecutableGraph::update_from) of the
-    /// graph, on the calling thread, while the stream records what is enqueued instead of running it. An error or a panic
-    /// of the closure is theirs. If a device refuses an `update_from` half-way, the closures of the graph that the executable
-    /// had before are called once more, on the thread that restores it. A closure may ask for submissions and updates of
-    /// executables, its own too, but must not wait for them.
+    /// `accesses` declares what the work uses; the closure gets the stream, and the address and
+    /// length of each of these, in their order. It is called once for each finalize or
+    /// [`update_from`](crate::ExecutableGraph::update_from) of the graph, on the calling thread,
+    /// while the stream records what is enqueued instead of running it. An error or a panic of the
+    /// closure is theirs. If a device refuses an `update_from` half-way, the closures of the graph
+    /// that the executable had before are called once more, on the thread that restores it. A
+    /// closure may ask for submissions and updates of executables, its own too, but must not wait
+    /// for them.
     ///
     /// ```no_run
     /// use wakegraph::{Device, ErrorKind, Error, Graph, NativeAccess};
@@ -69,15 +72,17 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// At finalize: [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device that has no stream to lend
-    /// ([`CommandKinds::NATIVE`](crate::CommandKinds::NATIVE)); the closure's own;
-    /// [`NativePanicked`](ErrorKind::NativePanicked); [`Driver`](ErrorKind::Driver) for work that cannot be captured.
+    /// At finalize: [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device that has no
+    /// stream to lend ([`CommandKinds::NATIVE`](crate::CommandKinds::NATIVE)); the closure's own;
+    /// [`NativePanicked`](ErrorKind::NativePanicked); [`Driver`](ErrorKind::Driver) for work that
+    /// cannot be captured.
     ///
     /// # Safety
-    /// The work touches nothing but what is declared, in the declared way, and what stays valid for as long as the
-    /// executable may run, used by nothing else meanwhile. All of it is enqueued on the stream that the closure is given, or
-    /// on streams that branch off it and join it again before the closure returns. The closure keeps neither the stream nor
-    /// the addresses, makes no call that waits for the device, and leaves the stream and the current context as they were.
+    /// The work touches nothing but what is declared, in the declared way, and what stays valid for
+    /// as long as the executable may run, used by nothing else meanwhile. All of it is enqueued on
+    /// the stream that the closure is given, or on streams that branch off it and join it again
+    /// before the closure returns. The closure keeps neither the stream nor the addresses, makes no
+    /// call that waits for the device, and leaves the stream and the current context as they were.
     #[track_caller]
     pub unsafe fn native<const N: usize>(
         &mut self,

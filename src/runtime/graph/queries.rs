@@ -92,12 +92,14 @@ impl Graph {
     /// These are the mistakes that can be seen without asking a device:
     ///
     /// - a range of no work-items, or whose numbers are too large;
-    /// - arguments and accesses of one node that overlap while one of them writes, or lengths that do not match;
+    /// - arguments and accesses of one node that overlap while one of them writes, or lengths that
+    ///   do not match;
     /// - rectangles outside their buffers;
     /// - a scratch buffer of another graph, or where none can be used;
     /// - an edge to a node of another graph, or one that would close a cycle, asked for with
     ///   [`after`](crate::NodeBuilder::after) ([`make_edge`](Self::make_edge) returns its own errors);
-    /// - [`on`](crate::NodeBuilder::on) and [`alternative`](crate::NodeBuilder::alternative) for nodes that cannot have them;
+    /// - [`on`](crate::NodeBuilder::on) and [`alternative`](crate::NodeBuilder::alternative) for
+    ///   nodes that cannot have them;
     /// - a [sub-graph](Self::sub_graph) or body that has an error itself.
     ///
     /// What depends on devices, on the graph as a whole or on the options comes out of

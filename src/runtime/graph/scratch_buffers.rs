@@ -17,12 +17,14 @@ use crate::types::{AccessMode, CommandKind, Result};
 impl Graph {
     /// A buffer for `len` elements that belongs to this graph: for what its nodes hand on to each other.
     ///
-    /// It has memory only while an executable of the graph runs, and scratch buffers that are not needed at a time share it:
-    /// where all uses of one come before all uses of the other, by the graph's edges. Each executable has memory of its
-    /// own, allocated at [`finalize`](Self::finalize); [`ExecutableGraph::graph_memory`](crate::ExecutableGraph::graph_memory)
-    /// tells how much.
+    /// It has memory only while an executable of the graph runs, and scratch buffers that are not
+    /// needed at a time share it: where all uses of one come before all uses of the other, by the
+    /// graph's edges. Each executable has memory of its own, allocated at
+    /// [`finalize`](Self::finalize);
+    /// [`ExecutableGraph::graph_memory`](crate::ExecutableGraph::graph_memory) tells how much.
     ///
-    /// **Its contents are undefined at the start of every run**: some bytes that earlier commands have left there.
+    /// **Its contents are undefined at the start of every run**: some bytes that earlier commands
+    /// have left there.
     ///
     /// ```
     /// # use wakegraph::{Device, Graph};
@@ -62,8 +64,8 @@ impl Graph {
         Ok(Buffer::whole(Allocation::of(device, memory)))
     }
 
-    /// As [`scratch`](Self::scratch), with a node that fills the buffer with zeros: nodes added from now on find it zeroed in
-    /// every run.
+    /// As [`scratch`](Self::scratch), with a node that fills the buffer with zeros: nodes added
+    /// from now on find it zeroed in every run.
     ///
     /// # Errors
     /// As [`scratch`](Self::scratch).

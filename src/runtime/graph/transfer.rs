@@ -18,8 +18,9 @@ use crate::runtime::scratch::{self, ScratchMemory};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
 
 impl Graph {
-    /// Adds a copy of all of `src` to all of `dst`, which has the same length: between buffers, or from or to a
-    /// [`HostBuffer`] (a buffer write or read). Between devices without a direct path it goes through the host.
+    /// Adds a copy of all of `src` to all of `dst`, which has the same length: between buffers, or
+    /// from or to a [`HostBuffer`] (a buffer write or read). Between devices without a direct path
+    /// it goes through the host.
     ///
     /// # Errors
     /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when the lengths differ;
@@ -42,11 +43,12 @@ impl Graph {
         })
     }
 
-    /// Adds a rectangular copy; see [`RectCopy`]. Operands as for [`copy`](Self::copy), without the condition on lengths.
+    /// Adds a rectangular copy; see [`RectCopy`]. Operands as for [`copy`](Self::copy), without the
+    /// condition on lengths.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when a rectangle is empty, overlaps itself or is not inside its
-    /// buffer; those of [`copy`](Self::copy).
+    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when a rectangle is empty, overlaps
+    /// itself or is not inside its buffer; those of [`copy`](Self::copy).
     #[track_caller]
     pub fn copy_rect<T: Pod>(
         &mut self,
@@ -98,7 +100,8 @@ impl Graph {
     /// Adds a fill of all of `dst` with a pattern of any number of elements, repeated.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when the pattern is empty or does not divide the buffer.
+    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when the pattern is empty or does not
+    /// divide the buffer.
     #[track_caller]
     pub fn fill_pattern<T: Pod>(&mut self, dst: &Buffer<T>, pattern: &[T]) -> NodeBuilder<'_> {
         let (view, bytes) = (dst.view().clone(), bytemuck::cast_slice::<T, u8>(pattern));
@@ -149,7 +152,8 @@ impl Graph {
         self.add(kind, device, Ok(accesses), || Command::Memory { command, uses })
     }
 
-    /// Adds a copy whose command `make` builds for the direction, through the host where there is no direct path.
+    /// Adds a copy whose command `make` builds for the direction, through the host where there is
+    /// no direct path.
     #[track_caller]
     fn transfer(
         &mut self,
@@ -180,7 +184,8 @@ impl Graph {
         self.memory_command(kind, command, uses)
     }
 
-    /// Between devices that cannot reach each other's memory: a read on the one and a write on the other, as a sub-graph.
+    /// Between devices that cannot reach each other's memory: a read on the one and a write on the
+    /// other, as a sub-graph.
     #[track_caller]
     fn staged(
         &mut self,
@@ -238,7 +243,8 @@ fn preferred_device(uses: &[(View, AccessMode)]) -> Option<Device> {
     used.map(|(view, _)| view.allocation.device().clone())
 }
 
-/// The hint that `make` makes of the view's pointer; where the memory has none, the device has no use for a hint.
+/// The hint that `make` makes of the view's pointer; where the memory has none, the device has no
+/// use for a hint.
 fn hint(view: &View, make: impl FnOnce(hal::UsmPointer) -> hal::Command) -> Result<hal::Command> {
     if ScratchMemory::of(&view.allocation).is_some() {
         let why = "hints are not for scratch buffers, which have memory only while the graph runs";

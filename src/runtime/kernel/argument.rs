@@ -48,8 +48,9 @@ impl<T: Pod> ByValue for T {
 
 /// Local memory of a work-group for `len` elements of `T`, as a kernel argument.
 ///
-/// Device code gets the memory and its length. A kernel that runs as a Rust closure gets the length only, because the
-/// closure sees the whole launch and not one work-group; it makes its own scratch space for each group:
+/// Device code gets the memory and its length. A kernel that runs as a Rust closure gets the length
+/// only, because the closure sees the whole launch and not one work-group; it makes its own scratch
+/// space for each group:
 ///
 /// ```
 /// # use wakegraph::kernel::Local;

@@ -101,7 +101,8 @@ impl BoundRule {
         self.0.is_some()
     }
 
-    /// As declared; otherwise one dimension up to the length of the shortest slice, or any range without slices.
+    /// As declared; otherwise one dimension up to the length of the shortest slice, or any range
+    /// without slices.
     pub(super) fn apply(&self, params: &[Param], args: &[CallArg]) -> Result<RangeBound> {
         if let Some(declared) = &self.0 {
             return declared(&mut BoundArgs::new(params, args));

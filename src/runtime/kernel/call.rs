@@ -67,8 +67,9 @@ impl KernelCall {
         Self { kernel, args, bound }
     }
 
-    /// Replaces the bound on the range that the kernel declares by another one; with [`RangeBound::ANY`] by none. It
-    /// holds for the launch that this call becomes, and for later updates of that node's range.
+    /// Replaces the bound on the range that the kernel declares by another one; with
+    /// [`RangeBound::ANY`] by none. It holds for the launch that this call becomes, and for later
+    /// updates of that node's range.
     ///
     /// ```
     /// # #![allow(unsafe_code)]
@@ -91,8 +92,8 @@ impl KernelCall {
     /// ```
     ///
     /// # Safety
-    /// The kernel's device code keeps its [contract](crate::kernel!#device-code) over every range within `bound`, with
-    /// these arguments.
+    /// The kernel's device code keeps its [contract](crate::kernel!#device-code) over every range
+    /// within `bound`, with these arguments.
     #[expect(unsafe_code, reason = "the caller vouches for the bound instead of the kernel's author")]
     #[must_use]
     pub unsafe fn with_range_bound(self, bound: impl Into<RangeBound>) -> Self {
@@ -126,8 +127,9 @@ impl KernelCall {
     /// The accesses of its memory arguments, in the order of the parameters.
     ///
     /// # Errors
-    /// `InvalidArgument` when their number or kinds do not fit the parameters (of a raw kernel), or when a written
-    /// argument overlaps another one: the kernel would get two references to the same memory.
+    /// `InvalidArgument` when their number or kinds do not fit the parameters (of a raw kernel), or
+    /// when a written argument overlaps another one: the kernel would get two references to the
+    /// same memory.
     pub(crate) fn accesses(&self) -> Result<Vec<Access>> {
         let params = self.kernel.params();
         if params.len() != self.args.len() {

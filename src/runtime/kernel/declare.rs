@@ -13,15 +13,17 @@
 /// | `x: Local<T>` | [`Local::new(len)`](crate::kernel::Local) | the `Local<T>` |
 ///
 /// # Code for the CPU
-/// One of two forms. `item:` is a closure for one work-item: it gets the item's index and the arguments, and is called
-/// for each index of the range. The index is written as `i`, or as `[x, y]` or `[x, y, z]` for ranges of more dimensions.
+/// One of two forms. `item:` is a closure for one work-item: it gets the item's index and the
+/// arguments, and is called for each index of the range. The index is written as `i`, or as
+/// `[x, y]` or `[x, y, z]` for ranges of more dimensions.
 ///
-/// `host:` is a closure without captures, or a function, that is called once a launch with the whole
-/// [`Range`](crate::Range) and the arguments; it may use rayon inside. It has to honour the range, as device code does:
-/// [`Range::items`](crate::Range::items) gives the indices, [`Range::groups`](crate::Range::groups) the work-groups.
+/// `host:` is a closure without captures, or a function, that is called once a launch with the
+/// whole [`Range`](crate::Range) and the arguments; it may use rayon inside. It has to honour the
+/// range, as device code does: [`Range::items`](crate::Range::items) gives the indices,
+/// [`Range::groups`](crate::Range::groups) the work-groups.
 ///
-/// Both run on a worker thread of the device, and index slices as all Rust does: beyond the end is a panic, which fails
-/// the submission with an error.
+/// Both run on a worker thread of the device, and index slices as all Rust does: beyond the end is
+/// a panic, which fails the submission with an error.
 ///
 /// ```
 /// wakegraph::kernel! {
@@ -38,24 +40,24 @@
 ///
 /// # Device code
 /// `c:` is source in the [portable C dialect](crate::hal::dialect), and the other fields of
-/// [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`, behind the code for the
-/// CPU or alone, because the compiler cannot check it. By declaring it the author promises that **for every range
-/// within the [bound](#range), all lengths of the slices and of the local memory, all values of the scalars and all
-/// contents of the memory**, the code
+/// [`KernelSources`](crate::hal::KernelSources) have their names. Each stands in `unsafe { .. }`,
+/// behind the code for the CPU or alone, because the compiler cannot check it. By declaring it the
+/// author promises that **for every range within the [bound](#range), all lengths of the slices and
+/// of the local memory, all values of the scalars and all contents of the memory**, the code
 ///
 /// - has the declared parameters: the types that `T` stands for, with the same sizes;
-/// - reads and writes no memory but its arguments, each below its length, and its own variables. What the bound does not
-///   ensure of an index, because the index depends on a scalar, on an element, on the place in the work-group or on
-///   arithmetic, the code compares with `LEN`;
+/// - reads and writes no memory but its arguments, each below its length, and its own variables.
+///   What the bound does not ensure of an index, because the index depends on a scalar, on an
+///   element, on the place in the work-group or on arithmetic, the code compares with `LEN`;
 /// - only reads slices declared as `&[T]`;
-/// - writes no element that another work-item of the launch reads or writes, but through atomics, or with a barrier
-///   between the two in one work-group;
+/// - writes no element that another work-item of the launch reads or writes, but through atomics,
+///   or with a barrier between the two in one work-group;
 /// - reaches a barrier with all work-items of a group or with none;
 /// - reads local memory only where the launch has written it;
 /// - ends.
 ///
-/// Callers that cannot name the function cannot call it: what else an argument has to be, such as an address, a private
-/// kernel behind a function of one's own can ensure.
+/// Callers that cannot name the function cannot call it: what else an argument has to be, such as
+/// an address, a private kernel behind a function of one's own can ensure.
 ///
 /// ```
 /// wakegraph::kernel! {
@@ -67,11 +69,13 @@
 /// ```
 ///
 /// # Range
-/// Every launch and every update is checked against a [`RangeBound`](crate::RangeBound): a range beyond it is an error.
-/// `range:`, before the code, is a closure that computes it from the parameters in their order: values as they are, slices
-/// and local memory as something with `.len()`. It gives a `usize`, a `[usize; D]`, or a `RangeBound`. Bound 0 allows no
-/// range, so the closure can check scalars too. Without `range:` the bound is the length of the shortest slice, in one
-/// dimension; a kernel without slices has none. The bound holds on the CPU too, so that a program does the same everywhere.
+/// Every launch and every update is checked against a [`RangeBound`](crate::RangeBound): a range
+/// beyond it is an error. `range:`, before the code, is a closure that computes it from the
+/// parameters in their order: values as they are, slices and local memory as something with
+/// `.len()`. It gives a `usize`, a `[usize; D]`, or a `RangeBound`. Bound 0 allows no range, so the
+/// closure can check scalars too. Without `range:` the bound is the length of the shortest slice,
+/// in one dimension; a kernel without slices has none. The bound holds on the CPU too, so that a
+/// program does the same everywhere.
 ///
 /// ```
 /// use wakegraph::RangeBound;
@@ -138,8 +142,9 @@ macro_rules! kernel {
     };
 }
 
-// What the user wrote must not meet a name of the expansion's: locals are hygienic, items are not. The one item that the
-// user's code sees has an odd name. Paths are absolute, and nothing relies on a prelude.
+// What the user wrote must not meet a name of the expansion's: locals are hygienic, items are not.
+// The one item that the user's code sees has an odd name. Paths are absolute, and nothing relies on
+// a prelude.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __kernel {
@@ -186,7 +191,8 @@ macro_rules! __kernel {
         $crate::__kernel!(@code $declared [$(($arg, $kind, $t))*] $($code)*)
     }};
 
-    // The variants. What stands for `unsafe` is passed on: if it is anything else, the compiler refuses the call.
+    // The variants. What stands for `unsafe` is passed on: if it is anything else, the compiler
+    // refuses the call.
     (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
      host: $host:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
         let kernel: fn(&$crate::Range, $($crate::__kernel!(@gets $kind $t)),*) = $host;

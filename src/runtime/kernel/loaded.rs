@@ -8,8 +8,8 @@ use crate::hal;
 use crate::runtime::device::{Device, WeakDevice};
 use crate::types::Result;
 
-/// A kernel's loaded forms, one for each device. They live with the kernel and not with the devices, so that what its
-/// closure has captured is freed with it.
+/// A kernel's loaded forms, one for each device. They live with the kernel and not with the
+/// devices, so that what its closure has captured is freed with it.
 #[derive(Debug, Default)]
 pub(super) struct Loaded(Mutex<Vec<(WeakDevice, Arc<dyn hal::Kernel>)>>);
 
@@ -19,7 +19,8 @@ impl Loaded {
         loaded.iter().find(|(known, _)| known.is(device)).map(|(_, kernel)| kernel.clone())
     }
 
-    /// Loads it and keeps it. Two threads that do so at once both succeed, one of them in vain: both get the first one.
+    /// Loads it and keeps it. Two threads that do so at once both succeed, one of them in vain:
+    /// both get the first one.
     pub(super) fn load(
         &self,
         device: &Device,

@@ -73,8 +73,8 @@ impl RawKernel {
     /// Adds source in the [portable C dialect](hal::dialect), where the kernel has the name that it has here.
     ///
     /// # Safety
-    /// The code keeps the [contract of device code](crate::kernel!#device-code), over every range within the kernel's
-    /// [bound](Self::range_bound).
+    /// The code keeps the [contract of device code](crate::kernel!#device-code), over every range
+    /// within the kernel's [bound](Self::range_bound).
     #[expect(unsafe_code, reason = "who declares device code vouches for it")]
     #[must_use]
     pub unsafe fn with_c(mut self, source: impl Into<Cow<'static, str>>) -> Self {
@@ -92,8 +92,9 @@ impl RawKernel {
         Self { sources, ..self }
     }
 
-    /// Declares the bound on the range: a closure that reads its arguments one after the other, in the order of the
-    /// parameters. Without one, the bound is the length of the shortest slice, in one dimension.
+    /// Declares the bound on the range: a closure that reads its arguments one after the other, in
+    /// the order of the parameters. Without one, the bound is the length of the shortest slice, in
+    /// one dimension.
     ///
     /// ```
     /// use wakegraph::kernel::RawKernel;
@@ -111,8 +112,8 @@ impl RawKernel {
         Self { bound: BoundRule::declared(bound), ..self }
     }
 
-    /// Ends the declaration with the code for the host: a closure that reads its arguments one after the other, in the
-    /// order of the parameters, and sees the whole launch at once.
+    /// Ends the declaration with the code for the host: a closure that reads its arguments one
+    /// after the other, in the order of the parameters, and sees the whole launch at once.
     pub fn host(
         mut self,
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,

@@ -12,8 +12,8 @@
 //!
 //! They are taken in this order:
 //!
-//! 1. the registers of a submission's contested memory, all of them, in the order of their resources; everything else
-//!    takes one register at a time;
+//! 1. the registers of a submission's contested memory, all of them, in the order of their
+//!    resources; everything else takes one register at a time;
 //! 2. the state of one executable.
 //!
 //! A submission holds its registers until its run has started. What finds the run there can therefore leave

@@ -88,8 +88,8 @@ impl Looker {
             Next::After(pause) if pause.is_zero() => Pause::Yield,
             Next::After(pause) => Pause::Sleep(Sleep { time: Some(pause), idle: false }),
             Next::Idle if state.closed => Pause::End,
-            // To wake whoever looks costs who submits more than its waking up by itself once in a while. What comes next has
-            // mostly its look when it is awake again.
+            // To wake whoever looks costs who submits more than its waking up by itself once in a
+            // while. What comes next has mostly its look when it is awake again.
             Next::Idle if !self.lingered => {
                 let rhythm = state.schedule.next_in_rhythm().map_or(0, |next| next.saturating_sub(now()));
                 let time = state.grace.max(Duration::from_nanos(rhythm));
@@ -110,8 +110,8 @@ impl Looker {
     }
 }
 
-/// So many are asked each time although one that should end before them is in flight: others each time, so that one that has
-/// become shorter than them is found.
+/// So many are asked each time although one that should end before them is in flight: others each
+/// time, so that one that has become shorter than them is found.
 const OUT_OF_TURN: usize = 8;
 
 /// Asks for the status of all, but of few that can wait behind one that is in flight.

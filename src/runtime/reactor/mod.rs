@@ -1,8 +1,8 @@
-//! Learning of completions on devices that do not notify: one thread per device, asleep while nothing is in flight, or a task
-//! of a tokio runtime in its place.
+//! Learning of completions on devices that do not notify: one thread per device, asleep while
+//! nothing is in flight, or a task of a tokio runtime in its place.
 //!
-//! `schedule` decides when to look at what, as data; `look.rs` looks and tells who waits; `thread.rs` and `task.rs` have it do
-//! so in time. This file is for those that submit.
+//! `schedule` decides when to look at what, as data; `look.rs` looks and tells who waits;
+//! `thread.rs` and `task.rs` have it do so in time. This file is for those that submit.
 
 mod look;
 mod schedule;
@@ -32,8 +32,8 @@ use schedule::{Pace, Schedule, Times};
 use task::Attendant;
 pub(crate) use tell::outlive;
 
-/// Handle to a device's reactor, which holds what is in flight. Its thread, and its task if there is one, end when the handle
-/// is dropped and nothing is in flight any more.
+/// Handle to a device's reactor, which holds what is in flight. Its thread, and its task if there
+/// is one, end when the handle is dropped and nothing is in flight any more.
 pub(crate) struct Reactor {
     shared: Arc<Shared>,
 }
@@ -70,9 +70,10 @@ struct Watch {
     partition: usize,
 }
 
-/// How long the reactor leaves alone what a submission looks at itself, beyond the time for which that looks: to be woken for
-/// each would cost both threads more than they have to do. It looks after all, in case the submission is not polled: soon
-/// at first, and less and less so while each look is in vain, as even those take cores from who has work.
+/// How long the reactor leaves alone what a submission looks at itself, beyond the time for which
+/// that looks: to be woken for each would cost both threads more than they have to do. It looks
+/// after all, in case the submission is not polled: soon at first, and less and less so while each
+/// look is in vain, as even those take cores from who has work.
 const LEAST_GRACE: Duration = Duration::from_micros(100);
 const MOST_GRACE: Duration = Duration::from_millis(2);
 
@@ -137,8 +138,8 @@ impl Reactor {
         state.schedule.set_pace(pace(policy, by));
     }
 
-    /// Starts the thread, unless it runs already. Without it nobody would learn of completions, so this comes before the
-    /// first submission.
+    /// Starts the thread, unless it runs already. Without it nobody would learn of completions, so
+    /// this comes before the first submission.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give.
@@ -161,8 +162,8 @@ impl Reactor {
         self.shared.attend_in(runtime)
     }
 
-    /// Watches a partition that has been enqueued `now` on an in-order queue, the lane. `looked_after` is for how long a
-    /// submission looks for its end, if one does.
+    /// Watches a partition that has been enqueued `now` on an in-order queue, the lane.
+    /// `looked_after` is for how long a submission looks for its end, if one does.
     pub(crate) fn watch(
         &self,
         now: u64,
@@ -176,7 +177,8 @@ impl Reactor {
         self.shared.watch(now, lane, watch, expected, looked_after);
     }
 
-    /// The submission that was to look for the end of this partition, on this lane, is gone: the reactor looks from now on.
+    /// The submission that was to look for the end of this partition, on this lane, is gone: the
+    /// reactor looks from now on.
     pub(crate) fn look_instead(&self, lane: u64, run: &Arc<Run>, partition: usize) {
         let is_it = |watch: &Watch| Arc::ptr_eq(&watch.run, run) && watch.partition == partition;
         let mut state = self.shared.state.lock();

@@ -1,6 +1,8 @@
-//! The reactor as a task of a tokio runtime: where that waits for the device anyway, one thread is woken instead of two.
+//! The reactor as a task of a tokio runtime: where that waits for the device anyway, one thread is
+//! woken instead of two.
 //!
-//! The thread stays as a net below: it comes by now and then, and looks itself while the runtime does not let the task run.
+//! The thread stays as a net below: it comes by now and then, and looks itself while the runtime
+//! does not let the task run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,8 +80,8 @@ impl State {
         self.schedule.set_pace(pace(self.policy, By::Thread));
     }
 
-    /// Something in flight has to be looked at before `time`; `first_at` is now, if nothing else is in flight. Whether the thread
-    /// has to be woken for it.
+    /// Something in flight has to be looked at before `time`; `first_at` is now, if nothing else is
+    /// in flight. Whether the thread has to be woken for it.
     #[must_use]
     pub(super) fn look_before(&mut self, time: u64, first_at: Option<u64>) -> bool {
         let sooner = time < self.asleep_until;
@@ -151,7 +153,8 @@ impl Attendance {
                     plans = true;
                     continue;
                 }
-                // Those that were woken need not wait for a plan of what is left, and may submit more of that.
+                // Those that were woken need not wait for a plan of what is left, and may submit
+                // more of that.
                 Pause::Found { .. } | Pause::Yield => tokio::task::yield_now().await,
                 Pause::Sleep(sleep) => {
                     slept = Some(sleep);

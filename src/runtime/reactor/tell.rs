@@ -15,9 +15,9 @@ pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {
     }
 }
 
-/// Ends what is over; `wakers` is memory to work with. Where that is several at once, all wakers are called at the end: a
-/// thread that is woken for the first would otherwise be asleep again when the next one is found, and each time costs more
-/// than all there is to do.
+/// Ends what is over; `wakers` is memory to work with. Where that is several at once, all wakers
+/// are called at the end: a thread that is woken for the first would otherwise be asleep again when
+/// the next one is found, and each time costs more than all there is to do.
 pub(super) fn finish(finished: &mut Vec<Finished<Watch>>, wakers: &mut Vec<Waker>) {
     if finished.len() > 1 {
         latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));

@@ -69,7 +69,8 @@ impl Shared {
         }
     }
 
-    /// Watches a run that is on a shared queue and takes long. What is known of its times was seen on its own queue.
+    /// Watches a run that is on a shared queue and takes long. What is known of its times was seen
+    /// on its own queue.
     fn watch_batched(&self, lane: u64, run: Arc<Run>) {
         self.watch(now(), lane, Watch { run, partition: 0 }, None, None);
     }

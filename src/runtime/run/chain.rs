@@ -8,8 +8,8 @@ use super::Run;
 
 /// Ends those of `runs` that their devices are done with, and before each of them those that it comes after.
 ///
-/// A run that ends makes sure that those it comes after have ended before. It finds that done here, and need not call
-/// itself for a whole chain.
+/// A run that ends makes sure that those it comes after have ended before. It finds that done here,
+/// and need not call itself for a whole chain.
 pub(super) fn end_in_order(runs: &[Arc<Run>]) {
     let mut stack: SmallVec<[(Arc<Run>, Next); 4]> =
         runs.iter().map(|run| (run.clone(), Next::Predecessors)).collect();
@@ -74,8 +74,8 @@ mod tests {
         (events, last)
     }
 
-    /// Lets the device end all, and sees the end of `last` first, on a thread on which recursion along the chain would
-    /// abort the process.
+    /// Lets the device end all, and sees the end of `last` first, on a thread on which recursion
+    /// along the chain would abort the process.
     fn finish(device: &Device, last: Submission, end: impl FnOnce()) -> Event {
         let _only_the_submission_looks = device.reactor().unwrap().pause();
         end();

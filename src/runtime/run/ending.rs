@@ -18,7 +18,8 @@ impl Run {
         }
     }
 
-    /// Nothing of the run has started, and nothing will. The error is somebody else's: it keeps the place it names.
+    /// Nothing of the run has started, and nothing will. The error is somebody else's: it keeps the
+    /// place it names.
     pub(crate) fn abandon(&self, error: &Error) {
         self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
         if self.slots.is_empty() {
@@ -42,8 +43,9 @@ impl Run {
         if ready.is_empty() { None } else { self.inner.lock().driver.clone() }
     }
 
-    /// A partition is final. Only the first call for a partition counts: a device, the reactor and a task may all see it.
-    /// Gives back the partitions that the caller has to start, as they waited for this one last.
+    /// A partition is final. Only the first call for a partition counts: a device, the reactor and
+    /// a task may all see it. Gives back the partitions that the caller has to start, as they
+    /// waited for this one last.
     #[must_use]
     pub(crate) fn end(&self, partition: usize, result: Result<()>) -> Ready {
         match result {
@@ -56,7 +58,8 @@ impl Run {
         let mut ready = Ready::new();
         let failed = failure.is_some();
         if let Some(failure) = failure {
-            // Before the state says so: whoever sees the partition failed finds the failure. The first one counts.
+            // Before the state says so: whoever sees the partition failed finds the failure. The
+            // first one counts.
             let Some(shared) = self.inner.lock().owner.clone() else { return ready };
             self.record_failure(&shared, partition, failure);
         }
@@ -67,7 +70,8 @@ impl Run {
             self.measure(partition);
         }
         tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
-        // Each partition counts once, and this one has not been counted yet: at 1 all others are over, and none waits.
+        // Each partition counts once, and this one has not been counted yet: at 1 all others are
+        // over, and none waits.
         let last = self.unfinished.load(Ordering::Acquire) == 1;
         if failed || !last {
             // Cloned: the others may still need it.
@@ -85,7 +89,8 @@ impl Run {
     }
 
     pub(super) fn record_failure(&self, shared: &Shared, partition: usize, failure: Failure) {
-        // To find out where a device was lost takes a look at every partition, so it is not done for each of them.
+        // To find out where a device was lost takes a look at every partition, so it is not done
+        // for each of them.
         if says_enough(&self.inner.lock(), &failure) {
             return;
         }
@@ -135,7 +140,8 @@ impl Run {
         if let Some(in_flight) = &self.in_flight {
             in_flight.fetch_sub(1, Ordering::Relaxed);
         }
-        // Over on their devices, whose notifications may lag: whoever sees this run finished finds them finished, too.
+        // Over on their devices, whose notifications may lag: whoever sees this run finished finds
+        // them finished, too.
         end_in_order(&depends_on);
         self.done.set();
         // These go last: they may be the only ones left.
@@ -156,8 +162,8 @@ impl Run {
     }
 }
 
-/// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more than the cancellation
-/// that followed or preceded it.
+/// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more
+/// than the cancellation that followed or preceded it.
 fn says_enough(inner: &Inner, later: &Failure) -> bool {
     let is_cancelled = |failure: &Failure| failure.kind() == ErrorKind::Cancelled;
     inner.failure.as_ref().is_some_and(|earlier| !is_cancelled(earlier) || is_cancelled(later))

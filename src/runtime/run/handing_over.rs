@@ -56,7 +56,8 @@ impl Run {
         event.map(|event| event.status())
     }
 
-    /// Looks at the real status of the batch that it was launched in, before the reactor tells; whether that is final.
+    /// Looks at the real status of the batch that it was launched in, before the reactor tells;
+    /// whether that is final.
     pub(super) fn look_at_batch(&self) -> bool {
         let result = match self.batch_status() {
             Some(EventStatus::Complete) => Ok(()),
@@ -83,7 +84,8 @@ impl Run {
         self.launch.store(ALONE, Ordering::Release);
     }
 
-    /// Whether everything of it is on devices, so that they can wait for it. Sees to it, if it was handed over.
+    /// Whether everything of it is on devices, so that they can wait for it. Sees to it, if it was
+    /// handed over.
     pub(crate) fn is_all_enqueued(self: &Arc<Self>) -> bool {
         match self.launch.load(Ordering::Acquire) {
             HANDED_OVER => {

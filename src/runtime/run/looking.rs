@@ -31,7 +31,8 @@ impl Run {
         !self.is_done() && (self.is_in_batch() || unseen.any(|partition| self.is_final(partition)))
     }
 
-    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer). Whether it is final.
+    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer). Whether
+    /// it is final.
     pub(crate) fn ask(&self, partition: usize) -> bool {
         let is_final = self.is_final(partition);
         let answer = if is_final { ASKED_FINAL } else { ASKED_PENDING };
@@ -53,8 +54,9 @@ impl Run {
         }
     }
 
-    /// Whether the run is over; asks devices that do not notify, unless the reactor does without a pause. Ends it if so,
-    /// which may wake tasks and drop buffers: not for callers that hold a lock.
+    /// Whether the run is over; asks devices that do not notify, unless the reactor does without a
+    /// pause. Ends it if so, which may wake tasks and drop buffers: not for callers that hold a
+    /// lock.
     pub(crate) fn is_finished(&self) -> bool {
         if self.polled && !self.is_done() && self.batcher().is_none() {
             self.look();
@@ -86,8 +88,8 @@ impl Run {
         self.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
     }
 
-    /// Nobody waits for any other partition, and the devices let each tail wait for all before it: one question tells as much
-    /// as one for each.
+    /// Nobody waits for any other partition, and the devices let each tail wait for all before it:
+    /// one question tells as much as one for each.
     fn look_at_tails(&self, shared: &Shared) {
         let mut over = true;
         for &tail in &shared.tails {
@@ -107,8 +109,8 @@ impl Run {
         }
     }
 
-    /// Looks at the first partitions that nobody has seen the end of, few at a time: what is known of them need not be found
-    /// out when the last one ends.
+    /// Looks at the first partitions that nobody has seen the end of, few at a time: what is known
+    /// of them need not be found out when the last one ends.
     fn look_at_oldest(&self) {
         let mut oldest = self.oldest.load(Ordering::Relaxed) as usize;
         let mut seen = 0;
@@ -153,8 +155,8 @@ mod tests {
     use crate::runtime::{Device, Graph, Submission};
     use crate::types::{Error, ErrorKind, Range};
 
-    /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if that is asked for. Nobody but
-    /// the submission looks.
+    /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if
+    /// that is asked for. Nobody but the submission looks.
     fn finished_chain(failing: Option<usize>) -> Submission {
         let devices = [(); 2].map(|()| {
             let options = HostOptions::new().threads(2).polled(true).peer_access(true);

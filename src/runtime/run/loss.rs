@@ -1,7 +1,8 @@
-//! What the loss of a device says about a run on it: where it may have come from, or that the run only waited.
+//! What the loss of a device says about a run on it: where it may have come from, or that the run
+//! only waited.
 //!
-//! A device that is lost fails everything pending on it with one error, which knows no node. What had not started is not
-//! to blame, and that is known here.
+//! A device that is lost fails everything pending on it with one error, which knows no node. What
+//! had not started is not to blame, and that is known here.
 
 use super::chain::end_in_order;
 use super::{ENQUEUED, Run, SUCCEEDED, WAITING};
@@ -32,8 +33,9 @@ impl Run {
         }
     }
 
-    /// Partitions that may have been running on what was lost when this one was: nothing that they come after was pending.
-    /// They need not all be on its device, which may have taken others of its driver with it.
+    /// Partitions that may have been running on what was lost when this one was: nothing that they
+    /// come after was pending. They need not all be on its device, which may have taken others of
+    /// its driver with it.
     fn suspects(&self, shared: &Shared, partition: usize) -> Vec<u32> {
         let device = shared.partitions[partition].device();
         let running = |&index: &u32| {
@@ -76,7 +78,8 @@ impl Run {
         })
     }
 
-    /// The run is over: the next one of the executable has not waited for it in vain, unless its device is lost.
+    /// The run is over: the next one of the executable has not waited for it in vain, unless its
+    /// device is lost.
     pub(super) fn has_ended(&self, shared: &Shared) {
         let lost = self.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
         // Several are seen to end in any order.

@@ -36,8 +36,8 @@ use looking::ASKED_NOT;
 pub(crate) use waiting::{HostWork, Timing};
 use waiting::{SPIN_NONE, TOOK_THIS};
 
-/// One run. While in flight it owns the executable, and with it all that a device may touch; whoever will report a
-/// completion (a device, the reactor, a task) holds a reference to it.
+/// One run. While in flight it owns the executable, and with it all that a device may touch;
+/// whoever will report a completion (a device, the reactor, a task) holds a reference to it.
 pub(crate) struct Run {
     /// Set when every partition is final.
     pub(crate) done: Latch,
@@ -45,7 +45,8 @@ pub(crate) struct Run {
     cancelled: AtomicBool,
     /// Whether there is a failure: without one, the result is read without a lock.
     failed: AtomicBool,
-    /// Whether every partition has been enqueued on a device, so that other devices can wait for `tails` themselves.
+    /// Whether every partition has been enqueued on a device, so that other devices can wait for
+    /// `tails` themselves.
     enqueued: AtomicBool,
     /// Who launches it: one of the constants of `handing_over`.
     launch: AtomicU8,
@@ -54,7 +55,8 @@ pub(crate) struct Run {
     unfinished: AtomicU32,
     /// All partitions before this one are over.
     oldest: AtomicU32,
-    /// Tasks of this run that the host runs or has been handed: while there are any, spinning would keep them waiting.
+    /// Tasks of this run that the host runs or has been handed: while there are any, spinning would
+    /// keep them waiting.
     host_tasks: AtomicU32,
     /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
     soonest: AtomicU64,
@@ -87,7 +89,8 @@ pub(crate) struct Run {
 #[derive(Default)]
 struct Inner {
     owner: Option<Arc<Shared>>,
-    /// How partitions that need the host get started. Refers back to the run, so it goes when the run is over.
+    /// How partitions that need the host get started. Refers back to the run, so it goes when the
+    /// run is over.
     driver: Option<Driver>,
     /// When it was submitted, for the profile.
     submitted: Option<u64>,
@@ -110,8 +113,8 @@ pub(crate) type Replaced = Box<dyn Any + Send>;
 /// One partition of the run.
 struct Slot {
     state: AtomicU8,
-    /// Predecessors that have to be waited for on the host, and one more until everything that devices can wait for
-    /// themselves has been enqueued.
+    /// Predecessors that have to be waited for on the host, and one more until everything that
+    /// devices can wait for themselves has been enqueued.
     waiting_for: AtomicU32,
     event: Option<Arc<dyn hal::Event>>,
     /// When it was enqueued, 0 if nobody wants to know how long it takes.
@@ -217,7 +220,8 @@ impl Run {
         run
     }
 
-    /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody looks at it.
+    /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody
+    /// looks at it.
     pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing, number: u64) {
         self.number = number;
         self.done.reset();
@@ -301,7 +305,8 @@ impl Run {
         self.inner.lock().profile.get_or_insert(profile).clone()
     }
 
-    /// Whether a partition ran to its end, in this run. The event of one that did not may still tell of an earlier run.
+    /// Whether a partition ran to its end, in this run. The event of one that did not may still
+    /// tell of an earlier run.
     pub(crate) fn has_succeeded(&self, partition: usize) -> bool {
         self.slots[partition].state.load(Ordering::Acquire) == SUCCEEDED
     }
@@ -310,7 +315,8 @@ impl Run {
         self.slots[partition].event.as_ref()
     }
 
-    /// A partition's enqueue has succeeded. It may be final already: the device may have notified from inside.
+    /// A partition's enqueue has succeeded. It may be final already: the device may have notified
+    /// from inside.
     pub(crate) fn set_enqueued(&self, partition: usize) {
         let state = &self.slots[partition].state;
         let _ = state.compare_exchange(WAITING, ENQUEUED, Ordering::AcqRel, Ordering::Acquire);
@@ -364,8 +370,8 @@ impl Run {
         tails.filter_map(|partition| partition.device().cloned()).collect()
     }
 
-    /// Keeps what an update has taken out of the executable until this run is over, and with it all before it. Gives it back
-    /// if it is over.
+    /// Keeps what an update has taken out of the executable until this run is over, and with it all
+    /// before it. Gives it back if it is over.
     pub(crate) fn keep(&self, retired: Replaced) -> Option<Replaced> {
         let mut inner = self.inner.lock();
         if inner.owner.is_none() {

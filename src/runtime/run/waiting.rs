@@ -60,7 +60,8 @@ impl Run {
         }
     }
 
-    /// The end is near: has the submissions look for it themselves until then, on threads that are awake by it.
+    /// The end is near: has the submissions look for it themselves until then, on threads that are
+    /// awake by it.
     pub(crate) fn set_near(&self, until: u64) {
         self.near_until.store(until, Ordering::Release);
         self.done.nudge();

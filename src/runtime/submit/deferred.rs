@@ -1,4 +1,5 @@
-//! A submission that waits on the host before it starts: for futures, for guards, for runs that its devices cannot wait for.
+//! A submission that waits on the host before it starts: for futures, for guards, for runs that its
+//! devices cannot wait for.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

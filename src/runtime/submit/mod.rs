@@ -55,19 +55,22 @@ impl<'a> SubmitBuilder<'a> {
         Self { shared, waits: Waits::default() }
     }
 
-    /// Starts after `submission` has completed. If it fails, this one fails with the same error and does not start.
+    /// Starts after `submission` has completed. If it fails, this one fails with the same error and
+    /// does not start.
     pub fn after(self, submission: &Submission) -> Self {
         self.after_event(&submission.event())
     }
 
-    /// Starts after `event` has completed. If it fails, this submission fails with the same error and does not start.
+    /// Starts after `event` has completed. If it fails, this submission fails with the same error
+    /// and does not start.
     pub fn after_event(mut self, event: &Event) -> Self {
         self.waits.events.push(event.clone());
         self
     }
 
-    /// Starts after `future` has resolved, be it network, a timer or a channel. If it resolves to an `Err`, the
-    /// submission fails with it and does not start. A future that panics fails it likewise.
+    /// Starts after `future` has resolved, be it network, a timer or a channel. If it resolves to
+    /// an `Err`, the submission fails with it and does not start. A future that panics fails it
+    /// likewise.
     pub fn after_future<F>(mut self, future: F) -> Self
     where
         F: Future + Send + 'static,
@@ -83,8 +86,9 @@ impl<'a> SubmitBuilder<'a> {
     }
 }
 
-/// Submits without a wait list. In the common case nothing else uses the executable's memory in a conflicting way, no update
-/// waits, and either nothing is in flight or only what a device orders by itself: one lock, no allocation.
+/// Submits without a wait list. In the common case nothing else uses the executable's memory in a
+/// conflicting way, no update waits, and either nothing is in flight or only what a device orders
+/// by itself: one lock, no allocation.
 pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
     wake_after_locks(|| submit_without_waits(shared))
 }
@@ -122,7 +126,8 @@ fn submit_without_waits(shared: &Arc<Shared>) -> Submission {
     submit_ordered(shared, Waits::default())
 }
 
-/// The general case: collects what the run has to come after, and leaves the waiting to devices as far as they can.
+/// The general case: collects what the run has to come after, and leaves the waiting to devices as
+/// far as they can.
 fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     // Dropped after the locks: errors in runs and futures are the user's code.
     let mut over = Predecessors::new();
@@ -190,7 +195,8 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         }
     }
     state.submitted(&run);
-    // On its devices, a run fails with what it depends on, at once. One that is over has failed before it started.
+    // On its devices, a run fails with what it depends on, at once. One that is over has failed
+    // before it started.
     let may_end_early = run.is_done() || starter.is_none() && !events.is_empty();
     order.record(&mut state, &run, may_end_early, &mut over);
     let submission = submission(shared, run, spin);
@@ -270,7 +276,8 @@ fn submission(shared: &Arc<Shared>, run: Arc<Run>, spin: Spin) -> Submission {
     Submission::new(run, spin, shared.progress, shared.profiling.then(|| shared.outline.clone()))
 }
 
-/// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of one that looks itself.
+/// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of
+/// one that looks itself.
 fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin {
     // One that queues behind others is not worth a spin.
     let spin = if alone { spin(shared, state, run.crowd()) } else { Spin::Never };

@@ -14,9 +14,9 @@ use crate::runtime::run::{Go, Run};
 use crate::runtime::submission::spin_time_among;
 use crate::runtime::wake_policy::WakePolicy;
 
-/// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what waits for nothing, and
-/// leaves the rest to whoever ends what it waits for. `order_events` come before it whether they fail or not,
-/// `dependencies` only if they succeed.
+/// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what
+/// waits for nothing, and leaves the rest to whoever ends what it waits for. `order_events` come
+/// before it whether they fail or not, `dependencies` only if they succeed.
 pub(super) fn start(
     shared: &Arc<Shared>,
     run: &Arc<Run>,
@@ -58,7 +58,8 @@ pub(super) fn start(
         }
     }
     if let Some(driver) = driver {
-        // Only now, so that whatever starts finds the events of the others pending, and not as an earlier run left them.
+        // Only now, so that whatever starts finds the events of the others pending, and not as an
+        // earlier run left them.
         let mut ready = Ready::new();
         for (index, partition) in shared.partitions.iter().enumerate() {
             if !partition.eager && run.release(index) {
@@ -72,7 +73,8 @@ pub(super) fn start(
     }
 }
 
-/// Enqueues a device partition behind its device-side predecessors. False if that failed: the partition is over then.
+/// Enqueues a device partition behind its device-side predecessors. False if that failed: the
+/// partition is over then.
 #[expect(unsafe_code, reason = "with `enqueue_batch` the one place where work is handed to a device")]
 pub(crate) fn enqueue(
     shared: &Shared,
@@ -111,9 +113,10 @@ pub(crate) fn enqueue(
     let reactor = device.reactor();
     let now = reactor.map(|_| clock::now());
     run.will_enqueue(index, expected, || now.unwrap_or_else(clock::now));
-    // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which follow from the declared
-    // accesses; between runs of this executable by its queues and `order`; against other executables and host guards by
-    // `ordering`. The run owns the executable, and with it all memory, until the event is final.
+    // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
+    // follow from the declared accesses; between runs of this executable by its queues and `order`;
+    // against other executables and host guards by `ordering`. The run owns the executable, and
+    // with it all memory, until the event is final.
     let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(&**queue, wait, signal) });
     match enqueued {
         Ok(()) => {
@@ -130,7 +133,8 @@ pub(crate) fn enqueue(
     }
 }
 
-/// Enqueues the only partitions of these executables' runs, which come after nothing, on one queue of their device.
+/// Enqueues the only partitions of these executables' runs, which come after nothing, on one queue
+/// of their device.
 #[expect(unsafe_code, reason = "with `enqueue` the one place where work is handed to a device")]
 pub(crate) fn enqueue_batch(
     executables: &[Arc<Shared>],
@@ -147,7 +151,7 @@ pub(crate) fn enqueue_batch(
         .collect();
     let buffers: SmallVec<[&dyn hal::CommandBuffer; 8]> = buffers.iter().map(|buffer| &***buffer).collect();
     let signal = hal::Signal { event, notification: None, prompt: false };
-    // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner keeps them until
-    // the event is final.
+    // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner
+    // keeps them until the event is final.
     unsafe { queue.enqueue_batch(&buffers, signal) }
 }

@@ -18,8 +18,9 @@ pub(super) enum Attempt {
     Done(Result<()>, Option<Replaced>),
     /// A run has to be waited for first.
     Busy,
-    /// A device refused the update, and `partitions` that had been updated before it have to be restored. The caller
-    /// does that without a lock. An update that had no turn has taken one, so that nothing is enqueued meanwhile.
+    /// A device refused the update, and `partitions` that had been updated before it have to be
+    /// restored. The caller does that without a lock. An update that had no turn has taken one, so
+    /// that nothing is enqueued meanwhile.
     HalfWay { error: Error, partitions: usize, turn: Option<Turn> },
 }
 
@@ -32,8 +33,9 @@ enum Staged<'a> {
 /// Accesses with their allocations.
 pub(super) type Accesses = Vec<(Arc<Allocation>, Access)>;
 
-/// Applies a change. An update that has taken a turn is applied, because the caller has waited for everything before
-/// it. An update without one is applied only if everything submitted so far is on its devices.
+/// Applies a change. An update that has taken a turn is applied, because the caller has waited for
+/// everything before it. An update without one is applied only if everything submitted so far is on
+/// its devices.
 pub(super) fn carry_out(
     shared: &Arc<Shared>,
     updatable: &Updatable,

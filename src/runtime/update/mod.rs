@@ -1,14 +1,16 @@
 //! Updates: what an executable works on changes, its topology does not.
 //!
-//! An update takes its place in the order of the submissions at once, and never waits. If everything submitted so far has
-//! been handed to its devices, it is applied at once: what is in flight keeps its values, as the backends promise. If a
-//! run still has partitions to start, or is itself still waiting, the update takes a *turn*: a task applies it when that run
-//! is over. Until then later submissions wait, and the memory that the update may bring is registered as theirs, beside
-//! the memory that the executable uses already. So guards and other executables are ordered against these submissions
-//! as soon as they are made. When the update has been applied or given up, what is not used any more is taken out.
+//! An update takes its place in the order of the submissions at once, and never waits. If
+//! everything submitted so far has been handed to its devices, it is applied at once: what is in
+//! flight keeps its values, as the backends promise. If a run still has partitions to start, or is
+//! itself still waiting, the update takes a *turn*: a task applies it when that run is over. Until
+//! then later submissions wait, and the memory that the update may bring is registered as theirs,
+//! beside the memory that the executable uses already. So guards and other executables are ordered
+//! against these submissions as soon as they are made. When the update has been applied or given
+//! up, what is not used any more is taken out.
 //!
-//! Users' code never runs under the locks of this module. Another graph is recorded, which loads kernels and calls the
-//! closures of native commands, before its update takes its place.
+//! Users' code never runs under the locks of this module. Another graph is recorded, which loads
+//! kernels and calls the closures of native commands, before its update takes its place.
 //!
 //! | file | holds |
 //! |---|---|
@@ -71,8 +73,9 @@ impl Change {
 }
 
 /// An update in preparation, of an executable that was finalized as
-/// [`updatable`](crate::FinalizeOptions::updatable). Nodes are named by the ids that they have in the graph which was
-/// finalized. Nothing happens before [`apply`](Self::apply); what is said last about a node counts.
+/// [`updatable`](crate::FinalizeOptions::updatable). Nodes are named by the ids that they have in
+/// the graph which was finalized. Nothing happens before [`apply`](Self::apply); what is said last
+/// about a node counts.
 #[must_use = "nothing happens before `apply`"]
 pub struct Update<'a> {
     shared: &'a Arc<Shared>,
@@ -84,11 +87,12 @@ impl<'a> Update<'a> {
         Self { shared, changes: Vec::new() }
     }
 
-    /// Gives a kernel node new arguments: `call` is of the node's own kernel, or of a
-    /// [registered alternative](crate::NodeBuilder::alternative), which it launches from then on. The range stays.
+    /// Gives a kernel node new arguments: `call` is of the node's own kernel, or of a [registered
+    /// alternative](crate::NodeBuilder::alternative), which it launches from then on. The range
+    /// stays.
     ///
-    /// The arguments may be other memory. Its use must be ordered, by the edges that the graph was finalized with, against
-    /// every conflicting use by another node.
+    /// The arguments may be other memory. Its use must be ordered, by the edges that the graph was
+    /// finalized with, against every conflicting use by another node.
     #[track_caller]
     pub fn launch(self, node: NodeId, call: impl Into<KernelCall>) -> Self {
         self.with(node, NodeChange::Launch(Arc::new(call.into())))
@@ -100,8 +104,8 @@ impl<'a> Update<'a> {
         self.with(node, NodeChange::Range(range))
     }
 
-    /// Lets a kernel, fill or copy do what it says, or nothing. What follows a disabled node still comes after what it
-    /// follows.
+    /// Lets a kernel, fill or copy do what it says, or nothing. What follows a disabled node still
+    /// comes after what it follows.
     #[track_caller]
     pub fn enabled(self, node: NodeId, enabled: bool) -> Self {
         self.with(node, NodeChange::Enabled(enabled))
@@ -109,15 +113,17 @@ impl<'a> Update<'a> {
 
     /// Applies all changes, or none of them.
     ///
-    /// The update takes its place at once: submissions already made see the old values, later ones the new. It never waits
-    /// for devices or loads kernels, because [alternatives](crate::NodeBuilder::alternative) are loaded by finalize. Where
-    /// everything submitted so far is on its devices, it has been applied when this returns. Otherwise a task applies it
-    /// when those submissions are over, and later submissions wait for it; so it needs a tokio runtime, as they did.
+    /// The update takes its place at once: submissions already made see the old values, later ones
+    /// the new. It never waits for devices or loads kernels, because
+    /// [alternatives](crate::NodeBuilder::alternative) are loaded by finalize. Where everything
+    /// submitted so far is on its devices, it has been applied when this returns. Otherwise a task
+    /// applies it when those submissions are over, and later submissions wait for it; so it needs a
+    /// tokio runtime, as they did.
     ///
-    /// Memory that the update brings belongs to the later submissions from now on: they are ordered against
-    /// [guards](crate::HostBuffer) and other executables that use it, in the order in which all of them were asked for,
-    /// also while the update still waits. If the update fails, a submission behind it may have waited for memory that it
-    /// does not use.
+    /// Memory that the update brings belongs to the later submissions from now on: they are ordered
+    /// against [guards](crate::HostBuffer) and other executables that use it, in the order in which
+    /// all of them were asked for, also while the update still waits. If the update fails, a
+    /// submission behind it may have waited for memory that it does not use.
     ///
     /// # Deadlock
     /// A host task that awaits an update of its own executable waits for ever, as with a
@@ -125,22 +131,25 @@ impl<'a> Update<'a> {
     ///
     /// # Errors
     /// They come out of the future, and nothing has changed then.
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when the executable is not updatable, or when the update has to wait
-    /// and there is no tokio runtime; [`InvalidArgument`](ErrorKind::InvalidArgument) for a node that is not of the
-    /// finalized graph's top level, a node of a kind that has nothing to be changed so, a kernel that is not
-    /// registered, arguments that do not fit, a range of other dimensions, memory that is used without order, and a
-    /// [scratch buffer](crate::Graph::scratch) that the node does not use in the finalized graph;
-    /// [`InvalidSize`](ErrorKind::InvalidSize) for a range that cannot be launched, or beyond the bound of the kernel with
-    /// its arguments, whichever of the two is new;
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for what the device cannot update; those of the devices.
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when the executable is not updatable, or
+    /// when the update has to wait and there is no tokio runtime;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node that is not of the finalized
+    /// graph's top level, a node of a kind that has nothing to be changed so, a kernel that is not
+    /// registered, arguments that do not fit, a range of other dimensions, memory that is used
+    /// without order, and a [scratch buffer](crate::Graph::scratch) that the node does not use in
+    /// the finalized graph; [`InvalidSize`](ErrorKind::InvalidSize) for a range that cannot be
+    /// launched, or beyond the bound of the kernel with its arguments, whichever of the two is new;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for what the device cannot update;
+    /// those of the devices.
     ///
-    /// If a device refuses the update and the other devices cannot be told the old values again, the executable is of no
-    /// more use: submissions that wait behind the update, and all later ones, fail without being started.
+    /// If a device refuses the update and the other devices cannot be told the old values again,
+    /// the executable is of no more use: submissions that wait behind the update, and all later
+    /// ones, fail without being started.
     ///
     /// # Cancel safety
-    /// Not async: when it returns, the update is on its way. Dropping the future detaches the update, which is applied all
-    /// the same, and nobody learns of an error. An update that waits is given up only when its tokio runtime shuts
-    /// down.
+    /// Not async: when it returns, the update is on its way. Dropping the future detaches the
+    /// update, which is applied all the same, and nobody learns of an error. An update that waits
+    /// is given up only when its tokio runtime shuts down.
     pub fn apply(self) -> Applied {
         apply(self.shared, Ok(Change::Nodes(self.changes)))
     }
@@ -158,7 +167,8 @@ impl Debug for Update<'_> {
     }
 }
 
-/// The future of an update: resolves when it has been applied, or to why it has not. Dropping it detaches the update.
+/// The future of an update: resolves when it has been applied, or to why it has not. Dropping it
+/// detaches the update.
 #[must_use = "an update that fails says so here"]
 #[derive(Debug)]
 pub struct Applied(Outcome);

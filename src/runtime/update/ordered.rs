@@ -1,7 +1,8 @@
 //! Whether new accesses are ordered: what keeps an update of safe code free of data races.
 //!
-//! The plan orders two nodes exactly if one is reached from the other along the graph's edges. Those follow from the
-//! accesses that the graph was built with, so a new one may meet another node's without any edge between the two.
+//! The plan orders two nodes exactly if one is reached from the other along the graph's edges.
+//! Those follow from the accesses that the graph was built with, so a new one may meet another
+//! node's without any edge between the two.
 
 use std::collections::{HashMap, HashSet};
 

@@ -36,7 +36,8 @@ pub(crate) struct Updatable {
     pub(super) scratch: PlannedUses,
     /// Why nobody knows any more what the executable would do.
     broken: OnceLock<Error>,
-    /// Locked while an update is applied or takes a turn, before any register or state. No code of users runs meanwhile.
+    /// Locked while an update is applied or takes a turn, before any register or state. No code of
+    /// users runs meanwhile.
     current: Mutex<Current>,
 }
 
@@ -157,8 +158,8 @@ impl Current {
         !self.disabled.contains(&(node as u32))
     }
 
-    /// Makes known what later submissions of the executable use: its memory, `more`, and what updates that wait may bring.
-    /// `before` is what they may no longer use.
+    /// Makes known what later submissions of the executable use: its memory, `more`, and what
+    /// updates that wait may bring. `before` is what they may no longer use.
     pub(super) fn register(
         &self,
         executable: &Arc<Shared>,

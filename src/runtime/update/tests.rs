@@ -90,7 +90,8 @@ fn an_update_moves_conflicts_to_the_new_memory() {
     assert_eq!([&exec, &of_x, &of_y].map(is_contested), [false; 3]);
 }
 
-/// Memory that only a run in flight still uses is ordered, for executables made before the update and after it.
+/// Memory that only a run in flight still uses is ordered, for executables made before the update
+/// and after it.
 #[test]
 fn a_run_in_flight_keeps_its_place_on_the_old_memory() {
     for made_before in [true, false] {

@@ -16,17 +16,19 @@ use crate::runtime::run::Replaced;
 use crate::runtime::spawn::spawn;
 use crate::types::{Error, ErrorKind, Result};
 
-/// The place that an update which cannot be applied yet has among the submissions. Later submissions wait for it, and
-/// the memory that the update may bring is registered as theirs. Dropping it, when the update has been applied or
-/// given up, takes that memory out again and lets them go on.
+/// The place that an update which cannot be applied yet has among the submissions. Later
+/// submissions wait for it, and the memory that the update may bring is registered as theirs.
+/// Dropping it, when the update has been applied or given up, takes that memory out again and lets
+/// them go on.
 pub(super) struct Turn {
     lease: GateLease,
     shared: Arc<Shared>,
 }
 
 impl Turn {
-    /// Takes a turn behind all updates that wait. The caller registers what the update brings, and only then lets
-    /// submissions [see](Self::hold_back) that they have to wait: each is ordered by what is registered when it is made.
+    /// Takes a turn behind all updates that wait. The caller registers what the update brings, and
+    /// only then lets submissions [see](Self::hold_back) that they have to wait: each is ordered by
+    /// what is registered when it is made.
     pub(super) fn take(shared: &Arc<Shared>, current: &mut Current, brings: Accesses) -> Self {
         let lease = GateLease::new();
         current.waiting.push(Waiting { gate: lease.gate().clone(), brings });

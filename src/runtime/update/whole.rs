@@ -17,8 +17,8 @@ use crate::runtime::scratch::Places;
 use crate::runtime::uses::Uses;
 use crate::types::{Error, ErrorKind, Result};
 
-/// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls the closures of
-/// native commands, so it comes before any lock is taken.
+/// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
+/// the closures of native commands, so it comes before any lock is taken.
 pub(crate) struct Recorded {
     graph: graph::Graph<Command>,
     buffers: Vec<(usize, Box<dyn hal::CommandBuffer>)>,
@@ -78,11 +78,12 @@ impl Recorded {
         (self.uses.accesses(), current.uses.accesses())
     }
 
-    /// Updates all partitions. The caller holds the executable's state, so that nothing is enqueued meanwhile.
+    /// Updates all partitions. The caller holds the executable's state, so that nothing is enqueued
+    /// meanwhile.
     ///
     /// # Errors
-    /// That of the first partition that refuses, with how many partitions have been updated before it. Those the
-    /// caller has to restore.
+    /// That of the first partition that refuses, with how many partitions have been updated before
+    /// it. Those the caller has to restore.
     pub(super) fn apply(&self, shared: &Shared) -> Result<(), (Error, usize)> {
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
             update(shared, *partition, &**buffer).map_err(|error| (error, done))?;
@@ -106,9 +107,10 @@ impl Recorded {
         }
     }
 
-    /// Takes back what a failed [`apply`](Self::apply) has done to the first `done` partitions. This records the
-    /// executable's own graph anew, which calls the closures of native commands: the caller holds no lock, but a
-    /// place in the order, so that no other update is applied and nothing is enqueued meanwhile.
+    /// Takes back what a failed [`apply`](Self::apply) has done to the first `done` partitions.
+    /// This records the executable's own graph anew, which calls the closures of native commands:
+    /// the caller holds no lock, but a place in the order, so that no other update is applied and
+    /// nothing is enqueued meanwhile.
     pub(super) fn restore(&self, shared: &Shared, updatable: &Updatable, done: usize) {
         let (graph, disabled) = {
             let current = updatable.lock();

@@ -1,4 +1,5 @@
-//! Bounds on ranges: every launch and every update is refused, or stays inside its slices. No caller here is `unsafe`.
+//! Bounds on ranges: every launch and every update is refused, or stays inside its slices. No
+//! caller here is `unsafe`.
 #![forbid(unsafe_code)]
 
 use wakegraph::hal::UpdateCapabilities;
@@ -201,7 +202,8 @@ fn random_range(random: &mut Random) -> Range {
     }
 }
 
-/// The kernels with their bounds: which ranges they allow over `len` elements, and what a work-item adds 1 to.
+/// The kernels with their bounds: which ranges they allow over `len` elements, and what a work-item
+/// adds 1 to.
 #[derive(Clone, Copy, Debug)]
 enum Counting {
     Shortest,

@@ -1,4 +1,5 @@
-//! Many short executables in flight, each submitted again by its task as soon as it is over: devices may launch them together.
+//! Many short executables in flight, each submitted again by its task as soon as it is over:
+//! devices may launch them together.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A host task fails, which it can on every device: what depends on it does not run, and what only follows it does.
+//! A host task fails, which it can on every device: what depends on it does not run, and what only
+//! follows it does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -26,7 +26,8 @@ kernel! {
         item: |i, params, flag, x, y| {
             y[i] = params.scale * x[i] + f64::from(params.shift) + f64::from(flag);
         },
-        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the shortest slice.
+        // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+        // shortest slice.
         c: unsafe { SOURCE },
     }
     /// Writes for each work-item the sum over its work-group of their indices, which meet in local memory.
@@ -37,8 +38,9 @@ kernel! {
                 group.items().for_each(|[i]| sums[i] = sum);
             }
         },
-        // SAFETY: a work-item writes the element with its index, which the shortest slice bounds. Indices of local memory are
-        // compared with its length; a work-item writes one of its own and reads the others' behind a barrier.
+        // SAFETY: a work-item writes the element with its index, which the shortest slice bounds.
+        // Indices of local memory are compared with its length; a work-item writes one of its own
+        // and reads the others' behind a barrier.
         c: unsafe { SOURCE },
     }
 }

@@ -1,5 +1,5 @@
-//! Random graphs of kernels, fills, copies and host tasks over few buffers: the result is that of running the nodes
-//! one after the other in the order in which they were added.
+//! Random graphs of kernels, fills, copies and host tasks over few buffers: the result is that of
+//! running the nodes one after the other in the order in which they were added.
 
 use wakegraph::{
     Buffer, Device, ExecutionOrder, FinalizeOptions, Graph, HostBuffer, PartitionPolicy, Range, read, write,

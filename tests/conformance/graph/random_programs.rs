@@ -1,8 +1,9 @@
-//! Random programs: a few executables over the same memory, submitted, updated and switched between submissions, against a
-//! model that runs the nodes one after the other in the order in which they were added.
+//! Random programs: a few executables over the same memory, submitted, updated and switched between
+//! submissions, against a model that runs the nodes one after the other in the order in which they
+//! were added.
 //!
-//! `WAKEGRAPH_RANDOM_PROGRAMS` sets how many programs each test runs, `WAKEGRAPH_RANDOM_SEED` the first seed, and
-//! `WAKEGRAPH_RANDOM_THREADS` how many threads share them.
+//! `WAKEGRAPH_RANDOM_PROGRAMS` sets how many programs each test runs, `WAKEGRAPH_RANDOM_SEED` the
+//! first seed, and `WAKEGRAPH_RANDOM_THREADS` how many threads share them.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -206,7 +207,8 @@ impl Kernel {
         }
     }
 
-    /// Whether an update may put this in the place of the other: the same kernel, or a registered alternative.
+    /// Whether an update may put this in the place of the other: the same kernel, or a registered
+    /// alternative.
     fn can_replace(self, other: Self) -> bool {
         let simple = |kernel| matches!(kernel, Self::Mix { .. } | Self::Add { .. });
         std::mem::discriminant(&self) == std::mem::discriminant(&other) || (simple(self) && simple(other))
@@ -630,8 +632,8 @@ impl Subject {
         self.enabled.fill(true);
     }
 
-    /// Changes arguments, kernels and memory of up to three nodes, and switches them on and off. An update which brings
-    /// memory that no edge orders has to be refused, and then changes nothing.
+    /// Changes arguments, kernels and memory of up to three nodes, and switches them on and off. An
+    /// update which brings memory that no edge orders has to be refused, and then changes nothing.
     async fn update_some(&mut self, random: &mut Random) {
         let mut update = self.exec.update();
         let (mut steps, mut enabled) = (self.steps.clone(), self.enabled.clone());

@@ -1,4 +1,5 @@
-//! What is refused before anything runs: the first mistake comes out of `finalize`, with its place in the source.
+//! What is refused before anything runs: the first mistake comes out of `finalize`, with its place
+//! in the source.
 
 use wakegraph::{ErrorKind, Graph, Layout, NodeId, Range, RectCopy, read, write};
 

@@ -258,7 +258,8 @@ fn between_devices(setup: &Setup) {
 /// A buffer, and what it should hold in the end.
 type Output = (Buffer<u32>, Vec<u32>);
 
-/// Buffers come and go; the result is that of running the nodes one after the other, each buffer with its own memory.
+/// Buffers come and go; the result is that of running the nodes one after the other, each buffer
+/// with its own memory.
 fn random_graph(devices: &[Device], seed: u64, random: &mut Random) -> (Graph, Vec<Output>) {
     let mut graph = Graph::new(&devices[0]);
     let host = devices.iter().map(|device| device.host_buffer::<u32>(100).unwrap()).collect::<Vec<_>>();

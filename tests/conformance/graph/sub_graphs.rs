@@ -71,7 +71,8 @@ fn nested_with_several_parents(setup: &Setup) {
     });
 }
 
-// [fill a, fill b] -> [add a, add b]: the children share no memory with each other, only the edge orders them.
+// [fill a, fill b] -> [add a, add b]: the children share no memory with each other, only the edge
+// orders them.
 fn explicit_edges_hold_for_all_nodes(setup: &Setup) {
     let device = setup.device();
     let (a, b, c) =

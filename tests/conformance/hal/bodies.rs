@@ -40,8 +40,8 @@ fn while_nonzero(condition: &MemoryView, body: Arc<Body>) -> Command {
     Command::While { condition: condition.clone(), body }
 }
 
-/// A row of words. A round of `shift` moves all but the first to the front, so a loop over the first one runs as often as
-/// there are words that are not 0 before the first that is.
+/// A row of words. A round of `shift` moves all but the first to the front, so a loop over the
+/// first one runs as often as there are words that are not 0 before the first that is.
 struct Row {
     words: MemoryView,
     aside: MemoryView,

@@ -175,7 +175,8 @@ fn impossible_signatures(setup: &Setup) {
     refused(create("k", buffer(4, 3)), ErrorKind::InvalidArgument);
 }
 
-/// Whether the device would take the variant or not: a kernel's sources are right or wrong on all devices alike.
+/// Whether the device would take the variant or not: a kernel's sources are right or wrong on all
+/// devices alike.
 fn empty_sources_are_refused(setup: &Setup) {
     let sources = || KernelSources::new().host(|_, _| Ok(()));
     let empty = [

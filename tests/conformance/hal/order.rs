@@ -110,7 +110,8 @@ fn one_buffer_never_overlaps_itself(setup: &Setup) {
     assert_eq!(words(&counts), [0, 1, 300]);
 }
 
-/// A random program over one allocation: each step with what it reads and writes, so that sync-points can be derived.
+/// A random program over one allocation: each step with what it reads and writes, so that
+/// sync-points can be derived.
 struct Step {
     command: Command,
     reads: std::ops::Range<usize>,
@@ -204,8 +205,9 @@ fn empty_buffers_complete(setup: &Setup) {
     }
 }
 
-/// By turns on two queues, each behind the one before. Only the last event is asked how it ended, and only its end is
-/// waited for: neither that nor dropping the others may need stack in proportion.
+/// By turns on two queues, each behind the one before. Only the last event is asked how it ended,
+/// and only its end is waited for: neither that nor dropping the others may need stack in
+/// proportion.
 fn long_chains_of_events_end(setup: &Setup) {
     const LENGTH: usize = 5_000;
     let bench = Bench::new(setup);

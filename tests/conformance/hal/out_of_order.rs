@@ -1,5 +1,5 @@
-//! Command-buffers whose order is their sync-points, on queues of either order: again and again, with updates between, and
-//! in wait lists.
+//! Command-buffers whose order is their sync-points, on queues of either order: again and again,
+//! with updates between, and in wait lists.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Enqueues that ask to be seen early, of command-buffers that become what others are between them, and of those others.
+//! Enqueues that ask to be seen early, of command-buffers that become what others are between them,
+//! and of those others.
 
 use wakegraph::hal::{Command, MemoryView, UpdateCapabilities as Can};
 

@@ -1,5 +1,5 @@
-//! Enqueues that ask to be seen early, of command-buffers that are updated between them: a device may change its mind about
-//! what to do for them at any time, and nothing else changes.
+//! Enqueues that ask to be seen early, of command-buffers that are updated between them: a device
+//! may change its mind about what to do for them at any time, and nothing else changes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Random commands that hold commands: the result is that of running them one after the other as they were added.
+//! Random commands that hold commands: the result is that of running them one after the other as
+//! they were added.
 
 use std::sync::Arc;
 
@@ -121,7 +122,8 @@ impl Step {
     }
 }
 
-/// The earlier steps that a step comes after: those that it conflicts with, and what an empty command may join.
+/// The earlier steps that a step comes after: those that it conflicts with, and what an empty
+/// command may join.
 fn before(steps: &[Step], index: usize) -> Vec<usize> {
     let touched = steps[index].touched();
     let joins = matches!(steps[index], Step::Nothing) && index.is_multiple_of(2);

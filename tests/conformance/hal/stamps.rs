@@ -1,5 +1,6 @@
-//! Commands whose results show their order: each has a slot of its own, and mixes into it what those that it follows have
-//! in theirs. One that runs early, late, twice or not at all leaves wrong numbers.
+//! Commands whose results show their order: each has a slot of its own, and mixes into it what
+//! those that it follows have in theirs. One that runs early, late, twice or not at all leaves
+//! wrong numbers.
 
 use std::sync::Arc;
 

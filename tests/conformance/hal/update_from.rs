@@ -219,7 +219,8 @@ fn what_was_enqueued_keeps_its_commands(setup: &Setup) {
     }
 }
 
-/// Enqueues of one command-buffer never overlap, on whatever queue, also across an update that replaces all of it.
+/// Enqueues of one command-buffer never overlap, on whatever queue, also across an update that
+/// replaces all of it.
 fn on_several_queues(setup: &Setup) {
     if !can_update(setup) {
         return;

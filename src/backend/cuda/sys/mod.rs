@@ -1,8 +1,8 @@
 //! The vendor's types, and the functions of its libraries: the only place that names them.
 //!
-//! `cudarc` has the declarations. The functions are looked up here rather than through `cudarc`, whose every first call
-//! panics where the library, or the function, is missing, and whose result is a Rust enum, which a newer driver's code is
-//! not a value of.
+//! `cudarc` has the declarations. The functions are looked up here rather than through `cudarc`,
+//! whose every first call panics where the library, or the function, is missing, and whose result
+//! is a Rust enum, which a newer driver's code is not a value of.
 #![expect(unsafe_code, reason = "loads the libraries and calls them")]
 
 mod driver;
@@ -92,8 +92,8 @@ macro_rules! table {
                 Ok(table)
             }
 
-            /// A table for tests without the library: each function does what the fake says to a call of this name. The
-            /// optional ones are missing.
+            /// A table for tests without the library: each function does what the fake says to a
+            /// call of this name. The optional ones are missing.
             #[cfg(test)]
             #[allow(dead_code, non_snake_case, reason = "not every library has a fake; the vendor's names")]
             pub(in crate::backend::cuda) fn fake() -> Self {

@@ -1,5 +1,6 @@
-//! A fake driver: a table of functions that succeed unless a test says otherwise, for the failures that a real driver
-//! does not have on request. It does no work, and everything enqueued is over at once unless [`hold`] is in force.
+//! A fake driver: a table of functions that succeed unless a test says otherwise, for the failures
+//! that a real driver does not have on request. It does no work, and everything enqueued is over at
+//! once unless [`hold`] is in force.
 //!
 //! Its state belongs to the thread: tests run beside each other.
 #![expect(unsafe_code, reason = "implements the driver's functions")]
@@ -16,8 +17,8 @@ use super::super::sys::*;
 /// What the driver answers while a capture of another thread forbids a call.
 const CAPTURE_UNSUPPORTED: Code = 900;
 
-/// Calls that the driver refuses, and that invalidate the capture, while another thread captures in the global mode
-/// and this one is not relaxed (measured on an H200 with driver 580).
+/// Calls that the driver refuses, and that invalidate the capture, while another thread captures in
+/// the global mode and this one is not relaxed (measured on an H200 with driver 580).
 const DISTURBING: &[&str] = &[
     "cuEventQuery",
     "cuStreamQuery",

@@ -387,7 +387,8 @@ fn an_update_that_fails_and_is_undone_changes_nothing() {
     bench.run(&*buffer).unwrap();
 }
 
-/// Each way to update it, and which function has to fail how often, after how many successes, for the state to be unknown.
+/// Each way to update it, and which function has to fail how often, after how many successes, for
+/// the state to be unknown.
 #[test]
 fn an_update_that_cannot_be_undone_breaks_the_command_buffer() {
     const SET: &str = "cuGraphExecKernelNodeSetParams";
@@ -427,8 +428,8 @@ fn an_update_that_cannot_be_undone_breaks_the_command_buffer() {
     }
 }
 
-/// The driver forgets parameters that a node got shortly before it was switched off, and a set node that is off does not
-/// keep the order.
+/// The driver forgets parameters that a node got shortly before it was switched off, and a set node
+/// that is off does not keep the order.
 #[test]
 fn nodes_that_are_switched_on_get_their_parameters_again() {
     let bench = Bench::new();

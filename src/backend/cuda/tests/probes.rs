@@ -1,8 +1,9 @@
-//! Probes of faults that drivers of today have and that this backend works around. They need a GPU, and are ignored
-//! without one; `.ci/gpu` runs them and shows their lines in its summary.
+//! Probes of faults that drivers of today have and that this backend works around. They need a GPU,
+//! and are ignored without one; `.ci/gpu` runs them and shows their lines in its summary.
 //!
-//! A probe does not fail where the driver has the fault; it says so. Where the driver does not show it, the line says
-//! `MENDED`: then the remedy that it names can go once no supported driver needs it. A remedy that does not help fails.
+//! A probe does not fail where the driver has the fault; it says so. Where the driver does not show
+//! it, the line says `MENDED`: then the remedy that it names can go once no supported driver needs
+//! it. A remedy that does not help fails.
 
 use std::process::Command as Process;
 
@@ -102,8 +103,8 @@ impl Probe {
         Ok(self.stream.synchronize()?)
     }
 
-    /// Launches a slow kernel, behind it something that is switched off, and behind that a copy of the word that the
-    /// kernel writes. How many of some launches copied the word too early.
+    /// Launches a slow kernel, behind it something that is switched off, and behind that a copy of
+    /// the word that the kernel writes. How many of some launches copied the word too early.
     fn out_of_order(&self, add_middle: impl FnOnce(&mut Graph, Node) -> Node) -> crate::Result<usize> {
         let mut graph = Graph::create(&self.device.shared().context)?;
         let slow = graph.place().add_kernel(&self.add(0, 1, LONG), &[])?;
@@ -185,8 +186,9 @@ fn parameters_of_a_node_that_is_switched_off() {
 
 const CHAINS: usize = 2_000;
 
-/// Random chains of kernels that add numbers to words, with new numbers and switches between launches: how many of them
-/// add up to something else. `again`: nodes that are switched on get their parameters again.
+/// Random chains of kernels that add numbers to words, with new numbers and switches between
+/// launches: how many of them add up to something else. `again`: nodes that are switched on get
+/// their parameters again.
 fn wrong_chains(probe: &Probe, again: bool) -> usize {
     let mut state = 7u64;
     let mut below = |bound: usize| {

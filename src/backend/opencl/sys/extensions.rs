@@ -93,8 +93,8 @@ type OldFill = Option<
 >;
 
 table! {
-    /// The functions whose signatures had no `properties` before 0.9.5. The wrong one corrupts the driver: which table
-    /// is used follows from the version that the device reports.
+    /// The functions whose signatures had no `properties` before 0.9.5. The wrong one corrupts the
+    /// driver: which table is used follows from the version that the device reports.
     OldExtensions:
     clCommandBarrierWithWaitListKHR: OldBarrier,
     clCommandCopyBufferKHR: OldCopy,

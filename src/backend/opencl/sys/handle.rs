@@ -25,8 +25,8 @@ pub(in crate::backend::opencl) struct Owned<K: Kind> {
     kind: PhantomData<K>,
 }
 
-// SAFETY: OpenCL's objects may be used and released on any thread. The one exception, setting arguments of a kernel while
-// it is used, is up to the kernel's owner (`kernel.rs`).
+// SAFETY: OpenCL's objects may be used and released on any thread. The one exception, setting
+// arguments of a kernel while it is used, is up to the kernel's owner (`kernel.rs`).
 unsafe impl<K: Kind> Send for Owned<K> {}
 // SAFETY: as for `Send`.
 unsafe impl<K: Kind> Sync for Owned<K> {}

@@ -1,9 +1,9 @@
 //! OpenCL's types, constants and functions: the only place that names the vendor's symbols' libraries.
 //!
-//! `opencl-sys` has the declarations. The functions are looked up here rather than through `cl3`, for three reasons: its
-//! enqueues ask the driver for an event each time, which a replayed list needs for its last command only; its table
-//! declares them with Rust's calling convention; and extension functions must be asked for by platform, or they are not
-//! found behind a loader.
+//! `opencl-sys` has the declarations. The functions are looked up here rather than through `cl3`,
+//! for three reasons: its enqueues ask the driver for an event each time, which a replayed list
+//! needs for its last command only; its table declares them with Rust's calling convention; and
+//! extension functions must be asked for by platform, or they are not found behind a loader.
 #![expect(unsafe_code, reason = "loads the library and calls it")]
 
 mod extensions;

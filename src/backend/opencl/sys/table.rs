@@ -33,8 +33,8 @@ macro_rules! table {
                         const NAME: &[u8] = concat!(stringify!($function), "\0").as_bytes();
                         let address = std::ffi::CStr::from_bytes_with_nul(NAME)
                             .map_or(std::ptr::null(), |name| find(name));
-                        // SAFETY: an optional function pointer has the layout of a nullable pointer, and the caller vouched
-                        // for what it points to.
+                        // SAFETY: an optional function pointer has the layout of a nullable
+                        // pointer, and the caller vouched for what it points to.
                         unsafe { std::mem::transmute::<*const std::ffi::c_void, $type>(address) }
                     };
                 )+

@@ -1,4 +1,5 @@
-//! Failures that a driver tells of itself. The public contract cannot make one happen on purpose; a user event can.
+//! Failures that a driver tells of itself. The public contract cannot make one happen on purpose; a
+//! user event can.
 #![expect(unsafe_code, reason = "enqueues, and fails events by hand")]
 
 mod prefetch;

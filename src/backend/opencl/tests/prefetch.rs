@@ -25,8 +25,9 @@ fn kind_of(device: &OpenclDevice, signal: &Signal) -> u32 {
     kind
 }
 
-/// Shared virtual memory is really moved, and memory of Intel's extension where there is such; what the driver refuses
-/// keeps its place in the order, and so does a prefetch where nothing can be moved.
+/// Shared virtual memory is really moved, and memory of Intel's extension where there is such; what
+/// the driver refuses keeps its place in the order, and so does a prefetch where nothing can be
+/// moved.
 #[test]
 fn prefetches_reach_the_driver_or_keep_the_order() {
     for device in devices() {

@@ -112,8 +112,8 @@ unsafe extern "C" fn refuse_recording(
     sys::CL_OUT_OF_RESOURCES
 }
 
-/// The backend cannot know how many of a refused recording's commands run, so its event fails; but not before the wait list
-/// is over, after which alone they may run.
+/// The backend cannot know how many of a refused recording's commands run, so its event fails; but
+/// not before the wait list is over, after which alone they may run.
 #[test]
 fn a_refused_recording_fails_after_its_wait_list() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {

@@ -90,8 +90,8 @@ impl Bench {
     }
 }
 
-/// On every device that records: with mutable dispatch an update of the same kernel changes the recording itself, of
-/// another kernel, or without, there is a new one. The results are the same.
+/// On every device that records: with mutable dispatch an update of the same kernel changes the
+/// recording itself, of another kernel, or without, there is a new one. The results are the same.
 #[test]
 fn recordings_change_in_place_where_the_device_can() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
@@ -140,7 +140,8 @@ fn recordings_change_in_place_where_the_device_can() {
     }
 }
 
-/// Where the driver's queue is out of order, its first enqueue makes a second recording, and an update changes both.
+/// Where the driver's queue is out of order, its first enqueue makes a second recording, and an
+/// update changes both.
 #[test]
 fn out_of_order_queues_have_recordings_of_their_own() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
@@ -175,8 +176,8 @@ fn out_of_order_queues_have_recordings_of_their_own() {
     }
 }
 
-/// An update that fails does without the recordings: the drivers at hand crash over what they should refuse, so only what
-/// comes after that is shown here.
+/// An update that fails does without the recordings: the drivers at hand crash over what they
+/// should refuse, so only what comes after that is shown here.
 #[test]
 fn without_its_recordings_a_command_buffer_does_what_its_list_says() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {

@@ -1,5 +1,5 @@
-//! Every condition once, against a backend that runs nothing: the wrong call is refused with its kind and its numbers,
-//! and the backend hears nothing of it.
+//! Every condition once, against a backend that runs nothing: the wrong call is refused with its
+//! kind and its numbers, and the backend hears nothing of it.
 #![expect(
     unsafe_code,
     reason = "enqueues on a backend that touches no memory, and makes pointers nobody follows"

@@ -60,7 +60,8 @@ pub(super) enum Share {
 }
 
 impl<W> Lane<W> {
-    /// Plans the first look at the entry that has just become the oldest, and so, in an in-order queue, started now.
+    /// Plans the first look at the entry that has just become the oldest, and so, in an in-order
+    /// queue, started now.
     pub(super) fn aim(&mut self, now: u64, pace: &Pace) {
         let oldest = self.entries.front().map(|entry| (entry.expected, entry.deviation, entry.grace));
         let (expected, deviation, grace) = oldest.unwrap_or_default();
@@ -105,7 +106,8 @@ impl<W> Lane<W> {
         Some(self.since?.saturating_add(self.entries.front()?.expected?))
     }
 
-    /// Whether one that should end before, and is in flight, is reason enough not to ask for this one, which should end then.
+    /// Whether one that should end before, and is in flight, is reason enough not to ask for this
+    /// one, which should end then.
     pub(super) fn can_wait(&self, now: u64, end: u64) -> bool {
         self.shares && now < end.saturating_add(WAITS * self.slack)
     }
@@ -198,7 +200,8 @@ impl<W> Lane<W> {
                         (false, _) => Seen::InTime,
                         (true, false) => Seen::Overslept,
                     };
-                    // Somewhere between the last two looks; what is rather too short makes the next first look early enough.
+                    // Somewhere between the last two looks; what is rather too short makes the next
+                    // first look early enough.
                     let ended = self.seen_pending.map_or(now, |pending| pending + (now - pending) / 8);
                     let took = self.since.map(|since| ended.saturating_sub(since));
                     let oldest = self.entries.pop_front().map(|entry| entry.watch);

@@ -1,11 +1,13 @@
 //! When to look at which event: pure data, the time is an argument.
 //!
-//! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look costs one query a lane,
-//! however much is in flight. An entry is looked at shortly before its predicted completion, then again and again around
-//! it, and from then on with growing pauses; without a prediction, with these from the start.
+//! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look
+//! costs one query a lane, however much is in flight. An entry is looked at shortly before its
+//! predicted completion, then again and again around it, and from then on with growing pauses;
+//! without a prediction, with these from the start.
 //!
-//! Where much long work is in flight, its lanes share looks: each may come a little later so that one wake-up does for many,
-//! and those are asked in the order of their predicted ends until one is found in flight.
+//! Where much long work is in flight, its lanes share looks: each may come a little later so that
+//! one wake-up does for many, and those are asked in the order of their predicted ends until one is
+//! found in flight.
 
 mod lane;
 mod rhythm;
@@ -37,11 +39,13 @@ pub(super) struct Pace {
     pub(super) scouts: fn(Duration) -> Option<Duration>,
     /// And how long before at most, beside what the work's times differ by: how long threads take to wake up.
     pub(super) lead: u64,
-    /// How long a look at something that takes so long may be put off so that it is one with others; none if never.
+    /// How long a look at something that takes so long may be put off so that it is one with
+    /// others; none if never.
     pub(super) slack: fn(Duration) -> Duration,
     /// So many lanes with long work get looks of their own.
     pub(super) few: usize,
-    /// Whether the first look is not before the predicted completion but this slack after it, and pauses are twice as long.
+    /// Whether the first look is not before the predicted completion but this slack after it, and
+    /// pauses are twice as long.
     pub(super) late: bool,
 }
 
@@ -79,7 +83,8 @@ pub(crate) enum Seen {
     Overslept,
     /// It was over at the first look, which was planned for after its predicted end: it took at most so long.
     Expected,
-    /// It was over at the first look, and until then it had been left to somebody else: it took at most so long.
+    /// It was over at the first look, and until then it had been left to somebody else: it took at
+    /// most so long.
     Late,
 }
 
@@ -88,7 +93,8 @@ pub(crate) enum Seen {
 pub(super) struct Finished<W> {
     pub(super) watch: W,
     pub(super) seen: Seen,
-    /// Nanoseconds from when it had become the oldest of its lane until it was found over, where both were seen.
+    /// Nanoseconds from when it had become the oldest of its lane until it was found over, where
+    /// both were seen.
     pub(super) took: Option<u64>,
 }
 
@@ -104,8 +110,8 @@ pub(super) struct Schedule<W> {
     long: usize,
     /// The most there have been since nothing was in flight, and the time before.
     most_long: [usize; 2],
-    /// Before this time nothing is looked at. Without long work it is never later than the next look at any lane, and so need
-    /// not be worked out from all of them again.
+    /// Before this time nothing is looked at. Without long work it is never later than the next
+    /// look at any lane, and so need not be worked out from all of them again.
     plan: u64,
     rhythm: Rhythm,
 }
@@ -143,8 +149,8 @@ impl<W> Schedule<W> {
         self.in_flight > 0
     }
 
-    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile. Gives the time until
-    /// when the lane's next look can wait.
+    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile.
+    /// Gives the time until when the lane's next look can wait.
     pub(super) fn watch(
         &mut self,
         now: u64,
@@ -209,8 +215,9 @@ impl<W> Schedule<W> {
         latest_look
     }
 
-    /// Nobody else looks for the end of an entry any more, by its deadline or as somebody who waits was asked to: the next look
-    /// at it is when its prediction says. Gives the time until when that can wait, if the entry is the oldest of its lane.
+    /// Nobody else looks for the end of an entry any more, by its deadline or as somebody who waits
+    /// was asked to: the next look at it is when its prediction says. Gives the time until when
+    /// that can wait, if the entry is the oldest of its lane.
     pub(super) fn leave_alone_no_longer(
         &mut self,
         now: u64,
@@ -236,7 +243,8 @@ impl<W> Schedule<W> {
         Some(latest_look)
     }
 
-    /// The time to look at: now, or that of a look planned so soon that there is no use in sleeping until then.
+    /// The time to look at: now, or that of a look planned so soon that there is no use in sleeping
+    /// until then.
     pub(super) fn moment(&mut self, now: u64) -> u64 {
         if self.long == 0 {
             return now;
@@ -264,8 +272,9 @@ impl<W> Schedule<W> {
         }
     }
 
-    /// Where long work is in flight, when to look next: as late as all can wait, but when the last is due that is until then.
-    /// And how much earlier that can be, if it is the first look at something long.
+    /// Where long work is in flight, when to look next: as late as all can wait, but when the last
+    /// is due that is until then. And how much earlier that can be, if it is the first look at
+    /// something long.
     fn plan(&self) -> (u64, Option<u64>) {
         let lanes = || self.lanes.values().filter(|lane| !lane.entries.is_empty());
         let latest = lanes().map(Lane::latest_look).min().unwrap_or(u64::MAX);
@@ -275,7 +284,8 @@ impl<W> Schedule<W> {
         })
     }
 
-    /// When the next look will be, if nothing is in flight and what is submitted next is like what was before.
+    /// When the next look will be, if nothing is in flight and what is submitted next is like what
+    /// was before.
     pub(super) fn next_in_rhythm(&self) -> Option<u64> {
         self.rhythm.next_look()
     }
@@ -301,8 +311,9 @@ impl<W> Schedule<W> {
         due.extend(lanes.into_iter().map(|(end, watch)| Due { watch: copy(watch), can_wait: end.is_some() }));
     }
 
-    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to `finished`, and comes back soon
-    /// to what that knows nothing of. `find_scout` gives who is to look for the end of an entry, if somebody waits for it.
+    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to
+    /// `finished`, and comes back soon to what that knows nothing of. `find_scout` gives who is to
+    /// look for the end of an entry, if somebody waits for it.
     pub(super) fn look<A: Into<Option<bool>>>(
         &mut self,
         now: u64,

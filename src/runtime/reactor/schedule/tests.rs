@@ -22,7 +22,8 @@ fn expecting(nanos: u64) -> Times {
     Times { expected: Some(expected), grace: Duration::ZERO }
 }
 
-/// Looks at time `now`; what is in `done` is final. Returns what was found, how many queries it took, and what next.
+/// Looks at time `now`; what is in `done` is final. Returns what was found, how many queries it
+/// took, and what next.
 fn look(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, usize, Next) {
     let (mut found, mut queries) = (Vec::new(), 0);
     let next = schedule.look(
@@ -261,8 +262,8 @@ fn without_a_prediction_it_looks_at_once() {
     assert_eq!(look(&mut schedule, 5, &[1]), (vec![1], 1, Next::Idle));
 }
 
-/// One pass as the reactor makes it: asks in order, and not for what can wait. Returns what was found and asked, and what
-/// next.
+/// One pass as the reactor makes it: asks in order, and not for what can wait. Returns what was
+/// found and asked, and what next.
 fn pass(schedule: &mut Schedule<u32>, now: u64, done: &[u32]) -> (Vec<u32>, Vec<u32>, Next) {
     let (mut due, mut asked, mut in_flight) = (Vec::new(), Vec::new(), false);
     let now = schedule.moment(now);
@@ -309,7 +310,8 @@ fn six(schedule: &mut Schedule<u32>, from: u64) -> Vec<u64> {
 fn many_that_take_long_share_looks_and_are_asked_until_one_is_in_flight() {
     let mut schedule = Schedule::new(SHARING);
     six(&mut schedule, 0);
-    // Nobody is sent to look, and nobody spins: the first look is when the fifth should have ended, and 20 later.
+    // Nobody is sent to look, and nobody spins: the first look is when the fifth should have ended,
+    // and 20 later.
     assert_eq!(pass(&mut schedule, 100, &[]), (vec![], vec![], after(940)));
     assert_eq!(pass(&mut schedule, 1030, &[0, 1]), (vec![0, 1], vec![0, 1, 2], after(40)), "and not again");
     assert_eq!(pass(&mut schedule, 1080, &[2, 3, 4]), (vec![2, 3, 4], vec![2, 3, 4], after(169)));
@@ -477,8 +479,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // A look that comes when the schedule says finds all that is over and due, in the lanes' order, and the schedule never
-    // says so later than a lane needs it.
+    // A look that comes when the schedule says finds all that is over and due, in the lanes' order,
+    // and the schedule never says so later than a lane needs it.
     #[test]
     fn no_lane_is_looked_at_later_than_it_needs(steps in proptest::collection::vec(step(), 1..80)) {
         let (mut schedule, mut now, mut next) = (Schedule::new(PACE), 0, 0);

@@ -93,7 +93,8 @@ fn check(call: &str, code: c_int) -> Result<()> {
 wakegraph::kernel! {
     /// Element `i` is `start + i` modulo 7.
     fn number(start: u32, x: &mut [f32]) {
-        // SAFETY: a work-item writes the element with its index, and a launch is bounded by the slice's length.
+        // SAFETY: a work-item writes the element with its index, and a launch is bounded by the
+        // slice's length.
         c: unsafe { "KERNEL(number, (u32 start, SLICE(float, x))) {
                          x[GLOBAL_ID(0)] = (float)((start + GLOBAL_ID(0)) % 7);
                      }" },
@@ -117,7 +118,8 @@ fn a_product_of_matrices(setup: &Setup) {
         NativeAccess::write(&c),
         NativeAccess::write(&workspace),
     ];
-    // SAFETY: the product reads the first two, writes the third, and has the fourth as its workspace, all on the stream.
+    // SAFETY: the product reads the first two, writes the third, and has the fourth as its
+    // workspace, all on the stream.
     unsafe {
         graph.native("product", accesses, move |stream, [a, b, c, workspace]| {
             let room = ptr::with_exposed_provenance_mut(workspace.address());
