@@ -2,14 +2,13 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod backend;
-mod deferred_drop;
 pub mod graph;
 pub mod hal;
-mod panics;
 pub mod plan;
 mod runtime;
 mod sync;
 mod types;
+mod util;
 
 pub use graph::{GraphProperties, NodeId};
 pub use hal::{Advice, NativeStream};

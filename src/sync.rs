@@ -1,13 +1,9 @@
 //! The synchronisation primitives of the crate, in one place so that loom can stand in for them.
 
-mod patience;
-
 #[cfg(all(test, wakegraph_loom))]
 pub(crate) use loom_facade::*;
 #[cfg(not(all(test, wakegraph_loom)))]
 pub(crate) use real::*;
-
-pub(crate) use patience::Patience;
 
 #[cfg(not(all(test, wakegraph_loom)))]
 mod real {

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::MemoryView;
-use crate::panics::catch;
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::panics::catch;
 
 /// What a native command calls: it enqueues its work on the stream, in the vendor's own calls.
 pub type NativeFn = dyn Fn(&NativeStream<'_>) -> Result<()> + Send + Sync;

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use pin_project::{pin_project, pinned_drop};
 
-use crate::panics::{catch, catch_and_log};
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::panics::{catch, catch_and_log};
 
 /// A future of the user's. Resolves to an error where it panics, or panics when it is dropped,
 /// which happens as soon as it is ready.

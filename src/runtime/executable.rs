@@ -23,11 +23,12 @@ use super::submission::Submission;
 use super::submit::{self, SubmitBuilder};
 use super::update::{self, Applied, Updatable, Update};
 use super::versioned::Versioned;
-use crate::deferred_drop::{drop_later, drop_unless_nested};
 use crate::hal::{self, Progress};
 use crate::plan::{ExecutionOrder, PartitionPolicy, Plan};
-use crate::sync::{AtomicU32, AtomicU64, Patience};
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::types::Error;
+use crate::util::adaptive_spin::AdaptiveSpin;
+use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -456,9 +457,9 @@ pub(crate) struct State {
     /// Earlier runs, oldest first, kept for reuse.
     spare: std::collections::VecDeque<Arc<Run>>,
     /// Whether submissions should spin, learned from the runs that are reused.
-    pub(crate) patience: Patience,
+    pub(crate) patience: AdaptiveSpin,
     /// Whether runs should share queues, learned likewise.
-    pub(crate) sharing: Patience,
+    pub(crate) sharing: AdaptiveSpin,
     /// Updates of this executable that later runs have to wait for.
     pub(crate) gates: Vec<Arc<Gate>>,
     /// The memory whose registers a submission has to consult.

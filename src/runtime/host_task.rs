@@ -13,8 +13,8 @@ use super::caught::{Caught, caught, caught_drop};
 use super::drive;
 use super::host_buffer::{HostBuffer, HostMut, HostRef, Lease};
 use super::run::Run;
-use crate::panics::catch;
 use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
+use crate::util::panics::catch;
 
 /// Declares that a host task reads `buffer`; the closure gets a [`HostRef`].
 pub fn read<T: Pod>(buffer: &HostBuffer<T>) -> ReadAccess<T> {

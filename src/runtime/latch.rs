@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::panics::catch_and_log;
 use crate::sync::{AtomicU8, Mutex, Ordering};
+use crate::util::panics::catch_and_log;
 
 /// Set once, waited for by any number of tasks. Waiters that come late see it set.
 #[derive(Debug)]

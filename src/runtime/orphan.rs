@@ -12,8 +12,8 @@ use std::task::{Context, Wake, Waker};
 use super::latch::WaiterKey;
 use super::ordering::Predecessor;
 use super::run::Run;
-use crate::panics::catch_and_log;
 use crate::types::Error;
+use crate::util::panics::catch_and_log;
 
 struct Orphan {
     run: Arc<Run>,

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
-use crate::deferred_drop::Failure;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::deferred_drop::Failure;
 
 /// Nothing that signals the event has been enqueued.
 const IDLE: u8 = 0;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::sync::Patience;
+use crate::util::adaptive_spin::AdaptiveSpin;
 
 /// How long a worker stays awake for the next job. Waking a parked thread takes 5 to 60 us where
 /// its core has halted, and whoever waits for a job's result needs a few microseconds to hand in
@@ -43,14 +43,14 @@ impl Sleeper {
 /// Whether staying awake has paid for one worker.
 #[derive(Debug, Default)]
 pub(super) struct Doze {
-    patience: Patience,
+    patience: AdaptiveSpin,
 }
 
 impl Doze {
     /// Returns once `me`, the calling thread, has been woken. Spins before it parks if nobody else
     /// does and it has paid.
     pub(super) fn until_woken(&mut self, me: &Sleeper, spinning: &AtomicBool) {
-        if has_spare_core() && self.patience.take_chance() && !spinning.swap(true, Ordering::Relaxed) {
+        if has_spare_core() && self.patience.try_spin() && !spinning.swap(true, Ordering::Relaxed) {
             let found = spin(me);
             spinning.store(false, Ordering::Relaxed);
             self.patience.record(found);

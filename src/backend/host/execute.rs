@@ -4,8 +4,8 @@
 use super::control;
 use super::kernel::HostKernel;
 use crate::hal::{Command, HostArgs, Kernel as _, KernelArg, KernelLaunch, MemoryView, UsmPointer};
-use crate::panics::catch;
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
+use crate::util::panics::catch;
 
 /// Whether the host can run the command at all: its memory has an address here, its kernel is a closure.
 pub(super) fn check(command: &Command) -> Result<()> {

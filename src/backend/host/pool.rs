@@ -13,9 +13,9 @@ use super::device;
 use super::doze::Sleeper;
 use super::schedule::{Job, LineId, Lines, QueueTag, RunId, Schedule, Work};
 use super::worker::{self, Outcome};
-use crate::deferred_drop::Failure;
 use crate::hal::{EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::deferred_drop::Failure;
 
 /// Keeps the threads of a device working. Held by the device, its queues and its command-buffers;
 /// when the last is gone, the threads finish what is in flight and end. Nobody joins them: the last

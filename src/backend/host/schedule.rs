@@ -16,8 +16,8 @@ use super::device;
 use super::doze::Sleeper;
 use super::pool::Dependent;
 use super::program::Program;
-use crate::deferred_drop::Failure;
 use crate::hal::Notification;
+use crate::util::deferred_drop::Failure;
 
 /// Names a run while it is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,10 +11,10 @@ use super::execute::execute;
 use super::pool::{Dependent, Next, Scheduler};
 use super::program::{Program, Readiness};
 use super::schedule::{Job, RunId, Work};
-use crate::deferred_drop::Failure;
 use crate::hal::Notification;
-use crate::panics::catch_and_log;
 use crate::types::Result;
+use crate::util::deferred_drop::Failure;
+use crate::util::panics::catch_and_log;
 
 /// How many jobs in a row a worker takes from one line before it lets the rest of the ready queue
 /// have its turn.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::signal::Signal;
 use super::sys::{self, Core, Failure, call};
 use crate::hal::Notification;
-use crate::panics::catch_and_log;
+use crate::util::panics::catch_and_log;
 
 /// What the driver carries to the callback.
 struct Told {

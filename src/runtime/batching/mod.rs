@@ -115,7 +115,7 @@ pub(super) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&
     let pays = (crowd >= CROWD || batcher.crowded.load(Ordering::Relaxed))
         && device.wake_policy() != WakePolicy::Efficient
         && partition.prediction.expected().is_some_and(short)
-        && state.sharing.take_chance();
+        && state.sharing.try_spin();
     if pays { device.reactor() } else { None }
 }
 

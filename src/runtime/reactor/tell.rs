@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Watch;
 use super::schedule::{Finished, Scout};
-use crate::panics::catch_and_log;
 use crate::runtime::latch;
+use crate::util::panics::catch_and_log;
 
 /// Has those look for the end of something who wait for it.
 pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {

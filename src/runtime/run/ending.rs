@@ -2,12 +2,12 @@
 
 use super::chain::end_in_order;
 use super::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
-use crate::deferred_drop::{Failure, drop_later};
 use crate::hal::EventStatus;
 use crate::runtime::drive::{Driver, Ready};
 use crate::runtime::executable::Shared;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::deferred_drop::{Failure, drop_later};
 
 impl Run {
     /// A partition does not start because of the others. Gives back what that makes ready.

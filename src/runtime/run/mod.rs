@@ -25,10 +25,10 @@ use super::executable::Shared;
 use super::latch::Latch;
 use super::outline::Outline;
 use super::profile::Profile;
-use crate::deferred_drop::Failure;
 use crate::hal;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
+use crate::util::deferred_drop::Failure;
 
 pub(crate) use ending::cancelled;
 use handing_over::AT_SUBMIT;

@@ -17,9 +17,9 @@ use super::ordering::{self, Predecessor, Predecessors};
 use super::run::{Run, Timing};
 use super::spawn::spawn;
 use super::submission::{Spin, Submission, spin_time_among};
-use crate::deferred_drop::Failure;
 use crate::hal;
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::deferred_drop::Failure;
 use deferred::{Starter, WaitFuture};
 use start::start;
 pub(crate) use start::{enqueue, enqueue_batch};
@@ -250,7 +250,7 @@ fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<R
         return Err(error.clone());
     }
     // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.
-    let timing = match alone && (shared.polled || !state.patience.is_resting()) {
+    let timing = match alone && (shared.polled || !state.patience.is_backing_off()) {
         true => Timing::On,
         false => Timing::Off,
     };
@@ -298,12 +298,12 @@ fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
     let limit = shared.spin_limit();
     if shared.all_eager {
         let Some(expected) = shared.expected() else { return Spin::Never };
-        return match expected <= limit && state.patience.take_chance() {
+        return match expected <= limit && state.patience.try_spin() {
             true => Spin::Once { time: spin_time_among(crowd, expected, limit) },
             false => Spin::Never,
         };
     }
-    match !limit.is_zero() && state.patience.take_chance() {
+    match !limit.is_zero() && state.patience.try_spin() {
         true => Spin::BetweenHostTasks { limit },
         false => Spin::Never,
     }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::panics::catch_and_log;
 use crate::types::Error;
+use crate::util::panics::catch_and_log;
 
 /// Drops `value` on another thread, soon.
 pub(crate) fn drop_later(value: impl Send + 'static) {

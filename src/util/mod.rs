@@ -1,0 +1,6 @@
+//! Layer 0: small helpers without a place of their own in the design. They know `types` and the
+//! standard library, and nothing else of the crate.
+
+pub(crate) mod adaptive_spin;
+pub(crate) mod deferred_drop;
+pub(crate) mod panics;
