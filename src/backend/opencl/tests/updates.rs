@@ -1,6 +1,9 @@
 //! Updates of recordings: in place where the device has mutable dispatch, else by another recording.
-#![expect(unsafe_code, reason = "enqueues what the test orders")]
+#![expect(unsafe_code, reason = "enqueues what the test orders, and stands in for the driver")]
 
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
 use super::super::command_buffer::OpenclCommandBuffer;
@@ -34,8 +37,11 @@ fn number(n: u32) -> KernelArg {
 impl Bench {
     /// A recording of one launch of `add` with 1 over the first half of the memory.
     fn new(index: usize, in_order: bool, order: QueueOrder) -> Self {
-        let device =
-            OpenclDevice::open(index, OpenclOptions::new().lowering(Lowering::CommandBuffer)).unwrap();
+        let options = OpenclOptions::new().lowering(Lowering::CommandBuffer);
+        Self::on(OpenclDevice::open(index, options).unwrap(), in_order, order)
+    }
+
+    fn on(device: OpenclDevice, in_order: bool, order: QueueOrder) -> Self {
         let queue = device.create_queue(&QueueDesc { order, profiling: false }).unwrap();
         let numbers = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [
@@ -176,18 +182,67 @@ fn out_of_order_queues_have_recordings_of_their_own() {
     }
 }
 
-/// An update that fails does without the recordings: the drivers at hand crash over what they
-/// should refuse, so only what comes after that is shown here.
+thread_local! {
+    /// While it is set, the driver changes recordings but says that it has not, and makes no new ones.
+    static REFUSES: Cell<bool> = const { Cell::new(false) };
+    static CHANGE: Cell<sys::clUpdateMutableCommandsKHR_t> = const { Cell::new(None) };
+    static CREATE: Cell<sys::clCreateCommandBufferKHR_t> = const { Cell::new(None) };
+}
+
+unsafe extern "C" fn change_and_refuse(
+    recording: sys::cl_command_buffer_khr,
+    count: u32,
+    kinds: *const sys::cl_command_buffer_update_type_khr,
+    configs: *mut *const c_void,
+) -> i32 {
+    // SAFETY: passed on to the caller.
+    let code = unsafe { CHANGE.get().unwrap()(recording, count, kinds, configs) };
+    if REFUSES.get() { sys::CL_OUT_OF_RESOURCES } else { code }
+}
+
+unsafe extern "C" fn refuse_creation(
+    count: u32,
+    queues: *const sys::cl_command_queue,
+    properties: *const sys::cl_command_buffer_properties_khr,
+    code: *mut i32,
+) -> sys::cl_command_buffer_khr {
+    if REFUSES.get() {
+        // SAFETY: the caller's place for the code.
+        unsafe { code.write(sys::CL_OUT_OF_RESOURCES) };
+        return ptr::null_mut();
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { CREATE.get().unwrap()(count, queues, properties, code) }
+}
+
+/// After a refused change in place nobody can say what the recording does, so a command-buffer that
+/// cannot be recorded again is replayed, with the values from before the update.
 #[test]
-fn without_its_recordings_a_command_buffer_does_what_its_list_says() {
+fn failed_re_recording_falls_back_to_replay() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
-        let mut bench = Bench::new(index, true, QueueOrder::InOrder);
-        bench.enqueue();
-        bench.buffer.retire_recordings();
-        assert!(matches!(bench.done.wait(None), EventStatus::Complete));
-        assert_eq!(bench.run(), [2, 2, 2, 2, 0, 0, 0, 0]);
+        let options = OpenclOptions::new().lowering(Lowering::CommandBuffer);
+        let device = OpenclDevice::open_changed(index, options, |platform| {
+            let extensions = &mut platform.extensions;
+            CREATE.set(extensions.clCreateCommandBufferKHR);
+            extensions.clCreateCommandBufferKHR = CREATE.get().and(Some(refuse_creation));
+            CHANGE.set(extensions.clUpdateMutableCommandsKHR);
+            extensions.clUpdateMutableCommandsKHR = CHANGE.get().and(Some(change_and_refuse));
+        })
+        .unwrap();
+        let mut bench = Bench::on(device, true, QueueOrder::InOrder);
+        if bench.device.shared().features.recording.is_none() {
+            continue;
+        }
+        assert_eq!(bench.buffer.info().lowering, "cl_khr_command_buffer");
+        assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
         let mut update = CommandUpdate::new(bench.handle);
         update.args = vec![(0, number(10))];
+        REFUSES.set(true);
+        let refused = bench.buffer.update(std::slice::from_ref(&update));
+        REFUSES.set(false);
+        refused.unwrap_err();
+        assert_eq!(bench.run(), [2, 2, 2, 2, 0, 0, 0, 0]);
+        assert_eq!(bench.buffer.info().lowering, "replayed enqueues");
         bench.buffer.update(&[update]).unwrap();
         assert_eq!(bench.run(), [12, 12, 12, 12, 0, 0, 0, 0]);
     }
