@@ -502,7 +502,9 @@ impl State {
         };
         if self.last.as_mut().is_some_and(&mut reuse) {
             let surplus = self.spare.len().saturating_sub(FEW_SPARE);
-            self.spare.drain(..surplus.div_ceil(GIVEN_BACK));
+            if surplus > 0 {
+                self.spare.drain(..surplus.div_ceil(GIVEN_BACK));
+            }
             return self.last.take();
         }
         // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes

@@ -24,44 +24,30 @@ const SET: u8 = 1;
 const AWAITED: u8 = 2;
 
 thread_local! {
-    /// The wakers of latches that this thread sets, while it gathers them.
-    static GATHERED: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
     /// Whether this thread is inside [`wake_after_locks`].
     static DEFERRING: Cell<bool> = const { Cell::new(false) };
-    /// Whether there are wakers in [`DEFERRED`]; without a destructor, unlike those, so that asking
-    /// costs next to nothing.
+    /// Whether there are wakers in [`DEFERRED`]. It has no destructor, unlike those, so that reading
+    /// it costs next to nothing.
     static HAS_DEFERRED: Cell<bool> = const { Cell::new(false) };
-    /// The wakers that this thread wakes when it leaves [`wake_after_locks`].
+    /// The wakers that this thread calls when it leaves [`wake_after_locks`].
     static DEFERRED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Does some work, and adds to `wakers` whom the latches that it sets would have woken, for the
-/// caller to wake.
-pub(crate) fn gather<R>(wakers: &mut Vec<Waker>, work: impl FnOnce() -> R) -> R {
-    // A thread that is ending gathers nothing any more.
-    let Ok(before) = GATHERED.try_with(|gathered| gathered.replace(Some(std::mem::take(wakers)))) else {
-        return work();
-    };
-    let result = work();
-    *wakers = GATHERED.try_with(|gathered| gathered.replace(before)).ok().flatten().unwrap_or_default();
-    result
 }
 
 /// Runs `work`, which takes locks, and wakes the tasks that it made ready once the locks are
 /// released, because a waker is the code of an executor. Where no task is woken, this costs a few
-/// accesses to flags of the thread.
+/// accesses to flags of the thread. The tasks are woken even if `work` panics.
+#[inline]
 pub(crate) fn wake_after_locks<R>(work: impl FnOnce() -> R) -> R {
-    /// Wakes also where the work panics.
     struct Leave {
         outer: bool,
     }
 
     impl Drop for Leave {
+        #[inline]
         fn drop(&mut self) {
             DEFERRING.set(self.outer);
-            if !self.outer && HAS_DEFERRED.replace(false) {
-                let wakers = DEFERRED.try_with(RefCell::take).unwrap_or_default();
-                wakers.into_iter().for_each(wake);
+            if !self.outer && HAS_DEFERRED.get() {
+                wake_deferred();
             }
         }
     }
@@ -70,17 +56,24 @@ pub(crate) fn wake_after_locks<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-fn wake_or_gather(waker: Waker) {
-    let mut waker = Some(waker);
-    // A thread that is ending gathers nothing any more.
-    let _ = GATHERED.try_with(|gathered| {
-        if let Ok(mut gathered) = gathered.try_borrow_mut()
-            && let Some(gathered) = &mut *gathered
-        {
-            gathered.extend(waker.take());
+#[inline(never)]
+fn wake_deferred() {
+    HAS_DEFERRED.set(false);
+    let mut wakers = DEFERRED.try_with(RefCell::take).unwrap_or_default();
+    wakers.drain(..).for_each(wake);
+    // The next time needs no allocation.
+    let _ = DEFERRED.try_with(|deferred| {
+        let mut deferred = deferred.borrow_mut();
+        if deferred.capacity() == 0 {
+            *deferred = wakers;
         }
     });
-    if waker.is_some() && DEFERRING.get() {
+}
+
+fn wake_or_defer(waker: Waker) {
+    let mut waker = Some(waker);
+    if DEFERRING.get() {
+        // A thread that is ending has no list any more.
         let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(waker.take()));
         HAS_DEFERRED.set(true);
     }
@@ -187,7 +180,7 @@ impl Latch {
         let waiters = std::mem::take(&mut *self.waiters.lock());
         for slot in waiters.slots {
             if let Slot::Waiting(waker) = slot {
-                wake_or_gather(waker);
+                wake_or_defer(waker);
             }
         }
     }
@@ -213,9 +206,10 @@ impl Latch {
         wakers.into_iter().for_each(wake);
     }
 
-    /// Back to not set. The exclusive reference proves that no task waits.
+    /// Clears the flag. The exclusive reference proves that no task waits, and both setting the flag
+    /// and forgetting the last waiter leave the list empty.
     pub(crate) fn reset(&mut self) {
-        *self = Self::new();
+        self.state = AtomicU8::new(0);
     }
 
     pub(crate) fn poll(&self, cx: &Context<'_>, key: &mut WaiterKey) -> Poll<()> {
@@ -484,20 +478,16 @@ mod tests {
     }
 
     #[test]
-    fn who_gathers_wakes_by_itself() {
+    fn nested_work_wakes_when_the_outermost_ends() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        let latches = [Latch::new(), Latch::new()];
-        for latch in &latches {
-            assert!(latch.poll(&Context::from_waker(&waker), &mut WaiterKey::default()).is_pending());
-        }
-        let mut wakers = Vec::new();
-        gather(&mut wakers, || latches[0].set());
-        assert!(latches[0].is_set());
-        assert_eq!((wakers.len(), count.get()), (1, 0));
-        wakers.into_iter().for_each(Waker::wake);
-        latches[1].set();
-        assert_eq!(count.get(), 2);
+        let latch = Latch::new();
+        assert!(latch.poll(&Context::from_waker(&waker), &mut WaiterKey::default()).is_pending());
+        wake_after_locks(|| {
+            wake_after_locks(|| latch.set());
+            assert_eq!(count.get(), 0);
+        });
+        assert_eq!(count.get(), 1);
     }
 
     #[derive(Default)]

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -12,7 +11,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use super::Batcher;
 use super::launcher::Runs;
 use crate::runtime::clock;
-use crate::runtime::latch;
+use crate::runtime::latch::wake_after_locks;
 use crate::runtime::reactor::outlive;
 use crate::runtime::run::Run;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
@@ -34,8 +33,6 @@ struct Untold {
     runs: VecDeque<(Arc<Run>, Option<Error>)>,
     /// When the reactor first left them to the leader.
     since: u64,
-    /// Memory to work with.
-    wakers: Vec<Waker>,
 }
 
 /// Somebody leads, until this is dropped or it is relieved. It has to [`tell`](Ended::tell) again and again.
@@ -114,11 +111,8 @@ impl Ended {
             }
             let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
-        let mut wakers = std::mem::take(&mut untold.wakers);
         drop(untold);
-        latch::gather(&mut wakers, || self.tell());
-        wakers.drain(..).for_each(latch::wake);
-        self.untold.lock().wakers = wakers;
+        wake_after_locks(|| self.tell());
     }
 }
 

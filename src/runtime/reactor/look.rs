@@ -1,6 +1,5 @@
 //! One look at what is in flight, by whoever does so: the thread or a task.
 
-use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -18,7 +17,6 @@ pub(super) struct Looker {
     lingered: bool,
     finished: Vec<Finished<Watch>>,
     scouts: Vec<Scout<Watch>>,
-    wakers: Vec<Waker>,
     due: Vec<Due<Watch>>,
     /// How often several were asked.
     asked: usize,
@@ -80,7 +78,7 @@ impl Looker {
             // Completion wakes tasks and may drop buffers: not under the lock.
             MutexGuard::unlocked(state, || {
                 tell::send(&mut self.scouts);
-                tell::finish(&mut self.finished, &mut self.wakers);
+                tell::finish(&mut self.finished);
             });
             return Pause::Found { all: next == Next::Idle };
         }

@@ -1,11 +1,10 @@
 //! Telling those that wait what the reactor has found.
 
-use std::task::Waker;
 use std::time::Duration;
 
 use super::Watch;
 use super::schedule::{Finished, Scout};
-use crate::runtime::latch;
+use crate::runtime::latch::wake_after_locks;
 use crate::util::panics::catch_and_log;
 
 /// Has those look for the end of something who wait for it.
@@ -15,13 +14,12 @@ pub(super) fn send(scouts: &mut Vec<Scout<Watch>>) {
     }
 }
 
-/// Ends what is over; `wakers` is memory to work with. Where that is several at once, all wakers
-/// are called at the end: a thread that is woken for the first would otherwise be asleep again when
-/// the next one is found, and each time costs more than all there is to do.
-pub(super) fn finish(finished: &mut Vec<Finished<Watch>>, wakers: &mut Vec<Waker>) {
+/// Ends what is over. Where that is several at once, all wakers are called at the end: a thread
+/// that is woken for the first would otherwise be asleep again when the next one is found, and each
+/// time costs more than all there is to do.
+pub(super) fn finish(finished: &mut Vec<Finished<Watch>>) {
     if finished.len() > 1 {
-        latch::gather(wakers, || finished.iter().for_each(|finished| outlive(|| end(finished))));
-        wakers.drain(..).for_each(latch::wake);
+        wake_after_locks(|| finished.iter().for_each(|finished| outlive(|| end(finished))));
     }
     for finished in finished.drain(..) {
         outlive(move || {

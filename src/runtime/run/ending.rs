@@ -155,7 +155,9 @@ impl Run {
     pub(crate) fn complete_empty(&self) {
         let earlier = {
             let mut inner = self.inner.lock();
-            (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after))
+            let is_first = inner.depends_on.is_empty() && inner.comes_after.is_empty();
+            (!is_first)
+                .then(|| (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after)))
         };
         self.done.set();
         drop(earlier);
