@@ -47,8 +47,6 @@
 
 mod body;
 mod capabilities;
-#[cfg(any(feature = "cuda", feature = "opencl"))]
-pub(crate) mod chain;
 mod checked;
 mod command;
 mod command_buffer;
@@ -61,6 +59,7 @@ mod memory;
 mod native;
 mod queue;
 mod sources;
+pub(crate) mod support;
 mod update;
 
 pub use body::Body;

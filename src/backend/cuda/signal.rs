@@ -14,7 +14,7 @@ use super::sys::Failure;
 use super::tick::Tick;
 use super::times::Times;
 use crate::hal::EventStatus;
-use crate::hal::chain::{self, Link};
+use crate::hal::support::dependency::{self as chain, Attempt as Link};
 use crate::types::{Error, ErrorKind, Result};
 
 /// What tells of the end of one use.
@@ -146,7 +146,7 @@ impl Signal {
     /// Asks the driver about the use of this state, and settles it where it is over.
     fn poll(&self, state: u64) -> EventStatus {
         // The first link is not part of a chain's list, which would count references at every poll.
-        while let Link::Behind(dependency) = self.step(state) {
+        while let Link::Needs(dependency) = self.step(state) {
             if !chain::settle(dependency, Self::step_of) {
                 return EventStatus::Pending;
             }
@@ -196,7 +196,7 @@ impl Signal {
         }
         let open = inner.waited.iter().find(|(_, outcome)| outcome.get().is_none());
         if let (None, Some(dependency)) = (&lost, open) {
-            return Link::Behind(dependency.clone());
+            return Link::Needs(dependency.clone());
         }
         let inherited = || inner.waited.iter().find_map(|(_, outcome)| outcome.get().cloned().flatten());
         let failure = lost.or_else(inherited).or_else(|| inner.broken.clone());

@@ -15,7 +15,7 @@ use super::query;
 use super::queue::DriverQueue;
 use super::replay::{Started, Timing};
 use super::sys::{self, Core, Event, Failure, Owned, call, create};
-use crate::hal::chain::{self, Link};
+use crate::hal::support::dependency::{self as chain, Attempt as Link};
 use crate::hal::{CommandTimes, EventProfile, EventStatus};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -146,7 +146,7 @@ impl Signal {
         let Some(code) = self.code() else { return Link::Pending };
         let unsettled = self.waited.lock().iter().find(|other| other.outcome.get().is_none()).cloned();
         if let Some(other) = unsettled {
-            return Link::Behind(other);
+            return Link::Needs(other);
         }
         let waited = std::mem::take(&mut *self.waited.lock());
         let inherited = || waited.iter().find_map(|other| other.outcome.get()?.clone());

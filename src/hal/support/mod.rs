@@ -1,0 +1,22 @@
+//! What backends share: pieces that every driver's backend needs and no driver provides.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`dependency`] | spreads the failure of one enqueue to those that depend on it |
+//! | [`polling`] | blocks on an event that can only be polled |
+//! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
+//! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
+//! | [`program_cache`] | compiles each source once |
+//! | [`open_devices`] | gives the same device object to everyone who opens an index |
+//! | [`refusal`] | the errors of calls that a backend itself refuses |
+//!
+//! Imports `types` and the contract in `hal`.
+#![allow(dead_code, reason = "which parts are used depends on the backends that are built")]
+
+pub(crate) mod dependency;
+pub(crate) mod open_devices;
+pub(crate) mod polling;
+pub(crate) mod program_cache;
+pub(crate) mod refusal;
+pub(crate) mod retired;
+pub(crate) mod transfer;
