@@ -24,15 +24,15 @@ use std::time::{Duration, Instant};
 
 use support::{Report, cpu};
 use tokio::runtime::{Builder, Runtime};
-use wakegraph::backend::null::{self, NullControl, NullOptions, NullTiming};
 use wakegraph::hal::{
     self, CommandBuffer, CommandBufferDesc, EventDesc, QueueDesc, QueueOrder, Signal, WaitList,
 };
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions, FakeTiming};
 use wakegraph::{Device, ExecutableGraph, Graph, WakePolicy};
 
 const WORK: Duration = Duration::from_millis(10);
 /// As measured on one H200.
-const TIMING: NullTiming = NullTiming {
+const TIMING: FakeTiming = FakeTiming {
     work: WORK,
     enqueue: Duration::from_nanos(2700),
     pending_status: Duration::from_nanos(250),
@@ -87,7 +87,7 @@ fn row(
     limit: Option<f64>,
 ) {
     let rounds = report.reduced(60);
-    let (hal, control) = null::open(NullOptions::new().timing(TIMING));
+    let (hal, control) = FakeDevice::open(FakeOptions::new().timing(TIMING));
     let device = Device::from_hal(hal.clone());
     device.set_wake_policy(policy);
     if on_runtime {
@@ -179,11 +179,11 @@ struct Measured {
     switches: f64,
 }
 
-fn measure(rounds: usize, control: &NullControl, mut round: impl FnMut() -> Instant) -> Measured {
+fn measure(rounds: usize, control: &FakeControl, mut round: impl FnMut() -> Instant) -> Measured {
     let mut all: [Vec<f64>; 5] = Default::default();
     // The first ones teach the predictions.
     for index in 0..rounds + 20 {
-        let (threads, looks, cpu) = (Threads::now(), control.looks(), cpu::seconds());
+        let (threads, looks, cpu) = (Threads::now(), control.polls(), cpu::seconds());
         let last = round();
         let late = last.elapsed().as_secs_f64() * 1e6 - WORK.as_secs_f64() * 1e6;
         let cpu = cpu::seconds() - cpu;
@@ -192,7 +192,7 @@ fn measure(rounds: usize, control: &NullControl, mut round: impl FnMut() -> Inst
             cpu * 1e6,
             after.reactor - threads.reactor,
             late,
-            (control.looks() - looks) as f64,
+            (control.polls() - looks) as f64,
             after.switches - threads.switches,
         ];
         if index >= 20 {

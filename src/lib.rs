@@ -7,6 +7,8 @@ pub mod hal;
 pub mod plan;
 mod runtime;
 mod sync;
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
 mod types;
 mod util;
 

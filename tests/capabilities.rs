@@ -1,8 +1,8 @@
 //! Graphs on devices that can do less than others.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use wakegraph::backend::null::{self, NullOptions};
 use wakegraph::hal::{Capabilities, UpdateCapabilities};
+use wakegraph::testing::{FakeDevice, FakeOptions};
 use wakegraph::{
     Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, PartitionPolicy,
 };
@@ -12,7 +12,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn device(change: impl FnOnce(&mut Capabilities)) -> Device {
-    Device::from_hal(null::open(NullOptions::new().capabilities(change)).0)
+    Device::from_hal(FakeDevice::open(FakeOptions::new().capabilities(change)).0)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::backend::null::{self, NullControl, NullOptions};
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, WakePolicy};
 
 wakegraph::kernel! {
@@ -31,8 +31,8 @@ fn polled() -> Device {
     Device::from_hal(host::open(HostOptions::new().threads(2).polled(true)).unwrap())
 }
 
-fn manual() -> (Device, NullControl) {
-    let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+fn manual() -> (Device, FakeControl) {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
     let device = Device::from_hal(device);
     device.set_wake_policy(WakePolicy::Efficient);
     (device, control)
@@ -54,7 +54,7 @@ fn filling(device: &Device) -> ExecutableGraph {
 
 /// Submits, lets the device complete that, and waits until somebody has seen it: with this policy
 /// not the submission itself.
-async fn one(exec: &ExecutableGraph, control: &NullControl) {
+async fn one(exec: &ExecutableGraph, control: &FakeControl) {
     let submission = exec.submit();
     while control.complete_all() == 0 {
         yield_now().await;

@@ -537,12 +537,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::null::{self, NullOptions};
+    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn a_burst_leaves_few_runs_behind() {
         const BURST: usize = 5_000;
-        let (device, control) = null::open(NullOptions::new().manual(true));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
         let device = Device::from_hal(device);
         let x = device.buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(&device);

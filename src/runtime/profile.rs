@@ -178,13 +178,13 @@ fn micros(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::null::{self, NullOptions};
     use crate::runtime::{FinalizeOptions, Graph, read};
+    use crate::testing::{FakeDevice, FakeOptions};
 
     /// The null device's clock counts events, so it drifts from the host's as far as a clock can.
     #[test]
     fn the_times_of_one_device_agree_between_partitions() {
-        let device = Device::from_hal(null::open(NullOptions::new()).0);
+        let device = Device::from_hal(FakeDevice::open(FakeOptions::new()).0);
         let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
         let mut graph = Graph::new(&device);
         for _ in 0..4 {

@@ -391,12 +391,12 @@ impl Drop for CancelOnDrop {
 
 #[cfg(test)]
 mod tests {
-    use crate::backend::null::{self, NullOptions};
     use crate::runtime::{Device, Graph};
+    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn asking_whether_it_is_finished_looks_at_devices_that_do_not_notify() {
-        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         let x = device.buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(&device);

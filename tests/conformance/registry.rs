@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use libtest_mimic::{Completion, Failed, Trial};
 use tokio::runtime::Runtime;
+use wakegraph::backend;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::backend::{self, null};
 use wakegraph::hal::QueueOrder;
 use wakegraph::{Device, Result, hal};
 
@@ -151,12 +151,7 @@ const BACKENDS: &[Variant] = &[
         can: HOST_TWICE,
         open: || host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0")),
     },
-    Variant {
-        backend: "null",
-        device: "0",
-        can: &[],
-        open: || Ok(vec![null::open(null::NullOptions::new()).0]),
-    },
+    Variant { backend: "null", device: "0", can: &[], open: || Ok(vec![backend::open("null:0")?]) },
     Variant { backend: "cuda", device: "0", can: CUDA, open: || Ok(vec![backend::open("cuda:0")?]) },
     Variant {
         backend: "cuda",

@@ -15,7 +15,7 @@ use std::time::Duration;
 use model::{Command, LEN, Memory, Node, ON_DEVICE, ON_HOST, Slice, mixed};
 use tokio::task::yield_now;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::backend::null::{self, NullControl, NullOptions};
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph::{
     Applied, Buffer, Device, Error, ErrorKind, Event, ExecutableGraph, ExecutionOrder, FinalizeOptions,
     Graph, HostBuffer, NodeId, PartitionPolicy, Range, Result, Submission, read, write,
@@ -123,7 +123,7 @@ enum Change {
 struct Program<'a> {
     bytes: Bytes<'a>,
     device: Device,
-    control: Option<NullControl>,
+    control: Option<FakeControl>,
     buffers: Vec<Buffer<u32>>,
     host_buffers: Vec<HostBuffer<u32>>,
     memory: Memory,
@@ -167,7 +167,8 @@ impl<'a> Program<'a> {
             0 | 1 => (shared_device(false), None),
             2 => (shared_device(true), None),
             _ => {
-                let (device, control) = null::open(NullOptions::new().manual(true).notifies(bytes.flag()));
+                let (device, control) =
+                    FakeDevice::open(FakeOptions::new().manual(true).notifies(bytes.flag()));
                 (Device::from_hal(device), Some(control))
             }
         };

@@ -63,9 +63,9 @@ fn settings() -> &'static Settings {
 const KINDS: [(&str, Kind); 7] = [
     ("host", Kind::Host { polled: false }),
     ("host-polled", Kind::Host { polled: true }),
-    ("null", Kind::Null),
-    ("null-manual", Kind::NullManual),
-    ("null-timed", Kind::NullTimed),
+    ("fake", Kind::Fake),
+    ("fake-manual", Kind::FakeManual),
+    ("fake-timed", Kind::FakeTimed),
     ("opencl:0", Kind::Opencl("opencl:0")),
     ("opencl:1", Kind::Opencl("opencl:1")),
 ];

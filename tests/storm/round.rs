@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::backend::null::{self, NullControl, NullOptions, NullTiming};
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions, FakeTiming};
 use wakegraph::{
     Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, HostBuffer, Range, Result, Submission,
     WakePolicy, hal,
@@ -31,11 +31,11 @@ pub(crate) enum Kind {
         polled: bool,
     },
     /// Completes at once.
-    Null,
+    Fake,
     /// Completes and fails what a thread says, and may be lost.
-    NullManual,
+    FakeManual,
     /// Completes by the clock.
-    NullTimed,
+    FakeTimed,
     Opencl(&'static str),
 }
 
@@ -53,20 +53,20 @@ impl Kind {
         matches!(self, Self::Host { .. } | Self::Opencl(_))
     }
 
-    fn open(self, random: &mut Random) -> Result<(Device, Option<NullControl>)> {
+    fn open(self, random: &mut Random) -> Result<(Device, Option<FakeControl>)> {
         let with_control = |options| {
-            let (device, control) = null::open(options);
+            let (device, control) = FakeDevice::open(options);
             Ok((Device::from_hal(device), Some(control)))
         };
         match self {
             Self::Host { polled } => {
                 Ok((Device::from_hal(host::open(HostOptions::new().threads(2).polled(polled))?), None))
             }
-            Self::Null => with_control(NullOptions::new().notifies(random.chance(2))),
-            Self::NullManual => with_control(NullOptions::new().manual(true).notifies(random.chance(2))),
-            Self::NullTimed => {
+            Self::Fake => with_control(FakeOptions::new().notifies(random.chance(2))),
+            Self::FakeManual => with_control(FakeOptions::new().manual(true).notifies(random.chance(2))),
+            Self::FakeTimed => {
                 let work = Duration::from_micros(random.below(60) as u64);
-                with_control(NullOptions::new().timing(NullTiming { work, ..NullTiming::default() }))
+                with_control(FakeOptions::new().timing(FakeTiming { work, ..FakeTiming::default() }))
             }
             Self::Opencl(selector) => {
                 let mut kept = KEPT.lock();
@@ -213,7 +213,7 @@ impl World {
 
 pub(crate) struct Round {
     world: Arc<World>,
-    control: Option<NullControl>,
+    control: Option<FakeControl>,
     random: Random,
 }
 
@@ -256,7 +256,7 @@ impl Round {
             world.replace(None, &mut random);
         }
         let mut exceptions = Exceptions::default();
-        let manual = world.kind == Kind::NullManual;
+        let manual = world.kind == Kind::FakeManual;
         let completer = control.clone().filter(|_| manual).map(|control| {
             exceptions.device_fails = random.chance(3);
             exceptions.lost = random.chance(6);
@@ -275,7 +275,7 @@ impl Round {
         if shape != 1 {
             runtimes.push((Builder::new_current_thread().enable_all().build().unwrap(), false));
         }
-        if random.chance(3) && world.kind != Kind::NullManual {
+        if random.chance(3) && world.kind != Kind::FakeManual {
             let _ = world.device.run_reactor_on(runtimes[0].0.handle());
         }
         let handle = runtimes[runtimes.len() - 1].0.handle().clone();
@@ -373,7 +373,7 @@ struct Completer {
 }
 
 impl Completer {
-    fn start(control: NullControl, dice: Arc<Dice>, exceptions: Exceptions) -> Self {
+    fn start(control: FakeControl, dice: Arc<Dice>, exceptions: Exceptions) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = spawn("completer", move || {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::host::{self, HostOptions};
-use wakegraph::backend::null::{self, NullControl, NullOptions};
 use wakegraph::kernel::RawKernel;
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph::{Device, ExecutableGraph, Graph, Range, Result};
 
 use crate::support::Hold;
@@ -22,8 +22,8 @@ pub(crate) fn polled_device() -> Device {
 }
 
 /// A device that completes what the control says.
-pub(crate) fn manual(notifies: bool) -> (Device, NullControl) {
-    let (device, control) = null::open(NullOptions::new().manual(true).notifies(notifies));
+pub(crate) fn manual(notifies: bool) -> (Device, FakeControl) {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(notifies));
     (Device::from_hal(device), control)
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use futures::future::{join_all, select};
 use tokio::runtime::Runtime;
-use wakegraph::backend::null::{self, NullOptions};
+use wakegraph::testing::{FakeDevice, FakeOptions};
 use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, Range};
 
 use crate::common::{Count, current_thread, device, manual, multi_thread, polled_device};
@@ -36,7 +36,7 @@ fn filling(device: &Device) -> ExecutableGraph {
 #[test]
 fn many_submissions_that_are_done_at_once_resolve() {
     on_every_worker(|| {
-        let exec = filling(&Device::from_hal(null::open(NullOptions::new()).0));
+        let exec = filling(&Device::from_hal(FakeDevice::open(FakeOptions::new()).0));
         for _ in 0..MANY {
             block_on(exec.submit()).unwrap();
         }

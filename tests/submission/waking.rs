@@ -8,7 +8,7 @@ use std::task::{Context, Wake, Waker};
 
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
-use wakegraph::backend::null::NullControl;
+use wakegraph::testing::FakeControl;
 use wakegraph::{Event, Graph, Range, Result, Submission, WakePolicy, read};
 
 use crate::common::{Count, device, held, in_both_runtimes, manual, polled_device, yield_often};
@@ -161,7 +161,7 @@ fn waiter(event: &Event) -> BoxFuture<'static, Result<()>> {
 async fn woken_half_way(
     first: &Waker,
     task: &Arc<Task>,
-) -> (NullControl, BoxFuture<'static, Result<()>>, Submission) {
+) -> (FakeControl, BoxFuture<'static, Result<()>>, Submission) {
     let (device, control) = manual(true);
     device.set_wake_policy(WakePolicy::Efficient);
     let permits = Arc::new(Semaphore::new(0));

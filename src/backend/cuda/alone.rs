@@ -49,12 +49,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::backend::null::{self, NullOptions};
     use crate::hal::{Body, MemoryDesc, MemoryKind, MemoryView};
+    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn conditionals_have_all_before_them_or_behind_them() {
-        let (device, _) = null::open(NullOptions::new());
+        let (device, _) = FakeDevice::open(FakeOptions::new());
         let word = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
         let condition = MemoryView::whole(word);
         let looping = || Command::While { condition: condition.clone(), body: Arc::new(Body::new()) };

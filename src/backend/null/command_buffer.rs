@@ -71,7 +71,7 @@ impl CommandBuffer for NullCommandBuffer {
         let queue = queue.as_any().downcast_ref::<NullQueue>();
         let queue = queue.filter(|queue| queue.device() == self.device).ok_or_else(|| foreign("queue"))?;
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
-        queue.submit(Some(self.id), timed_commands, wait, signal)
+        queue.submit(timed_commands, wait, signal)
     }
 
     /// Where something is disabled, it keeps its place in the order.

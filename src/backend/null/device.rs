@@ -6,10 +6,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::NullOptions;
 use super::command_buffer::NullCommandBuffer;
-use super::control::NullControl;
-use super::event::NullEvent;
+use super::event::{self, NullEvent};
 use super::kernel::NullKernel;
 use super::memory::NullMemory;
 use super::queue::NullQueue;
@@ -23,47 +21,42 @@ use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 const MAX_WORK_GROUP: usize = 1024;
 const LOCAL_MEMORY: usize = 64 << 10;
 
-/// A device that does nothing.
+/// A device that runs nothing.
 #[derive(Debug)]
 pub(super) struct NullDevice {
     info: DeviceInfo,
     capabilities: Capabilities,
-    control: NullControl,
 }
 
 impl NullDevice {
-    pub(super) fn new(options: NullOptions, control: NullControl) -> Self {
+    pub(super) fn new(selector: String) -> Self {
         let info = DeviceInfo {
             id: DeviceId::unique(),
             backend: "null",
-            selector: options.name.clone(),
-            name: options.name,
+            name: selector.clone(),
+            selector,
             driver: "none".into(),
             memory: 0,
             compute_units: 0,
         };
-        Self { info, capabilities: options.capabilities, control }
-    }
-}
-
-/// Everything that a device can say of itself.
-pub(super) fn capabilities() -> Capabilities {
-    Capabilities {
-        commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
-        update: UpdateCapabilities::all(),
-        profiling: true,
-        notifies: true,
-        out_of_order_queues: true,
-        max_work_group_size: MAX_WORK_GROUP,
-        max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
-        max_work_groups: [usize::MAX; 3],
-        concurrent_parts: true,
-        global_offset: true,
-        view_alignment: 1,
-        local_memory: LOCAL_MEMORY,
-        max_allocation: isize::MAX as usize,
-        progress: Progress::Device,
-        batches: true,
+        let capabilities = Capabilities {
+            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: true,
+            progress: Progress::Device,
+            batches: false,
+            out_of_order_queues: true,
+            max_work_group_size: MAX_WORK_GROUP,
+            max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
+            max_work_groups: [usize::MAX; 3],
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            local_memory: LOCAL_MEMORY,
+            max_allocation: isize::MAX as usize,
+        };
+        Self { info, capabilities }
     }
 }
 
@@ -83,36 +76,30 @@ unsafe impl Device for NullDevice {
     }
 
     fn status(&self) -> Result<()> {
-        self.control.status()
+        Ok(())
     }
 
-    /// A count of events, not of time: it advances with every enqueue and completion.
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample { device: self.control.timestamp(), host: Instant::now() })
+        Ok(ClockSample { device: event::now(), host: Instant::now() })
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
-        self.status()?;
         Ok(Arc::new(NullMemory::allocate(self.info.id, desc)?))
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
-        self.status()?;
         Ok(Arc::new(NullKernel::load(desc, self.capabilities.max_work_group_size)))
     }
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
-        self.status()?;
-        Ok(Arc::new(NullQueue::new(self.info.id, *desc, self.control.clone())))
+        Ok(Arc::new(NullQueue::new(self.info.id, *desc)))
     }
 
     fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
-        self.status()?;
-        Ok(Arc::new(NullEvent::new(self.info.id, self.control.clone())))
+        Ok(Arc::new(NullEvent::new(self.info.id)))
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
-        self.status()?;
         Ok(Box::new(NullCommandBuffer::new(self.info.id, *desc)))
     }
 

@@ -10,15 +10,15 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 use super::CROWD;
-use crate::backend::null::{self, NullControl, NullOptions};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
+use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 use crate::types::ErrorKind;
 
 const MANY: usize = 3 * CROWD as usize;
 
-fn device() -> (Device, NullControl) {
-    let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+fn device() -> (Device, FakeControl) {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
     (Device::from_hal(device), control)
 }
 
@@ -44,7 +44,7 @@ fn run_of(submission: &Submission) -> Arc<crate::runtime::run::Run> {
 }
 
 /// Lets everything go on until `done`.
-async fn until(control: &NullControl, done: impl Fn() -> bool) {
+async fn until(control: &FakeControl, done: impl Fn() -> bool) {
     while !done() {
         control.complete_all();
         yield_now().await;

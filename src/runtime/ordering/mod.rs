@@ -222,8 +222,8 @@ pub(crate) fn registers_locked() -> usize {
 mod tests {
     use std::cell::Cell;
 
-    use crate::backend::null::NullOptions;
     use crate::runtime::{Device, ExecutableGraph, Graph};
+    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 
     use super::*;
 
@@ -232,8 +232,8 @@ mod tests {
         pub(super) static LOCKED: Cell<usize> = const { Cell::new(0) };
     }
 
-    fn manual_device() -> (Device, crate::backend::null::NullControl) {
-        let (device, control) = crate::backend::null::open(NullOptions::new().manual(true));
+    fn manual_device() -> (Device, FakeControl) {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
         (Device::from_hal(device), control)
     }
 

@@ -129,13 +129,13 @@ fn ask(due: &mut Vec<Due<Watch>>, turn: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::null::{self, NullOptions};
     use crate::runtime::{Device, Graph, WakePolicy};
+    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn one_that_is_over_behind_many_in_flight_is_found_by_asking_few_at_a_time() {
         const COUNT: usize = 64;
-        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         device.set_wake_policy(WakePolicy::Efficient);
         let submissions: Vec<_> = (0..COUNT)

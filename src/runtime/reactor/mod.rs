@@ -268,12 +268,12 @@ mod tests {
     use std::time::Duration;
 
     use super::Thread;
-    use crate::backend::null::{self, NullOptions};
     use crate::runtime::{Device, Graph};
+    use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
     fn its_thread_runs_before_anything_can_be_submitted() {
-        let (device, _) = null::open(NullOptions::new().manual(true).notifies(false));
+        let (device, _) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         let x = device.buffer::<u32>(4).unwrap();
         let mut graph = Graph::new(&device);
@@ -286,7 +286,7 @@ mod tests {
     // a: fill -> b: fill, and a host task between them
     #[test]
     fn learns_how_long_each_partition_takes() {
-        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
         let mut graph = Graph::new(&device);
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_dropped_submission_leaves_its_run_to_the_reactor_at_once() {
-        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         let mut graph = Graph::new(&device);
         graph.fill(&device.buffer::<u32>(4).unwrap(), 1);

@@ -230,11 +230,11 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::yield_now;
 
-    use crate::backend::null::{self, NullControl, NullOptions};
     use crate::runtime::{Device, ExecutableGraph, Graph, WakePolicy};
+    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 
-    fn setup() -> (Device, NullControl, ExecutableGraph) {
-        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+    fn setup() -> (Device, FakeControl, ExecutableGraph) {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         device.set_wake_policy(WakePolicy::Efficient);
         let x = device.buffer::<u32>(4).unwrap();
@@ -252,7 +252,7 @@ mod tests {
         device.reactor().unwrap().shared.state.lock().is_attended()
     }
 
-    async fn one(exec: &ExecutableGraph, control: &NullControl) {
+    async fn one(exec: &ExecutableGraph, control: &FakeControl) {
         let submission = exec.submit();
         while control.complete_all() == 0 {
             yield_now().await;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// Submits from elsewhere until that is so.
-    fn until_attended(device: &Device, attended: bool, exec: &ExecutableGraph, control: &NullControl) {
+    fn until_attended(device: &Device, attended: bool, exec: &ExecutableGraph, control: &FakeControl) {
         while is_attended(device) != attended {
             runtime().block_on(one(exec, control));
         }

@@ -40,15 +40,15 @@ enum Next {
 mod tests {
     use std::thread::Builder;
 
-    use crate::backend::null::{self, NullControl, NullOptions};
     use crate::runtime::{Device, Event, ExecutableGraph, Graph, Submission, WakePolicy};
+    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
     use crate::types::{Error, ErrorKind};
 
     const LINKS: usize = 100_000;
 
     /// A device where nobody but a submission sees an end.
-    fn device() -> (Device, NullControl) {
-        let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+    fn device() -> (Device, FakeControl) {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         device.set_wake_policy(WakePolicy::Efficient);
         (device, control)

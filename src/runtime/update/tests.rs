@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::backend::null::NullOptions;
 use crate::runtime::ordering::registers_locked;
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
+use crate::testing::{FakeDevice, FakeOptions};
 use crate::{NodeId, Range};
 
 crate::kernel! {
@@ -27,8 +27,7 @@ fn launch(device: &Device, x: &Buffer<u32>) -> (ExecutableGraph, NodeId) {
 #[test]
 fn buffers_that_were_swapped_out_are_freed_when_no_run_uses_them() {
     for notifies in [true, false] {
-        let (device, control) =
-            crate::backend::null::open(NullOptions::new().manual(true).notifies(notifies));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(notifies));
         let device = Device::from_hal(device);
         let mut buffer = device.buffer::<u32>(4).unwrap();
         let (exec, node) = launch(&device, &buffer);
@@ -95,7 +94,7 @@ fn an_update_moves_conflicts_to_the_new_memory() {
 #[test]
 fn a_run_in_flight_keeps_its_place_on_the_old_memory() {
     for made_before in [true, false] {
-        let (device, control) = crate::backend::null::open(NullOptions::new().manual(true));
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
         let device = Device::from_hal(device);
         let [x, y] = [(); 2].map(|()| device.buffer::<u32>(4).unwrap());
         let (exec, node) = launch(&device, &x);
@@ -118,7 +117,7 @@ fn a_run_in_flight_keeps_its_place_on_the_old_memory() {
 /// A run that was submitted before an update does not use what the update brings.
 #[test]
 fn runs_before_an_update_do_not_hold_the_new_memory() {
-    let (device, control) = crate::backend::null::open(NullOptions::new().manual(true));
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
     let device = Device::from_hal(device);
     let [x, y] = [(); 2].map(|()| device.buffer::<u32>(4).unwrap());
     let (exec, node) = launch(&device, &x);

@@ -1,35 +1,41 @@
-//! The null backend: at once, by hand, and broken on purpose.
+//! The fake device: completes at once, by hand, by the clock, and fails on purpose. The null device.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 
 use common::*;
-use wakegraph::backend::null::{self, NullOptions, NullTiming};
 use wakegraph::hal::{CommandBufferDesc, EventDesc, EventStatus, QueueDesc, QueueOrder};
-use wakegraph::{Error, ErrorKind};
+use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions, FakeTiming};
+use wakegraph::{Error, ErrorKind, backend};
 
 fn is_pending(event: &std::sync::Arc<dyn wakegraph::hal::Event>) -> bool {
     matches!(event.status(), EventStatus::Pending)
 }
 
 #[test]
-fn completes_at_once() {
-    let (device, control) = null::open(NullOptions::new());
-    let queue = queue(&*device, QueueOrder::InOrder);
+fn null_and_fake_complete_at_once() {
+    let (fake, control) = FakeDevice::open(FakeOptions::new());
+    for device in [fake, backend::open("null:0").unwrap()] {
+        completes_at_once(&*device);
+    }
+    assert_eq!(control.pending(), 0);
+}
+
+fn completes_at_once(device: &dyn wakegraph::hal::Device) {
+    let queue = queue(device, QueueOrder::InOrder);
     let (teller, told) = teller();
-    let (buffer, done) = (one(&*device, || Ok(())), event(&*device));
+    let (buffer, done) = (one(device, || Ok(())), event(device));
     for token in 0..3 {
         enqueue(&*buffer, &*queue, &[], &done, notification(&teller, token)).unwrap();
         assert_eq!(told.try_recv(), Ok(token));
         assert!(matches!(done.status(), EventStatus::Complete));
     }
     queue.finish().unwrap();
-    assert_eq!(control.pending(), 0);
 }
 
 #[test]
 fn completes_by_hand_in_an_order_that_holds() {
-    let (device, control) = null::open(NullOptions::new().manual(true));
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
     let (ordered, free) = (queue(&*device, QueueOrder::InOrder), queue(&*device, QueueOrder::OutOfOrder));
     let buffers: Vec<_> = (0..4).map(|_| one(&*device, || Ok(()))).collect();
     let first = start(&*device, &*buffers[0], &*ordered, &[]);
@@ -52,7 +58,7 @@ fn completes_by_hand_in_an_order_that_holds() {
 
 #[test]
 fn fails_on_demand_and_spreads_it() {
-    let (device, control) = null::open(NullOptions::new().manual(true));
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
     let queue = queue(&*device, QueueOrder::InOrder);
     let buffers: Vec<_> = (0..3).map(|_| one(&*device, || Ok(()))).collect();
     let failed = start(&*device, &*buffers[0], &*queue, &[]);
@@ -74,7 +80,7 @@ fn start_after(
     buffer: &dyn wakegraph::hal::CommandBuffer,
     queue: &dyn wakegraph::hal::Queue,
     after: &dyn wakegraph::hal::Event,
-    control: &null::NullControl,
+    control: &FakeControl,
 ) -> std::sync::Arc<dyn wakegraph::hal::Event> {
     let event = start(&**device, buffer, queue, &[after]);
     control.complete_all();
@@ -83,7 +89,7 @@ fn start_after(
 
 #[test]
 fn a_lost_device_fails_everything_and_refuses_the_rest() {
-    let (device, control) = null::open(NullOptions::new().manual(true));
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
     let queue = queue(&*device, QueueOrder::InOrder);
     let (teller, told) = teller();
     let (buffer, done) = (one(&*device, || Ok(())), event(&*device));
@@ -103,7 +109,7 @@ fn a_lost_device_fails_everything_and_refuses_the_rest() {
 
 #[test]
 fn can_be_polled_and_timed() {
-    let (device, control) = null::open(NullOptions::new().manual(true).notifies(false));
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
     assert!(!device.capabilities().notifies);
     let queue = device.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
     let (teller, told) = teller();
@@ -124,8 +130,8 @@ fn can_be_polled_and_timed() {
 fn completes_by_the_clock() {
     let hour = std::time::Duration::from_secs(3600);
     for (work, at_once) in [(std::time::Duration::ZERO, true), (hour, false)] {
-        let timing = NullTiming { work, ..NullTiming::default() };
-        let (device, control) = null::open(NullOptions::new().timing(timing));
+        let timing = FakeTiming { work, ..FakeTiming::default() };
+        let (device, control) = FakeDevice::open(FakeOptions::new().timing(timing));
         assert!(!device.capabilities().notifies);
         let queue = queue(&*device, QueueOrder::InOrder);
         let buffer = one(&*device, || Ok(()));
@@ -139,6 +145,6 @@ fn completes_by_the_clock() {
         queue.finish().unwrap();
         assert!(!is_pending(&first) && !is_pending(&last));
         assert_eq!(control.pending(), 0);
-        assert!(control.looks() > 0);
+        assert!(control.polls() > 0);
     }
 }

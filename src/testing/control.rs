@@ -1,0 +1,68 @@
+//! What a test does to a fake device.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use super::queue::FakeQueue;
+use super::schedule::FakeSchedule;
+use crate::hal::Queue;
+use crate::types::Error;
+
+/// Completes what is pending on a [`FakeDevice`](super::FakeDevice), and injects faults.
+///
+/// Clones control the same device. All methods may be called on any thread; notifications are
+/// called by the thread that completes work.
+#[derive(Clone)]
+pub struct FakeControl(Arc<FakeSchedule>);
+
+impl FakeControl {
+    pub(super) fn new(schedule: &Arc<FakeSchedule>) -> Self {
+        Self(Arc::clone(schedule))
+    }
+
+    /// How many enqueues are pending.
+    pub fn pending(&self) -> usize {
+        self.0.pending()
+    }
+
+    /// How often the device was asked for the status of an event.
+    pub fn polls(&self) -> u64 {
+        self.0.polls()
+    }
+
+    /// Completes the oldest enqueue, of `queue` if one is given, that may complete: its in-order
+    /// queue, earlier enqueues of its command-buffer and its wait list hold it back. Returns false
+    /// when there is none.
+    pub fn complete_next(&self, queue: Option<&dyn Queue>) -> bool {
+        match queue.map(|queue| queue.as_any().downcast_ref::<FakeQueue>()) {
+            None => self.0.complete_next(None),
+            Some(Some(queue)) => self.0.complete_next(Some(queue.id())),
+            Some(None) => false,
+        }
+    }
+
+    /// Completes everything, in an order that respects queues, command-buffers and wait lists.
+    /// Returns how many enqueues that were.
+    pub fn complete_all(&self) -> usize {
+        self.0.complete_all()
+    }
+
+    /// Makes the next enqueue that is completed fail with `error` instead.
+    pub fn fail_next(&self, error: Error) {
+        self.0.fail_next(error);
+    }
+
+    /// Loses the device: everything pending fails, and the device refuses everything from now on.
+    pub fn lose_device(&self) {
+        self.0.lose_device();
+    }
+}
+
+impl Debug for FakeControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeControl")
+            .field("device", &self.0.name())
+            .field("pending", &self.pending())
+            .finish()
+    }
+}

@@ -1,0 +1,49 @@
+//! A fake device for tests: work completes when the test says so, time is a counter, and faults
+//! are injected.
+//!
+//! [`FakeDevice::open`] gives a device and the [`FakeControl`] over it. What is enqueued on a
+//! [manual](FakeOptions::manual) device stays pending until the control completes it, fails it, or
+//! loses the device. No command does anything: memory keeps what the host wrote to it.
+//!
+//! ```
+//! use wakegraph::testing::{FakeDevice, FakeOptions};
+//! use wakegraph::{Device, Graph};
+//! let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+//! let device = Device::from_hal(device);
+//! let x = device.buffer::<u32>(4)?;
+//! let mut graph = Graph::new(&device);
+//! graph.fill(&x, 1);
+//! let submission = graph.finalize()?.submit();
+//! assert_eq!(control.pending(), 1);
+//! assert!(control.complete_next(None));
+//! futures::executor::block_on(submission)?;
+//! # Ok::<(), wakegraph::Error>(())
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `options` | how the device behaves |
+//! | `control` | what a test does to the device |
+//! | `device`, `queue`, `command_buffer`, `event` | the objects of the contract; memory and kernels are the null backend's |
+//! | `schedule` | what is pending, and what may complete next |
+//! | `completion` | one use of an event after the other |
+
+mod command_buffer;
+mod completion;
+mod control;
+mod device;
+mod event;
+mod options;
+mod queue;
+mod schedule;
+
+use crate::types::{Error, ErrorKind};
+pub use control::FakeControl;
+pub use device::FakeDevice;
+pub use options::{FakeOptions, FakeTiming};
+
+/// The error for an object that another device created.
+fn foreign(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
+        .help(format!("create the {what} on the device that is to use it"))
+}

@@ -1,0 +1,120 @@
+//! Queues of a fake device.
+#![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::event::FakeEvent;
+use super::foreign;
+use super::schedule::{FakeEnqueue, FakeSchedule};
+use crate::hal::{
+    Command, CommandBuffer, CommandBufferId, Enqueued, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList,
+};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
+
+/// A queue whose work the schedule completes.
+#[derive(Debug)]
+pub(super) struct FakeQueue {
+    id: u64,
+    device: DeviceId,
+    desc: QueueDesc,
+    schedule: Arc<FakeSchedule>,
+}
+
+impl FakeQueue {
+    pub(super) fn new(device: DeviceId, desc: QueueDesc, schedule: &Arc<FakeSchedule>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), device, desc, schedule: Arc::clone(schedule) }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Enqueues a command, or the commands of `buffer`; `timed_commands` is how many, where each
+    /// one's times are wanted.
+    pub(super) fn submit(
+        &self,
+        buffer: Option<CommandBufferId>,
+        timed_commands: Option<usize>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
+        let own = |event: &dyn Event| {
+            let event = event.as_any().downcast_ref::<FakeEvent>()?;
+            (event.device() == self.device).then(|| Arc::clone(event.completion()))
+        };
+        let event = own(&**signal.event).ok_or_else(|| foreign("event"))?;
+        let dependencies = wait.dependencies.len();
+        let wait = wait.events().map(|event| {
+            own(event).ok_or_else(|| {
+                Error::new(ErrorKind::InvalidWaitList, "the queue cannot wait for an event of another device")
+                    .help("wait on the host first; `Device::can_wait_for` tells when that is needed")
+            })
+        });
+        self.schedule.enqueue(FakeEnqueue {
+            queue: self.id,
+            in_order: self.desc.order == QueueOrder::InOrder,
+            buffer,
+            wait: wait.collect::<Result<_>>()?,
+            dependencies,
+            event,
+            notification: signal.notification,
+            profiled: self.desc.profiling || timed_commands.is_some(),
+            timed_commands: timed_commands.unwrap_or(0),
+        })
+    }
+}
+
+impl Queue for FakeQueue {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn desc(&self) -> &QueueDesc {
+        &self.desc
+    }
+
+    unsafe fn enqueue(&self, _: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        self.submit(None, None, wait, signal)
+    }
+
+    unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
+        let (mut count, mut failure) = (0, None);
+        for buffer in buffers {
+            let own: Arc<dyn Event> = Arc::new(FakeEvent::new(self.device, &self.schedule));
+            let signal = Signal { event: &own, notification: None, prompt: false };
+            // SAFETY: the caller's promises are those of each enqueue.
+            match unsafe { buffer.enqueue(self, WaitList::NONE, signal) } {
+                Ok(()) => count += 1,
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        if (count > 0 || failure.is_none())
+            && let Err(error) = self.submit(None, None, WaitList::NONE, signal)
+        {
+            // The device has been lost meanwhile, and with it what was enqueued.
+            (count, failure) = (0, Some(error));
+        }
+        Enqueued { count, failure }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.schedule.status()
+    }
+
+    fn finish(&self) -> Result<()> {
+        for (event, generation) in self.schedule.pending_events(self.id) {
+            self.schedule.wait(&event, Some(generation), None);
+        }
+        self.schedule.status()
+    }
+}
