@@ -68,8 +68,8 @@ fn main() -> ExitCode {
         let (double, single) = (scratch(2 * NODES), scratch(NODES));
         let (mut twice, mut once) = (Vec::new(), Vec::new());
         for _ in 0..11 {
-            twice.push(time(|| double.0.arenas(&double.1, 256)));
-            once.push(time(|| single.0.arenas(&single.1, 256)));
+            twice.push(time(|| double.0.plan_memory(&double.1, 256)));
+            once.push(time(|| single.0.plan_memory(&single.1, 256)));
         }
         report.times(name, &Times::of(twice, once), Some(ARENA_SCALE_LIMIT));
     }

@@ -1,13 +1,14 @@
-//! Edges from declared accesses: read-after-write, write-after-read and write-after-write, byte-exact.
+//! Finds the edges that follow from declared accesses: read-after-write, write-after-read and
+//! write-after-write, byte-exact.
 //!
-//! Every resource is a row of disjoint segments. The bytes of a segment have one history: the node
-//! that wrote them last, and the nodes that have read them since. An access splits segments at its
-//! two ends, if need be, and touches those in between; a write leaves one segment. So the cost of a
-//! node is its accesses, the segments they cover and the edges that come out, never the number of
-//! nodes before it.
+//! Every resource is a sequence of disjoint segments. The bytes of a segment have one history: the
+//! last node that wrote them, and the nodes that have read them since. An access splits segments at
+//! its two ends, if necessary, and updates those in between; a write leaves one segment. So the cost
+//! of a node depends on its accesses, the segments they cover and the resulting edges, never on the
+//! number of earlier nodes.
 //!
-//! Readers are kept as linked lists that share their tails. Splitting a segment copies two indices
-//! however many readers it has, and equal histories are recognised by index.
+//! Readers are linked lists that share their tails. Splitting a segment copies two indices, however
+//! many readers it has, and equal histories are recognised by index.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,13 @@ use crate::types::{Access, ResourceId};
 /// No node, or the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Who has to wait for whom, from what each node touches.
+/// Derives the predecessors of each node from its accesses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessTracker {
-    /// By resource and first byte.
+    /// Segments by resource and first byte.
     segments: BTreeMap<(ResourceId, usize), Segment>,
     readers: Readers,
-    /// Of the node recorded last: sorted, each once.
+    /// The predecessors of the last recorded node: sorted, each once.
     predecessors: Vec<u32>,
 }
 
@@ -30,20 +31,20 @@ pub(super) struct AccessTracker {
 struct Segment {
     end: usize,
     writer: u32,
-    /// Those since the writer. Each has an edge from it.
+    /// The readers since the writer. Each has an edge from it.
     readers: u32,
 }
 
 impl AccessTracker {
-    /// Records what the next node touches, and returns the nodes it has to wait for: sorted, each
+    /// Records the accesses of the next node, and returns the nodes that it must wait for: sorted, each
     /// once, never itself.
     pub(super) fn record(&mut self, node: u32, accesses: &[Access]) -> &[u32] {
-        // Segments with one history meet only where a node has touched both; callers name such
-        // pieces side by side.
+        // Adjacent segments share a history only if one node accessed both; callers declare such
+        // pieces one after the other.
         let in_pieces = accesses.windows(2).any(|pair| pair[0].resource == pair[1].resource);
         self.predecessors.clear();
         let accesses = accesses.iter().filter(|access| access.start < access.end);
-        // First look, then touch: a node that accesses the same bytes twice must not find itself.
+        // Collect before recording: a node that accesses the same bytes twice must not find itself.
         for access in accesses.clone() {
             self.collect_predecessors(node, access);
         }
@@ -66,7 +67,7 @@ impl AccessTracker {
         let segments = self.segments.range(below_end).rev().map(|(_, segment)| segment);
         for segment in segments.take_while(|segment| segment.end > access.start) {
             if access.mode.writes() && segment.readers != NONE {
-                // The readers wait for the writer already.
+                // The readers already wait for the writer.
                 self.readers.visit(segment.readers, node, |reader| self.predecessors.push(reader));
             } else if segment.writer != NONE {
                 self.predecessors.push(segment.writer);
@@ -76,7 +77,7 @@ impl AccessTracker {
 
     fn touch(&mut self, node: u32, access: &Access) {
         let key = (access.resource, access.start);
-        // The usual case: the same ranges over and over.
+        // The common case: a range that was accessed before.
         if let Some(segment) = self.segments.get_mut(&key)
             && segment.end == access.end
         {
@@ -97,7 +98,8 @@ impl AccessTracker {
         }
     }
 
-    /// Adds a reader to all segments between two boundaries, and makes segments of the bytes that have none.
+    /// Adds a reader to all segments between two boundaries, and creates segments for the bytes
+    /// that have none.
     fn read_segments(&mut self, node: u32, access: &Access) {
         let mut untouched = Vec::new();
         let mut covered = access.start;
@@ -119,7 +121,7 @@ impl AccessTracker {
         }
     }
 
-    /// Makes `at` a boundary, if it lies within a segment.
+    /// Splits the segment that `at` lies within, if any.
     fn split(&mut self, resource: ResourceId, at: usize) {
         let Some((_, left)) = self.segments.range_mut((resource, 0)..(resource, at)).next_back() else {
             return;
@@ -131,7 +133,7 @@ impl AccessTracker {
         }
     }
 
-    /// Makes one segment of the two that meet at `at`, if they have one history.
+    /// Merges the two segments that meet at `at`, if they have the same history.
     fn coalesce(&mut self, resource: ResourceId, at: usize) {
         let Some(&right) = self.segments.get(&(resource, at)) else { return };
         if let Some((_, left)) = self.segments.range_mut((resource, 0)..(resource, at)).next_back()
@@ -149,7 +151,7 @@ impl Segment {
     }
 
     fn add_reader(&mut self, node: u32, readers: &mut Readers, predecessors: &[u32]) {
-        // A node that has written the bytes stands in their history already.
+        // A node that has written the bytes is in their history already.
         if self.writer != node {
             self.readers = readers.push(self.readers, node, predecessors);
         }
@@ -164,15 +166,16 @@ struct Readers(Vec<Reader>);
 struct Reader {
     node: u32,
     earlier: u32,
-    /// The node that has walked the list from here to its end.
+    /// The last node that walked the list from here to its end.
     visited_by: u32,
 }
 
 impl Readers {
-    /// The list with `node` in front.
+    /// Returns the list with `node` in front.
     ///
-    /// Readers in front that `node` waits for are left out: whoever waits for `node` waits for
-    /// them. So a chain of nodes that all read a constant leaves one reader, not the whole chain.
+    /// Readers in front that `node` waits for are left out, because a node that waits for `node` waits
+    /// for them, too. So a chain of nodes that all read a constant leaves one reader, not the whole
+    /// chain.
     fn push(&mut self, list: u32, node: u32, predecessors: &[u32]) -> u32 {
         let mut earlier = list;
         while let Some(front) = self.0.get(earlier as usize) {
@@ -184,7 +187,7 @@ impl Readers {
             }
             earlier = front.earlier;
         }
-        // Segments that a node reads in a row often share their readers: they go on sharing.
+        // Segments that a node reads one after the other often share their readers, and keep doing so.
         let last = self.0.len().wrapping_sub(1);
         if let Some(reader) = self.0.get(last)
             && (reader.node, reader.earlier) == (node, earlier)
@@ -196,7 +199,7 @@ impl Readers {
         list.expect("a graph declares fewer than 2^32 - 1 reads")
     }
 
-    /// Calls `each` for every reader in the list that `visitor` has not been shown before.
+    /// Calls `each` for every reader in the list that `visitor` has not visited before.
     fn visit(&mut self, list: u32, visitor: u32, mut each: impl FnMut(u32)) {
         let mut at = list;
         while let Some(reader) = self.0.get_mut(at as usize)

@@ -1,11 +1,11 @@
-//! Edges and neighbours in compact form.
+//! The edges of a graph, and the neighbours of its nodes, in compact form.
 //!
 //! All edges lie in one flat vector in insertion order. Each is a link in two circular lists, the
 //! edges out of its `from` and the edges into its `to`; a node holds the last link of both, from
 //! which the first is one step away. That is 16 bytes an edge and 16 a node, appends in constant
 //! time, and neighbours in insertion order.
 //!
-//! Nodes and edges are only ever added. Everything speaks of nodes by index.
+//! Nodes and edges are only ever added. Nodes are identified by index.
 
 /// No edge.
 const NONE: u32 = u32::MAX;
@@ -45,10 +45,10 @@ impl Adjacency {
         self.leaves.members.push(node);
     }
 
-    /// Adds an edge that is not there yet.
+    /// Adds a new edge.
     ///
     /// # Panics
-    /// When there are 2^32 - 1 edges already.
+    /// If there are 2^32 - 1 edges already.
     pub(super) fn insert(&mut self, from: u32, to: u32) {
         let edge = u32::try_from(self.edges.len()).ok().filter(|&edge| edge != NONE);
         let edge = edge.expect("a graph holds fewer than 2^32 - 1 edges");
@@ -80,7 +80,7 @@ impl Adjacency {
         }
     }
 
-    /// Whether the edge is there. Walks the shorter of the two lists it would be in.
+    /// Whether the edge exists. Walks the shorter of the two lists that would contain it.
     pub(super) fn contains(&self, from: u32, to: u32) -> bool {
         if self.nodes[from as usize].out_degree <= self.nodes[to as usize].in_degree {
             self.successors(from).any(|node| node == to)

@@ -1,29 +1,34 @@
 //! Drawings of a graph in the DOT language of Graphviz.
 //!
-//! Shapes tell what a node is, fill colours tell its device. A sub-graph is a cluster; DOT has no
-//! edges to clusters, so such an edge leads to one of the cluster's nodes and is clipped at its
+//! The shape of a node shows its kind, and the fill colour its device. A sub-graph is a cluster. DOT has
+//! no edges to clusters, so such an edge leads to one of the cluster's nodes and is clipped at its
 //! border (`lhead`, `ltail`).
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use super::{Content, Graph, NodeRef, Payload};
+use super::modifiable::{Content, Graph};
+use super::node::Payload;
+use super::query::NodeRef;
 use crate::types::{Access, AccessMode, CommandKind, DeviceId, ResourceId};
 
-/// A drawing of a graph: print it, and give the text to `dot -Tsvg`.
+/// A drawing of a graph. Its text is input for `dot -Tsvg`.
 ///
-/// A sub-graph that several nodes share is drawn at each of them.
+/// A sub-graph that several nodes share is drawn once for each node.
 #[derive(Debug)]
 pub struct Dot<'a, P> {
     graph: &'a Graph<P>,
     verbose: bool,
 }
 
-impl<'a, P> Dot<'a, P> {
-    pub(super) fn new(graph: &'a Graph<P>) -> Self {
-        Self { graph, verbose: false }
+impl<P> Graph<P> {
+    /// A drawing of the graph in the DOT language of Graphviz.
+    pub fn dot(&self) -> Dot<'_, P> {
+        Dot { graph: self, verbose: false }
     }
+}
 
+impl<P> Dot<'_, P> {
     /// Adds operands, devices, accesses and places in the source to the nodes. Memory is numbered
     /// `m0`, `m1`, ... as it appears in the drawing.
     #[must_use]
@@ -45,7 +50,7 @@ impl<P: Payload> fmt::Display for Dot<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut legend = Legend::default();
         let mut numbered = self.graph.len();
-        let mut levels = vec![Level::new(self.graph, 0, 1)];
+        let mut levels = vec![NestingLevel::new(self.graph, 0, 1)];
 
         writeln!(f, "digraph wakegraph {{")?;
         writeln!(f, "    compound=true;")?;
@@ -64,9 +69,9 @@ impl<P: Payload> fmt::Display for Dot<'_, P> {
             };
             if let Some(inner) = cluster(node) {
                 writeln!(f, "{indent}subgraph cluster_{number} {{")?;
-                writeln!(f, "{indent}    label=\"{}\";", Escaped(&node.label(), "\\n"))?;
+                writeln!(f, "{indent}    label=\"{}\";", DotText(&node.label(), "\\n"))?;
                 let depth = level.depth + 1;
-                levels.push(Level::new(inner, numbered, depth));
+                levels.push(NestingLevel::new(inner, numbered, depth));
                 numbered += inner.len();
             } else {
                 write!(f, "{indent}n{number} ")?;
@@ -86,32 +91,36 @@ impl<P: Payload> Dot<'_, P> {
     ) -> fmt::Result {
         let device = node.device();
         if !self.verbose {
-            write!(f, "[label=\"{}\", ", Escaped(&node.label(), "\\n"))?;
+            write!(f, "[label=\"{}\", ", DotText(&node.label(), "\\n"))?;
         } else {
             // A line that ends in \l is set flush left.
-            write!(f, "[label=\"{}\\l", Escaped(&node.label(), "\\l"))?;
+            write!(f, "[label=\"{}\\l", DotText(&node.label(), "\\l"))?;
             if let Content::Command(command) = node.content() {
                 let operands = command.describe();
                 if !operands.is_empty() {
-                    write!(f, "{}\\l", Escaped(&operands, "\\l"))?;
+                    write!(f, "{}\\l", DotText(&operands, "\\l"))?;
                 }
             }
             write!(f, "on {device}\\l")?;
             for access in node.accesses() {
                 write!(f, "{}\\l", AccessLine(access, legend.number(access.resource)))?;
             }
-            write!(f, "{}\\l\", ", Escaped(&node.location().to_string(), "\\l"))?;
+            write!(f, "{}\\l\", ", DotText(&node.location().to_string(), "\\l"))?;
         }
         let shape = shape(node.kind());
         match node.kind() {
             CommandKind::HostTask | CommandKind::Empty => write!(f, "shape={shape}, fillcolor=white")?,
-            _ => write!(f, "shape={shape}, fillcolor=\"/set312/{}\"", legend.colour(device))?,
+            _ => write!(
+                f,
+                "shape={shape}, fillcolor=\"/set312/{}\"",
+                device_colour(&mut legend.devices, device)
+            )?,
         }
         writeln!(f, ", tooltip=\"{device}\"];")
     }
 }
 
-/// The sub-graph to draw inside this node. One without nodes is drawn as a node: Graphviz drops
+/// The sub-graph to draw as a cluster. An empty sub-graph is drawn as a node, because Graphviz drops
 /// empty clusters.
 fn cluster<'a, P>(node: NodeRef<'a, P>) -> Option<&'a Graph<P>> {
     match node.content() {
@@ -126,7 +135,7 @@ fn shape(kind: CommandKind) -> &'static str {
         CommandKind::HostTask => "ellipse",
         CommandKind::Empty => "diamond",
         CommandKind::SubGraph | CommandKind::Child => "folder",
-        // A preparation, as in flow charts: how often what follows runs.
+        // A preparation, as in flow charts: it decides how often the following commands run.
         CommandKind::If | CommandKind::While => "hexagon",
         CommandKind::Native => "component",
         // Data movement, as in flow charts.
@@ -134,27 +143,27 @@ fn shape(kind: CommandKind) -> &'static str {
     }
 }
 
-/// A graph, or a sub-graph inside one, that is being drawn. Levels are a stack, so nesting can be
-/// as deep as it likes.
-struct Level<'a, P> {
+/// A graph, or a sub-graph, that is being drawn. Levels form an explicit stack, so nesting can be
+/// arbitrarily deep.
+struct NestingLevel<'a, P> {
     graph: &'a Graph<P>,
-    /// Number of its first node in the drawing; the others follow.
+    /// The number of its first node in the drawing; the others follow.
     base: usize,
     depth: usize,
-    /// Index of the next node to draw.
+    /// The index of the next node to draw.
     next: usize,
-    /// Of the nodes that are drawn as clusters, by index.
+    /// The nodes that are drawn as clusters, by index.
     clusters: HashMap<usize, Ports>,
 }
 
-/// The numbers of the nodes that stand for a cluster where edges enter and leave.
+/// The numbers of the nodes at which edges enter and leave a cluster.
 #[derive(Clone, Copy)]
 struct Ports {
     entry: usize,
     exit: usize,
 }
 
-impl<'a, P> Level<'a, P> {
+impl<'a, P> NestingLevel<'a, P> {
     fn new(graph: &'a Graph<P>, base: usize, depth: usize) -> Self {
         Self { graph, base, depth, next: 0, clusters: HashMap::new() }
     }
@@ -184,27 +193,28 @@ impl<'a, P> Level<'a, P> {
         Ok(())
     }
 
-    /// What stands for the node at this index.
+    /// The ports of the node at this index.
     fn ports_of(&self, index: usize) -> Ports {
         let number = self.base + index;
         self.clusters.get(&index).copied().unwrap_or(Ports { entry: number, exit: number })
     }
 
-    /// What stands for all of this level: its first root and its last leaf, so that edges pull the
-    /// cluster between its neighbours.
+    /// The ports of the whole level: its first root and its last leaf, so that edges pull the cluster
+    /// between its neighbours.
     fn ports(&self) -> Ports {
-        // A cycle that nobody has checked may leave no root and no leaf.
+        // A graph without cycle check may have a cycle, and then no root or no leaf.
         let root = self.graph.roots().next().map_or(0, |id| id.index());
         let leaf = self.graph.leaves().next_back().map_or(0, |id| id.index());
         Ports { entry: self.ports_of(root).entry, exit: self.ports_of(leaf).exit }
     }
 }
 
-/// Numbers and colours, given out in the order of first appearance, so that equal graphs have equal drawings.
+/// Numbers of resources and colours of devices, assigned in the order of first appearance, so that equal
+/// graphs have equal drawings.
 #[derive(Default)]
 struct Legend {
     resources: HashMap<ResourceId, usize>,
-    devices: HashMap<DeviceId, usize>,
+    devices: Vec<DeviceId>,
 }
 
 impl Legend {
@@ -212,12 +222,16 @@ impl Legend {
         let next = self.resources.len();
         *self.resources.entry(resource).or_insert(next)
     }
+}
 
-    /// One of the 12 colours of the Brewer scheme `set312`, from 1.
-    fn colour(&mut self, device: DeviceId) -> usize {
-        let next = self.devices.len();
-        *self.devices.entry(device).or_insert(next) % 12 + 1
-    }
+/// The device's colour in the 12-colour Brewer scheme `set312`, from 1. `known` lists the devices in the
+/// order in which the drawing first shows them.
+pub(crate) fn device_colour(known: &mut Vec<DeviceId>, device: DeviceId) -> usize {
+    let number = known.iter().position(|&other| other == device).unwrap_or_else(|| {
+        known.push(device);
+        known.len() - 1
+    });
+    number % 12 + 1
 }
 
 struct AccessLine<'a>(&'a Access, usize);
@@ -234,10 +248,10 @@ impl fmt::Display for AccessLine<'_> {
     }
 }
 
-/// Text inside a quoted label, and how the label ends its lines.
-struct Escaped<'a>(&'a str, &'static str);
+/// Text inside a quoted label, and the escape sequence that ends its lines.
+pub(crate) struct DotText<'a>(pub(crate) &'a str, pub(crate) &'static str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for DotText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(text, line_end) = *self;
         for c in text.chars() {
@@ -256,7 +270,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Four spaces for each level, up to a depth where nobody reads them any more.
+/// Four spaces per level, up to a depth of 16.
 #[derive(Clone, Copy)]
 struct Indent(usize);
 

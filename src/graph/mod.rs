@@ -1,35 +1,37 @@
 //! Layer 1: the modifiable graph, as plain data.
 //!
 //! A [`Graph`] holds nodes (what runs, where, on which bytes) and edges (what runs before what), in
-//! insertion order. Edges follow from the accesses a node declares, or are made by hand; an edge
-//! that would close a cycle is refused at once. Nothing here knows a device, a driver or a clock: a
-//! graph is generic over the payload of its commands, and a `Graph<()>` is as good a graph as any.
+//! insertion order. Edges follow from the accesses that a node declares, or the caller makes them; a
+//! graph refuses an edge that would close a cycle. Nothing here knows a device, a driver or a clock.
+//! A graph is generic over the payload of its commands, and tests use `Graph<()>`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `modifiable` | [`Graph`]: adding nodes and edges |
-//! | `queries` | what can be asked of a graph; [`NodeRef`] |
-//! | `node` | [`NodeId`], [`Content`], [`Payload`] |
+//! | `node` | [`NodeId`], [`Payload`] |
 //! | `adjacency` | edges, neighbours, roots and leaves |
-//! | `order` | the incremental topological order |
+//! | `topo_order` | the incremental topological order |
 //! | `access_tracker` | edges from declared accesses |
+//! | `modifiable` | [`Graph`] and the [`Content`] of its nodes: adding nodes and edges |
+//! | `query` | the queries of a graph; [`NodeRef`] |
 //! | `dot` | drawings |
 //!
-//! Imports from `types` only. The plan, the runtime and the facade may enter; backends may not.
+//! This module imports from `types` only. Backends must not import it.
 
 mod access_tracker;
 mod adjacency;
 mod dot;
 mod modifiable;
 mod node;
-mod order;
 mod properties;
-mod queries;
+mod query;
+mod topo_order;
+
 #[cfg(test)]
 mod tests;
 
 pub use dot::Dot;
-pub use modifiable::Graph;
-pub use node::{Content, NodeId, Payload};
+pub(crate) use dot::{DotText, device_colour};
+pub use modifiable::{Content, Graph};
+pub use node::{NodeId, Payload};
 pub use properties::GraphProperties;
-pub use queries::NodeRef;
+pub use query::NodeRef;

@@ -9,18 +9,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::access_tracker::AccessTracker;
 use super::adjacency::Adjacency;
-use super::order::TopologicalOrder;
-use super::queries::label;
-use super::{Content, GraphProperties, NodeId};
+use super::node::{NodeId, label};
+use super::properties::GraphProperties;
+use super::topo_order::TopologicalOrder;
 use crate::types::{Access, CommandKind, DeviceId, Error, ErrorKind, Result};
 
-/// Nodes and edges, in insertion order. Plain data: nothing runs, and no device is asked.
+/// The content of a node: what it runs.
+#[derive(Clone, Debug)]
+pub enum Content<P> {
+    /// A command or a host task.
+    Command(P),
+    /// Nothing: a point that other nodes wait for.
+    Empty,
+    /// Another graph, as it is now. Finalize inlines it.
+    SubGraph(Arc<Graph<P>>),
+}
+
+/// The modifiable graph: nodes and edges, in insertion order. Plain data: nothing runs, and no device is
+/// asked.
 ///
-/// What is added stays; a graph only grows. Its columns lie in flat arrays indexed by
-/// [`NodeId::index`], which is how the plan reads them.
+/// A graph only grows. Its columns are flat arrays indexed by [`NodeId::index`], which the plan reads
+/// directly.
 ///
-/// A clone is a snapshot: the same nodes at the same indices, and from then on a graph of its own.
-/// It does not accept the ids of the original; [`id_at`](Self::id_at) gives its own.
+/// A clone is a snapshot with the same nodes at the same indices. It refuses the ids of the original;
+/// [`id_at`](Self::id_at) returns its own.
 ///
 /// ```
 /// use wakegraph::graph::{Content, Graph};
@@ -41,13 +53,13 @@ pub struct Graph<P> {
     pub(super) devices: Vec<DeviceId>,
     pub(super) contents: Vec<Content<P>>,
     pub(super) locations: Vec<&'static Location<'static>>,
-    /// Only of the nodes that have one.
+    /// The names of the nodes that have one.
     pub(super) names: BTreeMap<u32, Box<str>>,
     pub(super) accesses: Vec<Access>,
-    /// For each node, where its accesses end; they start where those of the node before end.
+    /// For each node, the end of its accesses. They start where those of the previous node end.
     pub(super) access_ends: Vec<usize>,
     pub(super) adjacency: Adjacency,
-    /// `None` without cycle check.
+    /// `None` without the cycle check.
     pub(super) order: Option<TopologicalOrder>,
     pub(super) insertion_ordered: bool,
     pub(super) has_sub_graphs: bool,
@@ -82,16 +94,15 @@ impl<P> Graph<P> {
         }
     }
 
-    /// Adds a node, with an edge from every earlier node whose accesses it conflicts with, unless
-    /// other edges of the same kind order the two already.
+    /// Adds a node, with an edge from every earlier node whose accesses conflict with its own, unless
+    /// other such edges order the two already.
     ///
-    /// An access whose range is empty orders nothing. A sub-graph's accesses are for the caller to
-    /// name, like any other node's. Where `content` is [`Content::Empty`] or [`Content::SubGraph`],
-    /// that is the node's kind, whatever `kind` says. The caller's location is kept for errors and
-    /// drawings.
+    /// An access with an empty range orders nothing. The caller declares the accesses of a sub-graph, too.
+    /// [`Content::Empty`] and [`Content::SubGraph`] determine the node's kind, whatever `kind` says. The
+    /// graph keeps the caller's location for errors and drawings.
     ///
     /// # Panics
-    /// When the graph holds 2^32 - 1 nodes, or as many edges or declared reads.
+    /// If the graph has 2^32 - 1 nodes, or as many edges or declared reads.
     #[track_caller]
     pub fn add(
         &mut self,
@@ -127,20 +138,21 @@ impl<P> Graph<P> {
         NodeId { graph: self.identity, index }
     }
 
-    /// Makes `to` wait for `from`. An edge that is there already is left as it is.
+    /// Makes `to` wait for `from`. Does nothing if the edge exists already.
     ///
-    /// Edges may lead from newer to older nodes. One that leads from an older to a newer node is
-    /// constant time unless such edges have come before; any other costs a search among the nodes
-    /// ordered between the two.
+    /// Edges may lead from newer to older nodes. An edge from an older to a newer node takes constant
+    /// time, unless the graph has edges from newer to older nodes. Any other edge costs a search among
+    /// the nodes that are ordered between the two.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a node of another graph, or for an edge from a node to itself;
-    /// [`ErrorKind::Cycle`], with the nodes of the cycle, where `from` already waits for `to`. The graph is unchanged
-    /// then. Under [`no_cycle_check`](GraphProperties::no_cycle_check) a cycle is accepted here,
-    /// for finalize to refuse.
+    /// - [`ErrorKind::InvalidArgument`] for a node of another graph, or for an edge from a node to itself.
+    /// - [`ErrorKind::Cycle`], with the nodes of the cycle, if `from` already waits for `to`. With
+    ///   [`no_cycle_check`](GraphProperties::no_cycle_check), finalize refuses the cycle instead.
+    ///
+    /// The graph is unchanged after an error.
     ///
     /// # Panics
-    /// When the graph holds 2^32 - 1 edges.
+    /// If the graph has 2^32 - 1 edges.
     pub fn make_edge(&mut self, from: NodeId, to: NodeId) -> Result<()> {
         let (source, target) = (self.index_of(from)?, self.index_of(to)?);
         if source == target {
@@ -182,11 +194,10 @@ impl<P> Graph<P> {
         Ok(())
     }
 
-    /// The command of a node, to change its operands. Its declared accesses, and so the edges, stay
-    /// as they are.
+    /// The command of a node, to change its operands. The declared accesses and the edges stay as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a node of another graph, or for one that holds no command.
+    /// [`ErrorKind::InvalidArgument`] for a node of another graph, or for a node without a command.
     pub fn command_mut(&mut self, id: NodeId) -> Result<&mut P> {
         let index = self.index_of(id)?;
         let slot = index as usize;
@@ -217,7 +228,7 @@ impl<P> Graph<P> {
             .help("leave the edge out, or remove the cause of the opposite one; the graph is unchanged")
     }
 
-    /// Moves the sub-graphs out, so that dropping them can be somebody else's loop.
+    /// Moves the sub-graphs out, so that the caller can drop them in a loop.
     fn take_sub_graphs(&mut self, into: &mut Vec<Arc<Self>>) {
         if !mem::take(&mut self.has_sub_graphs) {
             return;
@@ -286,13 +297,15 @@ impl<P> fmt::Debug for Graph<P> {
     }
 }
 
-/// Comes around after 2^32 graphs; then the id of a graph long gone might be taken for one of a new graph's.
+/// Returns a new identity. It wraps around after 2^32 graphs; an id of a graph dropped long ago might then
+/// be accepted by a new one.
 fn fresh_identity() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The nodes of a cycle in path order, the first of them last again; a long one without its middle.
+/// Displays the nodes of a cycle in path order, with the first one repeated at the end. Omits the middle of a
+/// long cycle.
 struct Cycle {
     labels: Vec<String>,
 }

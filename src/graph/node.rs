@@ -1,14 +1,13 @@
-//! What a node is: identity, content, and what the content can say about itself.
+//! The identity and the label of a node, and what a graph needs to know of a command.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use super::Graph;
+use crate::types::CommandKind;
 
 /// Identifies a node of one graph.
 ///
-/// A node keeps its id for good. An id presented to another graph, a clone of its own included, is
-/// recognised as foreign. Ids of one graph are ordered by insertion.
+/// A node keeps its id for good. Other graphs, including clones of the node's own, refuse the id.
+/// Ids of one graph are ordered by insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NodeId {
     pub(super) graph: u32,
@@ -16,7 +15,7 @@ pub struct NodeId {
 }
 
 impl NodeId {
-    /// Which graph's it is, as [`Graph::identity`] says it.
+    /// The identity of the graph that the node belongs to.
     pub(crate) fn graph(self) -> u32 {
         self.graph
     }
@@ -27,26 +26,23 @@ impl NodeId {
     }
 }
 
-/// What a node runs.
-#[derive(Clone, Debug)]
-pub enum Content<P> {
-    /// A command or a host task.
-    Command(P),
-    /// Nothing; a point that others wait for.
-    Empty,
-    /// Another graph, as it is now: copied in at finalize.
-    SubGraph(Arc<Graph<P>>),
-}
-
-/// What the graph asks of the commands it holds.
+/// What a graph needs to know of its commands.
 pub trait Payload {
-    /// The operands in a few words, for verbose drawings. Empty when there is nothing to say.
+    /// Describes the operands in a few words, for verbose drawings. Empty if there are none.
     fn describe(&self) -> Cow<'_, str>;
 }
 
-/// For graphs that are data only.
+/// A graph without commands, for tests and tools.
 impl Payload for () {
     fn describe(&self) -> Cow<'_, str> {
         Cow::Borrowed("")
+    }
+}
+
+/// The label of a node in errors and drawings: `kernel 'blur' (#3)`, or `kernel #3` without a name.
+pub(super) fn label(kind: CommandKind, name: Option<&str>, index: usize) -> String {
+    match name {
+        Some(name) => format!("{kind} '{name}' (#{index})"),
+        None => format!("{kind} #{index}"),
     }
 }

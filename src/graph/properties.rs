@@ -1,4 +1,4 @@
-//! What a graph is created with.
+//! The properties of a graph.
 
 /// How a graph behaves while it is built.
 ///
@@ -10,7 +10,8 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GraphProperties {
-    /// [`make_edge`](super::Graph::make_edge) takes edges as they come; a cycle is found at finalize instead.
+    /// Whether [`make_edge`](super::Graph::make_edge) accepts edges that close a cycle, for finalize to
+    /// refuse.
     pub no_cycle_check: bool,
 }
 

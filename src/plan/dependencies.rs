@@ -1,33 +1,33 @@
-//! Pass 6, first half: which partitions wait for which.
+//! Pass 6, first half: the dependencies between partitions.
 //!
-//! Every edge that crosses partitions is a dependency. Partitions are then put into topological
-//! order; what follows from other dependencies is [dropped](super::reduce) after that.
+//! Every edge that crosses partitions is a dependency. This pass sorts the partitions topologically;
+//! the [second half](super::transitive_reduction) removes the dependencies that others imply.
 
-use super::lists::Lists;
+use super::csr::Csr;
 use super::order::{Dag, depth_first};
 use super::partition::Groups;
 
-/// The positions in every partition, in order.
-pub(super) fn members(groups: &Groups) -> Lists {
+/// The positions in each partition, ascending.
+pub(super) fn members(groups: &Groups) -> Csr {
     let pairs = groups.of.iter().enumerate().map(|(position, &group)| (group, position as u32));
-    Lists::gather(groups.places.len(), pairs)
+    Csr::gather(groups.places.len(), pairs)
 }
 
-/// The graph's edges, told apart.
+/// The graph's edges, split into those between partitions and those inside them.
 pub(super) struct Edges {
-    /// Between partitions: the partitions as a graph of their own, with every dependency once.
+    /// The graph of the partitions (the quotient graph), with each dependency once.
     pub(super) quotient: Dag,
-    /// Inside partitions: for every member, partition after partition, its predecessors' positions.
-    pub(super) inner: Lists,
+    /// The positions of each member's predecessors in its own partition, partition by partition.
+    pub(super) inner: Csr,
 }
 
-/// Tells edges inside partitions from dependencies, and puts the partitions into topological order.
+/// Separates edges inside partitions from dependencies, and sorts the partitions topologically.
 ///
 /// # Errors
-/// The partitions of a cycle. There is none unless partitioning is wrong.
-pub(super) fn split(preds: &Lists, groups: &Groups, members: &Lists) -> Result<Edges, Vec<u32>> {
-    let mut inner = Lists::with_capacity(preds.len(), preds.items().len());
-    let mut dependencies = Lists::with_capacity(members.len(), members.len());
+/// The partitions of a cycle, which only a fault in the partitioning can cause.
+pub(super) fn split(preds: &Csr, groups: &Groups, members: &Csr) -> Result<Edges, Vec<u32>> {
+    let mut inner = Csr::with_capacity(preds.len(), preds.items().len());
+    let mut dependencies = Csr::with_capacity(members.len(), members.len());
     let mut met_by = vec![u32::MAX; members.len()];
     for (group, members) in members.iter().enumerate() {
         for &member in members {

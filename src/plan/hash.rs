@@ -1,6 +1,6 @@
-//! A hash for numbers that the plan makes itself, and a map from pairs of them to new numbers.
+//! A hash for the plan's own numbers, and a map from pairs of them to new numbers.
 //!
-//! Keys are dense ids, not input from outside, so the hash need not withstand an attacker; it must be quick.
+//! The keys are dense ids that the plan assigns, so the hash is chosen for speed, not against attackers.
 
 /// Spreads a number over 64 bits, best in the upper ones (Fibonacci hashing with a fold).
 pub(super) fn mix(key: u64) -> u64 {
@@ -13,7 +13,7 @@ pub(super) fn slot_of(hash: u64, slots: usize) -> usize {
     (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - slots.trailing_zeros())) as usize
 }
 
-/// Numbers pairs of numbers as they come up. Open addressing, linear probing, at most half full.
+/// Numbers pairs in the order in which they first occur. Open addressing, linear probing, at most half full.
 pub(super) struct PairMap {
     /// `[first, second, number]`, free where the number is `FREE`.
     slots: Vec<[u32; 3]>,
@@ -27,12 +27,12 @@ impl PairMap {
         Self { slots: vec![[0, 0, FREE]; 1 << 6], used: 0 }
     }
 
-    /// How many pairs have come up.
+    /// The number of distinct pairs.
     pub(super) fn len(&self) -> usize {
         self.used
     }
 
-    /// The number of the pair; the next one if it is new.
+    /// Returns the number of the pair; a new pair gets the next one.
     pub(super) fn get_or_number(&mut self, first: u32, second: u32) -> u32 {
         if (self.used + 1) * 2 > self.slots.len() {
             self.grow();

@@ -1,93 +1,93 @@
-//! Layer 2: what to do with a graph, decided once. Graph + capabilities -> [`Plan`], pure data.
+//! Layer 2: turns a graph and the capabilities of its devices into a [`Plan`], which is pure data.
 //!
 //! A [`Plan`] says which nodes share a command-buffer, in which order they are appended, which
-//! sync-points they wait for, and which partitions wait for which. It holds node numbers only: no
-//! commands, no memory, no device work. The runtime walks over it to create command-buffers; a test
-//! or a person reads it as a list of [`Instruction`]s.
+//! sync-points they wait for, and which partitions depend on which. It holds node numbers only: no
+//! commands, no memory, no device work. The runtime walks over it to create command-buffers. Tests
+//! and people read it as a list of [`Instruction`]s.
 //!
-//! One pass a file, in this order:
+//! The passes run in this order, one per file:
 //!
-//! | pass | does |
+//! | pass | what it does |
 //! |---|---|
-//! | `splice` | copies sub-graphs in |
-//! | `check` | refuses commands that their device cannot run |
-//! | `order` | sorts topologically, finds cycles; from here on nodes are positions in that order |
-//! | `empties` | looks through empty nodes |
-//! | `partition`, `signature`, `sets` | gathers nodes into partitions |
-//! | `dependencies`, `reduce` | orders the partitions and reduces their dependencies |
-//! | `inside` | append order and sync-points inside partitions |
-//! | `lanes` | spreads partitions over queues |
-//! | `arena` | on request: which buffers that live within a run can share memory |
-//! | `lower`, `print` | the instruction list, as data, as text and as DOT |
+//! | `inline` | inlines sub-graphs |
+//! | `placement` | finds the device of each node and refuses commands that the device cannot run |
+//! | `order` | sorts topologically and finds cycles; later passes use positions in this order |
+//! | `elide_empty` | removes empty nodes and connects their neighbours |
+//! | `partition`, `signature`, `hash_consed_sets` | groups nodes into partitions |
+//! | `dependencies`, `transitive_reduction` | sorts the partitions and reduces their dependencies |
+//! | `command_order` | chooses the append order and the sync-points inside each partition |
+//! | `queue_assignment` | spreads partitions over the queues of their devices |
+//! | `memory_plan` | on request: lets scratch buffers that are never in use together share memory |
+//! | `instructions`, `print` | presents the plan as an instruction list, as text and as DOT |
 //!
-//! Every pass takes time linear in nodes and edges (signatures and `arena`: nearly, see there), and nothing
-//! recurses.
+//! Lists of numbers are stored as compressed sparse rows (`csr`). Every pass takes time linear in the
+//! number of nodes and edges, or nearly so (`signature`, `memory_plan`), and no pass recurses.
 //!
-//! Imports from `types` and `graph` only. No tokio, no FFI, no clock, no locks. The runtime may enter.
+//! This module imports from `types` and `graph` only: no tokio, no FFI, no clock, no locks.
 
-mod arena;
-mod check;
+mod command_order;
+mod csr;
 mod dependencies;
-mod empties;
+mod elide_empty;
 mod hash;
-mod inside;
-mod lanes;
-mod lists;
-mod lower;
+mod hash_consed_sets;
+mod inline;
+mod instructions;
+mod memory_plan;
 mod options;
 mod order;
 mod partition;
+mod placement;
 mod print;
-mod reduce;
-mod sets;
+mod queue_assignment;
 mod signature;
-mod splice;
+mod transitive_reduction;
 
 #[cfg(test)]
 mod tests;
 
-pub use arena::{ArenaSize, Arenas, Transient};
-pub use lower::Instruction;
+pub use instructions::Instruction;
+pub use memory_plan::{ArenaSize, MemoryPlan, Transient};
 pub use options::{ExecutionOrder, PartitionPolicy, PlanOptions};
-pub use print::{Dot, Listing};
+pub use print::{Listing, PlanDot};
 
+use csr::Csr;
 use dependencies::Edges;
-use empties::Remaining;
-use lists::Lists;
-use splice::Flat;
+use elide_empty::Remaining;
+use inline::FlatGraph;
 
 use crate::graph::Graph;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// What a graph becomes: partitions, their nodes, and who waits for whom.
+/// How a graph runs: its partitions, the nodes of each, and the dependencies between them.
 ///
-/// *Planned nodes* are numbered; [`origin`](Self::origin) tells which node of which graph one is.
+/// *Planned nodes* are numbered. [`origin`](Self::origin) maps such a number to a node of a graph.
 /// Without sub-graphs the number is the node's index in the graph. Empty nodes are not planned,
-/// unless one is a join too wide to be looked through: then its origin is the empty node, or the
-/// sub-graph node around which it stands, and an empty command is to be appended in its place.
+/// except for joins that are too wide to be removed. The origin of such a join is the empty node, or
+/// the sub-graph node that it encloses, and an empty command is appended in its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     partitions: Vec<Partition>,
     /// Planned nodes by partition.
-    nodes: Lists,
+    nodes: Csr,
     /// Of every planned node, in the order of `nodes`.
-    waits: Lists,
-    predecessors: Lists,
-    successors: Lists,
-    /// Empty where nothing was spliced.
+    waits: Csr,
+    predecessors: Csr,
+    successors: Csr,
+    /// Empty if the graph has no sub-graphs.
     origins: Vec<Origin>,
-    instances: Vec<Instance>,
+    instances: Vec<GraphInstance>,
 }
 
-/// Nodes that run on one device without the host's help, or one host task.
+/// A set of nodes that runs on one device without the host's help, or one host task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partition {
     /// Where it runs.
     pub kind: PartitionKind,
-    /// Its nodes run one after the other, in the order of [`Plan::nodes`], and have no sync-points.
+    /// Whether its nodes run one after the other, in the order of [`Plan::nodes`], without sync-points.
     pub in_order: bool,
-    /// Which of the device's queues it goes to, counting from 0; 0 for host tasks.
-    pub lane: u16,
+    /// Index of the device queue that it is enqueued on; 0 for host tasks.
+    pub queue: u16,
 }
 
 /// Where a partition runs.
@@ -99,7 +99,7 @@ pub enum PartitionKind {
     HostTask,
 }
 
-/// Which node of which copy of a graph a planned node is.
+/// Where a planned node comes from: a node of one instance of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin {
     /// Index into [`Plan::instances`].
@@ -108,9 +108,9 @@ pub struct Origin {
     pub node: u32,
 }
 
-/// One copy of a graph: the root graph, or a sub-graph node's.
+/// One instance of a graph in a plan: the root graph, or the graph of one sub-graph node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Instance {
+pub struct GraphInstance {
     /// The instance that the sub-graph node is in; `None` for the root graph.
     pub parent: Option<u32>,
     /// The sub-graph node's index in the parent's graph; 0 for the root graph.
@@ -118,28 +118,29 @@ pub struct Instance {
 }
 
 impl Plan {
-    /// Plans a graph. `supported` tells which commands a device can put into a command-buffer.
+    /// Plans a graph. `supported` returns the commands that a device can put into a command-buffer.
     ///
     /// Equal graphs and options give equal plans.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a command that its device cannot run, with the
-    /// command, node, device and place in the source; [`Cycle`](ErrorKind::Cycle) with the cycle's
-    /// nodes for a graph that was built without a check; [`InvalidSize`](ErrorKind::InvalidSize)
-    /// for a graph with more than 16 million nodes or 134 million edges once its sub-graphs are
-    /// copied in.
+    /// - [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) if a device cannot run one of its commands;
+    ///   the error names the command, the node, the device and the place in the source.
+    /// - [`Cycle`](ErrorKind::Cycle), with the nodes of the cycle, if a graph that was built without the
+    ///   cycle check has one.
+    /// - [`InvalidSize`](ErrorKind::InvalidSize) if the graph, with its sub-graphs inlined, has more than
+    ///   16 million nodes or 134 million edges.
     pub fn new<P>(
         graph: &Graph<P>,
         supported: impl Fn(DeviceId) -> CommandKinds,
         options: &PlanOptions,
     ) -> Result<Self> {
-        let flat = splice::splice(graph)?;
-        let places = check::places(&flat, &supported)?;
+        let flat = inline::inline_sub_graphs(graph)?;
+        let placement = placement::place_nodes(&flat, &supported)?;
 
         let count = flat.kinds.len();
         let preds = match &flat.edges {
-            Some(edges) => Lists::gather(count, edges.iter().map(|&(from, to)| (to, from))),
-            None => Lists::gather(count, graph.edges().map(|(from, to)| (to, from))),
+            Some(edges) => Csr::gather(count, edges.iter().map(|&(from, to)| (to, from))),
+            None => Csr::gather(count, graph.edges().map(|(from, to)| (to, from))),
         };
         let (nodes, preds) = if flat.is_ordered() {
             ((0..count as u32).collect(), preds)
@@ -148,9 +149,9 @@ impl Plan {
             (sorted.nodes, sorted.preds)
         };
         let Remaining { nodes, preds, places: at } = if flat.has_empty_nodes() {
-            empties::look_through(&nodes, &preds, &places)
+            elide_empty::elide_empty_nodes(&nodes, &preds, &placement)
         } else {
-            let places = nodes.iter().map(|&node| places.of[node as usize]).collect();
+            let places = nodes.iter().map(|&node| placement.of[node as usize]).collect();
             Remaining { nodes, preds, places }
         };
 
@@ -160,27 +161,32 @@ impl Plan {
             dependencies::split(&preds, &groups, &members).map_err(|cycle| circle(&cycle))?;
         let partition_places: Vec<u32> =
             quotient.nodes.iter().map(|&group| groups.places[group as usize]).collect();
-        let mut predecessors = reduce::reduce(&quotient, &partition_places);
+        let mut predecessors = transitive_reduction::reduce(&quotient, &partition_places);
         let mut successors = predecessors.transposed(predecessors.len());
 
-        let mut inside =
-            inside::arrange(&members, &inner, &quotient.nodes, options).map_err(|cycle| circle(&cycle))?;
-        inside.nodes.map_items(|position| nodes[position as usize]);
-        let lanes = lanes::lanes(&predecessors, &partition_places, places.devices.len(), options.max_lanes);
+        let mut commands = command_order::order_commands(&members, &inner, &quotient.nodes, options)
+            .map_err(|cycle| circle(&cycle))?;
+        commands.nodes.map_items(|position| nodes[position as usize]);
+        let queues = queue_assignment::assign_queues(
+            &predecessors,
+            &partition_places,
+            placement.devices.len(),
+            options.max_queues,
+        );
 
-        let partitions = (partition_places.iter().zip(inside.in_order).zip(lanes))
-            .map(|((&place, in_order), lane)| match places.device(place) {
-                Some(device) => Partition { kind: PartitionKind::Device(device), in_order, lane },
-                None => Partition { kind: PartitionKind::HostTask, in_order: false, lane },
+        let partitions = (partition_places.iter().zip(commands.in_order).zip(queues))
+            .map(|((&place, in_order), queue)| match placement.device(place) {
+                Some(device) => Partition { kind: PartitionKind::Device(device), in_order, queue },
+                None => Partition { kind: PartitionKind::HostTask, in_order: false, queue },
             })
             .collect();
-        for lists in [&mut predecessors, &mut successors, &mut inside.waits] {
+        for lists in [&mut predecessors, &mut successors, &mut commands.waits] {
             lists.shrink();
         }
         Ok(Self {
             partitions,
-            nodes: inside.nodes,
-            waits: inside.waits,
+            nodes: commands.nodes,
+            waits: commands.waits,
             predecessors,
             successors,
             origins: flat.origins,
@@ -188,15 +194,15 @@ impl Plan {
         })
     }
 
-    /// The partitions, each after all that it waits for.
+    /// The partitions, in topological order: each comes after the partitions that it waits for.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
     }
 
-    /// The planned nodes of a partition, in the order in which they are appended. A host task's has one.
+    /// The planned nodes of a partition, in append order. The partition of a host task has one node.
     ///
     /// # Panics
-    /// If there is no such partition. So do all methods that take one.
+    /// If there is no such partition, like every method that takes a partition.
     pub fn nodes(&self, partition: usize) -> &[u32] {
         self.nodes.get(partition)
     }
@@ -204,7 +210,7 @@ impl Plan {
     /// The sync-points of a node: which nodes of its partition it waits for, as positions in
     /// [`nodes`](Self::nodes), ascending and all before its own. Empty where the partition is in-order.
     ///
-    /// A node that another one's sync-points already wait for may be left out.
+    /// A node may be left out if another sync-point implies it.
     ///
     /// # Panics
     /// If there is no such partition or position.
@@ -213,7 +219,7 @@ impl Plan {
         self.waits.get(self.nodes.start(partition) + position)
     }
 
-    /// The partitions that a partition waits for, ascending; those that follow from others are left out.
+    /// The partitions that a partition waits for, ascending, without those that others imply.
     pub fn predecessors(&self, partition: usize) -> &[u32] {
         self.predecessors.get(partition)
     }
@@ -223,28 +229,28 @@ impl Plan {
         self.successors.get(partition)
     }
 
-    /// Where a planned node comes from.
+    /// The node of a graph that a planned node comes from.
     pub fn origin(&self, node: u32) -> Origin {
         self.origins.get(node as usize).copied().unwrap_or(Origin { instance: 0, node })
     }
 
-    /// The copies of graphs in the plan. The first is the root graph; every other comes after its parent.
-    pub fn instances(&self) -> &[Instance] {
+    /// The instances of graphs in the plan. The root graph comes first, and every other after its parent.
+    pub fn instances(&self) -> &[GraphInstance] {
         &self.instances
     }
 
-    /// How many nodes are planned, in all partitions.
+    /// The number of planned nodes in all partitions.
     pub fn node_count(&self) -> usize {
         self.nodes.items().len()
     }
 
-    /// The memory the plan holds, in bytes.
+    /// The heap memory of the plan, in bytes.
     pub fn heap_bytes(&self) -> usize {
         let lists = [&self.nodes, &self.waits, &self.predecessors, &self.successors];
         lists.iter().map(|lists| lists.heap_bytes()).sum::<usize>()
             + self.partitions.capacity() * size_of::<Partition>()
             + self.origins.capacity() * size_of::<Origin>()
-            + self.instances.capacity() * size_of::<Instance>()
+            + self.instances.capacity() * size_of::<GraphInstance>()
     }
 }
 
@@ -257,7 +263,7 @@ fn circle(cycle: &[u32]) -> Error {
 }
 
 #[cold]
-fn cycle_error<P>(flat: &Flat<'_, P>, cycle: &[u32]) -> Error {
+fn cycle_error<P>(flat: &FlatGraph<'_, P>, cycle: &[u32]) -> Error {
     const NAMED: usize = 8;
     let mut names: Vec<String> = cycle.iter().take(NAMED).map(|&node| flat.label(node)).collect();
     if cycle.len() > NAMED {
@@ -267,6 +273,6 @@ fn cycle_error<P>(flat: &Flat<'_, P>, cycle: &[u32]) -> Error {
     names.dedup();
     names.extend(cycle.first().map(|&node| flat.label(node)));
     Error::new(ErrorKind::Cycle, format!("the graph has a cycle: {}", names.join(" -> "))).help(
-        "take out one of these edges, or build the graph with its cycle check on to see which edge closes it",
+        "remove one of these edges, or build the graph with its cycle check on to see which edge closes it",
     )
 }

@@ -1,11 +1,11 @@
-//! What the caller can choose about a plan.
+//! The options of a plan.
 
-/// How device nodes are gathered into partitions. Host tasks are partitions of their own in each.
+/// How device nodes are grouped into partitions. Every host task is a partition of its own.
 ///
-/// A partition of device nodes is one command-buffer. It starts when everything has ended that any of its
-/// nodes waits for in other partitions, and it is waited for as a whole. So a node may wait for nodes that
-/// are not its ancestors, and each policy says which it does not wait for. Partitions that share a queue, of
-/// which a device has [a few](PlanOptions::max_lanes), also start in the order in which they are enqueued.
+/// A partition of device nodes is one command-buffer. It starts when all nodes of other partitions that any
+/// of its nodes depends on have ended, and other partitions wait for the whole of it. So a node may wait for
+/// nodes that are not its ancestors; each policy limits which. Partitions on one queue, of which a device
+/// has [a few](PlanOptions::max_queues), also start in the order in which they are enqueued.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum PartitionPolicy {
@@ -23,31 +23,30 @@ pub enum PartitionPolicy {
     Eager,
 }
 
-/// In which of the possible orders nodes are appended to their partition's command-buffer.
+/// The order in which nodes are appended to their partition's command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum ExecutionOrder {
-    /// A branch is followed to its end before the next one is begun.
+    /// Branch by branch: each branch ends before the next begins.
     #[default]
     DepthFirst,
-    /// Level by level: nodes that nothing keeps apart stand side by side.
+    /// Level by level: independent nodes follow each other.
     BreadthFirst,
 }
 
 /// Choices for [`Plan::new`](super::Plan::new).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PlanOptions {
-    /// How nodes are gathered into partitions.
+    /// How nodes are grouped into partitions.
     pub partition: PartitionPolicy,
-    /// In which order they are appended.
+    /// The append order inside each partition.
     pub order: ExecutionOrder,
-    /// Commands are going to be timed one by one, so every one keeps its sync-points and no partition is
-    /// in-order.
+    /// Whether commands are timed one by one. Each then keeps its sync-points, and no partition is in-order.
     pub profiling: bool,
-    /// A hint: run the nodes of every partition one after the other, whatever its shape.
+    /// Whether every partition is in-order, whatever its shape.
     pub in_order: bool,
-    /// Lanes (queues) that the partitions of one device are spread over, at most; 0 counts as 1.
-    pub max_lanes: u16,
+    /// The most queues that the partitions of one device are spread over; 0 counts as 1.
+    pub max_queues: u16,
 }
 
 impl Default for PlanOptions {
@@ -57,7 +56,7 @@ impl Default for PlanOptions {
             order: ExecutionOrder::default(),
             profiling: false,
             in_order: false,
-            max_lanes: 8,
+            max_queues: 8,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Pass 5: which nodes share a partition.
+//! Pass 5: groups nodes into partitions.
 //!
 //! Every host task is a partition of its own. Two device nodes share one exactly when they have the
 //! same device and the same class; the [policy](PartitionPolicy) says what a class is.
@@ -22,21 +22,21 @@
 //! join a device to itself, or lead into a host task, which only cut edges leave.
 
 use super::PartitionPolicy;
-use super::check::HOST;
+use super::csr::Csr;
 use super::hash::PairMap;
-use super::lists::Lists;
+use super::placement::HOST;
 use super::signature::{self, is_device_change};
 
-/// Which partition every position is in. Partitions are numbered as their first nodes come up.
+/// The partition of every position. Partitions are numbered in the order of their first nodes.
 pub(super) struct Groups {
-    /// By position.
+    /// The partition of each position.
     pub(super) of: Vec<u32>,
     /// The place of every partition.
     pub(super) places: Vec<u32>,
 }
 
-/// Gathers the positions of a graph into partitions.
-pub(super) fn partition(preds: &Lists, places: &[u32], policy: PartitionPolicy) -> Groups {
+/// Groups the positions of a graph into partitions.
+pub(super) fn partition(preds: &Csr, places: &[u32], policy: PartitionPolicy) -> Groups {
     match policy {
         PartitionPolicy::Signature => {
             let signatures = signature::ancestors(preds, places);
@@ -61,7 +61,7 @@ pub(super) fn partition(preds: &Lists, places: &[u32], policy: PartitionPolicy) 
 }
 
 /// The largest number of cut edges on a path to every position.
-fn cut_levels(preds: &Lists, places: &[u32]) -> Vec<u32> {
+fn cut_levels(preds: &Csr, places: &[u32]) -> Vec<u32> {
     let mut levels: Vec<u32> = Vec::with_capacity(places.len());
     for (preds, &place) in preds.iter().zip(places) {
         let after = |&pred: &u32| {
@@ -79,7 +79,7 @@ const NONE: u32 = u32::MAX;
 /// Numbers the partitions. Classes are below `bound`.
 fn group(places: &[u32], classes: &[u32], bound: usize) -> Groups {
     let mut groups = Groups { of: Vec::with_capacity(places.len()), places: Vec::new() };
-    // The partitions of a class are a linked list: there is at most one a device, so it is short.
+    // The partitions of a class form a linked list. It is short: there is at most one per device.
     let mut first = vec![NONE; bound];
     let mut next: Vec<u32> = Vec::new();
     for (&place, &class) in places.iter().zip(classes) {

@@ -1,8 +1,9 @@
-//! Plans for people: the instruction list as text, and partitions as clusters in DOT.
+//! Presents plans to people: the instruction list as text, and the partitions as clusters in DOT.
 
 use std::fmt;
 
 use super::{Instruction, PartitionKind, Plan};
+use crate::graph::{DotText, device_colour};
 use crate::types::DeviceId;
 
 /// A plan as text with names for its nodes. See [`Plan::display`].
@@ -14,7 +15,7 @@ pub struct Listing<'a, F> {
 }
 
 /// A plan as a DOT drawing. See [`Plan::dot`].
-pub struct Dot<'a, F> {
+pub struct PlanDot<'a, F> {
     plan: &'a Plan,
     label: F,
     device: DeviceName<'a>,
@@ -24,10 +25,10 @@ type DeviceName<'a> = Box<dyn Fn(DeviceId) -> String + 'a>;
 type Lowering<'a> = Box<dyn Fn(u32) -> Option<&'static str> + 'a>;
 
 impl Plan {
-    /// The instruction list as text, every planned node by the name that `label` gives it.
+    /// The instruction list as text. `label` names each planned node.
     ///
     /// ```text
-    /// begin 0 on device#0, lane 0
+    /// begin 0 on device#0, queue 0
     ///   append A
     ///   append B waits for A
     /// finalize 0
@@ -38,29 +39,29 @@ impl Plan {
         Listing { plan: self, label, device, lowering: Box::new(|_| None) }
     }
 
-    /// The plan as a graph in the DOT language: partitions are clusters, their sync-points thin
-    /// edges, dependencies between partitions thick ones.
-    pub fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Dot<'_, F> {
-        Dot { plan: self, label, device: Box::new(|device| device.to_string()) }
+    /// The plan as a graph in the DOT language. Partitions are clusters, thin edges are sync-points, and
+    /// thick edges are dependencies between partitions.
+    pub fn dot<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> PlanDot<'_, F> {
+        PlanDot { plan: self, label, device: Box::new(|device| device.to_string()) }
     }
 }
 
 impl<'a, F> Listing<'a, F> {
-    /// Shows devices by the name that `device` gives them.
+    /// Uses `device` to name the devices.
     #[must_use]
     pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
         Self { device: Box::new(device), ..self }
     }
 
-    /// Shows what the partitions' devices have made of them: `finalize 0: replayed enqueues`.
+    /// Adds how the device runs each partition, as in `finalize 0: replayed enqueues`.
     #[must_use]
     pub fn lowerings(self, lowering: impl Fn(u32) -> Option<&'static str> + 'a) -> Self {
         Self { lowering: Box::new(lowering), ..self }
     }
 }
 
-impl<'a, F> Dot<'a, F> {
-    /// Shows devices by the name that `device` gives them.
+impl<'a, F> PlanDot<'a, F> {
+    /// Uses `device` to name the devices.
     #[must_use]
     pub fn devices(self, device: impl Fn(DeviceId) -> String + 'a) -> Self {
         Self { device: Box::new(device), ..self }
@@ -78,9 +79,9 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
         let mut open: &[u32] = &[];
         for instruction in self.plan.instructions() {
             match instruction {
-                Instruction::Begin { partition, device, lane, in_order, after } => {
+                Instruction::Begin { partition, device, queue, in_order, after } => {
                     open = self.plan.nodes(partition as usize);
-                    write!(f, "begin {partition} on {}, lane {lane}", (self.device)(device))?;
+                    write!(f, "begin {partition} on {}, queue {queue}", (self.device)(device))?;
                     f.write_str(if in_order { ", in order" } else { "" })?;
                     list(f, " after ", after)?;
                 }
@@ -105,7 +106,7 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
     }
 }
 
-/// `start`, then the items with commas; nothing where there are none.
+/// Writes `start` and the items, separated by commas. Writes nothing without items.
 fn list(
     f: &mut fmt::Formatter<'_>,
     start: &str,
@@ -119,7 +120,7 @@ fn list(
     Ok(())
 }
 
-impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
+impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for PlanDot<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plan = self.plan;
         let mut devices = Vec::new();
@@ -133,16 +134,17 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
                     f.write_str("    node [shape=ellipse];\n")?;
                 }
                 PartitionKind::Device(device) => {
-                    let name = Escaped((self.device)(device));
-                    write!(f, "label=\"{index}: {name}, lane {}", partition.lane)?;
+                    let name = (self.device)(device);
+                    write!(f, "label=\"{index}: {}, queue {}", DotText(&name, "\\n"), partition.queue)?;
                     f.write_str(if partition.in_order { ", in order" } else { "" })?;
-                    let colour = colour(&mut devices, device);
+                    let colour = device_colour(&mut devices, device);
                     writeln!(f, "\";\n    style=\"rounded,filled\";\n    fillcolor=\"/set312/{colour}\";")?;
                 }
             }
             let nodes = plan.nodes(index);
             for &node in nodes {
-                writeln!(f, "    n{node} [label=\"{}\"];", Escaped((self.label)(node)))?;
+                let label = (self.label)(node).to_string();
+                writeln!(f, "    n{node} [label=\"{}\"];", DotText(&label, "\\n"))?;
             }
             for (position, &node) in nodes.iter().enumerate() {
                 let in_order = (partition.in_order && position > 0).then(|| nodes[position - 1]);
@@ -169,41 +171,14 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Dot<'_, F> {
     }
 }
 
-/// The device's colour in a scheme of twelve, by the order in which the drawing meets the devices;
-/// as in a graph's drawing.
-fn colour(met: &mut Vec<DeviceId>, device: DeviceId) -> usize {
-    let known = met.iter().position(|&other| other == device);
-    let number = known.unwrap_or_else(|| {
-        met.push(device);
-        met.len() - 1
-    });
-    number % 12 + 1
-}
-
-/// Text inside a quoted DOT string.
-struct Escaped<L>(L);
-
-impl<L: fmt::Display> fmt::Display for Escaped<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.to_string().chars() {
-            match character {
-                '"' | '\\' => write!(f, "\\{character}")?,
-                '\n' => f.write_str("\\n")?,
-                _ => write!(f, "{character}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
 impl<F> fmt::Debug for Listing<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listing").finish_non_exhaustive()
     }
 }
 
-impl<F> fmt::Debug for Dot<'_, F> {
+impl<F> fmt::Debug for PlanDot<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dot").finish_non_exhaustive()
+        f.debug_struct("PlanDot").finish_non_exhaustive()
     }
 }

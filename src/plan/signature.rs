@@ -1,4 +1,4 @@
-//! Pass 5, first half: the signature of every node.
+//! Pass 5, first half: computes the signature of every node.
 //!
 //! A *cut node* is a host task, or a node whose result crosses to another device. With `p` over the
 //! predecessors of `n`,
@@ -15,7 +15,7 @@
 //!
 //! A signature that contains a cut node `c` contains `S(c)` too. So the smallest one with `c` in it
 //! is `S(c) + {c}`, and in a chain there is no other. It is named by `c` alone, and its
-//! [set](super::sets) is made only when a union with something else needs it. Names stay exact: a
+//! [set](super::hash_consed_sets) is made only when a union with something else needs it. Names stay exact: a
 //! union that equals `S(c) + {c}` has `c` in one operand, that operand then is `S(c) + {c}`
 //! already, and a union that equals an operand is given that operand's name.
 //!
@@ -27,9 +27,9 @@
 //! there the signatures themselves grow with about the square root of the graph, and so does the
 //! time for each. [`Fewest`](super::PartitionPolicy::Fewest) has no sets at all.
 
-use super::check::HOST;
-use super::lists::Lists;
-use super::sets::{EMPTY_SET, SetId, Sets};
+use super::csr::Csr;
+use super::hash_consed_sets::{EMPTY_SET, HashConsedSets, SetId};
+use super::placement::HOST;
 
 /// A signature. Equal if and only if the sets are: either a set's id, or [`PRINCIPAL`] and a cut
 /// node's number.
@@ -40,15 +40,15 @@ const NONE: u32 = u32::MAX;
 
 /// The signature of every device node as a small number below `bound`.
 pub(super) struct Signatures {
-    /// By position. Those of host tasks mean nothing.
+    /// The signature of each position; meaningless for host tasks.
     pub(super) of: Vec<u32>,
     pub(super) bound: usize,
 }
 
-/// What comes before every position: `S(n)`.
-pub(super) fn ancestors(preds: &Lists, places: &[u32]) -> Signatures {
+/// The signatures `S(n)` of all positions: the cut nodes before each.
+pub(super) fn ancestors(preds: &Csr, places: &[u32]) -> Signatures {
     let mut cuts = Cuts::new();
-    // What flows along edges out of a position that are not cut by a change of device.
+    // The signature that a position passes on along edges that a change of device does not cut.
     let mut out: Vec<Signature> = Vec::with_capacity(places.len());
     // Other cut nodes than host tasks get their numbers when the first edge out of them turns out to be cut.
     let several_devices = places.iter().any(|&place| place > 1);
@@ -72,8 +72,8 @@ pub(super) fn ancestors(preds: &Lists, places: &[u32]) -> Signatures {
     cuts.into_dense(out)
 }
 
-/// The mirror image, for host tasks only: which of them come after every position.
-pub(super) fn descendants(preds: &Lists, places: &[u32]) -> Signatures {
+/// The mirror image for host tasks only: the host tasks after every position.
+pub(super) fn descendants(preds: &Csr, places: &[u32]) -> Signatures {
     let mut cuts = Cuts::new();
     let mut signatures = vec![EMPTY_SET; places.len()];
     for (position, preds) in preds.iter().enumerate().rev() {
@@ -96,7 +96,7 @@ pub(super) fn is_device_change(from: u32, to: u32) -> bool {
 
 /// The cut nodes and their signatures.
 struct Cuts {
-    sets: Sets,
+    sets: HashConsedSets,
     /// `S(c)` by cut node.
     below: Vec<Signature>,
     /// The set `S(c) + {c}` by cut node, or `NONE`.
@@ -106,7 +106,7 @@ struct Cuts {
 
 impl Cuts {
     fn new() -> Self {
-        Self { sets: Sets::new(), below: Vec::new(), made: Vec::new(), pending: Vec::new() }
+        Self { sets: HashConsedSets::new(), below: Vec::new(), made: Vec::new(), pending: Vec::new() }
     }
 
     /// Numbers a cut node with this signature.

@@ -63,7 +63,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
                     .and_then(|mut buffer| buffer.finalize().map(|()| buffer))
                     .map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = Versioned::new(command_buffer, options.updatable);
-                let (queue, lane) = queues.get(device, partition.lane, options.profiling)?;
+                let (queue, lane) = queues.get(device, partition.queue, options.profiling)?;
                 Work::Device { device: device.clone(), queue, lane, command_buffer }
             }
         });

@@ -206,7 +206,7 @@ impl Places {
         let alignments = buffers.iter().map(|(of, _)| of.device().capabilities().view_alignment);
         let alignment = alignments.fold(ALIGNMENT, |all, own| all.max(own.next_multiple_of(ALIGNMENT)));
         let (allocations, transients): (Vec<_>, Vec<_>) = buffers.into_iter().unzip();
-        let arenas = plan.arenas(&transients, alignment);
+        let arenas = plan.plan_memory(&transients, alignment);
 
         let mut pieces: HashMap<DeviceId, Arc<Allocation>> = HashMap::new();
         for &ArenaSize { device: id, bytes, unshared } in arenas.sizes() {

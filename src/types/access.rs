@@ -1,4 +1,4 @@
-//! What a command touches: the raw material of implicit dependencies.
+//! The memory accesses of commands, from which implicit dependencies follow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +58,7 @@ impl Access {
 
     /// Whether the two touch a byte in common.
     pub fn overlaps(&self, other: &Self) -> bool {
-        // Also false for an access to nothing in the middle of the other.
+        // Also false for an empty access inside the other.
         self.resource == other.resource && self.start.max(other.start) < self.end.min(other.end)
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps_nothing() {
+    fn empty_accesses_overlap_nothing() {
         let resource = ResourceId::unique();
         let access = |start, end| Access { resource, start, end, mode: AccessMode::Write };
         assert!(access(0, 10).overlaps(&access(9, 12)));

@@ -4,7 +4,7 @@ use std::fmt;
 
 macro_rules! command_kinds {
     ($($(#[doc = $doc:literal])* $variant:ident = $bit:literal, $flag:ident, $name:literal;)*) => {
-        /// What a node or a command does, without its operands.
+        /// The kind of a node or a command.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -59,11 +59,11 @@ command_kinds! {
     UsmPrefetch = 10, USM_PREFETCH, "prefetch";
     /// A hint on how unified shared memory will be used.
     UsmAdvise = 11, USM_ADVISE, "memory advice";
-    /// Nothing but a point that others wait for.
+    /// Nothing: a point that other commands wait for.
     Empty = 12, EMPTY, "empty node";
     /// A closure of the host; never inside a command-buffer.
     HostTask = 13, HOST_TASK, "host task";
-    /// Another graph, copied in at finalize; never inside a command-buffer.
+    /// Another graph, inlined at finalize; never inside a command-buffer.
     SubGraph = 14, SUB_GRAPH, "sub-graph";
     /// Commands inside a command, as if they stood in its place.
     Child = 15, CHILD, "child graph";

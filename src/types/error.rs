@@ -10,16 +10,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The error of a user's own code, as a host task returns it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// Anything that can go wrong, with the node, partition and device it happened in.
+/// The error of the crate: what went wrong, and in which node, partition and device.
 ///
-/// Cheap to clone: every waiter of a failed submission gets the same error. [`kind`](Self::kind)
-/// says what happened, [`fault`](Self::fault) on whose side, [`source`](std::error::Error::source)
-/// what lies behind it.
+/// Cheap to clone: everyone who awaits a failed submission gets the same error. [`kind`](Self::kind)
+/// says what happened, [`fault`](Self::fault) who can mend it, and
+/// [`source`](std::error::Error::source) what caused it.
 #[derive(Clone, thiserror::Error)]
 #[error(transparent)]
-pub struct Error(Arc<Inner>);
+pub struct Error(Arc<ErrorInner>);
 
-/// What happened.
+/// The kind of an [`Error`]: what happened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -40,7 +40,7 @@ pub enum ErrorKind {
     InvalidCommandHandle,
     /// The device cannot do this; the command is named.
     FeatureNotSupported,
-    /// A library, driver or device is not there.
+    /// A library, driver or device is missing.
     Unavailable,
     /// The device or the host has no memory left for this.
     OutOfMemory,
@@ -58,23 +58,23 @@ pub enum ErrorKind {
     NativePanicked,
     /// The submission was cancelled, or its tokio runtime shut down before it was done.
     Cancelled,
-    /// A fault of this crate. Please report it.
+    /// A fault in this crate. Please report it.
     Bug,
 }
 
-/// On whose side an error lies.
+/// Who can mend an error.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
-    /// The caller's code: fix the call.
+    /// The caller: the call is wrong, or the caller's own code failed.
     Caller,
-    /// The machine, driver or peer: retry, free memory, install something, open another device.
+    /// The owner of the machine: retry, free memory, install a driver, or open another device.
     Environment,
-    /// This crate.
+    /// The authors of this crate.
     Bug,
 }
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     message: String,
     node: Option<String>,
@@ -87,10 +87,10 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind. The message says what was wrong, without the place: that is added on
-    /// the way up.
+    /// Creates an error. The message says what was wrong, without the place: callers add that as they
+    /// pass the error on.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorInner {
             kind,
             message: message.into(),
             node: None,
@@ -108,7 +108,7 @@ impl Error {
         self.0.kind
     }
 
-    /// On whose side it lies.
+    /// Who can mend it.
     pub fn fault(&self) -> Fault {
         use ErrorKind as K;
         match self.0.kind {
@@ -155,7 +155,7 @@ impl Error {
         self.0.device.as_deref()
     }
 
-    /// Names the node, unless an inner layer has.
+    /// Names the node, unless it is known already.
     #[must_use]
     pub fn in_node(self, node: impl Into<String>) -> Self {
         self.with(|inner| {
@@ -163,7 +163,8 @@ impl Error {
         })
     }
 
-    /// Tells which command of a command-buffer failed, counting appends from 0, unless an inner layer has.
+    /// Names the command of a command-buffer that failed, counting appends from 0, unless it is
+    /// known already.
     #[must_use]
     pub fn at_command(self, command: u32) -> Self {
         self.with(|inner| {
@@ -171,7 +172,7 @@ impl Error {
         })
     }
 
-    /// Names the partition, unless an inner layer has.
+    /// Names the partition, unless it is known already.
     #[must_use]
     pub fn in_partition(self, partition: u32) -> Self {
         self.with(|inner| {
@@ -179,7 +180,7 @@ impl Error {
         })
     }
 
-    /// Names the device, unless an inner layer has.
+    /// Names the device, unless it is known already.
     #[must_use]
     pub fn on_device(self, device: impl Into<String>) -> Self {
         self.with(|inner| {
@@ -187,7 +188,7 @@ impl Error {
         })
     }
 
-    /// Adds the place in the user's source, unless an inner layer has.
+    /// Adds the place in the user's source, unless it is known already.
     #[must_use]
     pub fn at(self, location: &'static Location<'static>) -> Self {
         self.with(|inner| {
@@ -195,13 +196,13 @@ impl Error {
         })
     }
 
-    /// Says what to do about it.
+    /// Adds advice on what to do about it.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         self.with(|inner| inner.help = Some(help.into()))
     }
 
-    /// Adds to what was wrong.
+    /// Appends a note to the message.
     #[must_use]
     pub(crate) fn with_note(self, note: &str) -> Self {
         self.with(|inner| {
@@ -210,29 +211,29 @@ impl Error {
         })
     }
 
-    /// Keeps what lies behind it.
+    /// Adds the cause.
     #[must_use]
     pub fn caused_by(self, source: impl Into<BoxError>) -> Self {
         self.with(|inner| inner.source = Some(Arc::from(source.into())))
     }
 
-    /// What lies behind it, if this is the last reference to the error.
+    /// Returns the cause, if this is the last reference to the error.
     pub(crate) fn into_source(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
         Arc::into_inner(self.0).and_then(|inner| inner.source)
     }
 
-    /// Takes out what lies behind it.
+    /// Takes the cause out.
     pub(crate) fn take_source(&mut self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
         Arc::make_mut(&mut self.0).source.take()
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut ErrorInner)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self
     }
 }
 
-impl fmt::Display for Inner {
+impl fmt::Display for ErrorInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind, self.message)?;
         if let Some(source) = &self.source {
@@ -266,14 +267,14 @@ impl fmt::Display for Inner {
     }
 }
 
-impl std::error::Error for Inner {
+impl std::error::Error for ErrorInner {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|source| &**source as _)
     }
 }
 
 impl fmt::Debug for Error {
-    // `fn main() -> wakegraph::Result<()>` prints errors with Debug; a reader deserves the message there.
+    // `fn main() -> wakegraph::Result<()>` prints errors with Debug, which should show the message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
@@ -310,7 +311,7 @@ mod tests {
     use std::error::Error as _;
 
     #[test]
-    fn a_message_says_what_where_and_what_to_do() {
+    fn a_message_names_the_fault_the_place_and_the_advice() {
         let error = Error::new(ErrorKind::HostTaskFailed, "the closure returned an error")
             .caused_by("connection refused")
             .in_node("host task 'post' (#3)")

@@ -1,6 +1,6 @@
-//! Layer 0: the words every other module speaks. Plain values with no dependency inside the crate.
+//! Layer 0: plain value types that all other modules use: ids, ranges, accesses, errors.
 //!
-//! Anyone may enter; nothing here may import from another module of the crate.
+//! This module imports from no other module of the crate.
 
 mod access;
 mod command_kind;

@@ -132,7 +132,7 @@ impl Range {
     /// Whether this range can be launched at all, on any device.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidSize`] when a dimension is 0, when the count overflows, or when a work-group does not
+    /// [`ErrorKind::InvalidSize`] if a dimension is 0, if the count overflows, or if a work-group does not
     /// divide the range.
     pub fn check(&self) -> Result<()> {
         let invalid = |why: String| Err(Error::new(ErrorKind::InvalidSize, why));
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_what_no_device_can_launch() {
+    fn impossible_ranges_are_refused() {
         for bad in [
             Range::linear(0),
             Range::new([4, 0]),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn items_begin_at_the_offset_and_go_along_the_first_dimension() {
+    fn items_start_at_the_offset_in_first_dimension_order() {
         let all: Vec<[usize; 3]> = Range::new([2, 1, 2]).offset([5, 6, 7]).items().collect();
         assert_eq!(all, [[5, 6, 7], [6, 6, 7], [5, 6, 8], [6, 6, 8]]);
         let first: Vec<[usize; 1]> = Range::new([2, 2]).offset([3]).items().collect();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_ranges_that_cover_all_items_once() {
+    fn groups_cover_all_items_once() {
         let range = Range::new([4, 6]).offset([1, 2]).local([2, 3]);
         let groups: Vec<_> = range.groups().collect();
         assert_eq!(groups.len(), 4);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_only_what_was_given() {
+    fn display_shows_only_what_was_given() {
         assert_eq!(Range::linear(7).to_string(), "range [7]");
         assert_eq!(
             Range::new([8, 4]).local([2, 2]).offset([1]).to_string(),

@@ -1,16 +1,16 @@
-//! How far the indices of a launch may reach.
+//! The bound on the range of a launch.
 
 use std::fmt;
 
 use super::Range;
 use super::range::widen;
 
-/// The ranges that a kernel may be launched over with its arguments.
+/// A bound on the ranges that a kernel may be launched over.
 ///
-/// The kernel's author declares it (`range:` in [`kernel!`](crate::kernel!), or
-/// [`RawKernel::range_bound`](crate::kernel::RawKernel::range_bound)), every launch and update is
-/// checked against it, and the device code relies on it. In each dimension a range ends at its
-/// offset plus its size. The bound is
+/// The author of the kernel declares it (`range:` in [`kernel!`](crate::kernel!), or
+/// [`RawKernel::range_bound`](crate::kernel::RawKernel::range_bound)), the runtime checks every
+/// launch and update against it, and the device code relies on it. In each dimension a range ends
+/// at its offset plus its size. The bound is
 ///
 /// | made from | a range is within it if |
 /// |---|---|
@@ -26,10 +26,10 @@ use super::range::widen;
 /// assert!(!RangeBound::from(8).allows(&Range::new([2, 2]).offset([0, 3])));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct RangeBound(Bound);
+pub struct RangeBound(BoundKind);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Bound {
+enum BoundKind {
     Any,
     Product(usize),
     Ends { dimensions: u8, ends: [usize; 3] },
@@ -37,19 +37,19 @@ enum Bound {
 
 impl RangeBound {
     /// Every range is within it.
-    pub const ANY: Self = Self(Bound::Any);
+    pub const ANY: Self = Self(BoundKind::Any);
 
     /// Whether the range is within it.
     pub fn allows(&self, range: &Range) -> bool {
         let ends = range.ends();
         match self.0 {
-            Bound::Any => true,
-            Bound::Product(most) => {
+            BoundKind::Any => true,
+            BoundKind::Product(most) => {
                 let product =
                     |ends: [usize; 3]| ends.iter().try_fold(1usize, |all, &end| all.checked_mul(end));
                 ends.and_then(product).is_some_and(|product| product <= most)
             }
-            Bound::Ends { ends: most, .. } => {
+            BoundKind::Ends { ends: most, .. } => {
                 ends.is_some_and(|ends| ends.iter().zip(most).all(|(&end, most)| end <= most))
             }
         }
@@ -58,23 +58,23 @@ impl RangeBound {
 
 impl From<usize> for RangeBound {
     fn from(work_items: usize) -> Self {
-        Self(Bound::Product(work_items))
+        Self(BoundKind::Product(work_items))
     }
 }
 
 impl<const D: usize> From<[usize; D]> for RangeBound {
     fn from(ends: [usize; D]) -> Self {
         const { assert!(D >= 1 && D <= 3, "a range has 1, 2 or 3 dimensions") };
-        Self(Bound::Ends { dimensions: D as u8, ends: widen(ends, 1) })
+        Self(BoundKind::Ends { dimensions: D as u8, ends: widen(ends, 1) })
     }
 }
 
 impl fmt::Display for RangeBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Bound::Any => f.write_str("none"),
-            Bound::Product(most) => write!(f, "{most} in all dimensions multiplied"),
-            Bound::Ends { dimensions, ends } => write!(f, "{:?}", &ends[..usize::from(dimensions)]),
+            BoundKind::Any => f.write_str("none"),
+            BoundKind::Product(most) => write!(f, "{most} in all dimensions multiplied"),
+            BoundKind::Ends { dimensions, ends } => write!(f, "{:?}", &ends[..usize::from(dimensions)]),
         }
     }
 }

@@ -113,14 +113,14 @@ mod tests {
     const RECT: Rect = Rect { width: 4, height: 3, depth: 2 };
 
     #[test]
-    fn end_counts_the_gaps_between_rows_and_slices() {
+    fn the_end_includes_gaps_between_rows_and_slices() {
         let pitch = Pitch { offset: 5, row: 10, slice: 40 };
         assert_eq!(RECT.end(&pitch).unwrap(), 5 + 40 + 20 + 4);
         assert_eq!(RECT.rows(pitch).collect::<Vec<_>>(), [5, 15, 25, 45, 55, 65]);
     }
 
     #[test]
-    fn refuses_overlapping_rows_and_slices_and_overflow() {
+    fn overlaps_and_overflow_are_refused() {
         for (rect, pitch) in [
             (RECT, Pitch { offset: 0, row: 3, slice: 40 }),
             (RECT, Pitch { offset: 0, row: 10, slice: 23 }),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_say_what_exceeds_what() {
+    fn errors_name_the_excess() {
         let message = |pitch| RECT.end_within(&pitch, 48).unwrap_err().message().to_owned();
         let where_ = "4 bytes x 3 rows x 2 slices, from byte 5 on";
         for (pitch, why) in [

@@ -43,7 +43,7 @@ fn the_first_of_two_nodes_with_one_name_is_found() {
 }
 
 #[test]
-fn foreign_nodes_and_self_edges_are_refused_and_change_nothing() {
+fn foreign_nodes_and_self_edges_are_refused() {
     let (mut graph, ids) = kernels(2);
     let (_, foreign) = kernels(2);
     let refused = |result: crate::Result<()>| {
@@ -106,7 +106,7 @@ fn a_clone_is_a_graph_of_its_own() {
 }
 
 #[test]
-fn graphs_nested_without_end_are_drawn_and_dropped_without_recursion() {
+fn deeply_nested_graphs_are_drawn_without_recursion() {
     let mut graph = Graph::<()>::new();
     for _ in 0..100_000 {
         let mut outer = Graph::new();

@@ -44,7 +44,7 @@ fn a_long_cycle_is_named_without_its_middle() {
 //   0 --> 1 --> ... --> 9       the short way back counts
 //   '-------------------^
 #[test]
-fn the_cycle_named_is_a_shortest_one() {
+fn errors_name_a_shortest_cycle() {
     let (mut graph, ids) = kernels(10);
     for pair in ids.windows(2) {
         graph.make_edge(pair[0], pair[1]).unwrap();
@@ -55,7 +55,7 @@ fn the_cycle_named_is_a_shortest_one() {
 }
 
 #[test]
-fn without_cycle_check_edges_are_taken_as_they_come() {
+fn without_cycle_check_all_edges_are_accepted() {
     let mut graph = Graph::with_properties(GraphProperties::default().no_cycle_check(true));
     let [a, b] = [0; 2].map(|_| super::kernel(&mut graph, &[]));
     graph.make_edge(a, b).unwrap();
@@ -86,7 +86,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn edges_are_refused_exactly_where_a_cycle_would_close(steps in steps()) {
+    fn only_edges_that_close_a_cycle_are_refused(steps in steps()) {
         let (mut graph, mut ids) = kernels(3);
         let mut model: Vec<(u32, u32)> = Vec::new();
         for step in steps {

@@ -87,7 +87,7 @@ fn a_verbose_drawing_adds_operands_accesses_and_places() {
 }
 
 #[test]
-fn clusters_connect_to_clusters_and_empty_sub_graphs_are_nodes() {
+fn edges_connect_clusters_and_empty_sub_graphs() {
     let sub_graph = |inner: Graph<()>| Content::SubGraph(Arc::new(inner));
     let mut leaf = Graph::new();
     super::kernel(&mut leaf, &[]);

@@ -32,7 +32,7 @@ pub(super) struct Case {
 }
 
 /// Graphs of all kinds of nodes on up to `devices` devices, many of them with joins too wide to be
-/// looked through.
+/// removed.
 pub(super) fn cases(devices: u32) -> impl Strategy<Value = Case> {
     let leaf = prop_oneof![
         6 => (0..devices).prop_map(Kind::Kernel),

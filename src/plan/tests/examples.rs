@@ -5,18 +5,18 @@ use super::*;
 
 // A --> B --> [HT] --> C --> D
 #[test]
-fn a_host_task_parts_its_predecessors_from_its_successors() {
+fn a_host_task_separates_predecessors_from_successors() {
     assert_plan(
         "A B HT! C D",
         "A>B>HT>C>D",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append A
           append B
         finalize 0
         host task 1 runs HT after 0
-        begin 2 on device#0, lane 0, in order after 1
+        begin 2 on device#0, queue 0, in order after 1
           append C
           append D
         finalize 2
@@ -28,18 +28,18 @@ fn a_host_task_parts_its_predecessors_from_its_successors() {
 //  \              /
 //   +--> [HT1] --+
 #[test]
-fn a_node_beside_the_host_task_stays_with_the_predecessors() {
+fn a_node_beside_a_host_task_joins_its_predecessors() {
     assert_plan(
         "A B HT1! D E",
         "A>B>D>E A>HT1>D",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append A
           append B
         finalize 0
         host task 1 runs HT1 after 0
-        begin 2 on device#0, lane 0, in order after 1
+        begin 2 on device#0, queue 0, in order after 1
           append D
           append E
         finalize 2
@@ -50,22 +50,22 @@ fn a_node_beside_the_host_task_stays_with_the_predecessors() {
 // A --> [HT1] --> B
 // C --> [HT2] --> D
 #[test]
-fn several_roots_do_not_wait_for_each_others_host_tasks() {
+fn roots_do_not_wait_for_host_tasks_of_other_roots() {
     assert_plan(
         "A C HT1! HT2! B D",
         "A>HT1>B C>HT2>D",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append C
         finalize 0
         host task 1 runs HT1 after 0
-        begin 2 on device#0, lane 0, in order after 1
+        begin 2 on device#0, queue 0, in order after 1
           append B
         finalize 2
         host task 3 runs HT2 after 0
-        begin 4 on device#0, lane 1, in order after 3
+        begin 4 on device#0, queue 1, in order after 3
           append D
         finalize 4
         ",
@@ -77,17 +77,17 @@ fn several_roots_do_not_wait_for_each_others_host_tasks() {
 #[test]
 fn a_back_edge_to_a_host_task_adds_no_partition() {
     let expected = "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append D
           append E waits for D
         finalize 0
         host task 1 runs HT1 after 0
-        begin 2 on device#0, lane 0, in order after 1
+        begin 2 on device#0, queue 0, in order after 1
           append B
         finalize 2
         host task 3 runs HT2 after 2
-        begin 4 on device#0, lane 0, in order after 3
+        begin 4 on device#0, queue 0, in order after 3
           append C
         finalize 4
         ";
@@ -101,22 +101,22 @@ fn a_back_edge_to_a_host_task_adds_no_partition() {
 //                            |
 // X --> [HT2] --> B2 --------+
 #[test]
-fn a_back_edge_that_turns_two_host_tasks_around_merges_nothing() {
+fn reversed_host_tasks_do_not_merge_partitions() {
     assert_plan(
         "A HT1! B1 X HT2! B2",
         "A>HT1>B1 X>HT2>B2>HT1",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append X
         finalize 0
         host task 1 runs HT2 after 0
-        begin 2 on device#0, lane 0, in order after 1
+        begin 2 on device#0, queue 0, in order after 1
           append B2
         finalize 2
         host task 3 runs HT1 after 2
-        begin 4 on device#0, lane 0, in order after 3
+        begin 4 on device#0, queue 0, in order after 3
           append B1
         finalize 4
         ",
@@ -125,19 +125,19 @@ fn a_back_edge_that_turns_two_host_tasks_around_merges_nothing() {
 
 // A@0 --> B@1 --> C@0
 #[test]
-fn a_change_of_device_parts_as_well() {
+fn a_change_of_device_separates_partitions() {
     assert_plan(
         "A B@1 C",
         "A>B>C",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append A
         finalize 0
-        begin 1 on device#1, lane 0, in order after 0
+        begin 1 on device#1, queue 0, in order after 0
           append B
         finalize 1
-        begin 2 on device#0, lane 1, in order after 1
+        begin 2 on device#0, queue 1, in order after 1
           append C
         finalize 2
         ",
@@ -148,14 +148,14 @@ fn a_change_of_device_parts_as_well() {
 // A --+              +--> F
 //     +--> C --> E --+
 #[test]
-fn depth_first_follows_a_branch_and_breadth_first_goes_by_levels() {
+fn both_execution_orders_append_as_documented() {
     let (nodes, paths) = ("A B C D E F", "A>B>D>F A>C>E>F");
     assert_plan(
         nodes,
         paths,
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append B waits for A
           append D waits for B
@@ -170,7 +170,7 @@ fn depth_first_follows_a_branch_and_breadth_first_goes_by_levels() {
         paths,
         &PlanOptions { order: ExecutionOrder::BreadthFirst, ..SIGNATURE },
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append B waits for A
           append C waits for A
@@ -184,14 +184,14 @@ fn depth_first_follows_a_branch_and_breadth_first_goes_by_levels() {
 
 // A --> B --> C, A --> C
 #[test]
-fn a_single_path_is_in_order_unless_profiling_and_other_shapes_are_on_request() {
+fn only_single_paths_and_requests_are_in_order() {
     let (path, timed) = (SIGNATURE, PlanOptions { profiling: true, in_order: true, ..SIGNATURE });
     assert_plan(
         "A B C",
         "A>B>C A>C",
         &path,
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append A
           append B
           append C
@@ -204,7 +204,7 @@ fn a_single_path_is_in_order_unless_profiling_and_other_shapes_are_on_request() 
         "A>B>C A>C",
         &timed,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append B waits for A
           append C waits for B
@@ -216,7 +216,7 @@ fn a_single_path_is_in_order_unless_profiling_and_other_shapes_are_on_request() 
         "A>C B>C",
         &PlanOptions { in_order: true, ..SIGNATURE },
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append A
           append B
           append C
@@ -235,7 +235,7 @@ fn empty_nodes_cost_nothing() {
         "A>E1>E2>C B>E1 E2>D",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append B
           append C waits for A, B
@@ -251,7 +251,7 @@ fn empty_nodes_cost_nothing() {
 // A ---> | X --> [HT]   Y    | ---> B        S stands in the graph twice, the second inside a graph
 // of its own +-------------------+
 #[test]
-fn sub_graphs_are_copied_in_where_they_stand() {
+fn sub_graphs_are_inlined_in_place() {
     let (child, _) = graph("X HT! Y", "X>HT");
     let child = std::sync::Arc::new(child);
     let mut middle = Graph::new();
@@ -273,18 +273,18 @@ fn sub_graphs_are_copied_in_where_they_stand() {
     assert_eq!(
         plan.display(name).to_string(),
         "\
-begin 0 on device#0, lane 0
+begin 0 on device#0, queue 0
   append 0/0
   append 1/0 waits for 0/0
   append 1/2 waits for 0/0
 finalize 0
 host task 1 runs 1/1 after 0
-begin 2 on device#0, lane 0 after 1
+begin 2 on device#0, queue 0 after 1
   append 3/0
   append 3/2
 finalize 2
 host task 3 runs 3/1 after 2
-begin 4 on device#0, lane 0, in order after 3
+begin 4 on device#0, queue 0, in order after 3
   append 0/1
 finalize 4
 "
@@ -306,7 +306,7 @@ fn dot_draws_partitions_as_clusters() {
   fontname="sans-serif";
   node [shape=box, style=filled, fillcolor=white, fontname="sans-serif"];
   subgraph cluster_0 {
-    label="0: device#0, lane 0, in order";
+    label="0: device#0, queue 0, in order";
     style="rounded,filled";
     fillcolor="/set312/1";
     n0 [label="\"A\""];
@@ -318,7 +318,7 @@ fn dot_draws_partitions_as_clusters() {
     n1 [label="\"HT\""];
   }
   subgraph cluster_2 {
-    label="2: device#0, lane 0, in order";
+    label="2: device#0, queue 0, in order";
     style="rounded,filled";
     fillcolor="/set312/1";
     n2 [label="\"B\""];
@@ -334,18 +334,18 @@ fn dot_draws_partitions_as_clusters() {
 // A --> C@1
 // B
 #[test]
-fn a_partition_is_waited_for_as_a_whole() {
+fn partitions_are_waited_for_as_a_whole() {
     // C comes after B, too, which is not its ancestor.
     assert_plan(
         "A B C@1",
         "A>C",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append B
         finalize 0
-        begin 1 on device#1, lane 0, in order after 0
+        begin 1 on device#1, queue 0, in order after 0
           append C
         finalize 1
         ",

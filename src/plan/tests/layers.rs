@@ -1,15 +1,15 @@
-//! Reduced dependencies and queues of dense layered graphs of partitions, which need all that those passes
-//! know: long lists of dependencies, more hubs than there are bits for, and more host tasks.
+//! Transitive reduction and queue assignment of dense layered graphs of partitions, with long lists of
+//! dependencies, and more hubs and host tasks than there are bits.
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::check::HOST;
-use crate::plan::lanes::lanes;
-use crate::plan::lists::Lists;
+use crate::plan::csr::Csr;
 use crate::plan::order::{Dag, depth_first};
-use crate::plan::reduce::{HUB_DEPENDENTS, HUBS, reduce_within};
+use crate::plan::placement::HOST;
+use crate::plan::queue_assignment::assign_queues;
+use crate::plan::transitive_reduction::{HUB_DEPENDENTS, HUBS, reduce_within};
 
 const DEVICES: u32 = 2;
 
@@ -30,7 +30,7 @@ fn layered() -> impl Strategy<Value = Layered> {
                 .map(|layer| if layer % 3 == 0 { width } else { 1 + random.below(2) })
                 .collect();
             let count = widths.iter().sum();
-            let mut preds = Lists::with_capacity(count, count);
+            let mut preds = Csr::with_capacity(count, count);
             let (mut before, mut start) = (0, 0);
             for width in widths {
                 for _ in 0..width {
@@ -67,8 +67,8 @@ impl Random {
     }
 }
 
-/// By partition: all that come before it.
-fn closure(preds: &Lists) -> Vec<FixedBitSet> {
+/// For each partition, all partitions before it.
+fn closure(preds: &Csr) -> Vec<FixedBitSet> {
     let mut before: Vec<FixedBitSet> = Vec::with_capacity(preds.len());
     for list in preds.iter() {
         let mut all = FixedBitSet::with_capacity(preds.len());
@@ -111,7 +111,8 @@ proptest! {
         let all_are_hubs = (0..places.len() as u32).filter(|&pred| is_busy(pred)).count() <= HUBS;
         for (kept, all) in reduce_within(&dag, &places, 0).iter().zip(dag.preds.iter()) {
             for &pred in kept {
-                let in_range = kept.iter().any(|&other| (dag.since[other as usize]..other).contains(&pred));
+                let range = |other: u32| dag.ancestors_from[other as usize]..other;
+                let in_range = kept.iter().any(|&other| range(other).contains(&pred));
                 prop_assert!(!in_range);
                 let follows = all.iter().any(|&other| before[other as usize][pred as usize]);
                 prop_assert!(!(all_are_hubs && is_busy(pred) && follows));
@@ -122,12 +123,12 @@ proptest! {
     #[test]
     fn queues_follow_the_dependencies(Layered { dag, places } in layered()) {
         let preds = reduce_within(&dag, &places, usize::MAX);
-        let lanes = lanes(&preds, &places, DEVICES as usize, u16::MAX);
-        // By partition: its device partitions straight before it or behind host tasks only.
+        let queues = assign_queues(&preds, &places, DEVICES as usize, u16::MAX);
+        // For each partition, the device partitions before it, directly or through host tasks only.
         let mut behind_hosts: Vec<FixedBitSet> = Vec::new();
         let mut is_continued = vec![false; places.len()];
         let mut opened = [0u16; DEVICES as usize];
-        let mut last_on_lane = std::collections::HashMap::new();
+        let mut last_on_queue = std::collections::HashMap::new();
         for (partition, list) in preds.iter().enumerate() {
             let mut reached = FixedBitSet::with_capacity(places.len());
             for &pred in list {
@@ -137,22 +138,22 @@ proptest! {
                 }
             }
             let place = places[partition];
-            let lane = lanes[partition];
+            let queue = queues[partition];
             if place == HOST {
-                prop_assert_eq!(lane, 0);
-            } else if let Some(last) = last_on_lane.insert((place, lane), partition) {
+                prop_assert_eq!(queue, 0);
+            } else if let Some(last) = last_on_queue.insert((place, queue), partition) {
                 prop_assert!(reached[last], "partitions of one queue wait for each other anyway");
                 is_continued[last] = true;
             } else {
                 let opened = &mut opened[place as usize - 1];
-                prop_assert_eq!(lane, *opened, "queues are numbered as they are opened");
+                prop_assert_eq!(queue, *opened, "queues are numbered as they are opened");
                 *opened += 1;
                 let is_free = |pred: usize| places[pred] == place && !is_continued[pred];
                 for &pred in list {
                     prop_assert!(!is_free(pred as usize), "no queue is opened in vain");
                     // Behind a host task with one predecessor there is no choice.
                     if let (HOST, [only]) = (places[pred as usize], preds.get(pred as usize)) {
-                        prop_assert!(!is_free(*only as usize), "no queue is opened in vain behind a host task");
+                        prop_assert!(!is_free(*only as usize), "no needless queue behind a host task");
                     }
                 }
             }
@@ -161,8 +162,11 @@ proptest! {
     }
 
     #[test]
-    fn independent_partitions_go_to_the_emptiest_queue(Layered { dag, places } in layered(), most in 0u16..5) {
-        let lanes = lanes(&dag.preds, &places, DEVICES as usize, most);
+    fn independent_partitions_go_to_the_emptiest_queue(
+        Layered { dag, places } in layered(),
+        most in 0u16..5,
+    ) {
+        let queues = assign_queues(&dag.preds, &places, DEVICES as usize, most);
         let most = usize::from(most.max(1));
         let before = closure(&dag.preds);
         let mut loads = vec![Vec::<u32>::new(); DEVICES as usize];
@@ -171,18 +175,18 @@ proptest! {
                 continue;
             }
             let loads = &mut loads[place as usize - 1];
-            let lane = usize::from(lanes[partition]);
-            prop_assert!(lane < most);
+            let queue = usize::from(queues[partition]);
+            prop_assert!(queue < most);
             let is_independent = !before[partition].ones().any(|earlier| places[earlier] == place);
             if is_independent && loads.len() < most {
-                prop_assert_eq!(lane, loads.len(), "a queue of its own while there are any");
+                prop_assert_eq!(queue, loads.len(), "a queue of its own while there are any");
             } else if is_independent {
-                prop_assert_eq!(Some(&loads[lane]), loads.iter().min());
+                prop_assert_eq!(Some(&loads[queue]), loads.iter().min());
             }
-            if lane == loads.len() {
+            if queue == loads.len() {
                 loads.push(0);
             }
-            loads[lane] += 1;
+            loads[queue] += 1;
         }
     }
 }

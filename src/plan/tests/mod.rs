@@ -1,9 +1,9 @@
 //! Tests of plans as data.
 
-mod arenas;
 mod cases;
 mod examples;
 mod layers;
+mod memory;
 mod model;
 mod passes;
 mod properties;
@@ -25,7 +25,7 @@ const fn options(partition: PartitionPolicy) -> PlanOptions {
         order: ExecutionOrder::DepthFirst,
         profiling: false,
         in_order: false,
-        max_lanes: 8,
+        max_queues: 8,
     }
 }
 

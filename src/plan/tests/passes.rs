@@ -1,4 +1,4 @@
-//! Single passes: refusals, wide joins, sets, lanes, budgets.
+//! Tests of single passes: refusals, wide joins, sets, queues, budgets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::graph::GraphProperties;
 use crate::plan::PartitionKind;
-use crate::plan::sets::{EMPTY_SET, Sets};
+use crate::plan::hash_consed_sets::{EMPTY_SET, HashConsedSets};
 
 const DEVICE: DeviceId = DeviceId::from_raw(0);
 
@@ -107,7 +107,7 @@ fn a_wide_join_stays_and_a_narrow_one_vanishes() {
     assert_eq!((narrow.node_count(), waits(&narrow)), (16, 64));
     let wide = plan(&bow_tie(1_000, 50), &SIGNATURE);
     assert_eq!((wide.node_count(), waits(&wide)), (2_001, 2_000));
-    // Where the device has no empty command, the long way round still is right.
+    // Without an empty command on the device the edges multiply, but the plan is right.
     let supported = |_| CommandKinds::KERNEL;
     let spread = Plan::new(&bow_tie(20, 3), supported, &SIGNATURE).unwrap();
     assert_eq!((spread.node_count(), waits(&spread)), (40, 400));
@@ -156,7 +156,7 @@ fn a_tree_of_empty_nodes_is_linear() {
 
 // K --> [H1] [H2] .. [H10000] --> K
 #[test]
-fn wide_fans_of_host_tasks() {
+fn wide_fans_of_host_tasks_are_planned() {
     let mut graph = Graph::new();
     let first = add(&mut graph, CommandKind::Kernel);
     let tasks: Vec<_> = (0..10_000).map(|_| add(&mut graph, CommandKind::HostTask)).collect();
@@ -174,7 +174,7 @@ fn wide_fans_of_host_tasks() {
     }
 }
 
-// each node after two earlier ones, and every tenth a host task: far more busy partitions than there are hubs
+// each node after two earlier ones, and every tenth a host task: far more candidates than hubs
 #[test]
 fn a_large_random_graph_is_reduced_exactly() {
     const NODES: usize = 3_000;
@@ -220,21 +220,21 @@ fn a_large_random_graph_is_reduced_exactly() {
     assert!(count > NODES / 2);
 }
 
-// eleven kernels that have nothing to do with each other but a host task each before them
+// eleven independent pairs of a host task and a kernel after it
 #[test]
-fn lanes_open_up_to_the_limit_and_then_fill_evenly() {
+fn queues_open_up_to_the_limit_and_fill_evenly() {
     let mut graph = Graph::new();
     for _ in 0..11 {
         let (task, kernel) = (add(&mut graph, CommandKind::HostTask), add(&mut graph, CommandKind::Kernel));
         graph.make_edge(task, kernel).unwrap();
     }
-    for (max_lanes, loads) in [(4, vec![3, 3, 3, 2]), (1, vec![11]), (0, vec![11]), (20, vec![1; 11])] {
-        let plan = plan(&graph, &PlanOptions { max_lanes, ..SIGNATURE });
+    for (max_queues, loads) in [(4, vec![3, 3, 3, 2]), (1, vec![11]), (0, vec![11]), (20, vec![1; 11])] {
+        let plan = plan(&graph, &PlanOptions { max_queues, ..SIGNATURE });
         let mut found = vec![0; loads.len()];
         for partition in
             plan.partitions().iter().filter(|partition| partition.kind != PartitionKind::HostTask)
         {
-            found[usize::from(partition.lane)] += 1;
+            found[usize::from(partition.queue)] += 1;
         }
         assert_eq!(found, loads);
     }
@@ -254,8 +254,10 @@ proptest! {
     #![proptest_config(random_cases(256))]
 
     #[test]
-    fn equal_sets_have_equal_ids_and_others_do_not(steps in prop::collection::vec((0u32..3_000, 0usize..40, 0usize..40), 1..120)) {
-        let mut sets = Sets::new();
+    fn sets_are_equal_exactly_if_their_ids_are(
+        steps in prop::collection::vec((0u32..3_000, 0usize..40, 0usize..40), 1..120),
+    ) {
+        let mut sets = HashConsedSets::new();
         let mut known = vec![(EMPTY_SET, BTreeSet::new())];
         for (element, a, b) in steps {
             let one = sets.singleton(element);

@@ -9,8 +9,8 @@ use proptest::test_runner::TestRunner;
 use super::cases::{Case, cases, device_cases};
 use super::model::Model;
 use super::*;
-use crate::plan::PartitionKind;
-use crate::plan::empties::NARROW;
+use crate::plan::elide_empty::NARROW;
+use crate::plan::{Partition, PartitionKind};
 
 /// A plan in the model's terms.
 struct Read {
@@ -50,12 +50,12 @@ pub(super) fn any_options() -> impl Strategy<Value = PlanOptions> {
     ];
     let order = prop_oneof![Just(ExecutionOrder::DepthFirst), Just(ExecutionOrder::BreadthFirst)];
     (policy, order, any::<bool>(), any::<bool>(), 0u16..4).prop_map(
-        |(partition, order, profiling, in_order, max_lanes)| PlanOptions {
+        |(partition, order, profiling, in_order, max_queues)| PlanOptions {
             partition,
             order,
             profiling,
             in_order,
-            max_lanes,
+            max_queues,
         },
     )
 }
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(random_cases(400))]
 
     #[test]
-    fn every_command_is_planned_once_and_every_edge_is_kept(case in cases(3), options in any_options()) {
+    fn plans_keep_every_command_and_every_edge(case in cases(3), options in any_options()) {
         let read = read(&case, &options);
         let model = &read.model;
         let mut place = BTreeMap::new();
@@ -110,7 +110,7 @@ proptest! {
         let read = read(&case, &options);
         let model = &read.model;
         for (index, (partition, nodes)) in read.plan.partitions().iter().zip(&read.nodes).enumerate() {
-            prop_assert!(partition.lane < options.max_lanes.max(1));
+            prop_assert!(partition.queue < options.max_queues.max(1));
             match partition.kind {
                 PartitionKind::HostTask => {
                     prop_assert_eq!(nodes.len(), 1);
@@ -130,27 +130,30 @@ proptest! {
     }
 
     #[test]
-    fn no_dependency_is_without_a_path_and_none_follows_from_others(case in cases(3), options in any_options()) {
+    fn dependencies_are_needed_and_not_implied(case in cases(3), options in any_options()) {
         let read = read(&case, &options);
         let model = &read.model;
         for partition in 0..read.nodes.len() {
             let preds = read.plan.predecessors(partition);
             for &pred in preds {
-                let is_edge = read.nodes[partition]
-                    .iter()
-                    .any(|&node| read.nodes[pred as usize].iter().any(|&early| model.preds(node).contains(&early)));
+                let early = &read.nodes[pred as usize];
+                let follows = |&node: &usize| early.iter().any(|early| model.preds(node).contains(early));
+                let is_edge = read.nodes[partition].iter().any(follows);
                 prop_assert!(is_edge);
-                let implied = preds.iter().any(|&other| read.before[other as usize].contains(&(pred as usize)));
+                let is_before = |&other: &u32| read.before[other as usize].contains(&(pred as usize));
+                let implied = preds.iter().any(is_before);
                 prop_assert!(!implied);
                 prop_assert!(read.plan.successors(pred as usize).contains(&(partition as u32)));
             }
         }
-        let total = |list: fn(&Plan, usize) -> &[u32]| (0..read.nodes.len()).map(|at| list(&read.plan, at).len()).sum::<usize>();
+        let total = |list: fn(&Plan, usize) -> &[u32]| {
+            (0..read.nodes.len()).map(|at| list(&read.plan, at).len()).sum::<usize>()
+        };
         prop_assert_eq!(total(Plan::predecessors), total(Plan::successors));
     }
 
     #[test]
-    fn no_node_waits_for_a_host_task_that_is_not_its_ancestor(case in cases(3), eager in any::<bool>()) {
+    fn nodes_wait_only_for_host_tasks_before_them(case in cases(3), eager in any::<bool>()) {
         let read = read(&case, if eager { &EAGER } else { &SIGNATURE });
         let model = &read.model;
         for (partition, nodes) in read.nodes.iter().enumerate() {
@@ -164,20 +167,21 @@ proptest! {
     }
 
     #[test]
-    fn eager_lets_no_host_task_wait_for_what_is_not_its_ancestor(case in cases(3)) {
+    fn eager_host_tasks_wait_only_for_ancestors(case in cases(3)) {
         let read = read(&case, &EAGER);
         let model = &read.model;
         for (partition, nodes) in read.nodes.iter().enumerate() {
             if read.plan.partitions()[partition].kind == PartitionKind::HostTask {
                 for &before in &read.before[partition] {
-                    prop_assert!(read.nodes[before].iter().all(|node| model.ancestors[nodes[0]].contains(node)));
+                    let ancestors = &model.ancestors[nodes[0]];
+                    prop_assert!(read.nodes[before].iter().all(|node| ancestors.contains(node)));
                 }
             }
         }
     }
 
     #[test]
-    fn partitions_are_the_classes_of_equal_signature_and_device(case in cases(3)) {
+    fn partitions_are_classes_of_signature_and_device(case in cases(3)) {
         let read = read(&case, &SIGNATURE);
         let model = &read.model;
         let mut signatures: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
@@ -197,12 +201,13 @@ proptest! {
             let key = (device, device.is_none().then_some(node), &signatures[&node]);
             classes.entry(key).or_default().insert(node);
         }
-        let found: BTreeSet<BTreeSet<usize>> = read.nodes.iter().map(|nodes| nodes.iter().copied().collect()).collect();
+        let sets = read.nodes.iter().map(|nodes| nodes.iter().copied().collect());
+        let found: BTreeSet<BTreeSet<usize>> = sets.collect();
         prop_assert_eq!(found, classes.into_values().collect::<BTreeSet<_>>());
     }
 
     #[test]
-    fn fewest_makes_as_many_partitions_as_there_are_levels_a_device(case in cases(3)) {
+    fn fewest_makes_one_partition_per_level_and_device(case in cases(3)) {
         let plan = case.plan(&FEWEST);
         let model = Model::of_plan(&case.recipe, &plan);
         let mut levels: BTreeMap<usize, usize> = BTreeMap::new();
@@ -213,7 +218,8 @@ proptest! {
         }
         let device_nodes = model.planned().filter(|&node| model.device[node].unwrap().is_some());
         let expected: BTreeSet<_> = device_nodes.map(|node| (model.device[node], levels[&node])).collect();
-        let found = plan.partitions().iter().filter(|partition| partition.kind != PartitionKind::HostTask).count();
+        let on_device = |partition: &&Partition| partition.kind != PartitionKind::HostTask;
+        let found = plan.partitions().iter().filter(on_device).count();
         prop_assert_eq!(found, expected.len());
     }
 
@@ -224,16 +230,19 @@ proptest! {
     }
 
     #[test]
-    fn joins_stay_where_both_sides_are_wide_and_a_device_can_hold_them(case in cases(3), options in any_options()) {
+    fn joins_stay_if_both_sides_are_wide(case in cases(3), options in any_options()) {
         let read = read(&case, &options);
         let model = &read.model;
         for (&join, &own) in &model.joins {
             let preds = model.preds(join);
             let can_hold = |device: &u32| case.joins >> device & 1 == 1;
-            let beside: BTreeSet<u32> = preds.iter().filter_map(|&pred| model.device[pred].unwrap()).filter(can_hold).collect();
+            let devices = preds.iter().filter_map(|&pred| model.device[pred].unwrap());
+            let beside: BTreeSet<u32> = devices.filter(can_hold).collect();
             let is_wide = preds.len() > NARROW && model.paths_out(join) > NARROW;
             match model.device[join] {
-                Some(device) if beside.is_empty() => prop_assert!(is_wide && can_hold(&own) && device == Some(own)),
+                Some(device) if beside.is_empty() => {
+                    prop_assert!(is_wide && can_hold(&own) && device == Some(own));
+                }
                 Some(device) => prop_assert!(is_wide && beside.contains(&device.unwrap())),
                 None => prop_assert!(!is_wide || beside.is_empty() && !can_hold(&own)),
             }

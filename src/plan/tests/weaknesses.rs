@@ -12,7 +12,7 @@ fn w1_a_node_beside_a_host_task_comes_after_their_common_predecessor() {
         "A>HT A>C",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append A
           append C
         finalize 0
@@ -30,10 +30,10 @@ fn w2_a_dependency_of_an_inner_node_is_one_of_the_partition() {
         &SIGNATURE,
         "
         host task 0 runs HT
-        begin 1 on device#0, lane 0, in order
+        begin 1 on device#0, queue 0, in order
           append K0
         finalize 1
-        begin 2 on device#0, lane 0, in order after 0, 1
+        begin 2 on device#0, queue 0, in order after 0, 1
           append Y
           append X
         finalize 2
@@ -88,7 +88,7 @@ fn w4_w5_a_long_chain_of_host_tasks_is_planned_in_one_go() {
     let plan = plan(&graph, &SIGNATURE);
     assert_eq!(plan.partitions().len(), 2 * PAIRS);
     assert!((1..2 * PAIRS).all(|partition| plan.predecessors(partition) == [partition as u32 - 1]));
-    assert!(plan.partitions().iter().all(|partition| partition.lane == 0));
+    assert!(plan.partitions().iter().all(|partition| partition.queue == 0));
 }
 
 // A --> [HT1] --> B
@@ -100,13 +100,13 @@ fn w6_four_partitions_where_the_fewest_are_wanted() {
         "A>HT1>B C>HT2>D",
         &FEWEST,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A
           append C
         finalize 0
         host task 1 runs HT1 after 0
         host task 2 runs HT2 after 0
-        begin 3 on device#0, lane 0 after 1, 2
+        begin 3 on device#0, queue 0 after 1, 2
           append B
           append D
         finalize 3
@@ -123,10 +123,10 @@ fn w7_eager_does_not_let_a_host_task_wait_for_what_it_does_not_need() {
         "A>HT",
         &EAGER,
         "
-        begin 0 on device#0, lane 0, in order
+        begin 0 on device#0, queue 0, in order
           append B
         finalize 0
-        begin 1 on device#0, lane 1, in order
+        begin 1 on device#0, queue 1, in order
           append A
         finalize 1
         host task 2 runs HT after 1
@@ -142,12 +142,12 @@ fn w8_dependencies_are_there_once_and_reduced() {
         "A1>HT>B1 A2>HT>B2 A1>B1 A2>B2 A1>HT",
         &SIGNATURE,
         "
-        begin 0 on device#0, lane 0
+        begin 0 on device#0, queue 0
           append A1
           append A2
         finalize 0
         host task 1 runs HT after 0
-        begin 2 on device#0, lane 0 after 1
+        begin 2 on device#0, queue 0 after 1
           append B1
           append B2
         finalize 2

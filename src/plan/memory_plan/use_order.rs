@@ -1,42 +1,42 @@
-//! Which node runs before which, in every order that a plan allows.
+//! Tells which uses run before which, in every order that a plan allows.
 //!
-//! The nodes that use buffers are gathered into *chains*, in each of which every node runs after the one
-//! before it. A node's *clock* says of each chain how many of its nodes have run when that node has, which
-//! tells exactly what comes before it. There are at most [`Limits::chains`] chains. A use on none counts as
-//! one of a later node that is on one: a buffer may then seem to be needed for longer than it is, never for
-//! less.
+//! The nodes that use buffers are grouped into *chains*, in which each node runs after the one
+//! before it. The *vector clock* of a node has, for each chain, the number of its nodes that run no
+//! later than that node, so it tells exactly what comes before it. There are at most
+//! [`MemoryPlanLimits::chains`] chains. A use outside the chains counts as a use by a later node on
+//! a chain: a buffer may then seem to be in use for longer than it is, never for less.
 //!
-//! It takes time in proportion to the nodes, edges and uses, times the chains.
+//! The time is proportional to the number of nodes, edges and uses, times the number of chains.
 
 use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::{Life, Limits};
+use super::{Lifetime, MemoryPlanLimits};
 use crate::plan::Plan;
 
-/// Nodes on chains: the chain, and the node's number there, from 1 on. Each chain once.
-pub(super) type Moments = SmallVec<[(u32, u32); 2]>;
+/// Positions on chains: the chain, and the node's number there, starting at 1. Each chain occurs once.
+pub(super) type ChainPositions = SmallVec<[(u32, u32); 2]>;
 
-/// Whether all of these nodes have run, by a clock.
-pub(super) fn is_over(moments: &Moments, clock: &[u32]) -> bool {
-    moments.iter().all(|&(chain, number)| clock.get(chain as usize).is_some_and(|&count| number <= count))
+/// Whether all of these nodes have run according to a clock.
+pub(super) fn is_over(positions: &ChainPositions, clock: &[u32]) -> bool {
+    positions.iter().all(|&(chain, number)| clock.get(chain as usize).is_some_and(|&count| number <= count))
 }
 
 /// Keeps the last node of each chain.
-pub(super) fn keep_latest(moments: &mut Moments) {
-    moments.sort_unstable_by_key(|&(chain, number)| (chain, Reverse(number)));
-    moments.dedup_by_key(|&mut (chain, _)| chain);
+pub(super) fn keep_latest(positions: &mut ChainPositions) {
+    positions.sort_unstable_by_key(|&(chain, number)| (chain, Reverse(number)));
+    positions.dedup_by_key(|&mut (chain, _)| chain);
 }
 
-/// By rank: the nodes of the same partition that one waits for.
+/// The nodes (by rank) of the same partition that a node waits for.
 fn waits(plan: &Plan, partition: usize, position: usize) -> impl Iterator<Item = usize> + '_ {
     let first = plan.nodes.start(partition);
     let last = (plan.partitions[partition].in_order && position > 0).then(|| first + position - 1);
     plan.waits.get(first + position).iter().map(move |&at| first + at as usize).chain(last)
 }
 
-/// By rank: whether some node comes after it.
+/// For each rank, whether another node comes after it.
 fn followed(plan: &Plan) -> Vec<bool> {
     let mut followed = vec![false; plan.nodes.items().len()];
     for partition in 0..plan.partitions.len() {
@@ -53,34 +53,34 @@ fn followed(plan: &Plan) -> Vec<bool> {
     followed
 }
 
-/// Which node runs before which.
-pub(super) struct Order {
-    /// By rank: after which moment a use there is over.
-    moments: Vec<(u32, u32)>,
-    clocks: Clocks,
+/// The order of the uses of buffers.
+pub(super) struct UseOrder {
+    /// For each rank, the chain position after which a use by that node is over.
+    positions: Vec<(u32, u32)>,
+    clocks: VectorClocks,
 }
 
-/// No chain.
+/// Not on a chain.
 const NONE: u32 = u32::MAX;
-/// Never over.
+/// The position of a use that is never over.
 const NEVER: (u32, u32) = (0, u32::MAX);
-/// There may be as many chains, however large the plan is.
+/// This many chains are allowed however large the plan is.
 const FEW_CHAINS: usize = 8;
 
-impl Order {
-    pub(super) fn new(plan: &Plan, lives: &[Life<'_>], limits: Limits) -> Self {
+impl UseOrder {
+    pub(super) fn new(plan: &Plan, lifetimes: &[Lifetime<'_>], limits: MemoryPlanLimits) -> Self {
         let followed = followed(plan);
-        // What nothing comes after is never over for another use, and needs no chain.
+        // A node without successors is never over before another use, and needs no chain.
         let mut is_source = vec![false; followed.len()];
-        for &rank in lives.iter().flat_map(|life| &life.uses) {
+        for &rank in lifetimes.iter().flat_map(|lifetime| &lifetime.uses) {
             is_source[rank as usize] = followed[rank as usize];
         }
         let rows = followed.len() + plan.partitions.len();
         let affordable = limits.clocks.checked_div(rows).unwrap_or(0).max(FEW_CHAINS);
         let mut chains = Chains { ends: Vec::new(), most: affordable.min(limits.chains) };
-        let mut clocks = Clocks { values: Vec::new(), starts: vec![0] };
-        let mut moments = vec![(NONE, 0); followed.len()];
-        // By partition: a clock that is behind all its nodes.
+        let mut clocks = VectorClocks { values: Vec::new(), starts: vec![0] };
+        let mut positions = vec![(NONE, 0); followed.len()];
+        // For each partition, a clock that comes after all its nodes.
         let mut over: Vec<Vec<u32>> = Vec::with_capacity(plan.partitions.len());
         for partition in 0..plan.partitions.len() {
             let mut entry = Vec::new();
@@ -97,31 +97,31 @@ impl Order {
                     advance(&mut clock, clocks.of(earlier));
                 }
                 if is_source[rank] {
-                    moments[rank] = chains.put(rank as u32, &mut clock);
+                    positions[rank] = chains.put(rank as u32, &mut clock);
                 }
                 advance(&mut all, &clock);
                 clocks.push(&clock);
             }
             over.push(all);
         }
-        if moments.iter().zip(&is_source).any(|(moment, is_source)| *is_source && moment.0 == NONE) {
-            move_to_chains(plan, &mut moments);
+        if positions.iter().zip(&is_source).any(|(position, is_source)| *is_source && position.0 == NONE) {
+            move_to_chains(plan, &mut positions);
         }
-        Self { moments, clocks }
+        Self { positions, clocks }
     }
 
-    /// After which moments uses, by their ranks, are over.
-    pub(super) fn after(&self, uses: &[u32]) -> Moments {
-        let moment = |&rank: &u32| match self.moments[rank as usize] {
+    /// The chain positions after which the uses with these ranks are over.
+    pub(super) fn after(&self, uses: &[u32]) -> ChainPositions {
+        let position = |&rank: &u32| match self.positions[rank as usize] {
             (NONE, _) => NEVER,
-            moment => moment,
+            position => position,
         };
-        let mut after: Moments = uses.iter().map(moment).collect();
+        let mut after: ChainPositions = uses.iter().map(position).collect();
         keep_latest(&mut after);
         after
     }
 
-    /// A clock of what has run before each of these uses, and of some of the uses themselves.
+    /// A clock of the nodes that have run before each of these uses, or that are among them.
     pub(super) fn ready(&self, uses: &[u32]) -> Vec<u32> {
         let mut clocks = uses.iter().map(|&rank| self.clocks.of(rank as usize));
         let mut ready = clocks.next().unwrap_or_default().to_vec();
@@ -133,14 +133,14 @@ impl Order {
     }
 }
 
-/// By rank, the clock of each node: how many nodes of each chain have run when it has. It ends where zeroes
-/// follow.
-struct Clocks {
+/// The vector clock of each rank: how many nodes of each chain have run when that node has. Trailing zeros
+/// are left out.
+struct VectorClocks {
     values: Vec<u32>,
     starts: Vec<usize>,
 }
 
-impl Clocks {
+impl VectorClocks {
     fn of(&self, rank: usize) -> &[u32] {
         &self.values[self.starts[rank]..self.starts[rank + 1]]
     }
@@ -151,7 +151,7 @@ impl Clocks {
     }
 }
 
-/// Lets a clock come after another.
+/// Advances a clock so that it comes after another.
 fn advance(clock: &mut Vec<u32>, other: &[u32]) {
     if clock.len() < other.len() {
         clock.resize(other.len(), 0);
@@ -161,14 +161,14 @@ fn advance(clock: &mut Vec<u32>, other: &[u32]) {
 
 /// The chains so far.
 struct Chains {
-    /// By chain: the rank of its last node, and how many nodes there are.
+    /// For each chain, the rank of its last node and the number of its nodes.
     ends: Vec<(u32, u32)>,
     most: usize,
 }
 
 impl Chains {
-    /// Puts a node behind the latest end of a chain that it comes after, or on a chain of its own, and says
-    /// so in its clock.
+    /// Appends a node to the chain with the latest end that it comes after, or to a new chain, and advances
+    /// its clock.
     fn put(&mut self, rank: u32, clock: &mut Vec<u32>) -> (u32, u32) {
         let comes_after = |&(chain, (_, count)): &(usize, (u32, u32))| clock.get(chain) == Some(&count);
         let behind =
@@ -191,10 +191,10 @@ impl Chains {
     }
 }
 
-/// Puts the next node on a chain in the place of every node that is on none.
-fn move_to_chains(plan: &Plan, moments: &mut [(u32, u32)]) {
+/// Gives every node outside the chains the position of the next node on a chain.
+fn move_to_chains(plan: &Plan, positions: &mut [(u32, u32)]) {
     let mut next: Vec<u32> =
-        (0..).zip(&*moments).map(|(rank, &(chain, _))| if chain == NONE { NONE } else { rank }).collect();
+        (0..).zip(&*positions).map(|(rank, &(chain, _))| if chain == NONE { NONE } else { rank }).collect();
     for partition in (0..plan.partitions.len()).rev() {
         let first = plan.nodes.start(partition);
         let behind = plan.successors(partition).iter().map(|&later| next[plan.nodes.start(later as usize)]);
@@ -209,9 +209,9 @@ fn move_to_chains(plan: &Plan, moments: &mut [(u32, u32)]) {
             }
         }
     }
-    for rank in 0..moments.len() {
-        if moments[rank].0 == NONE && next[rank] != NONE {
-            moments[rank] = moments[next[rank] as usize];
+    for rank in 0..positions.len() {
+        if positions[rank].0 == NONE && next[rank] != NONE {
+            positions[rank] = positions[next[rank] as usize];
         }
     }
 }

@@ -1,47 +1,47 @@
-//! Pass 4: empty nodes, and the joins around sub-graphs, vanish; what waited for them waits for
-//! what they waited for.
+//! Pass 4: removes empty nodes and the joins around sub-graphs. The successors of a removed node wait
+//! for its predecessors instead.
 //!
-//! Taken literally, that turns a join of `k` predecessors and `m` successors from `k + m` edges
-//! into `k * m`. So an empty node goes one of three ways, with [`NARROW`] as the bound:
+//! Removing a join of `k` predecessors and `m` successors would turn `k + m` edges into `k * m`. So
+//! the pass treats an empty node in one of three ways, with [`NARROW`] as the bound:
 //!
-//! - **narrow in**: it stands for at most `NARROW` nodes. Their list is kept and copied to whoever
-//!   waits for it.
+//! - **narrow in**: it stands for at most `NARROW` nodes. Their list is kept and copied to each
+//!   successor.
 //! - **narrow out**: at most `NARROW` paths lead from it, through empty nodes only, to nodes that
-//!   are not empty. Those few walk back through it, each at most once.
-//! - otherwise it **stays**, as a join: a command that does nothing, on the device of one of its
-//!   predecessors (where none can hold one, on its own). Where no device can, it is walked through
-//!   at whatever cost.
+//!   are not empty. Those few nodes walk back through it, each at most once.
+//! - otherwise it **stays** as a join: a command that does nothing, on the device of one of its
+//!   predecessors or, if none of these supports empty commands, on its own device. If no device does,
+//!   successors walk through it whatever that costs.
 //!
-//! An empty node that is narrow out comes after none that is not, so a walk ends at lists and
-//! joins, and both the work and the number of edges left are at most `NARROW * (V + E)`, for chains
-//! and trees of empty nodes as well.
+//! The successors of a node that is narrow out are narrow out as well, so a walk ends at lists and
+//! joins. Both the work and the number of remaining edges are at most `NARROW * (V + E)`, also for
+//! chains and trees of empty nodes.
 
-use super::check::{EMPTY, HOST, Places};
-use super::lists::Lists;
+use super::csr::Csr;
+use super::placement::{EMPTY, HOST, Placement};
 
-/// The bound on lists copied and on walks through a node.
+/// The longest list that is copied, and the most walks through one node.
 pub(super) const NARROW: usize = 8;
 
-/// What is left of a graph, in topological order.
+/// The nodes that remain, in topological order.
 pub(super) struct Remaining {
     /// The node at every position.
     pub(super) nodes: Vec<u32>,
     /// By position.
-    pub(super) preds: Lists,
+    pub(super) preds: Csr,
     /// By position.
     pub(super) places: Vec<u32>,
 }
 
-/// Takes the empty nodes out of a graph in topological order: `nodes` at every position, and their
-/// predecessors' positions.
-pub(super) fn look_through(nodes: &[u32], preds: &Lists, places: &Places) -> Remaining {
+/// Removes the empty nodes from a graph in topological order, which is given as the node at each position
+/// and the positions of its predecessors.
+pub(super) fn elide_empty_nodes(nodes: &[u32], preds: &Csr, places: &Placement) -> Remaining {
     let count = nodes.len();
     let mut pass = Pass {
         preds,
         places: nodes.iter().map(|&node| places.of[node as usize]).collect(),
         moved: vec![GONE; count],
         short: vec![NO_LIST; count],
-        lists: Lists::with_capacity(0, 0),
+        lists: Csr::with_capacity(0, 0),
         stamps: vec![u32::MAX; count],
         walk: Vec::new(),
         found: Vec::new(),
@@ -49,7 +49,7 @@ pub(super) fn look_through(nodes: &[u32], preds: &Lists, places: &Places) -> Rem
     let paths = pass.paths_out();
     let mut out = Remaining {
         nodes: Vec::with_capacity(count),
-        preds: Lists::with_capacity(count, preds.items().len()),
+        preds: Csr::with_capacity(count, preds.items().len()),
         places: Vec::with_capacity(count),
     };
     for (position, &node) in nodes.iter().enumerate() {
@@ -77,28 +77,28 @@ pub(super) fn look_through(nodes: &[u32], preds: &Lists, places: &Places) -> Rem
     out
 }
 
-/// In `moved`: an empty node that vanished.
+/// In `moved`: an empty node that was removed.
 const GONE: u32 = u32::MAX;
 /// In `short`: walk through it.
 const NO_LIST: u32 = u32::MAX;
 
 struct Pass<'a> {
-    preds: &'a Lists,
-    /// By old position, as all arrays here; of a join, the place it got.
+    preds: &'a Csr,
+    /// Indexed by old position, like all arrays here. Joins have their final place.
     places: Vec<u32>,
     /// The new position.
     moved: Vec<u32>,
-    /// Which of `lists` holds the (old) positions that an empty node stands for.
+    /// The index in `lists` of the (old) positions that an empty node stands for.
     short: Vec<u32>,
-    lists: Lists,
-    /// The last position that met this one.
+    lists: Csr,
+    /// The last position that reached this one.
     stamps: Vec<u32>,
     walk: Vec<u32>,
     found: Vec<u32>,
 }
 
 impl Pass<'_> {
-    /// Of every empty node, the number of paths through empty nodes to others.
+    /// For each empty node, the number of paths through empty nodes to other nodes.
     fn paths_out(&self) -> Vec<u32> {
         let mut paths = vec![0u32; self.places.len()];
         for (position, preds) in self.preds.iter().enumerate().rev() {
@@ -110,12 +110,12 @@ impl Pass<'_> {
         paths
     }
 
-    /// Fills `found` with what `position` waits for once empty nodes are gone, each once.
+    /// Fills `found` with the positions that `position` waits for after empty nodes are removed, each once.
     fn resolve(&mut self, position: usize) {
         self.found.clear();
         self.walk.push(position as u32);
         while let Some(through) = self.walk.pop() {
-            // Backwards onto the stack, so that they come off in the order in which they were made.
+            // Reversed, so that the stack yields them in the order in which the edges were made.
             let first = self.walk.len();
             for &pred in self.preds.get(through as usize) {
                 let at = pred as usize;
@@ -138,8 +138,8 @@ impl Pass<'_> {
         self.lists.add(self.found.iter().copied());
     }
 
-    /// Where a join after `found` goes.
-    fn join_place(&self, own: u32, places: &Places) -> Option<u32> {
+    /// The place of a join whose predecessors are `found`.
+    fn join_place(&self, own: u32, places: &Placement) -> Option<u32> {
         let of_preds =
             self.found.iter().map(|&pred| self.places[pred as usize]).filter(|&place| place != HOST);
         of_preds.chain([own]).find(|&place| places.can_join(place))

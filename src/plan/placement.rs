@@ -1,9 +1,8 @@
-//! Pass 2: every command must be one that its device can put into a command-buffer.
+//! Pass 2: finds where every node runs, and refuses commands that their device cannot run.
 //!
-//! The pass also gives every node its [place](Places), a small number that later passes compare in
-//! place of devices.
+//! A [place](Placement) is a small number that later passes compare instead of device ids.
 
-use super::splice::Flat;
+use super::inline::FlatGraph;
 use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 /// The place of every host task. Devices are places 1, 2, ...
@@ -11,37 +10,40 @@ pub(super) const HOST: u32 = 0;
 /// Set on the place of an empty node; the rest is the device it was given.
 pub(super) const EMPTY: u32 = 1 << 31;
 
-/// Where every node runs.
-pub(super) struct Places {
-    /// Place of every node.
+/// The place of every node, and the devices behind the places.
+pub(super) struct Placement {
+    /// The place of every node.
     pub(super) of: Vec<u32>,
-    /// Device of place `i + 1`.
+    /// The device of place `i + 1`.
     pub(super) devices: Vec<DeviceId>,
-    /// Whether place `i + 1` can hold an empty command, and so a join.
+    /// Whether the device of place `i + 1` supports empty commands, and so joins.
     pub(super) joins: Vec<bool>,
 }
 
-impl Places {
+impl Placement {
     /// The device behind a place; `None` for the host.
     pub(super) fn device(&self, place: u32) -> Option<DeviceId> {
         place.checked_sub(1).map(|index| self.devices[index as usize])
     }
 
-    /// Whether an empty command can be appended there.
+    /// Whether the place supports empty commands.
     pub(super) fn can_join(&self, place: u32) -> bool {
         place.checked_sub(1).is_some_and(|index| self.joins[index as usize])
     }
 }
 
-/// Checks every node and finds its place. `supported` is asked once a device.
+/// Finds the place of every node. Calls `supported` once per device.
 ///
 /// # Errors
 /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for the first command that its device cannot run.
-pub(super) fn places<P>(flat: &Flat<'_, P>, supported: &impl Fn(DeviceId) -> CommandKinds) -> Result<Places> {
+pub(super) fn place_nodes<P>(
+    flat: &FlatGraph<'_, P>,
+    supported: &impl Fn(DeviceId) -> CommandKinds,
+) -> Result<Placement> {
     let mut places =
-        Places { of: Vec::with_capacity(flat.kinds.len()), devices: Vec::new(), joins: Vec::new() };
+        Placement { of: Vec::with_capacity(flat.kinds.len()), devices: Vec::new(), joins: Vec::new() };
     let mut sets: Vec<CommandKinds> = Vec::new();
-    // Neighbours nearly always sit on one device, so the search is for changes only.
+    // Consecutive nodes are nearly always on the same device, so the search runs only when it changes.
     let mut last = None;
     for (node, (&kind, &device)) in flat.kinds.iter().zip(&*flat.devices).enumerate() {
         if kind == CommandKind::HostTask {
@@ -73,7 +75,7 @@ pub(super) fn places<P>(flat: &Flat<'_, P>, supported: &impl Fn(DeviceId) -> Com
 }
 
 #[cold]
-fn unsupported<P>(flat: &Flat<'_, P>, node: u32, kind: CommandKind, device: DeviceId) -> Error {
+fn unsupported<P>(flat: &FlatGraph<'_, P>, node: u32, kind: CommandKind, device: DeviceId) -> Error {
     let origin = flat.origin(node);
     Error::new(
         ErrorKind::FeatureNotSupported,
@@ -82,5 +84,5 @@ fn unsupported<P>(flat: &Flat<'_, P>, node: u32, kind: CommandKind, device: Devi
     .in_node(flat.label(node))
     .on_device(device.to_string())
     .at(flat.graphs[origin.instance as usize].location_at(origin.node as usize))
-    .help("put this node on another device, or do the same with commands that the device supports")
+    .help("put this node on another device, or use commands that the device supports")
 }

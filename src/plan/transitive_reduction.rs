@@ -1,10 +1,10 @@
-//! Pass 6, second half: dependencies that follow from others are dropped (transitive reduction), so
-//! that the runtime waits for as few events as possible.
+//! Pass 6, second half: removes the dependencies that others imply (transitive reduction), so that
+//! the runtime waits for as few events as possible.
 //!
-//! A dependency on `p` is dropped when some other predecessor has `p` behind it. Most are settled
-//! without a search:
+//! A dependency on `p` is redundant if another predecessor depends on `p`, directly or not. Most are
+//! decided without a search:
 //!
-//! - The depth-first order knows a range of ancestors of every partition ([`Dag::since`]).
+//! - The depth-first order knows a range of ancestors of every partition ([`Dag::ancestors_from`]).
 //! - *Hubs*, the [`HUBS`] partitions that most others depend on, have one bit each, and every
 //!   partition has the bits of all hubs behind it. Few partitions make up most of what is
 //!   redundant: the first of all, and those right after the first host tasks.
@@ -24,30 +24,30 @@
 
 use std::cmp::Reverse;
 
-use super::check::HOST;
-use super::lists::Lists;
+use super::csr::Csr;
 use super::order::Dag;
+use super::placement::HOST;
 
 /// Steps of search that each partition and each dependency pays for.
 const STEPS_EACH: usize = 8;
 /// Steps of search there always are.
 const STEPS_MIN: usize = 1 << 16;
 
-/// The dependencies that do not follow from others, of every partition, ascending. `places` are the
-/// partitions', in the order of the quotient.
-pub(super) fn reduce(quotient: &Dag, places: &[u32]) -> Lists {
+/// Returns the dependencies of every partition that others do not imply, ascending. `places` has the
+/// place of each partition, in the order of `quotient`.
+pub(super) fn reduce(quotient: &Dag, places: &[u32]) -> Csr {
     let size = quotient.preds.len() + quotient.preds.items().len();
     reduce_within(quotient, places, STEPS_MIN.max(STEPS_EACH * size))
 }
 
-/// As [`reduce`], with so many steps of search.
-pub(super) fn reduce_within(quotient: &Dag, places: &[u32], steps: usize) -> Lists {
+/// Like [`reduce`], with a budget of `steps` steps of search.
+pub(super) fn reduce_within(quotient: &Dag, places: &[u32], steps: usize) -> Csr {
     let count = quotient.preds.len();
     let mut search = Search {
         marks: Vec::with_capacity(count),
         visited_by: vec![u32::MAX; count],
-        reduced: Lists::with_capacity(count, quotient.preds.items().len()),
-        sought: Vec::new(),
+        reduced: Csr::with_capacity(count, quotient.preds.items().len()),
+        targets: Vec::new(),
         stack: Vec::new(),
         steps_left: steps,
     };
@@ -60,7 +60,7 @@ pub(super) fn reduce_within(quotient: &Dag, places: &[u32], steps: usize) -> Lis
         kept.extend_from_slice(preds);
         kept.sort_unstable();
         let mut mark = search.drop_known(&mut kept);
-        mark.since = quotient.since[partition as usize];
+        mark.ancestors_from = quotient.ancestors_from[partition as usize];
         if let Some((_, hub)) = next_hub.next_if(|&(&hub, _)| hub == partition) {
             mark.hub = hub;
         }
@@ -77,14 +77,14 @@ pub(super) fn reduce_within(quotient: &Dag, places: &[u32], steps: usize) -> Lis
     search.reduced
 }
 
-/// As many as a word has bits.
+/// The number of hubs: as many as a word has bits.
 pub(super) const HUBS: usize = 64;
 const NO_HUB: u8 = HUBS as u8;
-/// Fewer dependents than this do not pay for a bit.
+/// The fewest dependents that justify a bit.
 pub(super) const HUB_DEPENDENTS: u32 = 4;
 
 /// The partitions that most others depend on, ascending.
-fn hubs(preds: &Lists) -> Vec<u32> {
+fn hubs(preds: &Csr) -> Vec<u32> {
     let mut dependents = vec![0u32; preds.len()];
     for &pred in preds.items() {
         dependents[pred as usize] += 1;
@@ -106,34 +106,34 @@ fn hubs(preds: &Lists) -> Vec<u32> {
 /// and `hubs` only gain bits.
 #[derive(Clone, Copy)]
 struct Mark {
-    /// The host tasks before it and itself, each hashed to one bit.
+    /// The host tasks before the partition, and itself if it is one, each hashed to one bit.
     hosts: u64,
     /// The hubs before it.
     hubs: u64,
     level: u32,
-    /// As in the [`Dag`].
-    since: u32,
+    /// As in [`Dag::ancestors_from`].
+    ancestors_from: u32,
     /// Its own number among the hubs, or `NO_HUB`.
     hub: u8,
 }
 
-/// What a search looks for: one partition, or where there are many the least that is true of all of them.
-struct Sought {
+/// The target of a search: one partition, or the common properties of many.
+struct Target {
     partition: u32,
     level: u32,
     hosts: u64,
     hubs: u64,
 }
 
-/// Up to so many predecessors are looked for one by one.
-const SOUGHT_EACH: usize = 16;
+/// Up to this many predecessors are searched for one by one.
+const TARGETS_EACH: usize = 16;
 
 struct Search {
     marks: Vec<Mark>,
-    /// The last partition whose search came by.
+    /// The last partition whose search visited each partition.
     visited_by: Vec<u32>,
-    reduced: Lists,
-    sought: Vec<Sought>,
+    reduced: Csr,
+    targets: Vec<Target>,
     stack: Vec<u32>,
     steps_left: usize,
 }
@@ -142,7 +142,7 @@ impl Search {
     /// Drops from an ascending list what is known to be an ancestor of a later entry. Gives what
     /// the list says about the partition that it belongs to.
     fn drop_known(&self, kept: &mut Vec<u32>) -> Mark {
-        let mut all = Mark { hosts: 0, hubs: 0, level: 0, since: 0, hub: NO_HUB };
+        let mut all = Mark { hosts: 0, hubs: 0, level: 0, ancestors_from: 0, hub: NO_HUB };
         let mut own_hubs = 0;
         let mut covered_from = u32::MAX;
         let mut write = kept.len();
@@ -153,7 +153,7 @@ impl Search {
             if entry < covered_from && own_hub & all.hubs == 0 {
                 write -= 1;
                 kept[write] = entry;
-                covered_from = covered_from.min(mark.since);
+                covered_from = covered_from.min(mark.ancestors_from);
             }
             own_hubs |= own_hub;
             all.hosts |= mark.hosts;
@@ -172,7 +172,7 @@ impl Search {
         self.stack.clear();
         self.stack.extend_from_slice(&kept[1..]);
         'search: while let Some(at) = self.stack.pop() {
-            if !self.can_follow_sought(at) {
+            if !self.can_follow_target(at) {
                 continue;
             }
             for &pred in self.reduced.get(at as usize).iter().rev() {
@@ -193,9 +193,9 @@ impl Search {
                     continue;
                 }
                 found = true;
-                if kept.len() <= SOUGHT_EACH {
-                    self.sought.retain(|sought| sought.partition != pred);
-                    if self.sought.is_empty() {
+                if kept.len() <= TARGETS_EACH {
+                    self.targets.retain(|target| target.partition != pred);
+                    if self.targets.is_empty() {
                         break 'search;
                     }
                 }
@@ -206,31 +206,31 @@ impl Search {
         }
     }
 
-    /// Looks for all of an ascending list but the last, which none of the others can follow.
+    /// Targets all entries of an ascending list but the last, which none of the others can depend on.
     fn seek(&mut self, kept: &[u32]) {
         let marks = &self.marks;
-        self.sought.clear();
-        self.sought.extend(kept[..kept.len() - 1].iter().map(|&partition| {
+        self.targets.clear();
+        self.targets.extend(kept[..kept.len() - 1].iter().map(|&partition| {
             let Mark { level, hosts, hubs, .. } = marks[partition as usize];
-            Sought { partition, level, hosts, hubs }
+            Target { partition, level, hosts, hubs }
         }));
-        if kept.len() > SOUGHT_EACH {
-            let all = self.sought.drain(..).reduce(|a, b| Sought {
+        if kept.len() > TARGETS_EACH {
+            let all = self.targets.drain(..).reduce(|a, b| Target {
                 partition: a.partition.min(b.partition),
                 level: a.level.min(b.level),
                 hosts: a.hosts & b.hosts,
                 hubs: a.hubs & b.hubs,
             });
-            self.sought.extend(all);
+            self.targets.extend(all);
         }
     }
 
-    /// Whether something sought can be an ancestor of `at`.
-    fn can_follow_sought(&self, at: u32) -> bool {
+    /// Whether a target of the search can be an ancestor of `at`.
+    fn can_follow_target(&self, at: u32) -> bool {
         let mark = self.marks[at as usize];
-        self.sought.iter().any(|sought| {
-            let missing = sought.hosts & !mark.hosts | sought.hubs & !mark.hubs;
-            sought.partition < at && sought.level < mark.level && missing == 0
+        self.targets.iter().any(|target| {
+            let missing = target.hosts & !mark.hosts | target.hubs & !mark.hubs;
+            target.partition < at && target.level < mark.level && missing == 0
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Places of transient buffers.
+//! Memory plans of transient buffers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use super::cases::cases;
 use super::properties::any_options;
 use super::*;
-use crate::plan::arena::Limits;
+use crate::plan::memory_plan::MemoryPlanLimits;
 use crate::plan::{PartitionKind, Transient};
 
 const ALIGNMENT: usize = 256;
 
-/// By planned node: those that the plan has run before it starts.
+/// For each planned node, the nodes that the plan runs before it.
 fn before(plan: &Plan) -> BTreeMap<u32, BTreeSet<u32>> {
     let mut all: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for (index, partition) in plan.partitions().iter().enumerate() {
@@ -37,7 +37,7 @@ fn before(plan: &Plan) -> BTreeMap<u32, BTreeSet<u32>> {
     all
 }
 
-/// Device nodes and their devices.
+/// The device nodes of a plan and their devices.
 fn device_nodes(plan: &Plan) -> Vec<(u32, DeviceId)> {
     let partitions = plan.partitions().iter().enumerate();
     let on_device = partitions.filter_map(|(index, partition)| match partition.kind {
@@ -47,14 +47,14 @@ fn device_nodes(plan: &Plan) -> Vec<(u32, DeviceId)> {
     on_device.flat_map(|(index, device)| plan.nodes(index).iter().map(move |&node| (node, device))).collect()
 }
 
-/// Few chains and places are used up by small graphs.
-fn any_limits() -> impl Strategy<Value = Limits> {
-    let by_size = prop_oneof![Just(0), Just(usize::MAX)];
-    (1usize..8, by_size, 1usize..8).prop_map(|(chains, by_size, places)| Limits {
+/// Limits so low that small graphs reach them.
+fn any_limits() -> impl Strategy<Value = MemoryPlanLimits> {
+    let largest_first = prop_oneof![Just(0), Just(usize::MAX)];
+    (1usize..8, largest_first, 1usize..8).prop_map(|(chains, largest_first, free_blocks)| MemoryPlanLimits {
         chains,
         clocks: usize::MAX,
-        by_size,
-        places,
+        largest_first,
+        free_blocks,
     })
 }
 
@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(random_cases(800))]
 
     #[test]
-    fn what_may_be_in_use_at_a_time_lies_apart(
+    fn buffers_in_use_together_do_not_overlap(
         case in cases(3),
         options in any_options(),
         wanted in prop::collection::vec(
@@ -80,15 +80,16 @@ proptest! {
                 Transient { device, bytes: *bytes, uses: uses.into_iter().map(|(node, _)| node).collect() }
             })
             .collect();
-        let arenas = plan.arenas_within(&transients, ALIGNMENT, limits);
+        let memory = plan.plan_memory_within(&transients, ALIGNMENT, limits);
         let before = before(&plan);
         let first = |a: &Transient, b: &Transient| {
             b.uses.iter().all(|late| a.uses.iter().all(|early| before[late].contains(early)))
         };
-        let used: Vec<_> = transients.iter().zip(arenas.offsets()).filter(|(t, _)| !t.uses.is_empty()).collect();
+        let all = transients.iter().zip(memory.offsets());
+        let used: Vec<_> = all.filter(|(transient, _)| !transient.uses.is_empty()).collect();
         for (at, (a, start)) in used.iter().enumerate() {
             prop_assert!(start.is_multiple_of(ALIGNMENT));
-            let size = arenas.sizes().iter().find(|size| size.device == a.device).unwrap();
+            let size = memory.sizes().iter().find(|size| size.device == a.device).unwrap();
             prop_assert!(*start + a.bytes <= size.bytes);
             for (b, other) in &used[..at] {
                 let overlap = **start < **other + b.bytes && **other < **start + a.bytes;
@@ -97,7 +98,7 @@ proptest! {
                 }
             }
         }
-        for size in arenas.sizes() {
+        for size in memory.sizes() {
             let own = used.iter().filter(|(t, _)| t.device == size.device);
             let unshared: usize = own.clone().map(|(t, _)| t.bytes.next_multiple_of(ALIGNMENT)).sum();
             prop_assert_eq!(size.unshared, unshared);
@@ -107,7 +108,8 @@ proptest! {
     }
 }
 
-/// Buffers of these sizes and uses, on a graph from words; gives offsets in units of the alignment.
+/// Plans buffers with these sizes and uses on a graph from words, and checks offsets and total in units of
+/// the alignment.
 #[track_caller]
 fn assert_places(nodes: &str, paths: &str, buffers: &[(usize, &str)], offsets: &[usize], total: usize) {
     let (graph, names) = graph(nodes, paths);
@@ -121,26 +123,26 @@ fn assert_places(nodes: &str, paths: &str, buffers: &[(usize, &str)], offsets: &
             uses: uses.split_whitespace().map(number).collect(),
         })
         .collect();
-    let arenas = plan.arenas(&transients, ALIGNMENT);
-    let found: Vec<_> = arenas.offsets().iter().map(|offset| offset / ALIGNMENT).collect();
+    let memory = plan.plan_memory(&transients, ALIGNMENT);
+    let found: Vec<_> = memory.offsets().iter().map(|offset| offset / ALIGNMENT).collect();
     assert_eq!(found, offsets);
-    assert_eq!(arenas.sizes().iter().map(|size| size.bytes / ALIGNMENT).sum::<usize>(), total);
+    assert_eq!(memory.sizes().iter().map(|size| size.bytes / ALIGNMENT).sum::<usize>(), total);
 }
 
 #[test]
-fn along_a_chain_every_other_buffer_is_the_same_memory() {
+fn every_other_buffer_of_a_chain_shares_memory() {
     let buffers = [(4, "A B"), (4, "B C"), (4, "C D"), (4, "D E")];
     assert_places("A B C D E", "A>B>C>D>E", &buffers, &[0, 4, 0, 4], 8);
 }
 
 #[test]
-fn branches_do_not_share_but_what_comes_after_both_does() {
+fn branches_do_not_share_but_their_join_does() {
     let buffers = [(4, "A B"), (4, "A C"), (8, "E")];
     assert_places("A B C D E", "A>B>D A>C>D D>E", &buffers, &[0, 4, 0], 8);
 }
 
 #[test]
-fn across_host_tasks_and_devices_the_partitions_order_says_who_shares() {
+fn sharing_across_partitions_follows_their_order() {
     // B runs on another device, C behind it.
     assert_places("A B@1 C", "A>B>C", &[(2, "A B"), (2, "C")], &[0, 0], 2);
     assert_places("A H! C", "A>H>C", &[(2, "A"), (2, "C")], &[0, 0], 2);
@@ -149,22 +151,22 @@ fn across_host_tasks_and_devices_the_partitions_order_says_who_shares() {
 }
 
 #[test]
-fn the_smallest_gap_that_fits_is_taken() {
+fn a_buffer_takes_the_smallest_gap_that_fits() {
     // Those of A and B leave gaps of 7 and 5 for what comes later.
     let buffers = [(8, "A B C"), (7, "A B"), (6, "A B C"), (5, "A B"), (4, "A B C"), (4, "C")];
     assert_places("A B C", "A>B>C", &buffers, &[0, 8, 15, 21, 26, 21], 30);
 }
 
 #[test]
-fn what_nobody_uses_takes_no_place() {
+fn an_unused_buffer_takes_no_memory() {
     assert_places("A", "", &[(4, ""), (2, "A")], &[0, 0], 2);
     let (graph, _) = graph("A", "");
-    assert_eq!(plan(&graph, &SIGNATURE).arenas(&[], ALIGNMENT).sizes(), []);
+    assert_eq!(plan(&graph, &SIGNATURE).plan_memory(&[], ALIGNMENT).sizes(), []);
 }
 
 // U --> E --> D      Z --> E      U --> V --> D
 #[test]
-fn a_use_on_no_chain_lasts_until_a_later_node_on_one() {
+fn a_use_outside_the_chains_lasts_until_a_later_chain_node() {
     let (graph, names) = graph("U Z E V D", "U>E Z>E U>V E>D V>D");
     let plan = plan(&graph, &SIGNATURE);
     let number = |name: &str| names.iter().position(|known| known == name).unwrap() as u32;
@@ -174,9 +176,9 @@ fn a_use_on_no_chain_lasts_until_a_later_node_on_one() {
         uses: uses.split_whitespace().map(number).collect(),
     });
     // U and E are the only chain. Nothing orders Z and V.
-    let limits = Limits { chains: 1, clocks: usize::MAX, by_size: 0, places: 8 };
-    let arenas = plan.arenas_within(&transients, ALIGNMENT, limits);
-    assert_eq!(arenas.offsets().iter().map(|offset| offset / ALIGNMENT).collect::<Vec<_>>(), [0, 1, 2, 0]);
+    let limits = MemoryPlanLimits { chains: 1, clocks: usize::MAX, largest_first: 0, free_blocks: 8 };
+    let memory = plan.plan_memory_within(&transients, ALIGNMENT, limits);
+    assert_eq!(memory.offsets().iter().map(|offset| offset / ALIGNMENT).collect::<Vec<_>>(), [0, 1, 2, 0]);
 }
 
 #[test]
@@ -185,9 +187,9 @@ fn many_buffers_share_too() {
     let transient =
         |index: u32| Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses: vec![index % 2] };
     let transients: Vec<_> = (0..10_000).map(transient).collect();
-    let arenas = plan(&graph, &SIGNATURE).arenas(&transients, ALIGNMENT);
-    assert_eq!(arenas.sizes()[0].bytes, 5000 * ALIGNMENT);
-    assert_eq!(arenas.sizes()[0].unshared, 10_000 * ALIGNMENT);
+    let memory = plan(&graph, &SIGNATURE).plan_memory(&transients, ALIGNMENT);
+    assert_eq!(memory.sizes()[0].bytes, 5000 * ALIGNMENT);
+    assert_eq!(memory.sizes()[0].unshared, 10_000 * ALIGNMENT);
 }
 
 /// Blocks of `wide` chains of ten nodes between two joins. Each node hands a buffer on to the next.
@@ -198,7 +200,7 @@ fn many_buffers_share_too() {
 ///   \--> n --> .. --> n --/   \--> ..
 /// ```
 #[test]
-fn buffers_of_side_by_side_chains_share_after_each_join() {
+fn parallel_chains_share_memory_after_each_join() {
     const WIDE: u32 = 50;
     let mut graph = Graph::<()>::new();
     let mut transients = Vec::new();
@@ -225,12 +227,12 @@ fn buffers_of_side_by_side_chains_share_after_each_join() {
         transients.push(Transient { device: DeviceId::from_raw(0), bytes: ALIGNMENT, uses });
     }
     assert!(transients.len() > 4096);
-    let arenas = plan(&graph, &SIGNATURE).arenas(&transients, ALIGNMENT);
-    assert_eq!(arenas.sizes()[0].bytes, 2 * WIDE as usize * ALIGNMENT);
+    let memory = plan(&graph, &SIGNATURE).plan_memory(&transients, ALIGNMENT);
+    assert_eq!(memory.sizes()[0].bytes, 2 * WIDE as usize * ALIGNMENT);
 }
 
 #[test]
-fn along_a_long_chain_it_takes_no_more_than_is_needed_at_a_time() {
+fn a_long_chain_needs_no_more_than_its_live_buffers() {
     // A chain of 20,000 nodes; every buffer is used by 40 in a row, and one by all.
     let mut graph = Graph::<()>::new();
     let mut last: Option<NodeId> = None;
@@ -246,6 +248,6 @@ fn along_a_long_chain_it_takes_no_more_than_is_needed_at_a_time() {
     let mut transients: Vec<_> =
         (0..4000u32).map(|index| transient((index * 5..(index * 5 + 40).min(20_000)).collect())).collect();
     transients.push(transient((0..20_000).collect()));
-    let arenas = plan.arenas(&transients, ALIGNMENT);
-    assert_eq!(arenas.sizes()[0].bytes, 9 * ALIGNMENT);
+    let memory = plan.plan_memory(&transients, ALIGNMENT);
+    assert_eq!(memory.sizes()[0].bytes, 9 * ALIGNMENT);
 }

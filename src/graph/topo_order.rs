@@ -1,4 +1,4 @@
-//! The incremental topological order that refuses cycles as edges are made.
+//! An incremental topological order, which detects a cycle when the edge that closes it is made.
 //!
 //! Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", ACM
 //! Journal of Experimental Algorithmics 11, 2006. Every node has a rank, and every edge goes from a
@@ -15,15 +15,15 @@ use fixedbitset::FixedBitSet;
 
 use super::adjacency::Adjacency;
 
-/// A rank for each node, kept valid as edges are inserted.
+/// A topological order: a rank for each node, kept valid as edges are inserted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopologicalOrder {
     ranks: Vec<u32>,
-    /// All clear between searches.
+    /// Empty between searches.
     visited: FixedBitSet,
 }
 
-/// A node that the forward search has reached, and the position in the search of the one it came from.
+/// A node that the forward search has reached, and the position in the search of the node before it.
 #[derive(Clone, Copy)]
 struct Reached {
     node: u32,
@@ -109,7 +109,7 @@ impl TopologicalOrder {
         }
     }
 
-    /// Hands the ranks of both sets out anew: `before` first, each set in its old order.
+    /// Reassigns the ranks of both sets: `before` first, each set in its old order.
     fn trade_ranks(&mut self, mut before: Vec<u32>, mut after: Vec<u32>) {
         before.sort_unstable_by_key(|&node| self.rank(node));
         after.sort_unstable_by_key(|&node| self.rank(node));
@@ -122,7 +122,7 @@ impl TopologicalOrder {
     }
 }
 
-/// The way of the search from its start to the node at position `at`, and one step on to `last`.
+/// The path of the search from its start to the node at position `at`, and one step on to `last`.
 fn path(found: &[Reached], mut at: usize, last: u32) -> Vec<u32> {
     let mut nodes = vec![last, found[at].node];
     while at != 0 {

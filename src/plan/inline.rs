@@ -1,4 +1,4 @@
-//! Pass 1: sub-graphs are copied in, so that the later passes see one flat graph.
+//! Pass 1: inlines sub-graphs, so that the later passes see one flat graph.
 //!
 //! A sub-graph node becomes two joins around the child's nodes:
 //!
@@ -11,35 +11,35 @@
 //! ```
 //!
 //! so `p` predecessors and `r` roots cost `p + r` edges and not `p * r`. Joins are empty nodes,
-//! which a later pass looks through. Nesting is a work list: neither deep nor wide nesting uses the
-//! stack. A graph without sub-graphs is passed on as it is, with nothing copied.
+//! which a later pass removes. A work list replaces recursion, so deep nesting uses no stack. A
+//! graph without sub-graphs is borrowed as it is.
 
 use std::borrow::Cow;
 
-use super::{Instance, Origin};
+use super::{GraphInstance, Origin};
 use crate::graph::{Content, Graph};
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
-/// Most nodes a plan can have, after sub-graphs are copied in: positions and their multiples fit 32
-/// bits with room.
+/// The most nodes a plan can have, with sub-graphs inlined. Small multiples of positions still fit in
+/// 32 bits.
 pub(super) const MAX_NODES: usize = 1 << 24;
-/// Most edges.
+/// The most edges a plan can have.
 pub(super) const MAX_EDGES: usize = 1 << 27;
 
 /// One graph without sub-graphs, its nodes numbered from 0.
-pub(super) struct Flat<'g, P> {
+pub(super) struct FlatGraph<'g, P> {
     pub(super) kinds: Cow<'g, [CommandKind]>,
     pub(super) devices: Cow<'g, [DeviceId]>,
-    /// `None`: the root graph's own edges.
+    /// `None` if the edges are those of the root graph.
     pub(super) edges: Option<Vec<(u32, u32)>>,
-    /// Empty: node `i` is node `i` of the root graph.
+    /// Empty if node `i` is node `i` of the root graph.
     pub(super) origins: Vec<Origin>,
-    pub(super) instances: Vec<Instance>,
+    pub(super) instances: Vec<GraphInstance>,
     /// The graph of every instance.
     pub(super) graphs: Vec<&'g Graph<P>>,
 }
 
-impl<P> Flat<'_, P> {
+impl<P> FlatGraph<'_, P> {
     pub(super) fn has_empty_nodes(&self) -> bool {
         self.edges.is_some() || self.graphs[0].has_empty_nodes()
     }
@@ -54,15 +54,15 @@ impl<P> Flat<'_, P> {
     }
 }
 
-/// Copies all sub-graphs of `graph` in.
+/// Inlines all sub-graphs of `graph`.
 ///
 /// # Errors
 /// [`InvalidSize`](ErrorKind::InvalidSize) when the result is larger than a plan can be.
-pub(super) fn splice<P>(graph: &Graph<P>) -> Result<Flat<'_, P>> {
+pub(super) fn inline_sub_graphs<P>(graph: &Graph<P>) -> Result<FlatGraph<'_, P>> {
     check_size(graph.len(), graph.edge_count())?;
-    let root = Instance { parent: None, node: 0 };
+    let root = GraphInstance { parent: None, node: 0 };
     if !graph.has_sub_graphs() {
-        return Ok(Flat {
+        return Ok(FlatGraph {
             kinds: Cow::Borrowed(graph.kinds()),
             devices: Cow::Borrowed(graph.devices()),
             edges: None,
@@ -71,7 +71,7 @@ pub(super) fn splice<P>(graph: &Graph<P>) -> Result<Flat<'_, P>> {
             graphs: vec![graph],
         });
     }
-    let mut flat = Flat {
+    let mut flat = FlatGraph {
         kinds: Cow::Owned(Vec::new()),
         devices: Cow::Owned(Vec::new()),
         edges: None,
@@ -79,7 +79,7 @@ pub(super) fn splice<P>(graph: &Graph<P>) -> Result<Flat<'_, P>> {
         instances: vec![root],
         graphs: vec![graph],
     };
-    let mut copy = Copied::default();
+    let mut copy = Inliner::default();
     let mut next = 0;
     while next < flat.graphs.len() {
         copy.nodes(&mut flat, next as u32)?;
@@ -101,7 +101,7 @@ fn check_size(nodes: usize, edges: usize) -> Result<()> {
         return Err(Error::new(
             ErrorKind::InvalidSize,
             format!(
-                "the graph has more than {MAX_NODES} nodes or {MAX_EDGES} edges with its sub-graphs copied in"
+                "the graph has more than {MAX_NODES} nodes or {MAX_EDGES} edges with its sub-graphs inlined"
             ),
         )
         .help("split it into several graphs and submit them one after the other"));
@@ -109,22 +109,23 @@ fn check_size(nodes: usize, edges: usize) -> Result<()> {
     Ok(())
 }
 
+/// The flat graph under construction.
 #[derive(Default)]
-struct Copied {
+struct Inliner {
     kinds: Vec<CommandKind>,
     devices: Vec<DeviceId>,
     origins: Vec<Origin>,
     edges: Vec<(u32, u32)>,
-    /// Where edges out of a node start: itself, or the exit join of a sub-graph.
+    /// Where edges out of a node start: at itself, or at the exit join of a sub-graph.
     exits: Vec<u32>,
-    /// Of every instance: its first node, and the sub-graph node (the entry join) it hangs from.
+    /// The first node of every instance, and the sub-graph node (the entry join) that encloses it.
     bases: Vec<u32>,
     entries: Vec<Option<u32>>,
 }
 
-impl Copied {
+impl Inliner {
     /// Copies the nodes of one instance and puts its sub-graphs on the work list.
-    fn nodes<'g, P>(&mut self, flat: &mut Flat<'g, P>, instance: u32) -> Result<()> {
+    fn nodes<'g, P>(&mut self, flat: &mut FlatGraph<'g, P>, instance: u32) -> Result<()> {
         let graph = flat.graphs[instance as usize];
         check_size(self.kinds.len() + graph.len(), 0)?;
         let base = self.kinds.len() as u32;
@@ -145,14 +146,14 @@ impl Copied {
             self.kinds.push(CommandKind::Empty);
             self.devices.push(graph.devices()[index]);
             self.origins.push(Origin { instance, node });
-            flat.instances.push(Instance { parent: Some(instance), node });
+            flat.instances.push(GraphInstance { parent: Some(instance), node });
             flat.graphs.push(child);
             self.entries.push(Some(entry));
         }
         Ok(())
     }
 
-    /// Copies the edges of one instance and ties it to the joins around it.
+    /// Copies the edges of one instance and connects it to the joins around it.
     fn edges<P>(&mut self, instance: usize, graph: &Graph<P>) -> Result<()> {
         check_size(0, self.edges.len() + graph.edge_count() + 2 * graph.len() + 1)?;
         let base = self.bases[instance];
@@ -184,13 +185,13 @@ impl Copied {
     }
 }
 
-impl<P> Flat<'_, P> {
-    /// The node's name for error messages, after those of the sub-graphs it lies in.
+impl<P> FlatGraph<'_, P> {
+    /// The node's name for error messages, preceded by the names of the sub-graphs that enclose it.
     #[cold]
     pub(super) fn label(&self, node: u32) -> String {
         let mut at = self.origin(node);
         let mut path = vec![self.graphs[at.instance as usize].label_at(at.node as usize)];
-        while let Instance { parent: Some(parent), node } = self.instances[at.instance as usize] {
+        while let GraphInstance { parent: Some(parent), node } = self.instances[at.instance as usize] {
             at = Origin { instance: parent, node };
             path.push(self.graphs[at.instance as usize].label_at(at.node as usize));
         }

@@ -1,45 +1,45 @@
-//! Pass 7: inside partitions: in which order nodes are appended, and what each waits for.
+//! Pass 7: the order of the commands inside each partition, and their sync-points.
 //!
-//! Sync-points where nodes fork and join; none where one command simply follows the other. A
-//! partition that is a single path is in-order, which saves the device all synchronisation. The
-//! caller can give that hint for other shapes, too.
+//! Commands get sync-points where paths fork and join. A partition that is a single path is
+//! in-order instead, which saves the device all synchronisation. The caller can request in-order
+//! partitions of other shapes, too.
 
-use super::lists::Lists;
+use super::csr::Csr;
 use super::order::{breadth_first, depth_first};
 use super::{ExecutionOrder, PlanOptions};
 
-/// The inside of all partitions, in their order.
-pub(super) struct Inside {
+/// The commands of all partitions, in the order of the partitions.
+pub(super) struct CommandOrder {
     /// Positions by partition, in append order.
-    pub(super) nodes: Lists,
-    /// For every one of `nodes`: which before it in the partition it waits for.
-    pub(super) waits: Lists,
+    pub(super) nodes: Csr,
+    /// For each entry of `nodes`: the earlier entries of the same partition that it waits for.
+    pub(super) waits: Csr,
     /// By partition.
     pub(super) in_order: Vec<bool>,
 }
 
-/// Arranges the partitions of `order`. `members` are their positions and `inner` each member's
-/// predecessors within its partition, by the partitions' old numbers, which are the entries of
-/// `order`.
+/// Orders the commands of the partitions in `order`. `members` has the positions in each partition and
+/// `inner` the predecessors of each member within its partition. Both are indexed by the old partition
+/// numbers, which are the entries of `order`.
 ///
-/// A sync-point is left out where the depth-first order shows that another one implies it.
+/// A sync-point is left out if the depth-first order shows that another one implies it.
 ///
 /// # Errors
-/// The nodes of a cycle. There is none in a graph whose members are in topological order.
-pub(super) fn arrange(
-    members: &Lists,
-    inner: &Lists,
+/// The nodes of a cycle. If the members are in topological order there is none.
+pub(super) fn order_commands(
+    members: &Csr,
+    inner: &Csr,
     order: &[u32],
     options: &PlanOptions,
-) -> Result<Inside, Vec<u32>> {
+) -> Result<CommandOrder, Vec<u32>> {
     let slots = Slots::new(members, inner, order, options);
     let sorted = match options.order {
         ExecutionOrder::DepthFirst => depth_first(&slots.preds)?,
         ExecutionOrder::BreadthFirst => breadth_first(&slots.preds, &slots.parts),
     };
 
-    let mut nodes = Lists::with_capacity(order.len(), slots.positions.len());
-    let mut waits = Lists::with_capacity(slots.positions.len(), 0);
+    let mut nodes = Csr::with_capacity(order.len(), slots.positions.len());
+    let mut waits = Csr::with_capacity(slots.positions.len(), 0);
     let mut kept = Vec::new();
     let mut first = 0;
     for (&group, &in_order) in order.iter().zip(&slots.in_order) {
@@ -52,7 +52,7 @@ pub(super) fn arrange(
                 if kept.len() > 1 {
                     kept.sort_unstable();
                     kept.dedup();
-                    drop_covered(&mut kept, &sorted.since);
+                    drop_covered(&mut kept, &sorted.ancestors_from);
                 }
                 kept.iter().for_each(|&pred| waits.push(pred - first as u32));
             }
@@ -60,11 +60,11 @@ pub(super) fn arrange(
         }
         first = end;
     }
-    Ok(Inside { nodes, waits, in_order: slots.in_order })
+    Ok(CommandOrder { nodes, waits, in_order: slots.in_order })
 }
 
-/// Drops from an ascending list what the depth-first order shows to be an ancestor of a later entry.
-fn drop_covered(kept: &mut Vec<u32>, since: &[u32]) {
+/// Removes from an ascending list the entries that the depth-first order shows to be ancestors of later ones.
+fn drop_covered(kept: &mut Vec<u32>, ancestors_from: &[u32]) {
     let mut covered_from = u32::MAX;
     let mut write = kept.len();
     for read in (0..kept.len()).rev() {
@@ -72,29 +72,29 @@ fn drop_covered(kept: &mut Vec<u32>, since: &[u32]) {
         if entry < covered_from {
             write -= 1;
             kept[write] = entry;
-            covered_from = covered_from.min(since[entry as usize]);
+            covered_from = covered_from.min(ancestors_from[entry as usize]);
         }
     }
     kept.drain(..write);
 }
 
-/// All positions, partition after partition, and the edges inside partitions between these slots.
+/// All positions, partition by partition, and the edges between these slots inside the partitions.
 struct Slots {
     positions: Vec<u32>,
     /// The partition of every slot.
     parts: Vec<u32>,
-    /// Predecessors as slots; none where the slots are in the only order there is.
-    preds: Lists,
+    /// Predecessors as slots; none for partitions that have only one possible order.
+    preds: Csr,
     in_order: Vec<bool>,
 }
 
 impl Slots {
-    fn new(members: &Lists, inner: &Lists, order: &[u32], options: &PlanOptions) -> Self {
+    fn new(members: &Csr, inner: &Csr, order: &[u32], options: &PlanOptions) -> Self {
         let count = inner.len();
         let mut slots = Self {
             positions: Vec::with_capacity(count),
             parts: Vec::with_capacity(count),
-            preds: Lists::with_capacity(count, inner.items().len()),
+            preds: Csr::with_capacity(count, inner.items().len()),
             in_order: Vec::with_capacity(order.len()),
         };
         let mut slot_of = vec![0; count];
@@ -120,6 +120,6 @@ impl Slots {
 }
 
 /// Whether every member waits for the one before it.
-fn is_path(members: &[u32], start: usize, inner: &Lists) -> bool {
+fn is_path(members: &[u32], start: usize, inner: &Csr) -> bool {
     members.windows(2).zip(start + 1..).all(|(pair, at)| inner.get(at).contains(&pair[0]))
 }

@@ -1,21 +1,22 @@
-//! Many short lists in two flat arrays (compressed sparse rows).
+//! Compressed sparse rows: many short lists of numbers in two flat arrays.
 
-/// List `i` is `items[starts[i]..starts[i + 1]]`.
+/// Lists of numbers. List `i` is `items[starts[i]..starts[i + 1]]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Lists {
+pub(super) struct Csr {
     starts: Vec<u32>,
     items: Vec<u32>,
 }
 
-impl Lists {
-    /// No lists yet, with room for `lists` of them and `items` entries in all.
+impl Csr {
+    /// Creates an empty collection with room for `lists` lists and `items` entries in all.
     pub(super) fn with_capacity(lists: usize, items: usize) -> Self {
         let mut starts = Vec::with_capacity(lists + 1);
         starts.push(0);
         Self { starts, items: Vec::with_capacity(items) }
     }
 
-    /// `count` lists out of `(list, item)` pairs, which are walked twice. Items keep the pairs' order.
+    /// Creates `count` lists from `(list, item)` pairs, which are walked twice. Items keep the
+    /// order of the pairs.
     pub(super) fn gather(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         // One slot further than usual: after the prefix sum, slot `i + 1` is the write cursor of
         // list `i`, and once all is written it is that list's end. So one array is count, cursor
@@ -56,39 +57,38 @@ impl Lists {
         &self.items
     }
 
-    /// All entries of all lists, without the lists.
+    /// Returns all entries of all lists.
     pub(super) fn into_items(self) -> Vec<u32> {
         self.items
     }
 
-    /// Where the list begins in [`items`](Self::items).
+    /// Index in [`items`](Self::items) of the first entry of a list.
     pub(super) fn start(&self, list: usize) -> usize {
         self.starts[list] as usize
     }
 
-    /// Renames every entry.
+    /// Replaces every entry.
     pub(super) fn map_items(&mut self, rename: impl Fn(u32) -> u32) {
         self.items.iter_mut().for_each(|item| *item = rename(*item));
     }
 
-    /// Adds an entry to the list that is being written.
+    /// Appends an entry to the open list.
     pub(super) fn push(&mut self, item: u32) {
         self.items.push(item);
     }
 
-    /// Ends the list that is being written.
+    /// Ends the open list and opens the next one.
     pub(super) fn close(&mut self) {
         self.starts.push(self.items.len() as u32);
     }
 
-    /// Writes a whole list.
+    /// Appends a whole list.
     pub(super) fn add(&mut self, list: impl Iterator<Item = u32>) {
         self.items.extend(list);
         self.close();
     }
 
-    /// The same relation the other way round: for every item (below `count`) the lists it stands
-    /// in, ascending.
+    /// The transposed relation: for every item (below `count`) the lists that contain it, ascending.
     pub(super) fn transposed(&self, count: usize) -> Self {
         Self::gather(count, PairsOf { lists: self, list: 0, at: 0 })
     }
@@ -106,7 +106,7 @@ impl Lists {
 /// `(item, list)` of every entry.
 #[derive(Clone)]
 struct PairsOf<'a> {
-    lists: &'a Lists,
+    lists: &'a Csr,
     list: u32,
     at: u32,
 }

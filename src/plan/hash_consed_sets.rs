@@ -1,13 +1,13 @@
-//! Sets of small numbers, hash-consed: equal sets have equal ids, so comparing two sets is
-//! comparing two numbers.
+//! Hash-consed sets of small numbers: equal sets have equal ids, so comparing two sets is comparing
+//! two numbers.
 //!
 //! A set is a big-endian Patricia tree (Okasaki and Gill, "Fast Mergeable Integer Maps", 1998)
-//! whose leaves are blocks of 64 numbers as one word. Trees share what they have in common; a union
-//! rebuilds only the paths where its operands differ, and a union made before is remembered. Every
-//! node is made once (a table finds it again), which makes ids exact: two ids differ if and only if
-//! the sets do. The hash only finds, it never decides.
+//! whose leaves are blocks of 64 numbers as one word. Trees share their common parts: a union
+//! rebuilds only the paths where its operands differ, and earlier unions are cached. Each distinct
+//! node is created once and found again through a table, which makes ids exact: two ids differ if
+//! and only if the sets do.
 //!
-//! A tree is at most 32 deep, but unions keep their own stack all the same: nothing in the plan recurses.
+//! A tree is at most 32 deep, but unions keep an explicit stack all the same: no pass of the plan recurses.
 
 use super::hash::{mix, slot_of};
 
@@ -20,9 +20,9 @@ pub(super) const EMPTY_SET: SetId = 0;
 /// A block of 64 numbers (`label` is the block's index, `low` and `high` its word), or a fork of
 /// two sub-trees (`low` and `high` are their ids).
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Node {
-    /// Of a fork: [`FORK`], then the prefix that all its blocks share, then a 1 at the bit where
-    /// they part, then zeros.
+struct SetNode {
+    /// For a fork: [`FORK`], then the prefix that all its blocks share, then a 1 at the bit where
+    /// they differ, then zeros.
     label: u32,
     low: u32,
     high: u32,
@@ -30,17 +30,17 @@ struct Node {
 
 const FORK: u32 = 1 << 31;
 
-impl Node {
+impl SetNode {
     fn is_fork(self) -> bool {
         self.label & FORK != 0
     }
 
-    /// The bit at which the sub-trees of a fork part.
+    /// The bit at which the sub-trees of a fork differ.
     fn bit(self) -> u32 {
         self.label & self.label.wrapping_neg()
     }
 
-    /// A block index below this node: any will do where only the shared prefix counts.
+    /// A block index below this node. Callers use only the shared prefix.
     fn block(self) -> u32 {
         self.label & !FORK
     }
@@ -52,33 +52,33 @@ impl Node {
 }
 
 /// All sets of one plan.
-pub(super) struct Sets {
-    nodes: Vec<Node>,
+pub(super) struct HashConsedSets {
+    nodes: Vec<SetNode>,
     /// Open addressing over `nodes`; 0 is a free slot.
     table: Vec<u32>,
-    /// Unions made before, `[smaller id, larger id, union]`, one a slot: a newer one drives out the older.
+    /// Cached unions, `[smaller id, larger id, union]`. A newer entry replaces the older one in its slot.
     memo: Vec<[u32; 3]>,
     tasks: Vec<Task>,
     results: Vec<SetId>,
 }
 
-/// What a union still has to do.
+/// A pending step of a union.
 enum Task {
     Unite(SetId, SetId),
-    /// Use a tree as it is.
+    /// Push a tree as it is.
     Keep(SetId),
-    /// Join the last two results under a fork with the label of this one, which is often the result.
+    /// Join the last two results under a fork with the label of this one, which often is the result.
     Fork(SetId),
-    /// Remember the last result as this union.
+    /// Cache the last result as the union of these two.
     Remember(SetId, SetId),
 }
 
 const MEMO_SLOTS: usize = 1 << 14;
 
-impl Sets {
+impl HashConsedSets {
     pub(super) fn new() -> Self {
         Self {
-            nodes: vec![Node { label: 0, low: 0, high: 0 }],
+            nodes: vec![SetNode { label: 0, low: 0, high: 0 }],
             table: vec![0; 1 << 8],
             memo: Vec::new(),
             tasks: Vec::new(),
@@ -94,7 +94,7 @@ impl Sets {
     /// The set of one number.
     pub(super) fn singleton(&mut self, element: u32) -> SetId {
         let word = 1u64 << (element % 64);
-        self.make(Node { label: element / 64, low: word as u32, high: (word >> 32) as u32 })
+        self.make(SetNode { label: element / 64, low: word as u32, high: (word >> 32) as u32 })
     }
 
     /// The union of two sets.
@@ -113,7 +113,7 @@ impl Sets {
                 Task::Fork(like) => {
                     if let (Some(high), Some(low)) = (self.results.pop(), self.results.pop()) {
                         let model = self.nodes[like as usize];
-                        let fork = Node { label: model.label, low, high };
+                        let fork = SetNode { label: model.label, low, high };
                         let fork = if fork == model { like } else { self.make(fork) };
                         self.results.push(fork);
                     }
@@ -128,7 +128,7 @@ impl Sets {
         self.results.pop().unwrap_or(EMPTY_SET)
     }
 
-    /// The union, where that takes no descent.
+    /// Returns the union if no descent is needed.
     fn simple_union(&mut self, a: SetId, b: SetId) -> Option<SetId> {
         if a == b || b == EMPTY_SET {
             return Some(a);
@@ -150,8 +150,8 @@ impl Sets {
         if x.label != y.label {
             return Some(self.fork((a, x), (b, y)));
         }
-        // One operand often holds the other: then there is nothing to look up.
-        let both = Node { label: x.label, low: x.low | y.low, high: x.high | y.high };
+        // One operand often contains the other, which saves the table access.
+        let both = SetNode { label: x.label, low: x.low | y.low, high: x.high | y.high };
         Some(if both == x {
             a
         } else if both == y {
@@ -162,12 +162,12 @@ impl Sets {
     }
 
     /// A fork of two trees without a block in common.
-    fn fork(&mut self, (a, x): (SetId, Node), (b, y): (SetId, Node)) -> SetId {
+    fn fork(&mut self, (a, x): (SetId, SetNode), (b, y): (SetId, SetNode)) -> SetId {
         let differ = x.block() ^ y.block();
         let bit = 1 << differ.ilog2();
         let label = FORK | (x.block() & !(bit | (bit - 1))) | bit;
         let (low, high) = if x.block() & bit == 0 { (a, b) } else { (b, a) };
-        self.make(Node { label, low, high })
+        self.make(SetNode { label, low, high })
     }
 
     /// One step of a union in which at least one side is a fork.
@@ -203,8 +203,8 @@ impl Sets {
         }
     }
 
-    /// The id of this node, which is made if it is not there yet.
-    fn make(&mut self, node: Node) -> SetId {
+    /// Returns the id of this node, which is created if it is new.
+    fn make(&mut self, node: SetNode) -> SetId {
         let mut slot = slot_of(hash(node), self.table.len());
         loop {
             match self.table[slot] {
@@ -237,7 +237,7 @@ impl Sets {
     }
 }
 
-fn hash(node: Node) -> u64 {
+fn hash(node: SetNode) -> u64 {
     mix(mix(u64::from(node.low) | u64::from(node.high) << 32) ^ u64::from(node.label))
 }
 

@@ -1,56 +1,57 @@
-//! What can be asked of a graph.
+//! The queries of a graph.
 
 use std::fmt;
 use std::panic::Location;
 
-use super::{Content, Dot, Graph, GraphProperties, NodeId};
+use super::modifiable::{Content, Graph};
+use super::node::{NodeId, label};
+use super::properties::GraphProperties;
 use crate::types::{Access, CommandKind, DeviceId, Result};
 
 /// Nodes and edges.
 impl<P> Graph<P> {
-    /// How many nodes there are; a sub-graph counts as one.
+    /// The number of nodes; a sub-graph counts as one.
     pub fn len(&self) -> usize {
         self.kinds.len()
     }
 
-    /// Whether there is no node.
+    /// Whether the graph has no node.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// How many edges there are, each counted once.
+    /// The number of edges.
     pub fn edge_count(&self) -> usize {
         self.adjacency.edges().len()
     }
 
-    /// What the ids of its nodes carry. A clone has another one.
+    /// Identifies the graph; the ids of its nodes carry it. A clone has another identity.
     pub(crate) fn identity(&self) -> u32 {
         self.identity
     }
 
-    /// How the graph was created.
+    /// The properties that the graph was created with.
     pub fn properties(&self) -> GraphProperties {
         self.properties
     }
 
-    /// All nodes in insertion order. Those added later are not among them.
+    /// All current nodes in insertion order.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> + DoubleEndedIterator + Clone + use<P> {
         let graph = self.identity;
         (0..self.len()).map(move |index| NodeId { graph, index: index as u32 })
     }
 
-    /// Nodes without a predecessor, in insertion order. Costs as much as there are, not as there are nodes.
+    /// Nodes without a predecessor, in insertion order. Takes time proportional to their number.
     pub fn roots(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         self.adjacency.roots().map(|index| NodeId { graph: self.identity, index })
     }
 
-    /// Nodes without a successor at this moment, in insertion order. Costs as much as there are,
-    /// not as there are nodes.
+    /// Nodes without a successor, in insertion order. Takes time proportional to their number.
     pub fn leaves(&self) -> impl DoubleEndedIterator<Item = NodeId> + Clone + '_ {
         self.adjacency.leaves().map(|index| NodeId { graph: self.identity, index })
     }
 
-    /// A node with all there is to know about it.
+    /// A view of a node, for its kind, name, accesses and neighbours.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
@@ -80,31 +81,25 @@ impl<P> Graph<P> {
         Some(NodeId { graph: self.identity, index })
     }
 
-    /// The id of the node with this index. Between a graph and its clone it is the index that nodes
-    /// have in common.
+    /// The id of the node with this index. A node has the same index in a graph and in its clones.
     pub fn id_at(&self, index: usize) -> Option<NodeId> {
         (index < self.len()).then_some(NodeId { graph: self.identity, index: index as u32 })
-    }
-
-    /// A drawing of the graph in the language of Graphviz.
-    pub fn dot(&self) -> Dot<'_, P> {
-        Dot::new(self)
     }
 }
 
 /// Raw columns, indexed by [`NodeId::index`].
 impl<P> Graph<P> {
-    /// What each node does.
+    /// The kind of each node.
     pub fn kinds(&self) -> &[CommandKind] {
         &self.kinds
     }
 
-    /// Where each node runs.
+    /// The device of each node.
     pub fn devices(&self) -> &[DeviceId] {
         &self.devices
     }
 
-    /// What a node runs.
+    /// The content of a node.
     ///
     /// # Panics
     /// When there is no such node.
@@ -117,28 +112,28 @@ impl<P> Graph<P> {
         self.adjacency.edges()
     }
 
-    /// A rank for each node such that every edge leads from a lower to a higher one: a permutation
+    /// A rank for each node such that every edge leads from a lower to a higher rank: a permutation
     /// of `0..len`. `None` under [`no_cycle_check`](GraphProperties::no_cycle_check).
     pub fn topological_ranks(&self) -> Option<&[u32]> {
         self.order.as_ref().map(|order| order.ranks())
     }
 
-    /// Whether every edge leads from an older to a newer node, so that insertion order is a topological one.
+    /// Whether every edge leads from an older to a newer node. Insertion order is then a topological order.
     pub fn is_insertion_ordered(&self) -> bool {
         self.insertion_ordered
     }
 
-    /// Whether there is a node with [`Content::SubGraph`].
+    /// Whether a node has [`Content::SubGraph`].
     pub fn has_sub_graphs(&self) -> bool {
         self.has_sub_graphs
     }
 
-    /// Whether there is a node of [`CommandKind::Empty`], not counting those inside sub-graphs.
+    /// Whether a node is a [`CommandKind::Empty`], not counting nodes inside sub-graphs.
     pub fn has_empty_nodes(&self) -> bool {
         self.has_empty_nodes
     }
 
-    /// A node as errors show it: `kernel 'blur' (#3)`, or `kernel #3` without a name.
+    /// The label of a node in errors: `kernel 'blur' (#3)`, or `kernel #3` without a name.
     ///
     /// # Panics
     /// When there is no such node.
@@ -156,7 +151,7 @@ impl<P> Graph<P> {
         &self.accesses[start..self.access_ends[index]]
     }
 
-    /// Where a node was added.
+    /// The place in the source where a node was added.
     ///
     /// # Panics
     /// When there is no such node.
@@ -165,52 +160,44 @@ impl<P> Graph<P> {
     }
 }
 
-/// A node as errors show it.
-pub(super) fn label(kind: CommandKind, name: Option<&str>, index: usize) -> String {
-    match name {
-        Some(name) => format!("{kind} '{name}' (#{index})"),
-        None => format!("{kind} #{index}"),
-    }
-}
-
-/// A node of a graph.
+/// A view of one node of a graph.
 pub struct NodeRef<'a, P> {
     graph: &'a Graph<P>,
     index: u32,
 }
 
 impl<'a, P> NodeRef<'a, P> {
-    /// Its id.
+    /// The id of the node.
     pub fn id(self) -> NodeId {
         self.at(self.index)
     }
 
-    /// What it does.
+    /// The kind of the node.
     pub fn kind(self) -> CommandKind {
         self.graph.kinds[self.index as usize]
     }
 
-    /// Its name, if it has been given one.
+    /// The name of the node, if it has one.
     pub fn name(self) -> Option<&'a str> {
         self.graph.names.get(&self.index).map(|name| &**name)
     }
 
-    /// Where it runs.
+    /// The device of the node.
     pub fn device(self) -> DeviceId {
         self.graph.devices[self.index as usize]
     }
 
-    /// What it runs.
+    /// The content of the node.
     pub fn content(self) -> &'a Content<P> {
         self.graph.content_at(self.index as usize)
     }
 
-    /// The accesses it was added with.
+    /// The accesses that the node was added with.
     pub fn accesses(self) -> &'a [Access] {
         self.graph.accesses_at(self.index as usize)
     }
 
-    /// Where it was added.
+    /// The place in the source where the node was added.
     pub fn location(self) -> &'static Location<'static> {
         self.graph.location_at(self.index as usize)
     }
@@ -225,7 +212,7 @@ impl<'a, P> NodeRef<'a, P> {
         self.graph.adjacency.successors(self.index).map(move |index| self.at(index))
     }
 
-    /// As errors show it; see [`Graph::label_at`].
+    /// The label of the node in errors; see [`Graph::label_at`].
     pub fn label(self) -> String {
         self.graph.label_at(self.index as usize)
     }

@@ -1,67 +1,68 @@
-//! One sweep over the nodes, in the order of the plan: a buffer takes a place at its first use, and gives it
-//! back after its last.
+//! Places buffers in one sweep over the nodes, in the order of the plan: a buffer takes a block at its
+//! first use and returns it after its last.
 //!
-//! Devices may run the nodes in other orders than this one, so a free place goes to a buffer only if the plan
-//! runs every use of what lay there before every use of the buffer. What was there earlier is over then, too.
+//! Devices may run the nodes in other orders, so a free block goes to a buffer only if the plan runs every
+//! use of the block's previous buffer before every use of the new one. Earlier buffers are over then, too.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::Life;
-use super::order::{Moments, Order, is_over, keep_latest};
+use super::Lifetime;
+use super::use_order::{ChainPositions, UseOrder, is_over, keep_latest};
 
-/// The start of each buffer, in their order. Each device has at most `most` free places at a time.
-pub(super) fn places(lives: &[Life<'_>], order: &Order, most: usize) -> Vec<usize> {
-    // The largest of those that start together first.
-    let mut by_start: Vec<usize> = (0..lives.len()).collect();
-    by_start.sort_by_key(|&at| (lives[at].first, Reverse(lives[at].len)));
-    let mut by_end: Vec<usize> = (0..lives.len()).collect();
-    by_end.sort_by_key(|&at| lives[at].last);
+/// Returns the start of each buffer, in their order. A device has at most `most` free blocks at a time.
+pub(super) fn places(lifetimes: &[Lifetime<'_>], order: &UseOrder, most: usize) -> Vec<usize> {
+    // Of those that start together, the largest first.
+    let mut by_start: Vec<usize> = (0..lifetimes.len()).collect();
+    by_start.sort_by_key(|&at| (lifetimes[at].first, Reverse(lifetimes[at].len)));
+    let mut by_end: Vec<usize> = (0..lifetimes.len()).collect();
+    by_end.sort_by_key(|&at| lifetimes[at].last);
     let mut by_end = by_end.into_iter().peekable();
 
-    let mut starts = vec![0; lives.len()];
-    let mut memory: HashMap<_, Memory> = HashMap::new();
+    let mut starts = vec![0; lifetimes.len()];
+    let mut memory: HashMap<_, FreeList> = HashMap::new();
     for at in by_start {
-        let life = &lives[at];
-        while let Some(at) = by_end.next_if(|&at| lives[at].last < life.first) {
-            let Life { transient, uses, last, len, .. } = &lives[at];
-            let place = Place { start: starts[at], len: *len, given_at: *last, after: order.after(uses) };
+        let lifetime = &lifetimes[at];
+        while let Some(at) = by_end.next_if(|&at| lifetimes[at].last < lifetime.first) {
+            let Lifetime { transient, uses, last, len, .. } = &lifetimes[at];
+            let place =
+                FreeBlock { start: starts[at], len: *len, returned_at: *last, after: order.after(uses) };
             memory.entry(transient.device).or_default().give(place, most);
         }
-        let ready = order.ready(&life.uses);
-        starts[at] = memory.entry(life.transient.device).or_default().take(life.len, &ready);
+        let ready = order.ready(&lifetime.uses);
+        starts[at] = memory.entry(lifetime.transient.device).or_default().take(lifetime.len, &ready);
     }
     starts
 }
 
-/// Memory that has been used.
-struct Place {
+/// A block of memory that was in use and is free again.
+struct FreeBlock {
     start: usize,
     len: usize,
     /// The rank of the last use.
-    given_at: u32,
-    /// Which nodes have to have run before it can be used again.
-    after: Moments,
+    returned_at: u32,
+    /// The chain positions that must have run before the block can be used again.
+    after: ChainPositions,
 }
 
-impl Place {
+impl FreeBlock {
     fn end(&self) -> usize {
         self.start.saturating_add(self.len)
     }
 }
 
-/// The memory of one device.
+/// The free blocks of one device's arena.
 #[derive(Default)]
-struct Memory {
-    /// By their starts.
-    free: Vec<Place>,
+struct FreeList {
+    /// Sorted by start.
+    free: Vec<FreeBlock>,
     bytes: usize,
 }
 
-impl Memory {
-    /// Finds `len` bytes for a buffer whose uses have these clocks: a place of this size, else the smallest
-    /// run of adjacent places that is large enough, else the end of the memory, which grows.
+impl FreeList {
+    /// Finds `len` bytes for a buffer whose uses come after the clock `ready`: a block of this size, else the
+    /// smallest run of adjacent blocks that is large enough, else the end of the arena, which grows.
     fn take(&mut self, len: usize, ready: &[u32]) -> usize {
         let mut exact: Option<(u32, Range<usize>)> = None;
         let mut run: Option<(usize, Range<usize>)> = None;
@@ -75,9 +76,9 @@ impl Memory {
             if at > first && self.free[at - 1].end() != one.start {
                 first = at;
             }
-            // The place that was given back last may be of use to the fewest others.
-            if one.len == len && exact.as_ref().is_none_or(|(latest, _)| one.given_at > *latest) {
-                exact = Some((one.given_at, at..at + 1));
+            // The block that was returned last suits the fewest other buffers.
+            if one.len == len && exact.as_ref().is_none_or(|(latest, _)| one.returned_at > *latest) {
+                exact = Some((one.returned_at, at..at + 1));
             }
             let found = one.end() - self.free[first].start;
             if found >= len && run.as_ref().is_none_or(|(best, _)| found < *best) {
@@ -105,8 +106,8 @@ impl Memory {
         start
     }
 
-    /// Takes a place back.
-    fn give(&mut self, place: Place, most: usize) {
+    /// Returns a block.
+    fn give(&mut self, place: FreeBlock, most: usize) {
         let at = self.free.partition_point(|other| other.start < place.start);
         self.free.insert(at, place);
         if self.free.len() > most {
@@ -119,13 +120,13 @@ impl Memory {
         }
     }
 
-    /// Makes one place of those that touch, to be used when all of them can be.
+    /// Merges adjacent blocks. A merged block can be used when all its parts can.
     fn join_adjacent(&mut self) {
         self.free.dedup_by(|next, place| {
             let touches = place.end() == next.start;
             if touches {
                 place.len += next.len;
-                place.given_at = place.given_at.max(next.given_at);
+                place.returned_at = place.returned_at.max(next.returned_at);
                 place.after.extend(next.after.drain(..));
                 keep_latest(&mut place.after);
             }

@@ -3,37 +3,37 @@
 use super::{Partition, PartitionKind, Plan};
 use crate::types::DeviceId;
 
-/// One step in carrying out a plan.
+/// One step of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Instruction<'a> {
     /// Create a command-buffer.
     Begin {
-        /// The partition it is for.
+        /// The partition that the command-buffer is for.
         partition: u32,
-        /// Where it runs.
+        /// The device that runs it.
         device: DeviceId,
-        /// Which of the device's queues it is enqueued on.
-        lane: u16,
-        /// Whether its commands run in the order of their appends.
+        /// Index of the device queue that it is enqueued on.
+        queue: u16,
+        /// Whether its commands run in append order.
         in_order: bool,
-        /// The partitions that an enqueue waits for.
+        /// The partitions that it waits for.
         after: &'a [u32],
     },
-    /// Append a node to the command-buffer begun last.
+    /// Append a node to the current command-buffer.
     Append {
         /// The planned node.
         node: u32,
-        /// Its sync-points: which appends since the last `Begin` it waits for, counting from 0.
+        /// Its sync-points: the appends since the last `Begin` that it waits for, counting from 0.
         waits: &'a [u32],
     },
-    /// Finalize the command-buffer begun last.
+    /// Finalize the current command-buffer.
     Finalize {
-        /// The partition it is for.
+        /// The partition that the command-buffer is for.
         partition: u32,
     },
     /// Run a host task.
     HostTask {
-        /// Its partition.
+        /// The partition of the host task.
         partition: u32,
         /// The planned node.
         node: u32,
@@ -43,7 +43,7 @@ pub enum Instruction<'a> {
 }
 
 impl Plan {
-    /// The plan as a flat list: command-buffers and host tasks in an order that respects all dependencies.
+    /// The plan as a flat list: command-buffers and host tasks in an order that respects every dependency.
     pub fn instructions(&self) -> impl Iterator<Item = Instruction<'_>> {
         self.partitions.iter().enumerate().flat_map(|(index, &partition)| self.lowered(index, partition))
     }
@@ -56,8 +56,8 @@ impl Plan {
                 (Instruction::HostTask { partition, node, after }, 0, None)
             }
             PartitionKind::Device(device) => {
-                let Partition { in_order, lane, .. } = part;
-                let begin = Instruction::Begin { partition, device, lane, in_order, after };
+                let Partition { in_order, queue, .. } = part;
+                let begin = Instruction::Begin { partition, device, queue, in_order, after };
                 (begin, self.nodes(index).len(), Some(Instruction::Finalize { partition }))
             }
         };
