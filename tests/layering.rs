@@ -36,7 +36,7 @@ fn modules_import_only_from_their_own_and_lower_layers() {
     for (module, file) in &source.files {
         let from = path_of(module);
         for path in &file.uses {
-            let Some(to) = source.resolve(path, 0).map(path_of) else { continue };
+            let Some(to) = source.resolve(path, 0).map(|module| path_of(module)) else { continue };
             if may_import(&from, &to) || !found.insert((from.clone(), to.clone())) {
                 continue;
             }
@@ -70,7 +70,7 @@ fn is_within(path: &str, prefix: &str) -> bool {
 }
 
 /// The path of a module as the tables name it; the crate's root is `lib`.
-fn path_of(module: &Vec<String>) -> String {
+fn path_of(module: &[String]) -> String {
     if module.is_empty() { "lib".to_owned() } else { module.join("/") }
 }
 
