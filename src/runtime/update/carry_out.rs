@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::Change;
-use super::nodes::{self, Nodes};
-use super::state::{Current, Updatable};
-use super::turn::Turn;
-use super::whole::Recorded;
-use crate::runtime::allocation::Allocation;
-use crate::runtime::executable::{Shared, State};
-use crate::runtime::run::Replaced;
+use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::execution::run::Replaced;
+use crate::runtime::resource::allocation::Allocation;
+use crate::runtime::update::Change;
+use crate::runtime::update::nodes::{self, Nodes};
+use crate::runtime::update::state::{Current, Updatable};
+use crate::runtime::update::turn::Turn;
+use crate::runtime::update::whole::Recorded;
 use crate::types::{Access, Error, Result};
 
 /// How an attempt to apply an update went.

@@ -39,9 +39,9 @@ use std::task::{Context, Poll};
 
 use futures::channel::oneshot;
 
-use super::executable::Shared;
-use super::kernel::KernelCall;
 use crate::graph::NodeId;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::resource::kernel::KernelCall;
 use crate::types::{Error, ErrorKind, Range, Result};
 use carry_out::Accesses;
 use nodes::NodeChange;

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::carry_out::Accesses;
-use super::ordered::{self, Changed};
-use super::state::{Current, Place, Updatable};
 use crate::graph::{Content, NodeId};
 use crate::hal::{self, CommandHandle, CommandUpdate};
-use crate::runtime::allocation::View;
-use crate::runtime::command::Command;
-use crate::runtime::device::Device;
-use crate::runtime::executable::{Shared, Work};
-use crate::runtime::kernel::{KernelCall, KernelRef};
-use crate::runtime::scratch::Places;
+use crate::runtime::builder::command::Command;
+use crate::runtime::execution::executable::{Shared, Work};
+use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::resource::scratch::Places;
+use crate::runtime::update::carry_out::Accesses;
+use crate::runtime::update::ordered::{self, Changed};
+use crate::runtime::update::state::{Current, Place, Updatable};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// What becomes of a node.

@@ -6,9 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::state::Current;
 use crate::graph;
-use crate::runtime::command::Command;
+use crate::runtime::builder::command::Command;
+use crate::runtime::update::state::Current;
 use crate::types::{Access, Error, ErrorKind, ResourceId, Result};
 
 /// The new accesses of one node.

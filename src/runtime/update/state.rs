@@ -5,17 +5,17 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::carry_out::Accesses;
 use crate::graph::{self, Content, NodeId};
 use crate::plan::Plan;
-use crate::runtime::allocation::{Allocation, View};
-use crate::runtime::command::Command;
-use crate::runtime::executable::{FinalizeOptions, Shared};
-use crate::runtime::gate::Gate;
-use crate::runtime::graph::Graph;
-use crate::runtime::ordering;
-use crate::runtime::scratch::PlannedUses;
-use crate::runtime::uses::Uses;
+use crate::runtime::builder::Graph;
+use crate::runtime::builder::command::Command;
+use crate::runtime::execution::conflicts;
+use crate::runtime::execution::executable::{FinalizeOptions, Shared};
+use crate::runtime::execution::fence::Gate;
+use crate::runtime::finalize::uses::Uses;
+use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::scratch::PlannedUses;
+use crate::runtime::update::carry_out::Accesses;
 use crate::types::{Access, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
@@ -168,7 +168,7 @@ impl Current {
     ) {
         let brought = self.waiting.iter().flat_map(|waiting| &waiting.brings);
         let uses = self.uses.merged_with(more.iter().chain(brought).cloned());
-        ordering::register(executable, before, uses);
+        conflicts::register(executable, before, uses);
     }
 
     /// An update has been applied or given up: takes out what only it has brought.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::runtime::ordering::registers_locked;
+use crate::runtime::execution::conflicts::registers_locked;
 use crate::runtime::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph};
 use crate::testing::{FakeDevice, FakeOptions};
 use crate::{NodeId, Range};

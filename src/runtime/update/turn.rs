@@ -5,15 +5,15 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use tokio::runtime::Handle;
 
-use super::carry_out::{Accesses, Attempt, carry_out};
-use super::state::{Current, Updatable, Waiting};
-use super::{Applied, Change};
-use crate::runtime::executable::{Shared, State};
-use crate::runtime::gate::GateLease;
-use crate::runtime::latch::wake_after_locks;
-use crate::runtime::ordering::Predecessor;
-use crate::runtime::run::Replaced;
-use crate::runtime::spawn::spawn;
+use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::spawn::spawn;
+use crate::runtime::execution::conflicts::Predecessor;
+use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::execution::fence::GateLease;
+use crate::runtime::execution::run::Replaced;
+use crate::runtime::update::carry_out::{Accesses, Attempt, carry_out};
+use crate::runtime::update::state::{Current, Updatable, Waiting};
+use crate::runtime::update::{Applied, Change};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The place that an update which cannot be applied yet has among the submissions. Later

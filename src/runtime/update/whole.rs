@@ -3,18 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Change;
-use super::carry_out::Accesses;
-use super::state::{Current, Updatable};
 use crate::graph::{self, Content};
 use crate::hal::{self, CommandHandle, CommandUpdate};
-use crate::runtime::command::Command;
-use crate::runtime::executable::{Shared, Work};
+use crate::runtime::builder::Graph;
+use crate::runtime::builder::command::Command;
+use crate::runtime::execution::executable::{Shared, Work};
+use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
-use crate::runtime::graph::Graph;
-use crate::runtime::host_task::HostTask;
-use crate::runtime::scratch::Places;
-use crate::runtime::uses::Uses;
+use crate::runtime::resource::scratch::Places;
+use crate::runtime::update::Change;
+use crate::runtime::update::carry_out::Accesses;
+use crate::runtime::update::state::{Current, Updatable};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls

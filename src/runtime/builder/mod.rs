@@ -1,0 +1,385 @@
+//! The graph as users build it: commands over buffers, host tasks, sub-graphs.
+//!
+//! | file | holds |
+//! |---|---|
+//! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
+//! | `transfer` | copies, fills, hints |
+//! | `scratch_buffers` | memory that belongs to the graph |
+//! | `control` | conditionals, loops |
+//! | `native` | native commands |
+//! | `queries` | what can be asked of a graph |
+
+pub(crate) mod command;
+mod control;
+pub(crate) mod control_flow;
+mod native;
+pub(crate) mod node;
+mod queries;
+mod scratch_buffers;
+mod transfer;
+
+pub use native::NativeAccess;
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::graph::{self, Content, GraphProperties, NodeId};
+use crate::hal::MemoryKind;
+use crate::runtime::builder::command::{Command, accesses};
+use crate::runtime::builder::node::NodeBuilder;
+use crate::runtime::execution::executable::{ExecutableGraph, FinalizeOptions};
+use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
+use crate::runtime::finalize;
+use crate::runtime::resource::allocation::{Operand, View};
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::resource::scratch;
+use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, Range, Result};
+
+/// A graph of commands and host tasks under construction: plain data, no device work.
+///
+/// Edges follow from what commands read and write, in the order in which they are added;
+/// [`after`](NodeBuilder::after) and [`make_edge`](Self::make_edge) add others. A node runs on the
+/// device that its buffers live on, or else on the graph's, or where [`on`](NodeBuilder::on) says.
+///
+/// The methods that add a node do not return errors: the first one, with the place in the source,
+/// comes out of [`finalize`](Self::finalize), before anything runs ([`errors`](Self::errors) shows
+/// them earlier).
+///
+/// ```
+/// use wakegraph::{Device, Graph, Range, read};
+///
+/// wakegraph::kernel! {
+///     fn double(x: &mut [u32]) { item: |i, x| x[i] *= 2 }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// let device = Device::open("host")?;
+/// let numbers = device.buffer_from(&[1u32, 2, 3])?;
+/// let result = device.host_buffer::<u32>(3)?;
+///
+/// let mut graph = Graph::new(&device);
+/// graph.launch(double(&numbers), Range::linear(3));
+/// graph.copy(&numbers, &result);
+/// graph.host_task((read(&result),), async |(result,)| assert_eq!(*result, [2, 4, 6]));
+///
+/// graph.finalize()?.submit().await
+/// # }
+/// ```
+pub struct Graph {
+    nodes: graph::Graph<Command>,
+    device: Device,
+    devices: SmallVec<[Device; 2]>,
+    errors: Vec<Error>,
+    /// There once the graph has scratch buffers of its own.
+    scratch_owner: Option<scratch::Owner>,
+    /// Whether there may be scratch buffers, of sub-graphs too.
+    has_scratch: bool,
+}
+
+impl Graph {
+    /// An empty graph for `device`.
+    pub fn new(device: &Device) -> Self {
+        Self::with_properties(device, GraphProperties::default())
+    }
+
+    /// An empty graph for `device`, with properties.
+    pub fn with_properties(device: &Device, properties: GraphProperties) -> Self {
+        Self {
+            nodes: graph::Graph::with_properties(properties),
+            device: device.clone(),
+            devices: SmallVec::from_iter([device.clone()]),
+            errors: Vec::new(),
+            scratch_owner: None,
+            has_scratch: false,
+        }
+    }
+
+    /// Adds a kernel launch. `call` is the kernel with its arguments, as the function made by
+    /// [`kernel!`](crate::kernel!) returns it.
+    ///
+    /// # Errors
+    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) for a range that no device can launch,
+    /// or beyond the kernel's [bound](crate::RangeBound);
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit or overlap;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when the kernel has no variant for
+    /// the device.
+    #[track_caller]
+    pub fn launch(&mut self, call: impl Into<KernelCall>, range: Range) -> NodeBuilder<'_> {
+        let call = call.into();
+        let name: Box<str> = call.kernel.name().into();
+        let device = call.views().find(|view| view.kind() == MemoryKind::Device);
+        let device = device.or(call.views().next()).map(|view| view.allocation.device().clone());
+        let checked = range
+            .check()
+            .and_then(|()| scratch::check_owner(call.views(), self.scratch_owner.as_ref()))
+            .and_then(|()| call.accesses())
+            .and_then(|accesses| call.check_range(&range).map(|()| accesses));
+        let node = self.add(CommandKind::Kernel, device, checked, || Command::Kernel {
+            call: Arc::new(call),
+            range,
+            alternatives: Arc::default(),
+        });
+        node.name(name)
+    }
+
+    /// Adds an empty node: a point to hang edges on. It costs nothing in the plan.
+    #[track_caller]
+    pub fn empty(&mut self) -> NodeBuilder<'_> {
+        let id = self.nodes.add(CommandKind::Empty, self.device.id(), Content::Empty, &[]);
+        NodeBuilder::new(self, id)
+    }
+
+    /// Adds a host task: an async closure that runs as a spawned tokio task when its predecessors
+    /// are complete, once a run, and may await anything.
+    ///
+    /// `accesses` declares, with [`read`](crate::read) and [`write`](crate::write), the host
+    /// buffers that it uses; the closure gets a tuple of views. The task is complete when its
+    /// future has finished and its views are dropped, so a view can be moved on, for example into
+    /// the body of a response. The closure is cloned for every run; put into an `Arc` what cannot
+    /// be cloned, or is expensive to.
+    ///
+    /// An `Err` or a panic fails the submission with an error that names the node.
+    ///
+    /// A task that awaits a submission of its own executable waits for ever; see [`ExecutableGraph::submit`].
+    ///
+    /// A task may move between threads, so what it captures and holds across an `await` is `Send`:
+    ///
+    /// ```compile_fail,E0277
+    /// # use wakegraph::{Device, Graph};
+    /// # let device = Device::open("host").unwrap();
+    /// let mut graph = Graph::new(&device);
+    /// graph.host_task((), async |()| {
+    ///     let not_send = std::rc::Rc::new(1);
+    ///     tokio::task::yield_now().await;
+    ///     drop(not_send);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap and
+    /// one of them writes.
+    #[track_caller]
+    pub fn host_task<A, F, R>(&mut self, accesses: A, closure: F) -> NodeBuilder<'_>
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: Future + Send + 'static,
+        R::Output: TaskOutput,
+    {
+        let declared = accesses.declared();
+        self.add_host_task(declared, HostTask::new(accesses, closure))
+    }
+
+    /// Adds a host task whose closure blocks or computes for long: it runs on tokio's blocking
+    /// pool. Otherwise as [`host_task`](Self::host_task).
+    #[track_caller]
+    pub fn host_task_blocking<A, F, R>(&mut self, accesses: A, closure: F) -> NodeBuilder<'_>
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: TaskOutput,
+    {
+        let declared = accesses.declared();
+        self.add_host_task(declared, HostTask::blocking(accesses, closure))
+    }
+
+    /// Adds a copy of `child` as it is now, as one node; its commands are copied in at finalize.
+    /// The child stays usable on its own. Edges to and from the node hold for all its commands.
+    #[track_caller]
+    pub fn sub_graph(&mut self, child: &Graph) -> NodeBuilder<'_> {
+        if let Some(error) = child.errors.first() {
+            return self.refuse(CommandKind::SubGraph, error.clone());
+        }
+        for device in &child.devices {
+            self.know(device);
+        }
+        self.has_scratch |= child.has_scratch;
+        let accesses = child.merged_accesses();
+        let content = Content::SubGraph(Arc::new(child.nodes.clone()));
+        let id = self.nodes.add(CommandKind::SubGraph, child.device.id(), content, &accesses);
+        NodeBuilder::new(self, id)
+    }
+
+    /// Adds an edge: `to` runs after `from`. It may go backwards, to a node added earlier.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph, or an edge from a node to itself;
+    /// [`Cycle`](ErrorKind::Cycle), naming its nodes, when it would close one. The graph is unchanged then.
+    pub fn make_edge(&mut self, from: NodeId, to: NodeId) -> Result<()> {
+        self.nodes.make_edge(from, to)
+    }
+
+    /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
+    /// finalized again.
+    ///
+    /// # Errors
+    /// The first of [`errors`](Self::errors);
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node, when a device
+    /// lacks a command; those of the devices.
+    pub fn finalize(&self) -> Result<ExecutableGraph> {
+        self.finalize_with(FinalizeOptions::default())
+    }
+
+    /// As [`finalize`](Self::finalize), with options.
+    ///
+    /// # Errors
+    /// As [`finalize`](Self::finalize).
+    pub fn finalize_with(&self, options: FinalizeOptions) -> Result<ExecutableGraph> {
+        finalize::finalize(self, options)
+    }
+
+    pub(crate) fn inner(&self) -> &graph::Graph<Command> {
+        &self.nodes
+    }
+
+    pub(crate) fn nodes_mut(&mut self) -> &mut graph::Graph<Command> {
+        &mut self.nodes
+    }
+
+    pub(crate) fn has_scratch(&self) -> bool {
+        self.has_scratch
+    }
+
+    pub(crate) fn add_alternative(
+        &mut self,
+        node: NodeId,
+        kernel: KernelRef,
+        at: &'static Location<'static>,
+    ) {
+        let added = match self.nodes.command_mut(node) {
+            Ok(Command::Kernel { alternatives, .. }) => {
+                *alternatives = alternatives.iter().cloned().chain([kernel]).collect();
+                Ok(())
+            }
+            _ => {
+                let label = self.nodes.node(node).map(|node| node.label()).unwrap_or_default();
+                let error = Error::new(ErrorKind::InvalidArgument, "only kernels have alternatives");
+                Err(error.in_node(label).at(at))
+            }
+        };
+        self.keep_error(added);
+    }
+
+    pub(crate) fn find_device(&self, id: DeviceId) -> Option<&Device> {
+        self.devices.iter().find(|device| device.id() == id)
+    }
+
+    pub(crate) fn keep_error(&mut self, result: Result<()>) {
+        self.errors.extend(result.err());
+    }
+
+    pub(crate) fn set_node_device(&mut self, node: NodeId, device: &Device, at: &'static Location<'static>) {
+        let refused = self.nodes.node(node).and_then(|node| {
+            let (why, help) = match node.kind() {
+                CommandKind::HostTask => {
+                    ("a host task runs on no device", "leave out `on`; the task's accesses say what it uses")
+                }
+                CommandKind::SubGraph => (
+                    "a sub-graph's nodes run on devices of their own",
+                    "say `on` for the nodes of the sub-graph, before it is added",
+                ),
+                CommandKind::If | CommandKind::While if node.device() != device.id() => (
+                    "the nodes of a conditional or loop run on a device of their own",
+                    "say `on` for the nodes of the body, before it is added",
+                ),
+                _ => return Ok(()),
+            };
+            let error = Error::new(
+                ErrorKind::InvalidArgument,
+                format!("{why}, so it cannot be put on {}", device.selector()),
+            );
+            Err(error.help(help).in_node(node.label()).at(at))
+        });
+        if refused.is_err() {
+            return self.keep_error(refused);
+        }
+        self.know(device);
+        let result = self.nodes.set_device(node, device.id());
+        self.keep_error(result);
+    }
+
+    fn know(&mut self, device: &Device) {
+        if !self.devices.contains(device) {
+            self.devices.push(device.clone());
+        }
+    }
+
+    #[track_caller]
+    fn add(
+        &mut self,
+        kind: CommandKind,
+        device: Option<Device>,
+        accesses: Result<Vec<Access>>,
+        command: impl FnOnce() -> Command,
+    ) -> NodeBuilder<'_> {
+        match accesses {
+            Ok(accesses) => {
+                let device = device.unwrap_or_else(|| self.device.clone());
+                self.know(&device);
+                let id = self.nodes.add(kind, device.id(), Content::Command(command()), &accesses);
+                NodeBuilder::new(self, id)
+            }
+            Err(error) => self.refuse(kind, error),
+        }
+    }
+
+    /// Keeps the error, and adds an empty node in the place of the one that is refused, so that its
+    /// id is good.
+    #[track_caller]
+    fn refuse(&mut self, kind: CommandKind, error: Error) -> NodeBuilder<'_> {
+        let place = format!("{kind} #{}", self.nodes.len());
+        self.errors.push(error.in_node(place).at(Location::caller()));
+        self.empty()
+    }
+
+    #[track_caller]
+    fn add_host_task(&mut self, declared: Vec<(Operand, AccessMode)>, task: HostTask) -> NodeBuilder<'_> {
+        let uses: Vec<(View, AccessMode)> =
+            declared.into_iter().map(|(Operand(view), mode)| (view, mode)).collect();
+        let accesses = accesses(&uses);
+        let overlap =
+            accesses.iter().enumerate().any(|(i, a)| accesses[..i].iter().any(|b| a.conflicts_with(b)));
+        let checked = if overlap {
+            Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the host task's accesses overlap, and one of them writes",
+            )
+            .help("declare the buffer once, with `write`, or use disjoint slices"))
+        } else {
+            Ok(accesses)
+        };
+        let uses = uses.into_iter().map(|(view, _)| view).collect();
+        let device = Some(self.device.clone());
+        self.add(CommandKind::HostTask, device, checked, || Command::HostTask { task: Arc::new(task), uses })
+    }
+
+    /// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.
+    fn merged_accesses(&self) -> Vec<Access> {
+        let mut all: Vec<Access> = Vec::new();
+        for id in self.nodes.nodes() {
+            if let Ok(node) = self.nodes.node(id) {
+                all.extend_from_slice(node.accesses());
+            }
+        }
+        all.sort_by_key(|access| access.resource);
+        all.chunk_by(|a, b| a.resource == b.resource)
+            .flat_map(crate::runtime::execution::conflicts::merged)
+            .collect()
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("nodes", &self.nodes.len())
+            .field("device", &self.device)
+            .field("errors", &self.errors)
+            .finish_non_exhaustive()
+    }
+}

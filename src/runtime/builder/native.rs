@@ -1,0 +1,126 @@
+//! Native commands: the user's own work on a device's stream.
+#![expect(unsafe_code, reason = "the closure's work is the user's to vouch for")]
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::hal::{self, MemoryKind, NativeStream, UsmPointer};
+use crate::runtime::builder::command::Command;
+use crate::runtime::builder::node::NodeBuilder;
+use crate::runtime::builder::{Graph, transfer};
+use crate::runtime::execution::conflicts;
+use crate::runtime::resource::allocation::{MemoryArg, Operand, View};
+use crate::runtime::resource::scratch::{self, ScratchMemory};
+use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
+
+/// What a [native command](Graph::native) does with a buffer.
+#[derive(Clone, Debug)]
+pub struct NativeAccess {
+    view: View,
+    mode: AccessMode,
+}
+
+impl NativeAccess {
+    /// It reads the buffer.
+    pub fn read<T: Pod>(memory: impl MemoryArg<T>) -> Self {
+        let Operand(view) = memory.operand();
+        Self { view, mode: AccessMode::Read }
+    }
+
+    /// It writes the buffer, and may read it.
+    pub fn write<T: Pod>(memory: impl MemoryArg<T>) -> Self {
+        let Operand(view) = memory.operand();
+        Self { view, mode: AccessMode::ReadWrite }
+    }
+}
+
+impl Graph {
+    /// Adds a native command: work that `closure` enqueues on the device's own stream, with the
+    /// vendor's calls or a library that makes them (cuBLAS, cuDNN, NCCL), and that from then on is
+    /// part of the graph.
+    ///
+    /// `accesses` declares what the work uses; the closure gets the stream, and the address and
+    /// length of each of these, in their order. It is called once for each finalize or
+    /// [`update_from`](crate::ExecutableGraph::update_from) of the graph, on the calling thread,
+    /// while the stream records what is enqueued instead of running it. An error or a panic of the
+    /// closure is theirs. If a device refuses an `update_from` half-way, the closures of the graph
+    /// that the executable had before are called once more, on the thread that restores it. A
+    /// closure may ask for submissions and updates of executables, its own too, but must not wait
+    /// for them.
+    ///
+    /// ```no_run
+    /// use wakegraph::{Device, ErrorKind, Error, Graph, NativeAccess};
+    /// # unsafe fn my_library_sort(numbers: usize, count: usize, stream: *mut std::ffi::c_void) -> i32 { 0 }
+    ///
+    /// # fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("cuda:0")?;
+    /// let numbers = device.buffer::<u32>(1000)?;
+    /// let mut graph = Graph::new(&device);
+    /// // SAFETY: the library sorts on the stream, in place.
+    /// unsafe {
+    ///     graph.native("sort", [NativeAccess::write(&numbers)], |stream, [numbers]| {
+    ///         // SAFETY: so many bytes of device memory, and a stream that is captured.
+    ///         match unsafe { my_library_sort(numbers.address(), numbers.len() / 4, stream.stream()) } {
+    ///             0 => Ok(()),
+    ///             code => Err(Error::new(ErrorKind::Driver, format!("the sort failed with {code}"))),
+    ///         }
+    ///     })
+    /// };
+    /// # graph.finalize().map(drop)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// At finalize: [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device that has no
+    /// stream to lend ([`CommandKinds::NATIVE`](crate::CommandKinds::NATIVE)); the closure's own;
+    /// [`NativePanicked`](ErrorKind::NativePanicked); [`Driver`](ErrorKind::Driver) for work that
+    /// cannot be captured.
+    ///
+    /// # Safety
+    /// The work touches nothing but what is declared, in the declared way, and what stays valid for
+    /// as long as the executable may run, used by nothing else meanwhile. All of it is enqueued on
+    /// the stream that the closure is given, or on streams that branch off it and join it again
+    /// before the closure returns. The closure keeps neither the stream nor the addresses, makes no
+    /// call that waits for the device, and leaves the stream and the current context as they were.
+    #[track_caller]
+    pub unsafe fn native<const N: usize>(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        accesses: [NativeAccess; N],
+        closure: impl Fn(&NativeStream<'_>, [UsmPointer; N]) -> Result<()> + Send + Sync + 'static,
+    ) -> NodeBuilder<'_> {
+        let name: Arc<str> = name.into();
+        let views = accesses.each_ref().map(|access| access.view.clone());
+        let mut declared: Vec<_> = accesses.iter().map(|access| access.view.access(access.mode)).collect();
+        declared.sort_by_key(|access| access.resource);
+        let declared =
+            declared.chunk_by(|a, b| a.resource == b.resource).flat_map(conflicts::merged).collect();
+        let device = views.iter().find(|view| view.kind() == MemoryKind::Device);
+        let device = device.or(views.first()).map(|view| view.allocation.device().clone());
+        let memory = match views.iter().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
+            true => Err(scratch::refused("a native command")),
+            false => views.iter().map(View::to_hal).collect::<Result<Vec<_>>>(),
+        };
+        let uses: Arc<[View]> = views.clone().into();
+        let run = move |stream: &NativeStream<'_>| closure(stream, addresses(&views)?);
+        // SAFETY: passed on to the caller.
+        let command = memory.map(|memory| unsafe { hal::NativeCommand::new(name.clone(), memory, run) });
+        let node = match command {
+            Err(error) => self.refuse(CommandKind::Native, error),
+            Ok(command) => self.add(CommandKind::Native, device, Ok(declared), || Command::Native {
+                command: Arc::new(hal::Command::Native(command)),
+                uses,
+            }),
+        };
+        node.name(&*name)
+    }
+}
+
+fn addresses<const N: usize>(views: &[View; N]) -> Result<[UsmPointer; N]> {
+    let mut all = Vec::with_capacity(N);
+    for view in views {
+        all.push(transfer::usm(view)?);
+    }
+    all.try_into().map_err(|_| Error::new(ErrorKind::Bug, "as many addresses as buffers"))
+}

@@ -1,0 +1,113 @@
+//! What can be asked of a graph.
+
+use crate::graph::NodeId;
+use crate::runtime::builder::Graph;
+use crate::runtime::resource::device::Device;
+use crate::types::{CommandKind, Error, Result};
+
+impl Graph {
+    /// The device of nodes that use no device's buffers.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All nodes in the order in which they were added.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.nodes()
+    }
+
+    /// All edges as `(from, to)`, in the order in which they were made: those that follow from accesses and
+    /// those that were asked for.
+    pub fn edges(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+        let id = |index: u32| self.nodes.id_at(index as usize);
+        self.nodes.edges().filter_map(move |(from, to)| Some((id(from)?, id(to)?)))
+    }
+
+    /// Nodes without a predecessor.
+    pub fn roots(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.roots()
+    }
+
+    /// Nodes without a successor.
+    pub fn leaves(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.leaves()
+    }
+
+    /// The nodes that `node` directly follows.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph; so for all
+    /// queries.
+    pub fn predecessors(&self, node: NodeId) -> Result<Vec<NodeId>> {
+        Ok(self.nodes.node(node)?.predecessors().collect())
+    }
+
+    /// The nodes that directly follow `node`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn successors(&self, node: NodeId) -> Result<Vec<NodeId>> {
+        Ok(self.nodes.node(node)?.successors().collect())
+    }
+
+    /// What the node does.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn kind(&self, node: NodeId) -> Result<CommandKind> {
+        Ok(self.nodes.node(node)?.kind())
+    }
+
+    /// The node's name, if it has one.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn name(&self, node: NodeId) -> Result<Option<&str>> {
+        Ok(self.nodes.node(node)?.name())
+    }
+
+    /// The first node of this name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.nodes.find(name)
+    }
+
+    /// The graph in Graphviz' language; `verbose` adds operands and accesses.
+    pub fn dot(&self, verbose: bool) -> String {
+        let dot = self.nodes.dot();
+        if verbose { dot.verbose().to_string() } else { dot.to_string() }
+    }
+
+    /// What has gone wrong in adding nodes so far; [`finalize`](Self::finalize) returns the first.
+    ///
+    /// These are the mistakes that can be seen without asking a device:
+    ///
+    /// - a range of no work-items, or whose numbers are too large;
+    /// - arguments and accesses of one node that overlap while one of them writes, or lengths that
+    ///   do not match;
+    /// - rectangles outside their buffers;
+    /// - a scratch buffer of another graph, or where none can be used;
+    /// - an edge to a node of another graph, or one that would close a cycle, asked for with
+    ///   [`after`](crate::NodeBuilder::after) ([`make_edge`](Self::make_edge) returns its own errors);
+    /// - [`on`](crate::NodeBuilder::on) and [`alternative`](crate::NodeBuilder::alternative) for
+    ///   nodes that cannot have them;
+    /// - a [sub-graph](Self::sub_graph) or body that has an error itself.
+    ///
+    /// What depends on devices, on the graph as a whole or on the options comes out of
+    /// [`finalize`](Self::finalize) only: a command that the device lacks, a kernel without a variant for it
+    /// or whose source does not compile, a range beyond its limits, memory that it cannot reach, memory that
+    /// cannot be allocated, and a cycle in a graph that was built [without a
+    /// check](crate::GraphProperties::no_cycle_check).
+    pub fn errors(&self) -> &[Error] {
+        &self.errors
+    }
+}

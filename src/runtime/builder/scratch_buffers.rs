@@ -1,0 +1,80 @@
+//! Memory that belongs to a graph.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use smallvec::smallvec;
+
+use crate::hal;
+use crate::runtime::builder::Graph;
+use crate::runtime::resource::allocation::Allocation;
+use crate::runtime::resource::buffer::Buffer;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::host_buffer::byte_len;
+use crate::runtime::resource::scratch::ScratchMemory;
+use crate::types::{AccessMode, CommandKind, Result};
+
+impl Graph {
+    /// A buffer for `len` elements that belongs to this graph: for what its nodes hand on to each other.
+    ///
+    /// It has memory only while an executable of the graph runs, and scratch buffers that are not
+    /// needed at a time share it: where all uses of one come before all uses of the other, by the
+    /// graph's edges. Each executable has memory of its own, allocated at
+    /// [`finalize`](Self::finalize);
+    /// [`ExecutableGraph::graph_memory`](crate::ExecutableGraph::graph_memory) tells how much.
+    ///
+    /// **Its contents are undefined at the start of every run**: some bytes that earlier commands
+    /// have left there.
+    ///
+    /// ```
+    /// # use wakegraph::{Device, Graph};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// let (input, output) = (device.buffer_from(&[1u32; 1000])?, device.buffer::<u32>(1000)?);
+    /// let mut graph = Graph::new(&device);
+    /// let [first, second, third] = [graph.scratch(1000)?, graph.scratch(1000)?, graph.scratch(1000)?];
+    /// graph.copy(&input, &first);
+    /// graph.copy(&first, &second);
+    /// graph.copy(&second, &third); // the memory of `first`, which nobody needs any more
+    /// graph.copy(&third, &output);
+    /// let exec = graph.finalize()?;
+    /// assert_eq!(exec.graph_memory()[0].bytes, 2 * 4096);
+    /// exec.submit().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements. At finalize:
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) where the buffer is used in another graph.
+    pub fn scratch<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>> {
+        let device = self.device.clone();
+        self.scratch_on(&device, len)
+    }
+
+    /// As [`scratch`](Self::scratch), on a device of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`scratch`](Self::scratch).
+    pub fn scratch_on<T: Pod>(&mut self, device: &Device, len: usize) -> Result<Buffer<T>> {
+        let bytes = byte_len::<T>(len)?;
+        self.has_scratch = true;
+        let owner = self.scratch_owner.get_or_insert_default();
+        let memory = Arc::new(ScratchMemory::new(device.info().id, bytes, owner));
+        Ok(Buffer::whole(Allocation::of(device, memory)))
+    }
+
+    /// As [`scratch`](Self::scratch), with a node that fills the buffer with zeros: nodes added
+    /// from now on find it zeroed in every run.
+    ///
+    /// # Errors
+    /// As [`scratch`](Self::scratch).
+    #[track_caller]
+    pub fn scratch_zeroed<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>> {
+        let buffer = self.scratch(len)?;
+        let view = buffer.view().clone();
+        let command = view.to_hal().map(|dst| hal::Command::BufferFill { dst, pattern: smallvec![0] });
+        self.memory_command(CommandKind::BufferFill, command, [(view, AccessMode::Write)]).name("zero");
+        Ok(buffer)
+    }
+}

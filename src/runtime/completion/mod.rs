@@ -1,0 +1,9 @@
+//! Noticing that work has finished, and waking the tasks that wait for it.
+
+pub(crate) mod clock;
+pub(crate) mod estimate;
+pub(crate) mod latch;
+pub(crate) mod reactor;
+pub(crate) mod spawn;
+pub(crate) mod spin_budget;
+pub(crate) mod wake_policy;

@@ -1,0 +1,241 @@
+//! The reactor's side: launching what was handed over, and looking for its end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::hal::{self, EventStatus};
+use crate::runtime::completion::clock::now;
+use crate::runtime::completion::reactor::{new_lane, outlive};
+use crate::runtime::execution::batching::Batcher;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::execution::run::Run;
+use crate::runtime::execution::submit::enqueue_batch;
+use crate::runtime::resource::device::Device;
+use crate::sync::Ordering;
+use crate::types::{Error, ErrorKind, Result};
+
+/// What the reactor's thread launches, and has launched.
+#[derive(Default)]
+pub(crate) struct Launcher {
+    waiting: VecDeque<Arc<Run>>,
+    /// Exchanged for the inbox, so that neither side allocates.
+    taken: Vec<Arc<Run>>,
+    queues: Vec<SharedQueue>,
+    next_queue: usize,
+    /// Oldest first.
+    batches: VecDeque<Batch>,
+    /// Of batches that are over, oldest first. Their runs may still refer to them.
+    spare_events: VecDeque<Arc<dyn hal::Event>>,
+    /// When the oldest batch became it.
+    head_since: u64,
+    /// Until when the next are expected to come soon.
+    crowded_until: u64,
+}
+
+/// A queue that executables share.
+#[derive(Clone)]
+struct SharedQueue {
+    queue: Arc<dyn hal::Queue>,
+    lane: u64,
+}
+
+/// Runs launched one after the other on one queue, so that they are over when its event is complete.
+struct Batch {
+    runs: Runs,
+    event: Arc<dyn hal::Event>,
+    lane: u64,
+    launched: u64,
+}
+
+/// So many make a batch, and are launched between two looks: the next are launched before these are over.
+const MOST: usize = 8;
+
+pub(crate) type Runs = SmallVec<[Arc<Run>; MOST]>;
+
+/// So many batches in flight keep a device busy while the next is collected.
+const ENOUGH: usize = 2;
+
+/// With fewer batches and runs to be launched there is no crowd.
+const FEW: usize = 3;
+
+/// Nanoseconds for which a crowd that has gone is expected back.
+const WHILE: u64 = 50_000;
+
+/// Nanoseconds for which the end of a batch is looked for without a pause: several times as long as
+/// a batch of runs takes that should share a queue. What takes longer is left to the schedule,
+/// which sleeps between its looks.
+const LONGEST_SPIN: u64 = 250_000;
+
+/// So many events are kept that others may still refer to.
+const MOST_SPARE: usize = 64;
+
+/// More than one, so that a device has the next launch at hand while it ends another.
+const QUEUES: usize = 4;
+
+impl Launcher {
+    /// Launches some of what was handed over, and looks at what is in flight; a run that takes long
+    /// is given to `watch`, with the lane that it is on. Whether there is anything left to do
+    /// without a pause.
+    pub(crate) fn turn(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
+        #[cfg(test)]
+        if batcher.held.load(Ordering::Relaxed) {
+            return false;
+        }
+        let busy = self.launch_and_look(batcher, watch);
+        // A run that was handed over meanwhile makes the next turn say so again.
+        if batcher.busy.load(Ordering::Relaxed) != busy {
+            batcher.busy.store(busy, Ordering::Relaxed);
+        }
+        busy
+    }
+
+    fn launch_and_look(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
+        if self.waiting.len() < MOST {
+            std::mem::swap(&mut *batcher.inbox.lock(), &mut self.taken);
+            self.waiting.extend(self.taken.drain(..));
+        }
+        if self.waiting.len() + self.batches.len() >= FEW {
+            if self.crowded_until == 0 {
+                batcher.crowded.store(true, Ordering::Relaxed);
+            }
+            self.crowded_until = now() + WHILE;
+        }
+        // While the device has enough to do, a batch is worth waiting for: those that wait come one by one.
+        if self.waiting.len() >= MOST || (!self.waiting.is_empty() && self.batches.len() < ENOUGH) {
+            self.launch();
+        } else if !self.batches.is_empty() {
+            // Each look into the inbox takes it from whoever fills it.
+            std::hint::spin_loop();
+        }
+        if !self.batches.is_empty() {
+            self.look(batcher, watch);
+        }
+        batcher.ended.settle(false);
+        let busy = !self.batches.is_empty() || !self.waiting.is_empty();
+        if !busy && self.crowded_until > 0 {
+            std::hint::spin_loop();
+            return self.expects_more(batcher);
+        }
+        busy
+    }
+
+    /// Whether there was a crowd a moment ago.
+    fn expects_more(&mut self, batcher: &Batcher) -> bool {
+        let more = now() < self.crowded_until;
+        if !more {
+            self.crowded_until = 0;
+            batcher.crowded.store(false, Ordering::Relaxed);
+        }
+        more
+    }
+
+    fn launch(&mut self) {
+        let mut runs = Runs::new();
+        let mut executables: SmallVec<[Arc<Shared>; MOST]> = SmallVec::new();
+        while runs.len() < MOST
+            && let Some(run) = self.waiting.pop_front()
+        {
+            match run.take_launch() {
+                Some(shared) => {
+                    executables.push(shared);
+                    runs.push(run);
+                }
+                // Somebody else has launched it, and it may be over; what goes with it is the user's.
+                None => outlive(|| drop(run)),
+            }
+        }
+        let device =
+            executables.first().and_then(|shared| shared.partitions.first()).and_then(|p| p.device());
+        let Some(device) = device else { return };
+        match self.prepare(device) {
+            Ok((queue, event)) => self.launch_batch(&queue, event, runs, &executables),
+            Err(error) => {
+                tracing::warn!(target: "wakegraph", %error, "no queue to share: runs are launched on their own");
+                runs.iter().zip(&executables).for_each(|(run, shared)| run.launch_alone(shared));
+            }
+        }
+    }
+
+    fn launch_batch(
+        &mut self,
+        SharedQueue { queue, lane }: &SharedQueue,
+        event: Arc<dyn hal::Event>,
+        mut runs: Runs,
+        executables: &[Arc<Shared>],
+    ) {
+        runs.iter().for_each(|run| run.set_batch_event(&event));
+        let hal::Enqueued { count, failure } = enqueue_batch(executables, &**queue, &event);
+        let left: Runs = runs.drain(count..).collect();
+        runs.iter().for_each(|run| run.set_launched(true));
+        if runs.is_empty() {
+            self.spare_events.push_back(event);
+        } else {
+            self.batches.push_back(Batch { runs, event, lane: *lane, launched: now() });
+        }
+        let mut left = left.into_iter();
+        if let Some(refused) = left.next() {
+            let bug = || Error::new(ErrorKind::Bug, "a batch was enqueued in part, without a reason");
+            refused.finish(0, Err(failure.unwrap_or_else(bug)));
+            refused.set_launched(false);
+        }
+        left.rev().for_each(|run| {
+            run.give_launch_back();
+            self.waiting.push_front(run);
+        });
+    }
+
+    /// Looks at the oldest batch. If that takes long, its runs go to `watch`.
+    fn look(&mut self, batcher: &Batcher, mut watch: impl FnMut(u64, Arc<Run>)) {
+        let Some(Batch { runs, event, launched, .. }) = self.batches.front() else { return };
+        let at = now();
+        let failure = match event.status() {
+            EventStatus::Failed(error) => Some(error),
+            EventStatus::Complete => None,
+            EventStatus::Pending | EventStatus::Idle => {
+                // It is not over now, and has had the queue for itself since then.
+                let took = at.saturating_sub(self.head_since.max(*launched));
+                if Batcher::is_too_long(took, runs.len()) {
+                    runs.iter().for_each(|run| run.set_too_long());
+                }
+                if took > LONGEST_SPIN
+                    && let Some(Batch { runs, event, lane, .. }) = self.batches.pop_front()
+                {
+                    self.spare_events.push_back(event);
+                    runs.into_iter().for_each(|run| watch(lane, run));
+                }
+                return;
+            }
+        };
+        self.head_since = at;
+        if let Some(Batch { runs, event, .. }) = self.batches.pop_front() {
+            self.spare_events.push_back(event);
+            batcher.ended.add(runs, failure);
+        }
+    }
+
+    /// The queue and the event of the next batch.
+    fn prepare(&mut self, device: &Device) -> Result<(SharedQueue, Arc<dyn hal::Event>)> {
+        if self.queues.len() < QUEUES {
+            let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling: false };
+            let queue = device.hal().create_queue(&desc)?;
+            self.queues.push(SharedQueue { queue, lane: new_lane() });
+        }
+        if self.spare_events.len() > MOST_SPARE {
+            // Somebody keeps it.
+            self.spare_events.pop_front();
+        }
+        let unused = |event: &&Arc<dyn hal::Event>| Arc::strong_count(event) == 1;
+        let event = match self.spare_events.front().filter(unused).is_some() {
+            true => self.spare_events.pop_front(),
+            false => None,
+        };
+        let event = match event {
+            Some(event) => event,
+            None => device.hal().create_event(&hal::EventDesc { profiling: false })?,
+        };
+        self.next_queue = (self.next_queue + 1) % self.queues.len();
+        Ok((self.queues[self.next_queue].clone(), event))
+    }
+}

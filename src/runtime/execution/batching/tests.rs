@@ -1,0 +1,333 @@
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
+
+use crate::runtime::execution::batching::CROWD;
+use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
+use crate::sync::Ordering;
+use crate::testing::{FakeControl, FakeDevice, FakeOptions};
+use crate::types::ErrorKind;
+
+const MANY: usize = 3 * CROWD as usize;
+
+fn device() -> (Device, FakeControl) {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+    (Device::from_hal(device), control)
+}
+
+/// Executables that are known to be short.
+fn execs(device: &Device, count: usize, options: FinalizeOptions) -> Vec<ExecutableGraph> {
+    let exec = || {
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize_with(options).unwrap();
+        exec.shared.partitions[0].prediction.record(Duration::from_micros(5));
+        exec
+    };
+    (0..count).map(|_| exec()).collect()
+}
+
+fn runtimes() -> [Runtime; 2] {
+    [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| builder.build().unwrap())
+}
+
+fn run_of(submission: &Submission) -> Arc<crate::runtime::execution::run::Run> {
+    submission.event().run().clone()
+}
+
+/// Lets everything go on until `done`.
+async fn until(control: &FakeControl, done: impl Fn() -> bool) {
+    while !done() {
+        control.complete_all();
+        yield_now().await;
+    }
+}
+
+/// Keeps the reactor from launching while it lives.
+fn hold(device: &Device) -> impl Drop + '_ {
+    struct Held<'a>(&'a Device);
+    impl Held<'_> {
+        fn set(&self, held: bool) {
+            self.0.reactor().unwrap().batcher().held.store(held, Ordering::Relaxed);
+        }
+    }
+    impl Drop for Held<'_> {
+        fn drop(&mut self) {
+            self.set(false);
+        }
+    }
+    let held = Held(device);
+    held.set(true);
+    held
+}
+
+/// As many submissions in flight as make a crowd.
+fn crowd(execs: &[ExecutableGraph]) -> Vec<Submission> {
+    execs[..CROWD as usize].iter().map(ExecutableGraph::submit).collect()
+}
+
+#[test]
+fn a_crowd_is_launched_by_the_reactor_and_completes() {
+    for runtime in runtimes() {
+        let (device, control) = device();
+        let execs = execs(&device, MANY, FinalizeOptions::new());
+        runtime.block_on(async {
+            for round in 0..20 {
+                let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+                let last = run_of(submissions.last().unwrap());
+                // Later on, what completes only when it is told to may have been found to take too long.
+                let batched = round == 0;
+                assert!(!batched || last.batcher().is_some());
+                let tasks: Vec<_> = submissions.into_iter().map(tokio::spawn).collect();
+                until(&control, || tasks.iter().all(tokio::task::JoinHandle::is_finished)).await;
+                assert!(!batched || last.is_in_batch());
+                for task in tasks {
+                    task.await.unwrap().unwrap();
+                }
+            }
+        });
+        assert_eq!(device.in_flight().load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn few_are_launched_at_once() {
+    let (device, _control) = device();
+    let execs = execs(&device, CROWD as usize, FinalizeOptions::new());
+    for submission in crowd(&execs) {
+        assert!(run_of(&submission).batcher().is_none());
+    }
+}
+
+#[test]
+fn what_something_comes_after_is_launched_without_the_reactor() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let before = crowd(&execs);
+    let launched = control.pending();
+    // Outside a runtime: nothing may be left to the host.
+    let (first, second) = {
+        let exec = execs.last().unwrap();
+        let _held = hold(&device);
+        let first = exec.submit();
+        assert_eq!(control.pending(), launched);
+        let second = exec.submit();
+        assert_eq!(control.pending(), launched + 2);
+        (first, second)
+    };
+    let after = execs[0].prepare().after(&second).submit();
+    let all = || before.iter().chain([&first, &second, &after]);
+    while !all().all(Submission::is_finished) {
+        control.complete_all();
+    }
+    assert!(all().all(|submission| run_of(submission).result().is_ok()));
+}
+
+#[test]
+fn a_submission_may_come_after_a_batched_one_of_another_executable() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    for _ in 0..50 {
+        let before = crowd(&execs);
+        let [first, last] = [MANY - 2, MANY - 1].map(|index| execs[index].clone());
+        let first = first.submit();
+        let last = last.prepare().after(&first).submit();
+        assert!(run_of(&first).is_all_enqueued());
+        while !before.iter().chain([&first, &last]).all(Submission::is_finished) {
+            // In this order: the first may end between the two looks.
+            assert!(!run_of(&last).is_done() || run_of(&first).is_done());
+            control.complete_next(None);
+        }
+        assert!(run_of(&last).result().is_ok());
+    }
+}
+
+#[test]
+fn updates_apply_after_what_was_handed_over() {
+    let (device, control) = device();
+    let options = FinalizeOptions::new().updatable(true);
+    let execs = execs(&device, MANY, options);
+    let before = crowd(&execs);
+    let exec = execs.last().unwrap();
+    let launched = control.pending();
+    let submission = {
+        let _held = hold(&device);
+        let submission = exec.submit();
+        assert!(run_of(&submission).batcher().is_some());
+        drop(exec.update().apply());
+        assert!(control.pending() > launched, "launched as it was");
+        submission
+    };
+    while !before.iter().chain([&submission]).all(Submission::is_finished) {
+        control.complete_all();
+    }
+}
+
+// Many wait, and the one that has taken the lead is never polled again.
+#[test]
+fn a_leader_that_is_not_polled_keeps_nobody() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    runtime.block_on(async {
+        let before = crowd(&execs);
+        let mut leader = pin!(execs[MANY - 1].submit());
+        assert!(run_of(&leader).batcher().is_some());
+        poll_fn(|cx| {
+            assert!(leader.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let rest = execs[CROWD as usize..MANY - 1].iter().map(|exec| tokio::spawn(exec.submit()));
+        let rest: Vec<_> = rest.collect();
+        until(&control, || rest.iter().all(tokio::task::JoinHandle::is_finished)).await;
+        leader.await.unwrap();
+        for submission in before {
+            until(&control, || submission.is_finished()).await;
+        }
+    });
+}
+
+#[test]
+fn a_leader_that_is_dropped_leaves_nobody_behind() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    runtime.block_on(async {
+        for _ in 0..20 {
+            let before = crowd(&execs);
+            let rest: Vec<_> =
+                execs[CROWD as usize..].iter().map(|exec| tokio::spawn(exec.submit())).collect();
+            yield_now().await;
+            // Whoever leads.
+            rest.iter().step_by(2).for_each(tokio::task::JoinHandle::abort);
+            until(&control, || rest.iter().all(tokio::task::JoinHandle::is_finished)).await;
+            until(&control, || before.iter().all(Submission::is_finished)).await;
+            until(&control, || device.in_flight().load(Ordering::Relaxed) == 0).await;
+        }
+    });
+}
+
+#[test]
+fn a_lost_device_fails_all() {
+    for runtime in runtimes() {
+        let (device, control) = device();
+        let execs = execs(&device, MANY, FinalizeOptions::new());
+        runtime.block_on(async {
+            let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+            control.lose_device();
+            for submission in submissions {
+                assert_eq!(submission.await.unwrap_err().kind(), ErrorKind::DeviceLost);
+            }
+        });
+    }
+}
+
+/// Counts how often the submission is polled.
+async fn counting(submission: Submission, polls: Arc<AtomicUsize>) {
+    let mut submission = pin!(submission);
+    let resolved = poll_fn(|cx| {
+        polls.fetch_add(1, Ordering::Relaxed);
+        submission.as_mut().poll(cx)
+    });
+    resolved.await.unwrap();
+}
+
+/// Yields until `done`; a test in which that is never so fails.
+async fn yield_until(mut done: impl FnMut() -> bool) {
+    let all = async {
+        while !done() {
+            yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+}
+
+#[test]
+fn no_thread_spins_for_a_batch_that_takes_long() {
+    for tasks in [MANY, CROWD as usize + 2] {
+        for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+            let runtime = builder.enable_time().build().unwrap();
+            let (device, control) = device();
+            let execs = execs(&device, tasks, FinalizeOptions::new());
+            let batcher = device.reactor().unwrap().batcher();
+            runtime.block_on(async {
+                let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+                let runs: Vec<_> = submissions[CROWD as usize..].iter().map(run_of).collect();
+                let polls = Arc::new(AtomicUsize::new(0));
+                let count = |submission| tokio::spawn(counting(submission, polls.clone()));
+                let all: Vec<_> = submissions.into_iter().map(count).collect();
+                yield_until(|| runs.iter().all(|run| run.is_in_batch())).await;
+                // The reactor's thread goes to sleep, and the task that leads waits like the others.
+                yield_until(|| batcher.asleep.load(Ordering::SeqCst)).await;
+                let mut quiet = (0, polls.load(Ordering::Relaxed));
+                yield_until(|| {
+                    let polled = polls.load(Ordering::Relaxed);
+                    quiet = if polled == quiet.1 { (quiet.0 + 1, polled) } else { (0, polled) };
+                    quiet.0 > 1000
+                })
+                .await;
+                assert!(runs.iter().all(|run| !run.is_done()));
+                control.complete_all();
+                for one in all {
+                    one.await.unwrap();
+                }
+            });
+        }
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, which sleeps while it is pending; calls `pending` after the first
+/// poll that is.
+fn block_on<F: Future>(future: F, pending: impl FnOnce()) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut cx, mut future, mut pending) = (Context::from_waker(&waker), pin!(future), Some(pending));
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            return output;
+        }
+        pending.take().into_iter().for_each(|pending| pending());
+        let left = end.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "never woken");
+        thread::park_timeout(left);
+    }
+}
+
+#[test]
+fn a_leader_that_blocks_the_only_thread_is_woken() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let before = crowd(&execs);
+        let leader = execs[MANY - 1].submit();
+        let run = run_of(&leader);
+        let completing = || {
+            thread::spawn(move || {
+                while !run.is_done() {
+                    control.complete_all();
+                    thread::yield_now();
+                }
+            });
+        };
+        block_on(leader, completing).unwrap();
+        drop(before);
+    });
+}

@@ -1,0 +1,340 @@
+//! Order between whatever uses the same memory: executables that share buffers, and guards of host buffers.
+//!
+//! Each allocation has a [`Register`] of the executables that use it. Where two of them conflict, or a guard
+//! conflicts with one, the allocation is [contested](Contested) for them: every submission records its run in
+//! the register, and waits for the runs and guards in it that it conflicts with. An executable without
+//! contested memory pays nothing: a submission finds an empty list under a lock that it holds anyway.
+//!
+//! A new run replaces the entries of those that it waits for, where its own accesses cover theirs. So a
+//! register holds the last writer and the readers since of each range, however many executables there are.
+//!
+//! # Locks
+//!
+//! They are taken in this order:
+//!
+//! 1. the registers of a submission's contested memory, all of them, in the order of their
+//!    resources; everything else takes one register at a time;
+//! 2. the state of one executable.
+//!
+//! A submission holds its registers until its run has started. What finds the run there can therefore leave
+//! the waiting to devices, and all submissions that share memory have one order.
+
+mod accesses;
+#[cfg(all(test, wakegraph_loom))]
+mod model;
+mod register;
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+use crate::runtime::completion::latch::Latch;
+use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::execution::fence::{Gate, GateLease};
+use crate::runtime::execution::run::Run;
+use crate::runtime::resource::allocation::{Allocation, View};
+use crate::types::{Access, AccessMode};
+pub(crate) use accesses::merged;
+use register::ContestedAllocation;
+pub(crate) use register::{Contested, ExecutableId, Register};
+
+/// Something that has to be over before something else starts.
+#[derive(Debug)]
+pub(crate) enum Predecessor {
+    Run(Arc<Run>),
+    Gate(Arc<Gate>),
+}
+
+pub(crate) type Predecessors = SmallVec<[Predecessor; 4]>;
+
+impl Predecessor {
+    /// Waits until it is over, however it ended.
+    pub(crate) async fn finished(&self) {
+        self.latch().wait().await;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.latch().is_set()
+    }
+
+    pub(crate) fn run(&self) -> Option<Arc<Run>> {
+        match self {
+            Self::Run(run) => Some(run.clone()),
+            Self::Gate(_) => None,
+        }
+    }
+
+    /// Set when it is over.
+    pub(crate) fn latch(&self) -> &Latch {
+        match self {
+            Self::Run(run) => &run.done,
+            Self::Gate(gate) => &gate.opened,
+        }
+    }
+
+    fn address(&self) -> *const () {
+        match self {
+            Self::Run(run) => Arc::as_ptr(run).cast(),
+            Self::Gate(gate) => Arc::as_ptr(gate).cast(),
+        }
+    }
+}
+
+impl Clone for Predecessor {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Run(run) => Self::Run(run.clone()),
+            Self::Gate(gate) => Self::Gate(gate.clone()),
+        }
+    }
+}
+
+/// Takes a place in the order for a guard: returns its lease and what it has to wait for.
+pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Predecessors) {
+    let lease = GateLease::new();
+    let predecessors = take_place(view, mode, &lease, true);
+    (lease, predecessors)
+}
+
+/// Takes a place for a guard that has to wait for nothing. If there is something, no place is taken, and no
+/// submission ever waits for the guard.
+pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<GateLease> {
+    let lease = GateLease::new();
+    take_place(view, mode, &lease, false).is_empty().then_some(lease)
+}
+
+/// Records a guard, and gives what it has to wait for. If there is something, records it only if it
+/// `may_wait`.
+fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) -> Predecessors {
+    let accesses: Arc<[Access]> = Arc::new([view.access(mode)]);
+    let mut predecessors = Predecessors::new();
+    // Dropped after the locks: the last reference to an executable or to a run may be among them.
+    let (mut others, mut finished) = (Vec::new(), Predecessors::new());
+    let mut register = lock_register(&view.allocation);
+    register.contest(&view.allocation, None, &accesses, &mut others);
+    register.in_flight.take_finished(&mut finished);
+    predecessors.extend(register.in_flight.conflicts(None, &accesses).cloned());
+    if may_wait || predecessors.is_empty() {
+        // It supersedes nothing: a guard that is given up ends before what it waits for.
+        register.in_flight.record(Predecessor::Gate(lease.gate().clone()), None, accesses);
+    }
+    drop(register);
+    predecessors
+}
+
+/// Makes known which memory later runs of an executable use, and none of `before` beside it: the next
+/// submission comes after guards and runs of others that conflict with these uses, and they after it. What
+/// its runs in flight use stays on record until they are over. The accesses of each allocation are
+/// [`merged`].
+pub(crate) fn register(
+    executable: &Arc<Shared>,
+    before: &[Arc<Allocation>],
+    mut uses: Vec<(Arc<Allocation>, Vec<Access>)>,
+) {
+    uses.sort_unstable_by_key(|(allocation, _)| allocation.memory().resource());
+    let mut others = Vec::new();
+    for allocation in before {
+        let resource = allocation.memory().resource();
+        if uses.binary_search_by_key(&resource, |(used, _)| used.memory().resource()).is_err() {
+            lock_register(allocation).remove_user(allocation, executable);
+        }
+    }
+    for (allocation, accesses) in uses {
+        lock_register(&allocation).set_user(&allocation, executable, accesses, &mut others);
+    }
+}
+
+/// The registers of an executable's contested memory, locked for one submission.
+pub(crate) struct Order<'a> {
+    id: ExecutableId,
+    registers: SmallVec<[(MutexGuard<'a, Register>, &'a ContestedAllocation); 4]>,
+}
+
+/// Locks the registers of an executable's contested memory, and its state. `None` if other memory is
+/// contested by now.
+pub(crate) fn lock<'a>(
+    executable: &'a Shared,
+    contested: &'a Contested,
+) -> Option<(Order<'a>, MutexGuard<'a, State>)> {
+    let registers = contested.iter().map(|one| (lock_register(&one.allocation), one)).collect();
+    let order = Order { id: executable.id, registers };
+    let state = executable.state.lock();
+    state.contested.is_same(contested).then_some((order, state))
+}
+
+impl Order<'_> {
+    /// What a new run has to wait for beside earlier runs of its executable, each once. Moves out what is
+    /// over.
+    pub(crate) fn predecessors(&mut self, finished: &mut Predecessors) -> Predecessors {
+        let mut predecessors = Predecessors::new();
+        for (register, one) in &mut self.registers {
+            register.in_flight.take_finished(finished);
+            predecessors.extend(register.in_flight.conflicts(Some(self.id), &one.accesses).cloned());
+        }
+        if predecessors.len() > 1 {
+            predecessors.sort_unstable_by_key(Predecessor::address);
+            predecessors.dedup_by_key(|one| one.address());
+        }
+        predecessors
+    }
+
+    /// Records a run that has started or waits to be started. One that `may_end_early` may be over, as
+    /// failed, before what it was told to wait for. Moves out what need not be waited for any more.
+    pub(crate) fn record(
+        mut self,
+        state: &mut State,
+        run: &Arc<Run>,
+        may_end_early: bool,
+        superseded: &mut Predecessors,
+    ) {
+        let id = Some(self.id);
+        for (register, one) in &mut self.registers {
+            if !may_end_early {
+                register.in_flight.take_superseded(id, &one.accesses, superseded);
+            }
+            if register.is_contested(self.id, &one.accesses) {
+                if !run.is_done() {
+                    register.in_flight.record(Predecessor::Run(run.clone()), id, one.accesses.clone());
+                }
+            } else {
+                // The executable's state knows its last run, and shows it to what contests the memory next.
+                register.release(self.id);
+                state.contested.remove(&one.allocation);
+            }
+        }
+    }
+}
+
+fn lock_register(allocation: &Allocation) -> MutexGuard<'_, Register> {
+    #[cfg(test)]
+    tests::LOCKED.set(tests::LOCKED.get() + 1);
+    allocation.register.lock()
+}
+
+/// How many registers this thread has locked.
+#[cfg(test)]
+pub(crate) fn registers_locked() -> usize {
+    tests::LOCKED.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::runtime::{Device, ExecutableGraph, Graph};
+    use crate::testing::{FakeControl, FakeDevice, FakeOptions};
+
+    use super::*;
+
+    thread_local! {
+        /// How many registers this thread has locked.
+        pub(super) static LOCKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn manual_device() -> (Device, FakeControl) {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+        (Device::from_hal(device), control)
+    }
+
+    /// A partition on each of two devices, the second behind the first.
+    fn two_partitions(from: &Device, to: &Device) -> (ExecutableGraph, crate::Buffer<u32>) {
+        let (x, y) = (from.buffer::<u32>(4).unwrap(), to.buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(from);
+        graph.fill(&x, 1);
+        graph.copy(&x, &y);
+        let exec = graph.finalize().unwrap();
+        assert_eq!(exec.shared.partitions.len(), 2);
+        (exec, y)
+    }
+
+    fn fill(device: &Device, x: &crate::Buffer<u32>) -> ExecutableGraph {
+        let mut graph = Graph::new(device);
+        graph.fill(x, 1);
+        graph.finalize().unwrap()
+    }
+
+    fn is_contested(exec: &ExecutableGraph) -> bool {
+        !exec.shared.state.lock().contested.is_empty()
+    }
+
+    // A submission that finds a guard waits on the host, and outside tokio it cannot.
+    #[test]
+    fn a_refused_guard_is_not_recorded() {
+        let (device, control) = manual_device();
+        let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+        let mut graph = Graph::new(&device);
+        graph.copy(&x, &host);
+        let exec = graph.finalize().unwrap();
+        let running = exec.submit();
+        assert!(host.try_read().is_err() && host.try_write().is_err());
+        assert!(!host.view().allocation.register.lock().has_guards());
+        control.complete_all();
+        while !running.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(host.try_read().is_ok());
+    }
+
+    #[test]
+    fn submissions_without_conflicts_lock_no_register() {
+        let (a, b) = (Device::open("host:940").unwrap(), Device::open("host:941").unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (exec, y) = two_partitions(&a, &b);
+        let (_unrelated, _) = two_partitions(&a, &b);
+        let locks_of = |exec: &ExecutableGraph| {
+            let before = registers_locked();
+            runtime.block_on(exec.submit()).unwrap();
+            registers_locked() - before
+        };
+        assert_eq!((0..10).map(|_| locks_of(&exec)).sum::<usize>(), 0);
+        let rival = fill(&b, &y);
+        assert_eq!(locks_of(&exec), 1);
+        drop(rival);
+        locks_of(&exec);
+        assert_eq!(locks_of(&exec), 0, "the other executable is gone");
+    }
+
+    #[test]
+    fn a_submission_waits_for_the_last_writer_only() {
+        let (device, control) = manual_device();
+        let x = device.buffer::<u32>(4).unwrap();
+        let execs: Vec<_> = (0..50).map(|_| fill(&device, &x)).collect();
+        let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+        assert_eq!(x.view().allocation.register.lock().in_flight_count(), 1);
+        assert_eq!(submissions[49].event().run().comes_after(), 1);
+        control.complete_all();
+        while !submissions.iter().all(crate::Submission::is_finished) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn executables_that_are_gone_leave_the_register() {
+        let (device, _control) = manual_device();
+        let x = device.buffer::<u32>(4).unwrap();
+        let kept = fill(&device, &x);
+        (0..1000).for_each(|_| drop(fill(&device, &x)));
+        assert!(x.view().allocation.register.lock().user_count() < 20);
+        assert!(is_contested(&kept), "it has not submitted since");
+        let submitted = kept.submit();
+        assert!(!is_contested(&kept));
+        drop(submitted);
+    }
+
+    // The second executable sees what the first has submitted before the two knew each other.
+    #[test]
+    fn a_run_in_flight_is_recorded_when_its_memory_becomes_contested() {
+        let (device, control) = manual_device();
+        let x = device.buffer::<u32>(4).unwrap();
+        let first = fill(&device, &x);
+        let running = first.submit();
+        let second = fill(&device, &x);
+        let waiting = second.submit();
+        assert_eq!(waiting.event().run().comes_after(), 1);
+        control.complete_all();
+        while !(running.is_finished() && waiting.is_finished()) {
+            std::thread::yield_now();
+        }
+    }
+}

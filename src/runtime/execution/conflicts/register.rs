@@ -1,0 +1,412 @@
+//! The register of one allocation: which executables use it, and which uses of it may not be over yet.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use crate::runtime::execution::conflicts::accesses::{conflict, covers};
+use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
+use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::resource::allocation::Allocation;
+use crate::types::Access;
+
+/// Tells executables apart; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ExecutableId(u64);
+
+impl ExecutableId {
+    pub(crate) fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What the order between executables and guards knows about one allocation.
+#[derive(Default)]
+pub(crate) struct Register {
+    users: Vec<User>,
+    /// How many users there have to be before those that are gone are taken out.
+    sweep_at: usize,
+    pub(super) in_flight: InFlight,
+}
+
+/// An executable that uses the allocation.
+struct User {
+    id: ExecutableId,
+    executable: Weak<Shared>,
+    /// Merged.
+    accesses: Arc<[Access]>,
+    /// Runs up to this number do not use it so. Those that use it in another way are on record.
+    since: u64,
+    /// Whether its submissions come here, see [`Contested`].
+    is_contested: bool,
+}
+
+impl Register {
+    /// Sends the submissions of every other executable that conflicts with these accesses here, and records
+    /// what such an executable has in flight. Adds the executables to `others`, which the caller drops after
+    /// the locks.
+    pub(super) fn contest(
+        &mut self,
+        allocation: &Arc<Allocation>,
+        by: Option<ExecutableId>,
+        accesses: &[Access],
+        others: &mut Vec<Arc<Shared>>,
+    ) {
+        let Self { users, in_flight, .. } = self;
+        users.retain_mut(|user| {
+            if user.is_contested || by == Some(user.id) || !conflict(&user.accesses, accesses) {
+                return true;
+            }
+            let Some(executable) = alive(&user.executable) else { return false };
+            // A submission that does not come here yet holds this lock from its start to its end.
+            let mut state = executable.state.lock();
+            in_flight.record_last(&state, user);
+            state.contested.insert(allocation, &user.accesses);
+            drop(state);
+            user.is_contested = true;
+            others.push(executable);
+            true
+        });
+    }
+
+    /// Makes known that later runs of an executable use the allocation so, and in no other way. Runs in
+    /// flight that use it in another way stay on record. Adds to `others` what the caller drops after the
+    /// locks.
+    pub(super) fn set_user(
+        &mut self,
+        allocation: &Arc<Allocation>,
+        executable: &Arc<Shared>,
+        accesses: Vec<Access>,
+        others: &mut Vec<Arc<Shared>>,
+    ) {
+        let id = executable.id;
+        let known = self.users.iter().position(|user| user.id == id);
+        if known.is_some_and(|at| *self.users[at].accesses == *accesses) {
+            return;
+        }
+        let accesses: Arc<[Access]> = accesses.into();
+        self.contest(allocation, Some(id), &accesses, others);
+        let is_contested = self.is_contested(id, &accesses);
+        let mut state = executable.state.lock();
+        self.remove(id, &mut state, allocation);
+        if is_contested {
+            state.contested.insert(allocation, &accesses);
+        }
+        let executable = Arc::downgrade(executable);
+        self.users.push(User { id, executable, accesses, since: state.runs, is_contested });
+        if self.users.len() >= self.sweep_at {
+            self.users.retain(|user| !is_gone(&user.executable));
+            // Doubled, so that on average a new user pays for a few old ones, however many there are.
+            self.sweep_at = 2 * self.users.len() + 8;
+        }
+    }
+
+    /// Makes known that an executable does not use the allocation any more, except for its runs in flight.
+    pub(super) fn remove_user(&mut self, allocation: &Arc<Allocation>, executable: &Arc<Shared>) {
+        self.remove(executable.id, &mut executable.state.lock(), allocation);
+    }
+
+    fn remove(&mut self, id: ExecutableId, state: &mut State, allocation: &Arc<Allocation>) {
+        let Some(at) = self.users.iter().position(|user| user.id == id) else { return };
+        let user = self.users.swap_remove(at);
+        if user.is_contested {
+            state.contested.remove(allocation);
+        } else {
+            self.in_flight.record_last(state, &user);
+        }
+    }
+
+    /// Whether something else may conflict with these accesses of an executable now or with a later
+    /// submission of it.
+    pub(super) fn is_contested(&mut self, id: ExecutableId, accesses: &[Access]) -> bool {
+        self.has_conflicting_user(id, accesses)
+            || self.in_flight.conflicts(Some(id), accesses).next().is_some()
+    }
+
+    /// Lets the executable's submissions pass this register by, until something contests the allocation
+    /// again.
+    pub(super) fn release(&mut self, id: ExecutableId) {
+        if let Some(user) = self.users.iter_mut().find(|user| user.id == id) {
+            user.is_contested = false;
+        }
+    }
+
+    /// Moves the user that it finds to the front: among many executables that all conflict, the search ends
+    /// at once.
+    fn has_conflicting_user(&mut self, id: ExecutableId, accesses: &[Access]) -> bool {
+        let mut at = 0;
+        while let Some(user) = self.users.get(at) {
+            if is_gone(&user.executable) {
+                self.users.swap_remove(at);
+            } else if user.id != id && conflict(&user.accesses, accesses) {
+                self.users.swap(0, at);
+                return true;
+            } else {
+                at += 1;
+            }
+        }
+        false
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_guards(&self) -> bool {
+        self.in_flight.0.iter().any(|one| matches!(one.by, Predecessor::Gate(_)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_flight_count(&self) -> usize {
+        self.in_flight.0.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn user_count(&self) -> usize {
+        self.users.len()
+    }
+}
+
+/// Uses of an allocation that may not be over.
+#[derive(Default)]
+pub(super) struct InFlight(Vec<Use>);
+
+struct Use {
+    by: Predecessor,
+    /// `None` for a guard.
+    owner: Option<ExecutableId>,
+    /// Merged.
+    accesses: Arc<[Access]>,
+}
+
+impl Use {
+    fn is_of(&self, owner: Option<ExecutableId>) -> bool {
+        owner.is_some() && self.owner == owner
+    }
+}
+
+impl InFlight {
+    /// Uses of others that conflict with these accesses.
+    pub(super) fn conflicts(
+        &self,
+        owner: Option<ExecutableId>,
+        accesses: &[Access],
+    ) -> impl Iterator<Item = &Predecessor> {
+        let conflicting = move |one: &&Use| !one.is_of(owner) && conflict(&one.accesses, accesses);
+        self.0.iter().filter(conflicting).map(|one| &one.by)
+    }
+
+    /// Takes out what is over.
+    pub(super) fn take_finished(&mut self, finished: &mut Predecessors) {
+        finished.extend(self.0.extract_if(.., |one| one.by.is_over()).map(|one| one.by));
+    }
+
+    /// Records a use.
+    pub(super) fn record(&mut self, by: Predecessor, owner: Option<ExecutableId>, accesses: Arc<[Access]>) {
+        self.0.push(Use { by, owner, accesses });
+    }
+
+    /// Takes out what need not be waited for beside a new use of these accesses by this owner, which ends
+    /// after all that it conflicts with and after its owner's earlier ones.
+    pub(super) fn take_superseded(
+        &mut self,
+        owner: Option<ExecutableId>,
+        accesses: &Arc<[Access]>,
+        superseded: &mut Predecessors,
+    ) {
+        let is_superseded = |one: &mut Use| {
+            let ends_before = one.is_of(owner) || conflict(accesses, &one.accesses);
+            ends_before && (Arc::ptr_eq(accesses, &one.accesses) || covers(accesses, &one.accesses))
+        };
+        superseded.extend(self.0.extract_if(.., is_superseded).map(|one| one.by));
+    }
+
+    fn record_last(&mut self, state: &State, user: &User) {
+        if let Some(run) = state.last_unfinished().filter(|run| run.number() > user.since) {
+            self.record(Predecessor::Run(run), Some(user.id), user.accesses.clone());
+        }
+    }
+}
+
+/// The memory of an executable that others use, or hold guards of, in a conflicting way, in the order of the
+/// resources. Each submission records its run in the registers of these allocations; other allocations cost a
+/// submission nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Contested(Option<Arc<Vec<ContestedAllocation>>>);
+
+/// One of them, and what the executable does to it.
+#[derive(Clone)]
+pub(super) struct ContestedAllocation {
+    pub(super) allocation: Arc<Allocation>,
+    pub(super) accesses: Arc<[Access]>,
+}
+
+impl Contested {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether nothing has changed since `other` was cloned from it.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ContestedAllocation> {
+        self.0.iter().flat_map(|all| all.iter())
+    }
+
+    fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &Arc<[Access]>) {
+        let one = ContestedAllocation { allocation: allocation.clone(), accesses: accesses.clone() };
+        let all = Arc::make_mut(self.0.get_or_insert_default());
+        match find(all, allocation) {
+            Ok(at) => all[at] = one,
+            Err(at) => all.insert(at, one),
+        }
+    }
+
+    pub(super) fn remove(&mut self, allocation: &Arc<Allocation>) {
+        let Some(all) = &mut self.0 else { return };
+        let Ok(at) = find(all, allocation) else { return };
+        if all.len() == 1 {
+            self.0 = None;
+        } else {
+            Arc::make_mut(all).remove(at);
+        }
+    }
+}
+
+fn find(all: &[ContestedAllocation], allocation: &Allocation) -> Result<usize, usize> {
+    let resource = allocation.memory().resource();
+    all.binary_search_by_key(&resource, |one| one.allocation.memory().resource())
+}
+
+/// The executable, if there is still a handle to it or a run in flight. If not, what its runs wrote can be
+/// seen.
+fn alive(executable: &Weak<Shared>) -> Option<Arc<Shared>> {
+    let alive = executable.upgrade();
+    if alive.is_none() {
+        // A run lets go of its executable when it is over, and letting go is a release; but an upgrade that
+        // fails is no acquire by itself.
+        fence(Ordering::Acquire);
+    }
+    alive
+}
+
+/// Whether the executable is gone. If it is, what its runs wrote can be seen.
+fn is_gone(executable: &Weak<Shared>) -> bool {
+    let is_gone = executable.strong_count() == 0;
+    if is_gone {
+        fence(Ordering::Acquire);
+    }
+    is_gone
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::accesses::merged;
+    use super::super::accesses::tests::accesses;
+    use super::*;
+    use crate::runtime::execution::fence::GateLease;
+    use crate::types::ResourceId;
+
+    const EXECUTABLES: usize = 4;
+
+    /// One step of a random history.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// An executable starts a run, which may end as failed before what it comes after.
+        Start { executable: usize, accesses: Vec<Access>, may_end_early: bool },
+        /// One of the runs in flight ends.
+        End(prop::sample::Index),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let resource = ResourceId::unique();
+        let start = (0..EXECUTABLES, accesses(resource), prop::bool::weighted(0.2)).prop_map(
+            |(executable, accesses, may_end_early)| Step::Start { executable, accesses, may_end_early },
+        );
+        prop::collection::vec(
+            prop_oneof![2 => start, 1 => any::<prop::sample::Index>().prop_map(Step::End)],
+            1..40,
+        )
+    }
+
+    /// A run of the history; a gate stands for it in the register.
+    struct Started {
+        executable: usize,
+        accesses: Vec<Access>,
+        may_end_early: bool,
+        lease: Option<GateLease>,
+        /// The runs that it was told to wait for.
+        after: Vec<usize>,
+    }
+
+    proptest! {
+        /// Whoever waits for what the register names ends up behind every earlier run that conflicts.
+        #[test]
+        fn superseded_uses_are_still_waited_for(steps in steps()) {
+            let ids: Vec<_> = (0..EXECUTABLES).map(|_| ExecutableId::unique()).collect();
+            let mut register = InFlight::default();
+            let mut runs: Vec<Started> = Vec::new();
+            let mut scrap = Predecessors::new();
+            for step in steps {
+                match step {
+                    Step::Start { executable, accesses, may_end_early } => {
+                        let (owner, accesses) = (Some(ids[executable]), merged(&accesses));
+                        register.take_finished(&mut scrap);
+                        let number = |by: &Predecessor| runs.iter().position(|run| match (by, &run.lease) {
+                            (Predecessor::Gate(gate), Some(lease)) => Arc::ptr_eq(gate, lease.gate()),
+                            _ => false,
+                        });
+                        let mut after: Vec<_> =
+                            register.conflicts(owner, &accesses).map(|by| number(by).unwrap()).collect();
+                        for &one in &after {
+                            prop_assert!(conflict(&runs[one].accesses, &accesses));
+                        }
+                        // As every submission, behind the last run of its executable.
+                        let is_own = |run: &Started| run.executable == executable && run.lease.is_some();
+                        after.extend(runs.iter().rposition(is_own));
+                        let mut behind = vec![false; runs.len()];
+                        let mut pending = after.clone();
+                        while let Some(at) = pending.pop() {
+                            if runs[at].lease.is_some() && !std::mem::replace(&mut behind[at], true) {
+                                pending.extend(&runs[at].after);
+                            }
+                        }
+                        for (run, &behind) in runs.iter().zip(&behind) {
+                            let must_wait = run.lease.is_some() && conflict(&run.accesses, &accesses);
+                            prop_assert!(!must_wait || behind);
+                        }
+                        let lease = GateLease::new();
+                        let shared: Arc<[Access]> = accesses.clone().into();
+                        if !may_end_early {
+                            register.take_superseded(owner, &shared, &mut scrap);
+                        }
+                        register.record(Predecessor::Gate(lease.gate().clone()), owner, shared);
+                        runs.push(Started { executable, accesses, may_end_early, lease: Some(lease), after });
+                    }
+                    Step::End(index) => {
+                        let is_over = |&one: &usize| runs[one].lease.is_none();
+                        let last = |at: usize| {
+                            runs[..at].iter().rposition(|run| run.executable == runs[at].executable)
+                        };
+                        let may_end: Vec<_> = (0..runs.len())
+                            .filter(|&at| runs[at].lease.is_some())
+                            .filter(|&at| {
+                                let own_is_over = last(at).is_none_or(|last| is_over(&last));
+                                own_is_over && (runs[at].may_end_early || runs[at].after.iter().all(is_over))
+                            })
+                            .collect();
+                        if !may_end.is_empty() {
+                            let at = *index.get(&may_end);
+                            runs[at].lease = None;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

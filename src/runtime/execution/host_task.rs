@@ -1,0 +1,283 @@
+//! Host tasks: closures of the host that run between device partitions.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use parking_lot::Mutex;
+
+use crate::runtime::execution::catch_panics::{Caught, caught, caught_drop};
+use crate::runtime::execution::host_scheduler;
+use crate::runtime::execution::run::Run;
+use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::host_buffer::{HostBuffer, HostMut, HostRef, Lease};
+use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
+use crate::util::panics::catch;
+
+/// Declares that a host task reads `buffer`; the closure gets a [`HostRef`].
+pub fn read<T: Pod>(buffer: &HostBuffer<T>) -> ReadAccess<T> {
+    ReadAccess { view: buffer.view().clone(), elements: PhantomData }
+}
+
+/// Declares that a host task reads and writes `buffer`; the closure gets a [`HostMut`].
+pub fn write<T: Pod>(buffer: &HostBuffer<T>) -> WriteAccess<T> {
+    WriteAccess { view: buffer.view().clone(), elements: PhantomData }
+}
+
+/// A declared read, made by [`read`].
+#[derive(Clone, Debug)]
+pub struct ReadAccess<T> {
+    view: View,
+    elements: PhantomData<fn() -> T>,
+}
+
+/// A declared write, made by [`write()`].
+#[derive(Clone, Debug)]
+pub struct WriteAccess<T> {
+    view: View,
+    elements: PhantomData<fn() -> T>,
+}
+
+/// One declared access of a host task: the result of [`read`] or [`write()`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an access of a host task",
+    label = "not made by `read` or `write`",
+    note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers are copied to a \
+            host buffer first"
+)]
+pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
+    /// What the closure gets for it.
+    type View: Send + 'static;
+
+    #[doc(hidden)]
+    fn declared(&self) -> (crate::runtime::resource::allocation::Operand, AccessMode);
+    #[doc(hidden)]
+    fn view(&self, lease: &TaskLease) -> Self::View;
+}
+
+impl<T: Pod + Send + Sync> HostAccess for ReadAccess<T> {
+    type View = HostRef<T>;
+
+    fn declared(&self) -> (crate::runtime::resource::allocation::Operand, AccessMode) {
+        (crate::runtime::resource::allocation::Operand(self.view.clone()), AccessMode::Read)
+    }
+
+    fn view(&self, lease: &TaskLease) -> HostRef<T> {
+        HostRef::new(&self.view, lease.for_view())
+    }
+}
+
+impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
+    type View = HostMut<T>;
+
+    fn declared(&self) -> (crate::runtime::resource::allocation::Operand, AccessMode) {
+        (crate::runtime::resource::allocation::Operand(self.view.clone()), AccessMode::ReadWrite)
+    }
+
+    fn view(&self, lease: &TaskLease) -> HostMut<T> {
+        HostMut::new(&self.view, lease.for_view())
+    }
+}
+
+/// The declared accesses of a host task: a tuple of up to eight [`read`]s and [`write()`]s, or `()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a list of accesses of a host task",
+    label = "not a tuple of `read(..)` and `write(..)`",
+    note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up to eight"
+)]
+pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
+    /// What the closure gets: a tuple of views.
+    type Views: Send + 'static;
+
+    #[doc(hidden)]
+    fn declared(&self) -> Vec<(crate::runtime::resource::allocation::Operand, AccessMode)>;
+    #[doc(hidden)]
+    fn views(&self, lease: &TaskLease) -> Self::Views;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T> Sealed for super::ReadAccess<T> {}
+    impl<T> Sealed for super::WriteAccess<T> {}
+}
+
+macro_rules! accesses {
+    ($($name:ident)*) => {
+        impl<$($name: HostAccess),*> sealed::Sealed for ($($name,)*) {}
+
+        #[allow(non_snake_case, unused_variables, clippy::unused_unit)]
+        impl<$($name: HostAccess),*> HostAccesses for ($($name,)*) {
+            type Views = ($($name::View,)*);
+
+            fn declared(&self) -> Vec<(crate::runtime::resource::allocation::Operand, AccessMode)> {
+                let ($($name,)*) = self;
+                vec![$($name.declared()),*]
+            }
+
+            fn views(&self, lease: &TaskLease) -> Self::Views {
+                let ($($name,)*) = self;
+                ($($name.view(lease),)*)
+            }
+        }
+    };
+}
+
+accesses!();
+accesses!(A);
+accesses!(A B);
+accesses!(A B C);
+accesses!(A B C D);
+accesses!(A B C D E);
+accesses!(A B C D E F);
+accesses!(A B C D E F G);
+accesses!(A B C D E F G H);
+
+/// What a host task may return: `()`, or a `Result` whose error becomes the submission's.
+#[diagnostic::on_unimplemented(
+    message = "a host task cannot return `{Self}`",
+    label = "neither `()` nor a `Result`",
+    note = "return `()` or a `Result<T, E>` whose error is `std::error::Error + Send + Sync`"
+)]
+pub trait TaskOutput {
+    /// The result, with the error boxed.
+    ///
+    /// # Errors
+    /// The task's own.
+    fn into_result(self) -> Result<(), BoxError>;
+}
+
+impl TaskOutput for () {
+    fn into_result(self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl<T, E: Into<BoxError>> TaskOutput for Result<T, E> {
+    fn into_result(self) -> Result<(), BoxError> {
+        self.map(drop).map_err(Into::into)
+    }
+}
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A host task with its closure's type erased.
+pub(crate) struct HostTask {
+    call: Box<Call>,
+}
+
+type Call = dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync;
+
+impl HostTask {
+    /// A task whose closure returns a future. It is cloned for every run, so that each future owns
+    /// what it captures.
+    pub(crate) fn new<A, F, R>(accesses: A, closure: F) -> Self
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: Future + Send + 'static,
+        R::Output: TaskOutput,
+    {
+        let closure = Arc::new(closure);
+        Self {
+            call: Box::new(move |lease| {
+                let views = accesses.views(lease);
+                let closure = closure.clone();
+                Box::pin(async move {
+                    let future = caught(|| F::clone(&closure)(views));
+                    // The last reference, where an update has replaced the closure.
+                    let dropped = caught_drop(|| drop(closure));
+                    let output = Caught::new(future?).await?;
+                    outcome(caught(|| output.into_result())).and(dropped)
+                })
+            }),
+        }
+    }
+
+    /// A task whose closure blocks or computes: it runs on tokio's blocking pool.
+    pub(crate) fn blocking<A, F, R>(accesses: A, closure: F) -> Self
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: TaskOutput,
+    {
+        let closure = Arc::new(closure);
+        Self {
+            call: Box::new(move |lease| {
+                let views = accesses.views(lease);
+                let closure = closure.clone();
+                let work = move || {
+                    let output = caught(|| F::clone(&closure)(views).into_result());
+                    outcome(output).and(caught_drop(|| drop(closure)))
+                };
+                Box::pin(async move {
+                    match tokio::task::spawn_blocking(work).await {
+                        Ok(result) => result,
+                        Err(_) => Err(host_scheduler::shut_down()),
+                    }
+                })
+            }),
+        }
+    }
+
+    pub(crate) fn call(&self, lease: &TaskLease) -> BoxFuture<Result<()>> {
+        (self.call)(lease)
+    }
+}
+
+fn outcome(task: Result<Result<(), BoxError>>) -> Result<()> {
+    task?.map_err(|error| {
+        Error::new(ErrorKind::HostTaskFailed, "the closure returned an error").caused_by(error)
+    })
+}
+
+/// Ends a host task's partition when the task has finished and all its views are dropped.
+#[derive(Debug)]
+pub struct TaskLease(Arc<LeaseInner>);
+
+#[derive(Debug)]
+struct LeaseInner {
+    run: Arc<Run>,
+    partition: usize,
+    result: Mutex<Option<Result<()>>>,
+}
+
+impl TaskLease {
+    pub(crate) fn new(run: Arc<Run>, partition: usize) -> Self {
+        Self(Arc::new(LeaseInner { run, partition, result: Mutex::new(None) }))
+    }
+
+    fn for_view(&self) -> Lease {
+        Lease::HostTask { _lease: self.0.clone() }
+    }
+
+    pub(crate) fn finish(self, result: Result<()>) {
+        // An error may hold a view (`tx.send(view).await?`), which would keep its own task from
+        // ever completing: then only its words are kept.
+        let held = Arc::strong_count(&self.0) > 1;
+        let result = if held { result.map_err(with_words_only) } else { result };
+        *self.0.result.lock() = Some(result);
+    }
+}
+
+/// The error with the words of its source in the place of the source, which is dropped.
+fn with_words_only(mut error: Error) -> Error {
+    let Some(source) = error.take_source() else { return error };
+    let error = match catch(|| source.to_string()) {
+        Ok(words) => error.caused_by(words),
+        Err(panic) => error.with_note(&format!("whose `Display` panicked: {panic}")),
+    };
+    match catch(|| drop(source)) {
+        Ok(()) => error,
+        Err(panic) => error.with_note(&format!("whose `Drop` panicked: {panic}")),
+    }
+}
+
+impl Drop for LeaseInner {
+    fn drop(&mut self) {
+        // Without a result the task was dropped half-way: its runtime shuts down.
+        let result = self.result.get_mut().take().unwrap_or_else(|| Err(host_scheduler::shut_down()));
+        self.run.finish(self.partition, result);
+    }
+}

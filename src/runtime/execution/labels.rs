@@ -1,0 +1,123 @@
+//! What an executable is, without what it uses: enough to say where in it something happened.
+//!
+//! A profiled submission refers to the outline, not to the executable, so that one that is kept or
+//! forgotten keeps no buffer and no closure alive.
+
+use std::borrow::Cow;
+
+use crate::plan::Plan;
+use crate::runtime::resource::device::Device;
+use crate::types::{CommandKind, DeviceId, Error};
+
+/// The plan and the names of what is in it.
+pub(crate) struct Outline {
+    pub(crate) plan: Plan,
+    /// Each planned node's label and kind, by its number in the plan.
+    pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
+    /// Each partition's device, `None` for a host task.
+    pub(crate) devices: Box<[Option<Device>]>,
+}
+
+impl Outline {
+    pub(crate) fn label(&self, node: u32) -> &str {
+        &self.nodes[node as usize].0
+    }
+
+    /// The plan as a list of instructions; `lowering` tells what each partition's device made of
+    /// its commands.
+    pub(crate) fn text(&self, lowering: impl Fn(usize) -> Option<&'static str>) -> String {
+        // The list says by itself what is a host task.
+        let label = |node| self.label(node).trim_start_matches("host task ");
+        let listing = self.plan.display(label).devices(|device| self.device_name(device));
+        listing.lowerings(|partition| lowering(partition as usize)).to_string()
+    }
+
+    /// The plan in Graphviz' language.
+    pub(crate) fn dot(&self) -> String {
+        self.plan.dot(|node| self.label(node)).devices(|device| self.device_name(device)).to_string()
+    }
+
+    /// A partition's name in traces and the console.
+    pub(crate) fn partition_name(&self, partition: usize) -> String {
+        match (&self.devices[partition], self.plan.nodes(partition)) {
+            (Some(device), _) => format!("wakegraph partition {partition} on {}", device.selector()),
+            (None, [node, ..]) => format!("wakegraph {}", self.label(*node)),
+            (None, []) => format!("wakegraph partition {partition}"),
+        }
+    }
+
+    /// Adds to an error where it happened: partition, device, and the node as far as it is known.
+    pub(crate) fn locate(&self, partition: usize, error: Error) -> Error {
+        let nodes = self.plan.nodes(partition);
+        let node = match error.command() {
+            Some(command) => nodes.get(command as usize),
+            None if nodes.len() == 1 => nodes.first(),
+            None => None,
+        };
+        let error = match node {
+            Some(&node) => error.in_node(self.label(node)),
+            None => error,
+        };
+        self.place(partition, error)
+    }
+
+    /// As [`locate`](Self::locate), for an error in one of the nodes of `suspects`, nobody knows
+    /// which. It was told for `partition`.
+    pub(crate) fn locate_among(&self, suspects: &[u32], partition: usize, error: Error) -> Error {
+        let only = match *suspects {
+            [] => Some(partition),
+            [only] => Some(only as usize),
+            _ => None,
+        };
+        let nodes = suspects.iter().flat_map(|&suspect| self.plan.nodes(suspect as usize));
+        let mut nodes: Vec<u32> = nodes.copied().collect();
+        nodes.sort_unstable();
+        match only {
+            Some(only) if error.command().is_some() || nodes.len() <= 1 => self.locate(only, error),
+            Some(only) => {
+                let names = self.some_names(&nodes);
+                self.place(only, error.with_note(&format!("in one of the nodes {names} of partition {only}")))
+            }
+            None => {
+                let error = error.with_note(&format!("in one of the nodes {}", self.some_names(&nodes)));
+                // Which partition is as little known.
+                match &self.devices[partition] {
+                    Some(device) => error.on_device(device.selector()),
+                    None => error,
+                }
+            }
+        }
+    }
+
+    /// Adds to an error partition and device.
+    pub(crate) fn place(&self, partition: usize, error: Error) -> Error {
+        let error = error.in_partition(partition as u32);
+        match &self.devices[partition] {
+            Some(device) => error.on_device(device.selector()),
+            None => error,
+        }
+    }
+
+    /// A list of nodes, as long as one can read.
+    fn some_names(&self, nodes: &[u32]) -> String {
+        const NAMED: usize = 5;
+        let (named, others) = nodes.split_at(nodes.len().min(NAMED));
+        let mut names: Vec<Cow<'_, str>> = named.iter().map(|&node| self.label(node).into()).collect();
+        match others.len() {
+            0 => {}
+            1 => names.push("1 other".into()),
+            count => names.push(format!("{count} others").into()),
+        }
+        match names.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+            _ => names.concat(),
+        }
+    }
+
+    fn device_name(&self, id: DeviceId) -> String {
+        let mut devices = self.devices.iter().flatten();
+        devices
+            .find(|device| device.id() == id)
+            .map_or_else(|| id.to_string(), |device| device.selector().to_owned())
+    }
+}

@@ -1,0 +1,176 @@
+//! The end of partitions, and with the last of them of the run.
+
+use crate::hal::EventStatus;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::execution::host_scheduler::{Driver, Ready};
+use crate::runtime::execution::run::chain::end_in_order;
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
+use crate::sync::Ordering;
+use crate::types::{Error, ErrorKind, Result};
+use crate::util::deferred_drop::{Failure, drop_later};
+
+impl Run {
+    /// A partition does not start because of the others. Gives back what that makes ready.
+    pub(crate) fn skip(&self, partition: usize, why: Go) -> Ready {
+        match why {
+            Go::Cancel => self.end(partition, Err(cancelled())),
+            Go::Start | Go::Skip => self.end_with(partition, None, FAILED),
+        }
+    }
+
+    /// Nothing of the run has started, and nothing will. The error is somebody else's: it keeps the
+    /// place it names.
+    pub(crate) fn abandon(&self, error: &Error) {
+        self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
+        if self.slots.is_empty() {
+            return self.done.set();
+        }
+        for partition in 0..self.slots.len() {
+            // What that makes ready ends here as well.
+            let _ = self.end_with(partition, None, FAILED);
+        }
+    }
+
+    /// A partition is final; starts what that makes ready.
+    pub(crate) fn finish(&self, partition: usize, result: Result<()>) {
+        let ready = self.end(partition, result);
+        if let Some(driver) = self.driver_for(&ready) {
+            driver.start(ready);
+        }
+    }
+
+    pub(super) fn driver_for(&self, ready: &Ready) -> Option<Driver> {
+        if ready.is_empty() { None } else { self.inner.lock().driver.clone() }
+    }
+
+    /// A partition is final. Only the first call for a partition counts: a device, the reactor and
+    /// a task may all see it. Gives back the partitions that the caller has to start, as they
+    /// waited for this one last.
+    #[must_use]
+    pub(crate) fn end(&self, partition: usize, result: Result<()>) -> Ready {
+        match result {
+            Ok(()) => self.end_with(partition, None, SUCCEEDED),
+            Err(error) => self.end_with(partition, Some(Failure::new(error)), FAILED),
+        }
+    }
+
+    pub(super) fn end_with(&self, partition: usize, failure: Option<Failure>, state: u8) -> Ready {
+        let mut ready = Ready::new();
+        let failed = failure.is_some();
+        if let Some(failure) = failure {
+            // Before the state says so: whoever sees the partition failed finds the failure. The
+            // first one counts.
+            let Some(shared) = self.inner.lock().owner.clone() else { return ready };
+            self.record_failure(&shared, partition, failure);
+        }
+        if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
+            return ready;
+        }
+        if state == SUCCEEDED {
+            self.measure(partition);
+        }
+        tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
+        // Each partition counts once, and this one has not been counted yet: at 1 all others are
+        // over, and none waits.
+        let last = self.unfinished.load(Ordering::Acquire) == 1;
+        if failed || !last {
+            // Cloned: the others may still need it.
+            let Some(shared) = self.inner.lock().owner.clone() else { return ready };
+            for &successor in &shared.partitions[partition].wakes {
+                if self.release(successor as usize) {
+                    ready.push(successor);
+                }
+            }
+        }
+        if last || self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.complete();
+        }
+        ready
+    }
+
+    pub(super) fn record_failure(&self, shared: &Shared, partition: usize, failure: Failure) {
+        // To find out where a device was lost takes a look at every partition, so it is not done
+        // for each of them.
+        if says_enough(&self.inner.lock(), &failure) {
+            return;
+        }
+        // The failure of something it waited for is reported there, with the right place.
+        let inherited = |&p: &u32| {
+            self.event(p as usize).is_some_and(|event| matches!(event.status(), EventStatus::Failed(_)))
+        };
+        if shared.partitions[partition].device_predecessors.iter().any(inherited) {
+            return;
+        }
+        let failure = match self.failed_dependency() {
+            Some(theirs) => Failure::new(theirs),
+            None => failure.map(|error| self.locate(shared, partition, error)),
+        };
+        let mut inner = self.inner.lock();
+        if !says_enough(&inner, &failure) {
+            self.set_failure(&mut inner, failure);
+        }
+    }
+
+    pub(super) fn set_failure(&self, inner: &mut Inner, failure: Failure) {
+        inner.failure = Some(failure);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The failure of a run that this one depends on, with the place where it happened there.
+    pub(super) fn failed_dependency(&self) -> Option<Error> {
+        let depends_on = self.inner.lock().depends_on.clone();
+        // Their devices may have told this run first.
+        end_in_order(&depends_on);
+        depends_on.iter().find_map(|run| run.result().err())
+    }
+
+    pub(super) fn complete(&self) {
+        let (shared, driver, depends_on, comes_after, retired) = {
+            let mut inner = self.inner.lock();
+            let Some(shared) = inner.owner.take() else { return };
+            // Once all runs of the batch have let it go it serves another.
+            inner.batch_event = None;
+            let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
+            (shared, inner.driver.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
+        };
+        self.has_ended(&shared);
+        if self.timed {
+            self.learn(&shared);
+        }
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        // Over on their devices, whose notifications may lag: whoever sees this run finished finds
+        // them finished, too.
+        end_in_order(&depends_on);
+        self.done.set();
+        // These go last: they may be the only ones left.
+        drop((shared, driver, depends_on, comes_after));
+        if !retired.is_empty() {
+            drop_later(retired);
+        }
+    }
+
+    /// A run of nothing is done at once.
+    pub(crate) fn complete_empty(&self) {
+        let earlier = {
+            let mut inner = self.inner.lock();
+            let is_first = inner.depends_on.is_empty() && inner.comes_after.is_empty();
+            (!is_first)
+                .then(|| (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after)))
+        };
+        self.done.set();
+        drop(earlier);
+    }
+}
+
+/// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more
+/// than the cancellation that followed or preceded it.
+fn says_enough(inner: &Inner, later: &Failure) -> bool {
+    let is_cancelled = |failure: &Failure| failure.kind() == ErrorKind::Cancelled;
+    inner.failure.as_ref().is_some_and(|earlier| !is_cancelled(earlier) || is_cancelled(later))
+}
+
+pub(crate) fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the submission was cancelled before this partition started")
+}

@@ -1,0 +1,120 @@
+//! Runs that are left to the reactor's thread to be launched.
+
+use std::sync::Arc;
+use std::thread;
+
+use crate::hal::{self, EventStatus};
+use crate::runtime::execution::batching::Batcher;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::execution::run::Run;
+use crate::runtime::execution::submit::enqueue;
+use crate::sync::Ordering;
+
+/// `submit` launches it.
+pub(super) const AT_SUBMIT: u8 = 0;
+/// Nobody has launched it yet.
+const HANDED_OVER: u8 = 1;
+/// Somebody does.
+const LAUNCHING: u8 = 2;
+/// Launched in a batch, on a queue that executables share.
+const IN_BATCH: u8 = 3;
+/// Launched on its executable's queue after all.
+const ALONE: u8 = 4;
+
+impl Run {
+    /// Who launches it and looks for its end, if it was handed over.
+    pub(crate) fn batcher(&self) -> Option<&Arc<Batcher>> {
+        self.batcher.as_ref().filter(|_| !matches!(self.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE))
+    }
+
+    /// Somebody else is going to launch it.
+    pub(crate) fn set_handed_over(&self) {
+        self.launch.store(HANDED_OVER, Ordering::Release);
+    }
+
+    /// The caller launches it, if nobody else has or does. Gives its executable.
+    pub(crate) fn take_launch(&self) -> Option<Arc<Shared>> {
+        let taken = self.launch.compare_exchange(HANDED_OVER, LAUNCHING, Ordering::AcqRel, Ordering::Acquire);
+        // There until the run is over, which it cannot be yet.
+        taken.ok().and_then(|_| self.inner.lock().owner.clone())
+    }
+
+    /// The caller does not launch it after all.
+    pub(crate) fn give_launch_back(&self) {
+        self.inner.lock().batch_event = None;
+        self.launch.store(HANDED_OVER, Ordering::Release);
+    }
+
+    /// What is about to be signalled behind the batch that it is launched in.
+    pub(crate) fn set_batch_event(&self, event: &Arc<dyn hal::Event>) {
+        self.inner.lock().batch_event = Some(event.clone());
+    }
+
+    /// The real status of the batch that it was launched in; `None` once the run is over.
+    pub(super) fn batch_status(&self) -> Option<EventStatus> {
+        let event = self.inner.lock().batch_event.clone();
+        event.map(|event| event.status())
+    }
+
+    /// Looks at the real status of the batch that it was launched in, before the reactor tells;
+    /// whether that is final.
+    pub(super) fn look_at_batch(&self) -> bool {
+        let result = match self.batch_status() {
+            Some(EventStatus::Complete) => Ok(()),
+            Some(EventStatus::Failed(error)) => Err(error),
+            Some(EventStatus::Pending | EventStatus::Idle) | None => return self.is_done(),
+        };
+        self.finish(0, result);
+        true
+    }
+
+    /// It has been launched in a batch, or else refused.
+    pub(crate) fn set_launched(&self, launched: bool) {
+        if launched {
+            self.set_all_enqueued();
+        }
+        self.launch.store(IN_BATCH, Ordering::Release);
+    }
+
+    /// Launches it on the queue of its executable.
+    pub(crate) fn launch_alone(self: &Arc<Self>, shared: &Shared) {
+        if enqueue(shared, self, 0, &[], &[]) {
+            self.set_all_enqueued();
+        }
+        self.launch.store(ALONE, Ordering::Release);
+    }
+
+    /// Whether everything of it is on devices, so that they can wait for it. Sees to it, if it was
+    /// handed over.
+    pub(crate) fn is_all_enqueued(self: &Arc<Self>) -> bool {
+        match self.launch.load(Ordering::Acquire) {
+            HANDED_OVER => {
+                if let Some(shared) = self.take_launch() {
+                    self.launch_alone(&shared);
+                }
+            }
+            // A call of the driver's.
+            LAUNCHING => {}
+            _ => return self.enqueued.load(Ordering::Acquire),
+        }
+        while self.launch.load(Ordering::Acquire) == LAUNCHING {
+            thread::yield_now();
+        }
+        self.enqueued.load(Ordering::Acquire)
+    }
+
+    /// Whether the queue of its executable's later runs does not order them after this one.
+    pub(crate) fn is_in_batch(&self) -> bool {
+        self.launch.load(Ordering::Acquire) == IN_BATCH
+    }
+
+    /// It keeps a shared queue for too long.
+    pub(crate) fn set_too_long(&self) {
+        self.too_long.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it kept the queue that it shared for no longer than it should, if it was on one.
+    pub(crate) fn shared_well(&self) -> Option<bool> {
+        self.is_in_batch().then(|| !self.too_long.load(Ordering::Relaxed))
+    }
+}

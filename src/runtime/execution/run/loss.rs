@@ -1,0 +1,94 @@
+//! What the loss of a device says about a run on it: where it may have come from, or that the run
+//! only waited.
+//!
+//! A device that is lost fails everything pending on it with one error, which knows no node. What
+//! had not started is not to blame, and that is known here.
+
+use crate::hal::EventStatus;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::execution::run::chain::end_in_order;
+use crate::runtime::execution::run::{ENQUEUED, Run, SUCCEEDED, WAITING};
+use crate::sync::Ordering;
+use crate::types::{Error, ErrorKind};
+
+impl Run {
+    /// Adds to an error with which a partition ended where it happened, as far as that is known.
+    pub(super) fn locate(&self, shared: &Shared, partition: usize, error: Error) -> Error {
+        let outline = &shared.outline;
+        let enqueued = self.state(partition) != WAITING || self.is_in_batch();
+        match error.kind() {
+            ErrorKind::DeviceLost if !enqueued => {
+                let why = "the device was lost before this partition could start";
+                outline.place(partition, error.with_note(why))
+            }
+            ErrorKind::DeviceLost if self.is_behind(shared) => {
+                let why = "this submission was queued behind another that was still in flight";
+                outline.place(partition, error.with_note(why))
+            }
+            ErrorKind::DeviceLost => {
+                outline.locate_among(&self.suspects(shared, partition), partition, error)
+            }
+            ErrorKind::Driver if enqueued => outline.locate_among(&[partition as u32], partition, error),
+            _ => outline.locate(partition, error),
+        }
+    }
+
+    /// Partitions that may have been running on what was lost when this one was: nothing that they
+    /// come after was pending. They need not all be on its device, which may have taken others of
+    /// its driver with it.
+    fn suspects(&self, shared: &Shared, partition: usize) -> Vec<u32> {
+        let device = shared.partitions[partition].device();
+        let running = |&index: &u32| {
+            let other = &shared.partitions[index as usize];
+            self.is_lost(index as usize, other.device() == device)
+                && other.predecessors.iter().all(|&before| self.is_known_complete(before as usize))
+        };
+        (0..shared.partitions.len() as u32).filter(running).collect()
+    }
+
+    fn is_lost(&self, partition: usize, on_lost_device: bool) -> bool {
+        let event = self.event(partition).filter(|_| self.state(partition) == ENQUEUED);
+        event.is_some_and(|event| match event.status() {
+            EventStatus::Failed(error) => error.kind() == ErrorKind::DeviceLost,
+            // It is about to fail as well.
+            EventStatus::Pending => on_lost_device,
+            EventStatus::Complete | EventStatus::Idle => false,
+        })
+    }
+
+    fn is_known_complete(&self, partition: usize) -> bool {
+        match self.state(partition) {
+            SUCCEEDED => true,
+            ENQUEUED => {
+                self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether devices had this run wait for another that did not end, but for the loss.
+    fn is_behind(&self, shared: &Shared) -> bool {
+        if shared.ended.load(Ordering::Acquire) + 1 < self.number {
+            return true;
+        }
+        let others = self.inner.lock().comes_after.clone();
+        end_in_order(&others);
+        others.iter().any(|run| {
+            !run.is_done() || run.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
+        })
+    }
+
+    /// The run is over: the next one of the executable has not waited for it in vain, unless its
+    /// device is lost.
+    pub(super) fn has_ended(&self, shared: &Shared) {
+        let lost = self.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
+        // Several are seen to end in any order.
+        if !lost && shared.ended.load(Ordering::Relaxed) < self.number {
+            shared.ended.store(self.number, Ordering::Release);
+        }
+    }
+
+    fn state(&self, partition: usize) -> u8 {
+        self.slots[partition].state.load(Ordering::Acquire)
+    }
+}

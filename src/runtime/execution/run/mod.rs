@@ -1,0 +1,444 @@
+//! One run of an executable: from `submit` until the last partition is final.
+
+mod chain;
+mod ending;
+mod handing_over;
+mod looking;
+mod loss;
+mod waiting;
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::hal;
+use crate::runtime::completion::clock;
+use crate::runtime::completion::latch::Latch;
+use crate::runtime::execution::batching::Batcher;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::execution::host_scheduler::Driver;
+use crate::runtime::execution::labels::Outline;
+use crate::runtime::execution::profile::Profile;
+use crate::runtime::resource::device::Device;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::types::{Error, Result};
+use crate::util::deferred_drop::Failure;
+
+pub(crate) use ending::cancelled;
+use handing_over::AT_SUBMIT;
+use looking::ASKED_NOT;
+pub(crate) use waiting::{HostWork, Timing};
+use waiting::{SPIN_NONE, TOOK_THIS};
+
+/// One run. While in flight it owns the executable, and with it all that a device may touch;
+/// whoever will report a completion (a device, the reactor, a task) holds a reference to it.
+pub(crate) struct Run {
+    /// Set when every partition is final.
+    pub(crate) done: Latch,
+    /// Set by `cancel`: partitions that have not started never will.
+    cancelled: AtomicBool,
+    /// Whether there is a failure: without one, the result is read without a lock.
+    failed: AtomicBool,
+    /// Whether every partition has been enqueued on a device, so that other devices can wait for
+    /// `tails` themselves.
+    enqueued: AtomicBool,
+    /// Who launches it: one of the constants of `handing_over`.
+    launch: AtomicU8,
+    /// The task that waits to start the run, if there is one.
+    starter: AtomicWaker,
+    unfinished: AtomicU32,
+    /// All partitions before this one are over.
+    oldest: AtomicU32,
+    /// Tasks of this run that the host runs or has been handed: while there are any, spinning would
+    /// keep them waiting.
+    host_tasks: AtomicU32,
+    /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
+    soonest: AtomicU64,
+    /// Whether it keeps the queue that it shares for too long.
+    too_long: AtomicBool,
+    /// How a submission's spin went: one of the `SPIN` constants.
+    spin: AtomicU8,
+    /// Whether partitions are timed, for predictions.
+    timed: bool,
+    /// Whether a device does not notify, so that whoever wants to know has to look.
+    polled: bool,
+    /// Whether a submission is going to look for the end by itself, at first.
+    looked_after: AtomicBool,
+    /// Before when it cannot be over, by what it takes among as many others: not worth a look.
+    first_look: AtomicU64,
+    /// Until when the end is near enough to be looked for without a pause, 0 if it is not.
+    near_until: AtomicU64,
+    /// Whether a submission that was told so saw it in flight.
+    near_seen: AtomicBool,
+    /// Runs in flight on the device, this one included, where that has to be polled.
+    in_flight: Option<Arc<AtomicU32>>,
+    /// Where runs of the executable may be left to.
+    batcher: Option<Arc<Batcher>>,
+    /// The how manieth run of its executable this is, from 1 on.
+    number: u64,
+    slots: Box<[Slot]>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    owner: Option<Arc<Shared>>,
+    /// How partitions that need the host get started. Refers back to the run, so it goes when the
+    /// run is over.
+    driver: Option<Driver>,
+    /// When it was submitted, for the profile.
+    submitted: Option<u64>,
+    /// What tells of its end in the place of its own event, if it was launched in a batch.
+    batch_event: Option<Arc<dyn hal::Event>>,
+    /// Runs whose results the devices wait for, until this one is over.
+    depends_on: SmallVec<[Arc<Run>; 1]>,
+    /// Runs of other executables that the devices have this one come after, until it is over.
+    comes_after: SmallVec<[Arc<Run>; 1]>,
+    /// What updates have taken out of the executable, and this run or one before it still uses.
+    retired: Vec<Replaced>,
+    failure: Option<Failure>,
+    profile: Option<Profile>,
+    host_times: Vec<(usize, u64, u64)>,
+}
+
+/// What an update has taken out of an executable.
+pub(crate) type Replaced = Box<dyn Any + Send>;
+
+/// One partition of the run.
+struct Slot {
+    state: AtomicU8,
+    /// Predecessors that have to be waited for on the host, and one more until everything that
+    /// devices can wait for themselves has been enqueued.
+    waiting_for: AtomicU32,
+    event: Option<Arc<dyn hal::Event>>,
+    /// When it was enqueued, 0 if nobody wants to know how long it takes.
+    enqueued: AtomicU64,
+    /// How long it took, 0 if that is not known.
+    took: AtomicU64,
+    /// What is known of the time it took: one of the `TOOK` constants.
+    known: AtomicU8,
+    /// How long the reactor has seen its queue take for it, 0 if it has not.
+    observed: AtomicU64,
+    /// What the reactor has just seen of it: one of the `ASKED` constants.
+    asked: AtomicU8,
+}
+
+/// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
+const WAITING: u8 = 0;
+/// On a device: the event's status is this run's.
+const ENQUEUED: u8 = 1;
+const SUCCEEDED: u8 = 2;
+const FAILED: u8 = 3;
+
+/// What to do with a partition whose predecessors are final.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Go {
+    /// Start.
+    Start,
+    /// A predecessor failed: do not start.
+    Skip,
+    /// The run was cancelled: do not start.
+    Cancel,
+}
+
+impl Run {
+    pub(crate) fn new(shared: &Shared) -> Result<Self> {
+        let event = hal::EventDesc { profiling: shared.profiling };
+        let slots = shared.partitions.iter().map(|partition| {
+            Ok(Slot {
+                state: AtomicU8::new(WAITING),
+                waiting_for: AtomicU32::new(0),
+                event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
+                enqueued: AtomicU64::new(0),
+                took: AtomicU64::new(0),
+                known: AtomicU8::new(TOOK_THIS),
+                observed: AtomicU64::new(0),
+                asked: AtomicU8::new(ASKED_NOT),
+            })
+        });
+        Ok(Self {
+            done: Latch::new(),
+            cancelled: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            enqueued: AtomicBool::new(false),
+            launch: AtomicU8::new(AT_SUBMIT),
+            too_long: AtomicBool::new(false),
+            starter: AtomicWaker::new(),
+            unfinished: AtomicU32::new(0),
+            oldest: AtomicU32::new(0),
+            host_tasks: AtomicU32::new(0),
+            soonest: AtomicU64::new(0),
+            spin: AtomicU8::new(SPIN_NONE),
+            timed: false,
+            polled: shared.polled,
+            looked_after: AtomicBool::new(false),
+            first_look: AtomicU64::new(0),
+            near_until: AtomicU64::new(0),
+            near_seen: AtomicBool::new(false),
+            in_flight: shared.in_flight(),
+            batcher: shared.batcher.clone(),
+            number: 0,
+            slots: slots.collect::<Result<_>>()?,
+            inner: Mutex::default(),
+        })
+    }
+
+    /// A run that failed before it began.
+    pub(crate) fn failed(error: Error) -> Self {
+        let run = Self {
+            done: Latch::new(),
+            cancelled: AtomicBool::new(false),
+            failed: AtomicBool::new(true),
+            enqueued: AtomicBool::new(false),
+            launch: AtomicU8::new(AT_SUBMIT),
+            too_long: AtomicBool::new(false),
+            starter: AtomicWaker::new(),
+            unfinished: AtomicU32::new(0),
+            oldest: AtomicU32::new(0),
+            host_tasks: AtomicU32::new(0),
+            soonest: AtomicU64::new(0),
+            spin: AtomicU8::new(SPIN_NONE),
+            timed: false,
+            polled: false,
+            looked_after: AtomicBool::new(false),
+            first_look: AtomicU64::new(0),
+            near_until: AtomicU64::new(0),
+            near_seen: AtomicBool::new(false),
+            in_flight: None,
+            batcher: None,
+            number: 0,
+            slots: Box::default(),
+            inner: Mutex::new(Inner { failure: Some(Failure::new(error)), ..Inner::default() }),
+        };
+        run.done.set();
+        run
+    }
+
+    /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody
+    /// looks at it.
+    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing, number: u64) {
+        self.number = number;
+        self.done.reset();
+        self.cancelled = AtomicBool::new(false);
+        self.failed = AtomicBool::new(false);
+        self.enqueued = AtomicBool::new(false);
+        self.launch = AtomicU8::new(AT_SUBMIT);
+        self.too_long = AtomicBool::new(false);
+        self.starter = AtomicWaker::new();
+        self.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.oldest = AtomicU32::new(0);
+        self.host_tasks = AtomicU32::new(0);
+        self.soonest = AtomicU64::new(0);
+        self.spin = AtomicU8::new(SPIN_NONE);
+        for (slot, partition) in self.slots.iter_mut().zip(&shared.partitions) {
+            slot.state = AtomicU8::new(WAITING);
+            slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
+            slot.enqueued = AtomicU64::new(0);
+            slot.took = AtomicU64::new(0);
+            slot.known = AtomicU8::new(TOOK_THIS);
+            slot.observed = AtomicU64::new(0);
+            slot.asked = AtomicU8::new(ASKED_NOT);
+        }
+        let inner = self.inner.get_mut();
+        inner.failure = None;
+        inner.batch_event = None;
+        inner.profile = None;
+        inner.host_times.clear();
+        inner.submitted = shared.profiling.then(clock::now);
+        self.timed = timing == Timing::On;
+        inner.depends_on.clear();
+        inner.comes_after.clear();
+        // Without a partition there is nothing to own it for, and nobody to give it back.
+        inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
+        self.looked_after = AtomicBool::new(false);
+        self.first_look = AtomicU64::new(0);
+        self.near_until = AtomicU64::new(0);
+        self.near_seen = AtomicBool::new(false);
+        if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
+            in_flight.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all other partitions are over.
+    pub(crate) fn is_last(&self, partition: usize) -> bool {
+        self.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
+    }
+
+    /// Whether a device does not notify.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Its number among the runs of its executable, from 1 on.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.is_set()
+    }
+
+    /// The run's result; meaningful when it is done.
+    pub(crate) fn result(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.inner.lock().failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
+    }
+
+    /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
+    pub(crate) fn profile(&self, outline: &Outline) -> Profile {
+        let (host_times, origin) = {
+            let inner = self.inner.lock();
+            if let Some(profile) = &inner.profile {
+                return profile.clone();
+            }
+            (inner.host_times.clone(), inner.submitted.unwrap_or(0))
+        };
+        let profile = Profile::collect(outline, self, &host_times, origin);
+        self.inner.lock().profile.get_or_insert(profile).clone()
+    }
+
+    /// Whether a partition ran to its end, in this run. The event of one that did not may still
+    /// tell of an earlier run.
+    pub(crate) fn has_succeeded(&self, partition: usize) -> bool {
+        self.slots[partition].state.load(Ordering::Acquire) == SUCCEEDED
+    }
+
+    pub(crate) fn event(&self, partition: usize) -> Option<&Arc<dyn hal::Event>> {
+        self.slots[partition].event.as_ref()
+    }
+
+    /// A partition's enqueue has succeeded. It may be final already: the device may have notified
+    /// from inside.
+    pub(crate) fn set_enqueued(&self, partition: usize) {
+        let state = &self.slots[partition].state;
+        let _ = state.compare_exchange(WAITING, ENQUEUED, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether somebody has seen that a partition is over; asks no device.
+    pub(crate) fn is_over(&self, partition: usize) -> bool {
+        self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED
+    }
+
+    /// Events of the partitions without successors; `None` when the run is over, and its result known.
+    pub(crate) fn tail_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
+        let (shared, batch_event) = {
+            let inner = self.inner.lock();
+            (inner.owner.clone()?, inner.batch_event.clone())
+        };
+        if let Some(event) = batch_event {
+            return Some(vec![event]);
+        }
+        Some(shared.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
+    }
+
+    /// The run needs the results of others, and its devices wait for them.
+    pub(crate) fn set_depends_on(&self, runs: impl Iterator<Item = Arc<Run>>) {
+        self.inner.lock().depends_on = runs.collect();
+    }
+
+    /// Runs of other executables on the same memory, which the devices let end first.
+    pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
+        self.inner.lock().comes_after = runs.collect();
+    }
+
+    /// The runs that this one comes after, until it is over.
+    fn predecessors(&self) -> SmallVec<[Arc<Run>; 2]> {
+        let inner = self.inner.lock();
+        inner.depends_on.iter().chain(&inner.comes_after).cloned().collect()
+    }
+
+    /// How many runs of other executables it waits for on its devices.
+    #[cfg(test)]
+    pub(crate) fn comes_after(&self) -> usize {
+        self.inner.lock().comes_after.len()
+    }
+
+    /// Devices of the same partitions.
+    pub(crate) fn tail_devices(&self) -> SmallVec<[Device; 2]> {
+        let owner = self.inner.lock().owner.clone();
+        let tails = owner
+            .iter()
+            .flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
+        tails.filter_map(|partition| partition.device().cloned()).collect()
+    }
+
+    /// Keeps what an update has taken out of the executable until this run is over, and with it all
+    /// before it. Gives it back if it is over.
+    pub(crate) fn keep(&self, retired: Replaced) -> Option<Replaced> {
+        let mut inner = self.inner.lock();
+        if inner.owner.is_none() {
+            return Some(retired);
+        }
+        inner.retired.push(retired);
+        None
+    }
+
+    pub(crate) fn set_all_enqueued(&self) {
+        self.enqueued.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.starter.wake();
+    }
+
+    /// Resolves when the run is cancelled; for the task that waits to start it.
+    pub(crate) fn cancellation(&self) -> impl Future<Output = ()> + Unpin + '_ {
+        poll_fn(|cx| {
+            self.starter.register(cx.waker());
+            if self.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// The run needs the host, and this is how.
+    pub(crate) fn set_driver(&self, driver: Driver) {
+        self.inner.lock().driver = Some(driver);
+    }
+
+    /// One of the things that a partition waits for on the host is over. Whether it was the last.
+    pub(crate) fn release(&self, partition: usize) -> bool {
+        self.slots[partition].waiting_for.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether a partition with these predecessors, which are over, may start.
+    pub(crate) fn go(&self, predecessors: &[u32]) -> Go {
+        let failed = |&p: &u32| self.slots[p as usize].state.load(Ordering::Acquire) == FAILED;
+        match self.is_cancelled() {
+            true => Go::Cancel,
+            false if predecessors.iter().any(failed) => Go::Skip,
+            false => Go::Start,
+        }
+    }
+
+    pub(crate) fn record_host_times(&self, partition: usize, start: u64, end: u64) {
+        self.inner.lock().host_times.push((partition, start, end));
+    }
+}
+
+impl hal::Notify for Run {
+    fn notify(&self, token: u64) {
+        // Final by contract, and this run's even if the enqueue has not returned yet.
+        self.read_event(token as usize);
+    }
+}
+
+impl Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("done", &self.is_done())
+            .field("partitions", &self.slots.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,414 @@
+//! The future of a submission.
+
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::task::coop;
+
+use crate::hal::Progress;
+use crate::runtime::completion::latch::WaiterKey;
+use crate::runtime::completion::spin_budget;
+use crate::runtime::execution::batching::Lead;
+use crate::runtime::execution::event::Event;
+use crate::runtime::execution::labels::Outline;
+use crate::runtime::execution::profile::Profile;
+use crate::runtime::execution::run::Run;
+use crate::types::Result;
+
+/// A run of an executable that has been submitted: a future that resolves when all its work is complete.
+///
+/// The work has started already and does not need to be polled. Dropping the submission detaches
+/// it, as dropping `tokio::spawn`'s handle does: the work goes on, the runtime keeps what it needs.
+/// Use [`cancel`](Self::cancel) or [`cancel_on_drop`](Self::cancel_on_drop) where it should not.
+///
+/// # Errors
+/// Resolves to the first failure: it names node, partition, device and cause. Partitions that
+/// depend on the failed one were not started, the others have finished.
+///
+/// # Cancel safety
+/// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
+#[must_use = "the work runs, but nobody learns whether it failed; await it, or drop it to detach"]
+pub struct Submission {
+    run: Arc<Run>,
+    key: WaiterKey,
+    /// It ends others' runs in the place of the reactor.
+    lead: Option<Lead>,
+    spin: Spin,
+    /// The last poll did nothing but give way, as the budget of its task was used up.
+    gave_way: bool,
+    /// What a spin does to the devices' work.
+    progress: Progress,
+    /// Where profiles are recorded: what is needed to read them.
+    profiled: Option<Arc<Outline>>,
+}
+
+/// Whether a poll spins for a short while on work that should be done within it: a task switch
+/// would take longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spin {
+    Never,
+    /// The next poll, for so long. Nothing but devices has a part in the run.
+    Once {
+        time: Duration,
+    },
+    /// Every poll that finds the run on devices, if what was enqueued last should take no longer
+    /// than `limit`. It ends as soon as the host has something to do.
+    BetweenHostTasks {
+        limit: Duration,
+    },
+    /// It goes on until then, from poll to poll; and anew between host tasks, if `between` says so.
+    Until {
+        end: Instant,
+        between: Option<Duration>,
+    },
+}
+
+/// What a poll is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// The run is done.
+    Resolve,
+    /// Spin on after other tasks had their turn.
+    Yield,
+    /// Wait to be woken.
+    Wait,
+}
+
+/// How long to spin for something expected to take so long: twice that, so that the usual jitter
+/// does not cost a task switch.
+pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
+    (2 * expected).min(limit)
+}
+
+/// The same among so many runs, of which each has to wait for the others: they look in turn, and
+/// none keeps a thread.
+pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
+    match crowd {
+        0 | 1 => spin_time(expected, limit),
+        crowd => (2 * expected * crowd).min(LONGEST_AMONG_OTHERS.max(limit)),
+    }
+}
+
+const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
+
+impl Submission {
+    pub(crate) fn new(run: Arc<Run>, spin: Spin, progress: Progress, profiled: Option<Arc<Outline>>) -> Self {
+        Self { run, key: WaiterKey::default(), lead: None, spin, gave_way: false, progress, profiled }
+    }
+
+    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a
+    /// loop of nothing else ends.
+    pub fn is_finished(&self) -> bool {
+        self.run.is_finished()
+    }
+
+    /// Stops what has not been handed to a device yet, and host tasks that have not been called.
+    /// What a device has been given runs to its end, also where it still waits in a queue; so do
+    /// host tasks that run.
+    ///
+    /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
+    /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on
+    /// the host: cancelling changes nothing then.
+    ///
+    /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
+    /// stopped and nothing else failed.
+    pub fn cancel(&self) {
+        self.run.cancel();
+    }
+
+    /// Cancels when dropped before it has resolved: for timeouts and `select!`.
+    ///
+    /// ```no_run
+    /// # async fn example(exec: wakegraph::ExecutableGraph) -> wakegraph::Result<()> {
+    /// use std::time::Duration;
+    /// match tokio::time::timeout(Duration::from_millis(5), exec.submit().cancel_on_drop()).await {
+    ///     Ok(result) => result,
+    ///     Err(_elapsed) => Ok(()), // what had not started never will
+    /// }
+    /// # }
+    /// ```
+    pub fn cancel_on_drop(self) -> CancelOnDrop {
+        CancelOnDrop { submission: self }
+    }
+
+    /// A handle to wait for the same work, as often and in as many places as needed.
+    pub fn event(&self) -> Event {
+        Event::new(self.run.clone())
+    }
+
+    /// Times of nodes and partitions, when the work is finished and the executable was finalized with
+    /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
+    ///
+    /// Asks the devices for them, the first time.
+    pub fn profile(&self) -> Option<Profile> {
+        let outline = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(outline))
+    }
+
+    /// Spins if that should pay.
+    fn spin(&mut self) -> Next {
+        let (time, limit) = match self.spin {
+            Spin::Never => match self.run.near_for() {
+                Some(left) => {
+                    let now = Instant::now();
+                    return self.spin_until(now, now + left, None);
+                }
+                None => return Next::Wait,
+            },
+            Spin::Until { end, between } => return self.spin_until(Instant::now(), end, between),
+            Spin::Once { time } => {
+                let now = Instant::now();
+                if self.run.is_polled() && self.progress == Progress::Device {
+                    // A device takes longer than others to submit what they have: this is how many
+                    // come to be in flight.
+                    self.spin = Spin::Until { end: now + time, between: None };
+                    return Next::Yield;
+                }
+                return self.spin_until(now, now + time, None);
+            }
+            Spin::BetweenHostTasks { limit } => match self.run.expected() {
+                Some(expected) if expected <= limit && !self.run.is_on_host() => {
+                    (spin_time_among(self.run.crowd(), expected, limit), limit)
+                }
+                _ => return Next::Wait,
+            },
+        };
+        let now = Instant::now();
+        self.spin_until(now, now + time, Some(limit))
+    }
+
+    /// Ends others' runs while it waits itself.
+    fn lead(&mut self, lead: Lead) -> Next {
+        lead.tell();
+        if self.run.is_done() {
+            return Next::Resolve;
+        }
+        if !lead.goes_on() || self.run.batcher().is_none() {
+            return Next::Wait;
+        }
+        self.lead = Some(lead);
+        Next::Yield
+    }
+
+    /// How often a spin looks for the end between two looks at the clock.
+    fn looks(&self, alone: bool) -> u32 {
+        match (self.run.is_polled(), self.progress) {
+            // Somebody sets a flag.
+            (false, _) => 16,
+            // Each look is a call of the driver's.
+            (true, Progress::Device) if alone => 3,
+            _ => 1,
+        }
+    }
+
+    /// Looks at the devices for a short while. Others have their turn between two looks, where this
+    /// is not the only run in flight, and else now and then: nobody has to choose between seeing an
+    /// end at once and a busy worker.
+    fn spin_until(&mut self, start: Instant, end: Instant, between: Option<Duration>) -> Next {
+        let slice = spin_budget::left(start);
+        let mut now = start;
+        let next = self.look_until(&mut now, slice, end, between);
+        spin_budget::spend(now - start);
+        if next == Next::Yield {
+            spin_budget::give_way(self.number(), now);
+        }
+        next
+    }
+
+    /// The same for a `slice` of that time at most. `now` is when it began, and then when it looked last.
+    fn look_until(
+        &mut self,
+        now: &mut Instant,
+        slice: Duration,
+        end: Instant,
+        between: Option<Duration>,
+    ) -> Next {
+        let start = *now;
+        loop {
+            let alone = self.run.is_alone_in_flight();
+            if !alone && self.run.is_too_early() {
+                self.spin = Spin::Until { end, between };
+                return Next::Yield;
+            }
+            for look in 0..self.looks(alone) {
+                if self.run.is_finished() {
+                    self.run.record_spin(true);
+                    return Next::Resolve;
+                }
+                if look > 0 {
+                    std::hint::spin_loop();
+                }
+            }
+            *now = Instant::now();
+            let on_host = self.run.is_on_host();
+            if on_host || *now > end {
+                self.run.record_spin(on_host);
+                self.spin = match between {
+                    Some(limit) => Spin::BetweenHostTasks { limit },
+                    None => Spin::Never,
+                };
+                return Next::Wait;
+            }
+            if !alone || *now - start >= slice {
+                self.spin = Spin::Until { end, between };
+                return Next::Yield;
+            }
+            // Work on the host's cores may need this one.
+            if self.progress == Progress::HostCores && *now - start > KEPT {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
+const KEPT: Duration = Duration::from_micros(2);
+
+/// Has the task polled again when others have had their turn.
+fn yield_now(cx: &mut Context<'_>) {
+    // Ready only when it is polled again. The runtime remembers the task without waking itself for it.
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+}
+
+impl Submission {
+    /// Stands for this submission among those that its thread polls.
+    fn number(&self) -> usize {
+        Arc::as_ptr(&self.run).addr()
+    }
+
+    /// Whether the last poll gave way to other tasks while it looked for the end itself.
+    fn is_looking(&self) -> bool {
+        self.lead.is_some() || matches!(self.spin, Spin::Until { .. })
+    }
+
+    /// Has the end of the run wake this task.
+    ///
+    /// That has to happen before each `Pending`, also where the task is to be polled again at once:
+    /// tokio keeps such a task for when its worker has nothing else to do, and an executor of
+    /// others that runs inside a task of tokio's, such as `futures::executor::block_on`, blocks
+    /// that worker until it is woken.
+    fn wait(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.run.done.poll(cx, &mut self.key)
+    }
+}
+
+impl Future for Submission {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        // Submissions that always find their run done would never let other tasks have their turn.
+        let turn = match coop::poll_proceed(cx) {
+            Poll::Ready(turn) => Some(turn),
+            // Once, and no longer: a task that blocks its worker gets no new budget.
+            Poll::Pending if !std::mem::replace(&mut this.gave_way, true) => {
+                if this.wait(cx).is_ready() {
+                    cx.waker().wake_by_ref();
+                }
+                return Poll::Pending;
+            }
+            Poll::Pending => None,
+        };
+        this.gave_way = false;
+        if this.is_looking() {
+            spin_budget::come_back(this.number());
+            // If it now ends the run itself, nothing has to wake it.
+            this.run.done.forget(&mut this.key);
+        }
+        let next = match (this.lead.take(), this.run.batcher()) {
+            (Some(lead), _) => this.lead(lead),
+            _ if this.run.is_done() => Next::Resolve,
+            (None, None) => this.spin(),
+            (None, Some(batcher)) => match batcher.lead() {
+                Some(lead) => this.lead(lead),
+                None => Next::Wait,
+            },
+        };
+        if next != Next::Resolve && this.wait(cx).is_pending() {
+            if next == Next::Yield {
+                yield_now(cx);
+            }
+            return Poll::Pending;
+        }
+        if let Some(turn) = turn {
+            turn.made_progress();
+        }
+        Poll::Ready(this.run.result())
+    }
+}
+
+impl Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Submission {
+    fn drop(&mut self) {
+        self.run.done.forget(&mut self.key);
+        self.run.lose_submission();
+    }
+}
+
+/// A [`Submission`] that is cancelled when dropped before it has resolved.
+///
+/// # Cancel safety
+/// Dropping it is how it cancels.
+#[derive(Debug)]
+#[must_use = "dropping it cancels the submission"]
+pub struct CancelOnDrop {
+    submission: Submission,
+}
+
+impl CancelOnDrop {
+    /// The submission.
+    pub fn submission(&self) -> &Submission {
+        &self.submission
+    }
+}
+
+impl Future for CancelOnDrop {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().submission).poll(cx)
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if !self.submission.is_finished() {
+            self.submission.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::runtime::{Device, Graph};
+    use crate::testing::{FakeDevice, FakeOptions};
+
+    #[test]
+    fn asking_whether_it_is_finished_looks_at_devices_that_do_not_notify() {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+        let device = Device::from_hal(device);
+        let x = device.buffer::<u32>(4).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        for _ in 0..3 {
+            let submission = exec.submit();
+            assert!(!submission.is_finished());
+            let _nobody_else_looks = device.reactor().unwrap().pause();
+            control.complete_all();
+            assert!(submission.is_finished());
+            assert!(submission.event().is_finished());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A submission that waits on the host before it starts: for futures, for guards, for runs that its
+//! devices cannot wait for.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::future::{Either, select, try_join, try_join_all};
+
+use crate::runtime::execution::abandoned_start;
+use crate::runtime::execution::catch_panics::{Caught, caught};
+use crate::runtime::execution::conflicts::Predecessor;
+use crate::runtime::execution::event::Event;
+use crate::runtime::execution::executable::Shared;
+use crate::runtime::execution::host_scheduler;
+use crate::runtime::execution::host_task::TaskOutput;
+use crate::runtime::execution::run::{self, Run};
+use crate::runtime::execution::submit::start::start;
+use crate::types::{Error, ErrorKind, Result};
+
+/// A future of a wait list. Neither its panic nor that of its drop goes any further.
+pub(super) type WaitFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+pub(super) fn wait_future<F>(future: F) -> WaitFuture
+where
+    F: Future + Send + 'static,
+    F::Output: TaskOutput,
+{
+    let future = Caught::new(future);
+    Box::pin(async move {
+        let output = future.await?;
+        caught(|| output.into_result())?.map_err(|error| {
+            Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
+                .caused_by(error)
+        })
+    })
+}
+
+/// A submission that waits on the host before it starts.
+pub(super) struct Starter {
+    pub(super) shared: Arc<Shared>,
+    pub(super) run: Arc<Run>,
+    pub(super) order_after: Vec<Predecessor>,
+    pub(super) started: bool,
+}
+
+impl Starter {
+    pub(super) async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
+        let outcome = {
+            let waits = pin!(wait_for(events, futures));
+            match select(waits, self.run.cancellation()).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right(((), _)) => Err(run::cancelled()),
+            }
+        };
+        // Also when it will not start: a run that is over tells everybody that all before it are.
+        for predecessor in &self.order_after {
+            predecessor.finished().await;
+        }
+        self.started = true;
+        // An update that this submission has waited for may have failed half-way.
+        let outcome = outcome.and_then(|()| match self.shared.broken() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        });
+        match outcome {
+            Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
+            Ok(()) => start(&self.shared, &self.run, &[], &[]),
+            Err(error) => self.run.abandon(&error),
+        }
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        if !self.started {
+            // The tokio runtime shuts down. The run ends, so that nobody waits for ever, but in its turn.
+            abandoned_start::abandon_after(
+                self.run.clone(),
+                std::mem::take(&mut self.order_after),
+                host_scheduler::shut_down(),
+            );
+        }
+    }
+}
+
+/// Waits for everything the caller asked for, all at once; the first failure ends it.
+async fn wait_for(events: Vec<Event>, futures: Vec<WaitFuture>) -> Result<()> {
+    let events = try_join_all(events.iter().map(Event::wait));
+    try_join(try_join_all(futures), events).await.map(drop)
+}

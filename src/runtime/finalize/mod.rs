@@ -1,0 +1,349 @@
+//! From a graph to an executable: plan it, record a command-buffer for each device partition, and
+//! make known which memory it uses.
+
+pub(crate) mod uses;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::graph::{self, Content};
+use crate::hal;
+use crate::plan::{PartitionKind, Plan, PlanOptions};
+use crate::runtime::builder::Graph;
+use crate::runtime::builder::command::Command;
+use crate::runtime::completion::estimate::Prediction;
+use crate::runtime::completion::reactor::new_lane;
+use crate::runtime::execution::batching::batcher_of;
+use crate::runtime::execution::conflicts::{self, ExecutableId};
+use crate::runtime::execution::executable::{
+    ExecutableGraph, FinalizeOptions, Handle, PartitionExec, Shared, State, Work,
+};
+use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::execution::labels::Outline;
+use crate::runtime::execution::updatable_cell::Versioned;
+use crate::runtime::finalize::uses::Uses;
+use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::scratch::Places;
+use crate::runtime::update::Updatable;
+use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+
+pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> {
+    let _span =
+        tracing::debug_span!(target: "wakegraph::finalize", "finalize", nodes = graph.len()).entered();
+    if let Some(first) = graph.errors().first() {
+        return Err(first.clone());
+    }
+    let device_of = |id: DeviceId| {
+        graph
+            .find_device(id)
+            .ok_or_else(|| Error::new(ErrorKind::Bug, format!("the graph does not know {id}")))
+    };
+    let supported = |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), Device::node_kinds);
+    let plan = Plan::new(graph.inner(), supported, &plan_options(options))?;
+
+    let source = Source::new(graph.inner(), &plan);
+    let scratch = match graph.has_scratch() {
+        true => Places::allocate(&plan, source.views(&plan))?,
+        false => Places::default(),
+    };
+    let mut uses = Uses::default();
+    let mut queues = Queues::default();
+    let mut work = Vec::with_capacity(plan.partitions().len());
+    for (index, partition) in plan.partitions().iter().enumerate() {
+        work.push(match partition.kind {
+            PartitionKind::HostTask => {
+                let task = host_task(&source, &plan, index, &mut uses)?;
+                Work::HostTask(Versioned::new(task, options.updatable))
+            }
+            PartitionKind::Device(id) => {
+                let device = device_of(id)?;
+                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
+                let command_buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
+                    .and_then(|mut buffer| buffer.finalize().map(|()| buffer))
+                    .map_err(|error| error.on_device(device.selector()))?;
+                let command_buffer = Versioned::new(command_buffer, options.updatable);
+                let (queue, lane) = queues.get(device, partition.queue, options.profiling)?;
+                Work::Device { device: device.clone(), queue, lane, command_buffer }
+            }
+        });
+    }
+    // Nodes that the plan looked through leave gaps in the numbers.
+    let numbers = (0..plan.partitions().len())
+        .flat_map(|partition| plan.nodes(partition))
+        .max()
+        .map_or(0, |last| last + 1);
+    let nodes = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
+    let registered = uses.merged();
+    let updatable = options.updatable.then(|| Box::new(Updatable::new(graph, &plan, options, &mut uses)));
+    let shared = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
+    conflicts::register(&shared, &[], registered);
+    tracing::debug!(target: "wakegraph::finalize", partitions = shared.partitions.len(), "finalized");
+    Ok(ExecutableGraph { shared: Handle::new(shared) })
+}
+
+fn plan_options(options: FinalizeOptions) -> PlanOptions {
+    PlanOptions {
+        partition: options.partition,
+        order: options.order,
+        profiling: options.profiling,
+        in_order: options.in_order,
+        ..PlanOptions::default()
+    }
+}
+
+/// Finds the commands behind the plan's numbers.
+pub(super) struct Source<'g> {
+    /// The graph of each instance that the plan copied in.
+    graphs: Vec<&'g graph::Graph<Command>>,
+    /// The node of the root graph that each instance but the first belongs to.
+    roots: Vec<u32>,
+}
+
+impl<'g> Source<'g> {
+    pub(super) fn new(root: &'g graph::Graph<Command>, plan: &Plan) -> Self {
+        let mut graphs: Vec<&graph::Graph<Command>> = Vec::with_capacity(plan.instances().len());
+        let mut roots: Vec<u32> = Vec::with_capacity(plan.instances().len());
+        for instance in plan.instances() {
+            // A parent comes before its children.
+            roots.push(match instance.parent {
+                Some(parent) if parent > 0 => roots[parent as usize],
+                _ => instance.node,
+            });
+            let parent = instance.parent.and_then(|parent| graphs.get(parent as usize)).copied();
+            graphs.push(match parent.map(|parent| parent.content_at(instance.node as usize)) {
+                Some(Content::SubGraph(child)) => child,
+                _ => root,
+            });
+        }
+        Self { graphs, roots }
+    }
+
+    /// The node of the root graph that a planned node is, or is in.
+    fn root_node(&self, plan: &Plan, node: u32) -> u32 {
+        let origin = plan.origin(node);
+        if origin.instance == 0 { origin.node } else { self.roots[origin.instance as usize] }
+    }
+
+    pub(super) fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
+        let origin = plan.origin(node);
+        (self.graphs[origin.instance as usize], origin.node as usize)
+    }
+
+    /// What each planned node uses.
+    fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
+        let nodes = (0..plan.partitions().len()).flat_map(|partition| plan.nodes(partition));
+        nodes.flat_map(|&node| {
+            let (graph, index) = self.place(plan, node);
+            let command = match graph.content_at(index) {
+                Content::Command(command) => Some(command),
+                Content::Empty | Content::SubGraph(_) => None,
+            };
+            command.into_iter().flat_map(Command::views).map(move |view| (node, view))
+        })
+    }
+
+    fn label_and_kind(&self, plan: &Plan, node: u32) -> (Box<str>, crate::CommandKind) {
+        let (graph, index) = self.place(plan, node);
+        (graph.label_at(index).into(), graph.kinds()[index])
+    }
+}
+
+/// The executable's own queues: one for each lane of each device.
+#[derive(Default)]
+struct Queues(HashMap<(DeviceId, u16), (Arc<dyn hal::Queue>, u64)>);
+
+impl Queues {
+    fn get(&mut self, device: &Device, lane: u16, profiling: bool) -> Result<(Arc<dyn hal::Queue>, u64)> {
+        Ok(match self.0.entry((device.id(), lane)) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(new) => {
+                let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling };
+                let queue = device.hal().create_queue(&desc)?;
+                new.insert((queue, new_lane())).clone()
+            }
+        })
+    }
+}
+
+/// A host task's partition.
+pub(super) fn host_task(
+    source: &Source<'_>,
+    plan: &Plan,
+    partition: usize,
+    uses: &mut Uses,
+) -> Result<Arc<HostTask>> {
+    for &node in plan.nodes(partition) {
+        let (graph, index) = source.place(plan, node);
+        if let Content::Command(command @ Command::HostTask { task, .. }) = graph.content_at(index) {
+            uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
+            return Ok(task.clone());
+        }
+    }
+    Err(Error::new(ErrorKind::Bug, "a host-task partition without a host task")
+        .in_partition(partition as u32))
+}
+
+/// Records a device partition, for the caller to finalize.
+pub(super) fn record(
+    source: &Source<'_>,
+    plan: &Plan,
+    partition: usize,
+    device: &Device,
+    options: FinalizeOptions,
+    scratch: &Places,
+    uses: &mut Uses,
+) -> Result<Box<dyn hal::CommandBuffer>> {
+    let in_order = plan.partitions()[partition].in_order;
+    let FinalizeOptions { updatable, profiling, .. } = options;
+    let desc = hal::CommandBufferDesc { updatable, in_order, profiling };
+    let mut buffer = device.hal().create_command_buffer(&desc)?;
+    let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
+    let mut after = Vec::new();
+    for (position, &node) in plan.nodes(partition).iter().enumerate() {
+        let (graph, index) = source.place(plan, node);
+        after.clear();
+        after.extend(plan.waits(partition, position).iter().map(|&earlier| points[earlier as usize]));
+        let appended = match graph.content_at(index) {
+            Content::Command(command) => {
+                uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
+                append(&mut *buffer, device, command, scratch, &after, updatable)
+            }
+            Content::Empty | Content::SubGraph(_) => buffer.append(&hal::Command::Empty, &after),
+        };
+        let appended =
+            appended.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
+        points.push(appended.sync_point);
+    }
+    Ok(buffer)
+}
+
+fn append(
+    buffer: &mut dyn hal::CommandBuffer,
+    device: &Device,
+    command: &Command,
+    scratch: &Places,
+    after: &[hal::SyncPoint],
+    updatable: bool,
+) -> Result<hal::Appended> {
+    let mut command = to_hal(device, command, updatable)?;
+    if !scratch.is_empty() {
+        scratch.resolve(command.to_mut())?;
+    }
+    buffer.append(&command, after)
+}
+
+/// The command as a device takes it.
+pub(super) fn to_hal<'c>(
+    device: &Device,
+    command: &'c Command,
+    updatable: bool,
+) -> Result<Cow<'c, hal::Command>> {
+    match command {
+        // A hint that the device has no use for keeps its place in the order.
+        Command::Memory { command, .. } if is_idle_hint(device, command) => {
+            Ok(Cow::Owned(hal::Command::Empty))
+        }
+        Command::Memory { command, .. } | Command::Native { command, .. } => Ok(Cow::Borrowed(command)),
+        Command::Kernel { call, range, alternatives } => {
+            let alternatives = if updatable { &**alternatives } else { &[] };
+            let launch = hal::KernelLaunch {
+                kernel: call.kernel.on(device)?,
+                args: call.to_hal()?,
+                range: *range,
+                alternatives: alternatives.iter().map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
+            };
+            Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
+        }
+        Command::Control(control) => control.to_hal(device).map(Cow::Owned),
+        Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
+    }
+}
+
+fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
+    matches!(command, hal::Command::UsmPrefetch { .. } | hal::Command::UsmAdvise { .. })
+        && !device.capabilities().commands.contains(command.kind().as_set())
+}
+
+/// Works out, once, who waits for whom and how.
+fn assemble(
+    plan: Plan,
+    work: Vec<Work>,
+    nodes: Box<[(Box<str>, crate::CommandKind)]>,
+    uses: Uses,
+    scratch: Places,
+    options: FinalizeOptions,
+    updatable: Option<Box<Updatable>>,
+) -> Shared {
+    let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
+    let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
+    for (index, work) in work.into_iter().enumerate() {
+        let predecessors: Box<[u32]> = plan.predecessors(index).into();
+        let device = match &work {
+            Work::Device { device, .. } => Some(device),
+            Work::HostTask(_) => None,
+        };
+        // A predecessor that `submit` enqueues itself can be waited for by the device, without the host.
+        let on_device = |&p: &u32| {
+            let predecessor = &partitions[p as usize];
+            let devices = device.zip(predecessor.device());
+            predecessor.eager && devices.is_some_and(|(device, other)| device.can_wait_for(other))
+        };
+        let (on_device, on_host): (Vec<u32>, Vec<u32>) = predecessors.iter().copied().partition(on_device);
+        on_device.iter().for_each(|&predecessor| partitions[predecessor as usize].feeds_devices = true);
+        on_host.iter().for_each(|&predecessor| wakes[predecessor as usize].push(index as u32));
+        partitions.push(PartitionExec {
+            eager: device.is_some() && on_host.is_empty(),
+            host_predecessors: on_host.len() as u32,
+            predecessors,
+            device_predecessors: on_device.into(),
+            feeds_devices: false,
+            wakes: Box::default(),
+            prediction: Prediction::default(),
+            queue_time: Prediction::default(),
+            work,
+        });
+    }
+    for (partition, wakes) in partitions.iter_mut().zip(wakes) {
+        partition.wakes = wakes.into();
+    }
+    let all = 0..partitions.len() as u32;
+    let progress = progress(partitions.iter().filter_map(PartitionExec::device));
+    Shared {
+        id: ExecutableId::unique(),
+        batcher: batcher_of(&partitions, progress).filter(|_| !options.profiling),
+        roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
+        tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),
+        polled: partitions
+            .iter()
+            .filter_map(PartitionExec::device)
+            .any(|device| !device.capabilities().notifies),
+        progress,
+        all_eager: partitions.iter().all(|partition| partition.eager),
+        outline: Arc::new(Outline {
+            plan,
+            nodes,
+            devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+        }),
+        partitions: partitions.into(),
+        allocations: uses.into_allocations(),
+        scratch,
+        updatable,
+        profiling: options.profiling,
+        ended: crate::sync::AtomicU64::new(0),
+        state: Mutex::new(State::default()),
+    }
+}
+
+/// How to wait for all of these devices. One that notifies is not looked at.
+fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
+    let mut polled = devices.map(Device::capabilities).filter(|capabilities| !capabilities.notifies);
+    match polled.any(|capabilities| capabilities.progress == hal::Progress::HostCores) {
+        true => hal::Progress::HostCores,
+        false => hal::Progress::Device,
+    }
+}

@@ -1,0 +1,155 @@
+//! One allocation as the runtime shares it: the memory, and who uses it.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use parking_lot::Mutex;
+
+use crate::hal;
+use crate::runtime::execution::conflicts::Register;
+use crate::runtime::resource::buffer::Buffer;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::host_buffer::HostBuffer;
+use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
+
+/// One allocation, shared by the buffers that are views of it and by the executables that use it.
+pub(crate) struct Allocation {
+    memory: Arc<dyn hal::Memory>,
+    device: Device,
+    /// Belongs to [`ordering`](crate::runtime::execution::conflicts), which says what may be locked with it.
+    pub(crate) register: Mutex<Register>,
+}
+
+impl Allocation {
+    pub(crate) fn new(device: &Device, kind: hal::MemoryKind, len: usize) -> Result<Arc<Self>> {
+        let memory = device.hal().allocate(&hal::MemoryDesc { len, kind });
+        let memory = memory.map_err(|error| error.on_device(device.selector()))?;
+        Ok(Arc::new(Self { memory, device: device.clone(), register: Mutex::default() }))
+    }
+
+    /// Of memory that is not a device's own.
+    pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
+        Arc::new(Self { memory, device: device.clone(), register: Mutex::default() })
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<dyn hal::Memory> {
+        &self.memory
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Debug for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({} bytes on {})", self.memory.resource(), self.memory.len(), self.device.selector())
+    }
+}
+
+/// A range of bytes of an allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) allocation: Arc<Allocation>,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+impl View {
+    /// The access that decides about orders: to all of the allocation, where devices cannot use
+    /// parts of it at once.
+    pub(crate) fn access(&self, mode: AccessMode) -> Access {
+        let (memory, device) = (self.allocation.memory(), self.allocation.device());
+        match memory.kind() == hal::MemoryKind::Host || device.capabilities().concurrent_parts {
+            true => self.touched(mode),
+            false => Access { resource: memory.resource(), start: 0, end: memory.len(), mode },
+        }
+    }
+
+    /// The access to the bytes of the view alone.
+    pub(crate) fn touched(&self, mode: AccessMode) -> Access {
+        let (start, end) = (self.offset, self.offset + self.len);
+        Access { resource: self.allocation.memory.resource(), start, end, mode }
+    }
+
+    pub(crate) fn to_hal(&self) -> Result<hal::MemoryView> {
+        hal::MemoryView::new(self.allocation.memory.clone(), self.offset, self.len)
+    }
+
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
+        &self.allocation
+    }
+
+    pub(crate) fn kind(&self) -> hal::MemoryKind {
+        self.allocation.memory.kind()
+    }
+
+    /// The elements `range` of this view of elements of `size` bytes.
+    pub(crate) fn slice(&self, range: impl std::ops::RangeBounds<usize>, size: usize) -> Result<Self> {
+        use std::ops::Bound;
+        let len = self.len / size;
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => len,
+        };
+        if start >= end || end > len {
+            return Err(Error::new(
+                ErrorKind::InvalidSize,
+                format!("{start}..{end} is not a range of elements of a buffer of {len}"),
+            ));
+        }
+        Ok(Self {
+            allocation: self.allocation.clone(),
+            offset: self.offset + start * size,
+            len: (end - start) * size,
+        })
+    }
+}
+
+/// Something a command can use as memory holding `T`s: `&Buffer<T>` or `&HostBuffer<T>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not memory of `{T}`",
+    label = "not a `&Buffer<{T}>` or `&HostBuffer<{T}>`",
+    note = "commands and kernels take `&Buffer<T>` or `&HostBuffer<T>`; both sides hold elements of one type"
+)]
+pub trait MemoryArg<T>: sealed::Sealed {
+    #[doc(hidden)]
+    fn operand(&self) -> Operand;
+}
+
+/// What a [`MemoryArg`] refers to.
+#[derive(Clone, Debug)]
+pub struct Operand(pub(crate) View);
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl<T: Pod> sealed::Sealed for Buffer<T> {}
+impl<T: Pod> sealed::Sealed for HostBuffer<T> {}
+impl<M: sealed::Sealed> sealed::Sealed for &M {}
+
+impl<T: Pod> MemoryArg<T> for Buffer<T> {
+    fn operand(&self) -> Operand {
+        Operand(self.view().clone())
+    }
+}
+
+impl<T: Pod> MemoryArg<T> for HostBuffer<T> {
+    fn operand(&self) -> Operand {
+        Operand(self.view().clone())
+    }
+}
+
+impl<T, M: MemoryArg<T>> MemoryArg<T> for &M {
+    fn operand(&self) -> Operand {
+        (**self).operand()
+    }
+}

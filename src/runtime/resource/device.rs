@@ -1,0 +1,381 @@
+//! Devices as users open them.
+
+use std::fmt::{self, Debug};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+
+use bytemuck::Pod;
+use dashmap::DashMap;
+
+use crate::backend;
+use crate::hal::{self, Capabilities, DeviceInfo};
+use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::resource::buffer::Buffer;
+use crate::runtime::resource::host_buffer::HostBuffer;
+use crate::runtime::resource::kernel::KernelDef;
+use crate::sync::AtomicU32;
+use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+
+/// An opened device: where buffers live and commands run. Clones are handles to the same device.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    hal: Arc<dyn hal::Device>,
+    /// As its capabilities say: asked for at each submission.
+    notifies: bool,
+    wake_policy: AtomicU8,
+    /// Runs in flight, where they have to be polled.
+    in_flight: Arc<AtomicU32>,
+    reactor: OnceLock<Reactor>,
+    /// Declared kernels loaded on this device, by the address of their declaration, a static.
+    kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
+}
+
+/// Devices that are open, so that a device has one reactor however often it is opened.
+static OPEN: LazyLock<DashMap<String, Weak<Inner>>> = LazyLock::new(DashMap::new);
+
+impl Device {
+    /// The best device there is: the first GPU of the first backend that has one, else the CPU.
+    ///
+    /// # Errors
+    /// Those of opening it. The CPU is always there.
+    pub fn best() -> Result<Self> {
+        let found =
+            backend::backends().iter().find(|backend| backend.device_count().is_ok_and(|count| count > 0));
+        let found = found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no backend has a device"))?;
+        Self::open(&format!("{}:0", found.name()))
+    }
+
+    /// Opens the device that `selector` means: a backend and an index, as `"host:0"`, or a backend
+    /// and a part of a name, as `"cuda:H200"`, `"opencl:intel"` or `"opencl:pocl"`; a backend alone
+    /// means its first device.
+    ///
+    /// A name is looked for in the names of the device, its vendor and its platform, whatever the
+    /// case of the letters. Where several devices have it, the one with the lowest index is opened.
+    ///
+    /// The backend `host` is the CPU: each index is a worker pool of its own, so that graphs over
+    /// several devices can be tried without hardware.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon;
+    /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, with those that there are, or when
+    /// its library is missing.
+    pub fn open(selector: &str) -> Result<Self> {
+        let (backend, index) = backend::resolve(selector)?;
+        let canonical = format!("{}:{index}", backend.name());
+        // The entry is held while the device is opened, so that of several threads only one opens it.
+        let mut entry = OPEN.entry(canonical).or_default();
+        if let Some(inner) = entry.upgrade() {
+            return Ok(Self { inner });
+        }
+        let device = Self::from_hal(backend.open(index)?);
+        *entry = Arc::downgrade(&device.inner);
+        Ok(device)
+    }
+
+    /// Every device of every backend that is available, GPUs first.
+    ///
+    /// # Errors
+    /// Those of opening a device that was found. Backends that are not available are left out.
+    pub fn all() -> Result<Vec<Self>> {
+        let mut devices = Vec::new();
+        for backend in backend::backends() {
+            for index in 0..backend.device_count().unwrap_or(0) {
+                devices.push(Self::open(&format!("{}:{index}", backend.name()))?);
+            }
+        }
+        Ok(devices)
+    }
+
+    /// A device of the backend contract, wrapped in its [checks](hal::checked): for backends
+    /// outside this crate, and for devices opened with options of their own.
+    pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
+        let hal = hal::checked(device);
+        Self {
+            inner: Arc::new(Inner {
+                notifies: hal.capabilities().notifies,
+                hal,
+                wake_policy: AtomicU8::new(WakePolicy::default() as u8),
+                in_flight: Arc::default(),
+                reactor: OnceLock::new(),
+                kernels: DashMap::new(),
+            }),
+        }
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        self.inner.hal.info()
+    }
+
+    /// What opens it, such as `host:0`.
+    pub fn selector(&self) -> &str {
+        &self.info().selector
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.inner.hal.capabilities()
+    }
+
+    /// What nodes on the device may be: what it records, and hints, which become empty commands
+    /// where it has no use for them.
+    pub(crate) fn node_kinds(&self) -> CommandKinds {
+        let commands = self.capabilities().commands;
+        match commands.contains(CommandKinds::EMPTY) {
+            true => commands | CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE,
+            false => commands,
+        }
+    }
+
+    /// The backend contract's device.
+    pub fn hal(&self) -> &Arc<dyn hal::Device> {
+        &self.inner.hal
+    }
+
+    /// Splits the device into `count` devices of equal size.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when it cannot be split so.
+    pub fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Self>> {
+        Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::from_hal).collect())
+    }
+
+    /// Device memory for `len` elements, zeroed.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, [`OutOfMemory`](ErrorKind::OutOfMemory).
+    pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        Buffer::allocate(self, len)
+    }
+
+    /// Device memory holding a copy of `elements`. Blocks for the time of the copy.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer), and the driver's.
+    pub fn buffer_from<T: Pod>(&self, elements: &[T]) -> Result<Buffer<T>> {
+        let buffer = self.buffer(elements.len())?;
+        initialise(buffer.view().allocation.memory(), bytemuck::cast_slice(elements))?;
+        Ok(buffer)
+    }
+
+    /// Pinned host memory for `len` elements, zeroed.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn host_buffer<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>> {
+        HostBuffer::allocate(self, len)
+    }
+
+    /// Pinned host memory holding a copy of `elements`.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer).
+    pub fn host_buffer_from<T: Pod>(&self, elements: &[T]) -> Result<HostBuffer<T>> {
+        let buffer = self.host_buffer(elements.len())?;
+        initialise(buffer.view().allocation.memory(), bytemuck::cast_slice(elements))?;
+        Ok(buffer)
+    }
+
+    /// Gives memory back to the system that the device keeps for later allocations.
+    ///
+    /// Devices that allocate from a pool, as CUDA's do, keep what dropped buffers have freed:
+    /// allocating it again is fast, and other processes cannot have it meanwhile. Call this after a
+    /// phase that needed much memory. There is no need to call it when memory runs out: an
+    /// allocation that fails does the same and tries again.
+    ///
+    /// Blocks until what was freed before is free. On devices without a pool this does nothing.
+    ///
+    /// # Errors
+    /// The driver's, such as [`DeviceLost`](ErrorKind::DeviceLost).
+    pub fn trim(&self) -> Result<()> {
+        self.inner.hal.trim()
+    }
+
+    /// How eagerly completions on this device are looked for.
+    pub fn wake_policy(&self) -> WakePolicy {
+        WakePolicy::from_repr(self.inner.wake_policy.load(Ordering::Relaxed))
+    }
+
+    /// Sets how eagerly completions are looked for, for all handles of this device, from the next
+    /// submission on.
+    pub fn set_wake_policy(&self, policy: WakePolicy) {
+        self.inner.wake_policy.store(policy as u8, Ordering::Relaxed);
+        if let Some(reactor) = self.inner.reactor.get() {
+            reactor.set_policy(policy);
+        }
+    }
+
+    /// Has completions on this device looked for by a task of `runtime`, and no longer by a thread
+    /// of their own: where the device is awaited in that runtime anyway, one thread has to wake up
+    /// for each instead of two.
+    ///
+    /// ```
+    /// # fn main() -> wakegraph::Result<()> {
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    /// # runtime.block_on(async {
+    /// let device = wakegraph::Device::best()?;
+    /// device.run_reactor_on(&tokio::runtime::Handle::current())?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// Submissions may still be awaited anywhere. While the runtime does not let its tasks run, as
+    /// when one of them blocks, and once it has been shut down, the thread looks: it may take 0.1 s
+    /// to notice. Called again, the last runtime counts. Devices that notify need nobody to look;
+    /// this does nothing there.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver: that is a panic of tokio's, which
+    /// is caught after it has printed its message, and ends a process that was built to abort on
+    /// panics; also when the system has no thread or timer to give;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
+    pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
+        self.reactor().map_or(Ok(()), |reactor| {
+            reactor.start()?;
+            reactor.run_on(runtime)
+        })
+    }
+
+    /// Whether queues of this device can wait for events of `other` themselves.
+    pub(crate) fn can_wait_for(&self, other: &Self) -> bool {
+        self.id() == other.id() || self.inner.hal.can_wait_for(&*other.inner.hal)
+    }
+
+    pub(crate) fn id(&self) -> DeviceId {
+        self.info().id
+    }
+
+    /// Where the runs in flight are counted, if they have to be polled.
+    pub(crate) fn in_flight(&self) -> &Arc<AtomicU32> {
+        &self.inner.in_flight
+    }
+
+    pub(crate) fn notifies(&self) -> bool {
+        self.inner.notifies
+    }
+
+    /// The reactor, for a device that does not notify.
+    pub(crate) fn reactor(&self) -> Option<&Reactor> {
+        if self.notifies() {
+            return None;
+        }
+        Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))
+    }
+
+    /// Starts the reactor's thread, on a device that does not notify.
+    pub(crate) fn start_reactor(&self) -> Result<()> {
+        self.reactor().map_or(Ok(()), Reactor::start)
+    }
+
+    /// The kernel as loaded on this device, from the cache if it is there.
+    pub(crate) fn declared_kernel(&self, kernel: &'static KernelDef) -> Result<Arc<dyn hal::Kernel>> {
+        let address = std::ptr::from_ref(kernel) as usize;
+        if let Some(entry) = self.inner.kernels.get(&address) {
+            return Ok(entry.clone());
+        }
+        // Loading may take long; two threads that load the same kernel at once both succeed, one of
+        // them in vain.
+        let loaded = kernel.describe(|desc| self.inner.hal.create_kernel(desc))?;
+        // The first one stays: what is known by its address has to be the same for all.
+        Ok(self.inner.kernels.entry(address).or_insert(loaded).clone())
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakDevice {
+        WeakDevice(Arc::downgrade(&self.inner))
+    }
+}
+
+/// Names a device without keeping it open.
+pub(crate) struct WeakDevice(Weak<Inner>);
+
+impl WeakDevice {
+    pub(crate) fn is(&self, device: &Device) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&device.inner))
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
+
+impl Debug for WeakDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakDevice").field("is_gone", &self.is_gone()).finish()
+    }
+}
+
+#[expect(unsafe_code, reason = "fills memory that nobody else has seen yet")]
+fn initialise(memory: &Arc<dyn hal::Memory>, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the memory has just been allocated, so no command and no reference can touch it.
+    unsafe { memory.write(0, bytes) }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Device {}
+
+impl Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}: {})", self.selector(), self.info().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    crate::kernel! {
+        fn nothing(x: &mut [u32]) { host: |_, x| _ = x }
+    }
+
+    #[test]
+    fn threads_that_load_a_kernel_at_once_get_the_same_one() {
+        for index in 870..900 {
+            let (device, all) = (Device::open(&format!("host:{index}")).unwrap(), Barrier::new(4));
+            let raw = crate::kernel::RawKernel::new("raw").host(|_, _| Ok(()));
+            let x = device.buffer::<u32>(1).unwrap();
+            let declared: crate::kernel::KernelCall = nothing(&x);
+            for call in [declared, raw.call().into()] {
+                let load = || {
+                    all.wait();
+                    call.kernel.on(&device).unwrap()
+                };
+                let kernels: Vec<_> = std::thread::scope(|scope| {
+                    let threads: Vec<_> = (0..4).map(|_| scope.spawn(load)).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+                });
+                assert!(kernels.iter().all(|kernel| Arc::ptr_eq(kernel, &kernels[0])));
+                assert!(Arc::ptr_eq(&call.kernel.on(&device).unwrap(), &kernels[0]));
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_open_a_device_at_once_get_the_same_one() {
+        for index in 900..930 {
+            let all = Barrier::new(4);
+            let open = || {
+                all.wait();
+                Device::open(&format!("host:{index}")).unwrap()
+            };
+            let devices: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(devices.iter().all(|device| Arc::ptr_eq(&device.inner, &devices[0].inner)));
+        }
+    }
+}

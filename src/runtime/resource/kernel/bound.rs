@@ -1,0 +1,119 @@
+//! The bound on a kernel's range, as its declaration computes it from the arguments.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use crate::hal::{Param, ParamKind};
+use crate::runtime::resource::kernel::ByValue;
+use crate::runtime::resource::kernel::call::CallArg;
+use crate::types::{Error, ErrorKind, RangeBound, Result};
+
+/// The length of a slice, which is all that a kernel's bound needs to know of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SliceLen(usize);
+
+impl SliceLen {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The arguments of a call as a kernel's bound sees them: read one after the other, in the parameters' order.
+#[derive(Debug)]
+pub struct BoundArgs<'a> {
+    params: &'a [Param],
+    args: &'a [CallArg],
+    next: usize,
+}
+
+impl<'a> BoundArgs<'a> {
+    pub(super) fn new(params: &'a [Param], args: &'a [CallArg]) -> Self {
+        Self { params, args, next: 0 }
+    }
+
+    /// The next argument, a value or [`Local`](crate::runtime::resource::kernel::Local) memory.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not one of this type.
+    pub fn value<T: ByValue>(&mut self) -> Result<T> {
+        let (param, arg) = self.take()?;
+        let value = match arg {
+            CallArg::Value(value) => T::from_arg(value),
+            CallArg::Memory(_) => None,
+        };
+        value.ok_or_else(|| mismatch(param, "is not a value of the type asked for"))
+    }
+
+    /// The next argument, memory: its length.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory.
+    pub fn slice(&mut self) -> Result<SliceLen> {
+        let (param, arg) = self.take()?;
+        slice_len(param, arg).map(SliceLen).ok_or_else(|| mismatch(param, "is not memory"))
+    }
+
+    fn take(&mut self) -> Result<(&'a Param, &'a CallArg)> {
+        let index = self.next;
+        let (Some(param), Some(arg)) = (self.params.get(index), self.args.get(index)) else {
+            let why = format!("the kernel's bound asks for argument {index}, which there is not");
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        };
+        self.next += 1;
+        Ok((param, arg))
+    }
+}
+
+fn slice_len(param: &Param, arg: &CallArg) -> Option<usize> {
+    match (&param.kind, arg) {
+        (ParamKind::Buffer { element_size, .. }, CallArg::Memory(operand)) => {
+            Some(operand.0.len / (*element_size).max(1))
+        }
+        _ => None,
+    }
+}
+
+fn mismatch(param: &Param, why: &str) -> Error {
+    let why = format!("the kernel's bound reads argument '{}', which {why}", param.name);
+    Error::new(ErrorKind::InvalidArgument, why)
+}
+
+/// How a kernel's bound follows from the arguments.
+#[derive(Clone, Default)]
+pub(super) struct BoundRule(Option<Arc<Declared>>);
+
+type Declared = dyn Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync;
+
+impl BoundRule {
+    pub(super) fn declared(
+        bound: impl Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Some(Arc::new(bound)))
+    }
+
+    pub(super) fn is_declared(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// As declared; otherwise one dimension up to the length of the shortest slice, or any range
+    /// without slices.
+    pub(super) fn apply(&self, params: &[Param], args: &[CallArg]) -> Result<RangeBound> {
+        if let Some(declared) = &self.0 {
+            return declared(&mut BoundArgs::new(params, args));
+        }
+        let shortest = params.iter().zip(args).filter_map(|(param, arg)| slice_len(param, arg)).min();
+        Ok(shortest.map_or(RangeBound::ANY, |len| RangeBound::from([len])))
+    }
+}
+
+impl Debug for BoundRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_declared() { "declared" } else { "the shortest slice" })
+    }
+}

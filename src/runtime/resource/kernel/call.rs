@@ -1,0 +1,203 @@
+//! A kernel with its arguments: what `graph.launch` takes.
+
+use std::fmt;
+
+use crate::hal::{Bytes, KernelArg, Param, ParamKind};
+use crate::runtime::resource::allocation::{Operand, View};
+use crate::runtime::resource::kernel::KernelRef;
+use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Result};
+
+/// A kernel with its arguments, made by calling the function that [`kernel!`](crate::kernel!) declares.
+#[derive(Clone, Debug)]
+pub struct KernelCall {
+    pub(crate) kernel: KernelRef,
+    pub(crate) args: Vec<CallArg>,
+    /// Computed when the arguments are known, so that no code of the user's runs later, under locks.
+    bound: Result<RangeBound>,
+}
+
+/// One argument.
+#[derive(Clone, Debug)]
+pub enum CallArg {
+    #[doc(hidden)]
+    Value(KernelArg),
+    #[doc(hidden)]
+    Memory(Operand),
+}
+
+impl CallArg {
+    /// Whether both are the same bytes, or the same memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(KernelArg::Value(one)), Self::Value(KernelArg::Value(other))) => one == other,
+            (Self::Value(KernelArg::Local(one)), Self::Value(KernelArg::Local(other))) => one == other,
+            (Self::Memory(Operand(one)), Self::Memory(Operand(other))) => {
+                let same_place = (one.offset, one.len) == (other.offset, other.len);
+                same_place && std::sync::Arc::ptr_eq(&one.allocation, &other.allocation)
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn to_hal(&self) -> Result<KernelArg> {
+        match self {
+            Self::Value(value) => Ok(value.clone()),
+            Self::Memory(operand) => operand.0.to_hal().map(KernelArg::Memory),
+        }
+    }
+}
+
+impl fmt::Display for CallArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => value.fmt(f),
+            Self::Memory(operand) => write!(f, "memory of {}", Bytes(operand.0.len)),
+        }
+    }
+}
+
+impl KernelCall {
+    #[doc(hidden)]
+    pub fn new(kernel: &'static crate::runtime::resource::kernel::KernelDef, args: Box<[CallArg]>) -> Self {
+        Self::of(KernelRef::Declared(kernel), args.into_vec())
+    }
+
+    pub(super) fn of(kernel: KernelRef, args: Vec<CallArg>) -> Self {
+        let bound = kernel.bound().apply(kernel.params(), &args);
+        Self { kernel, args, bound }
+    }
+
+    /// Replaces the bound on the range that the kernel declares by another one; with
+    /// [`RangeBound::ANY`] by none. It holds for the launch that this call becomes, and for later
+    /// updates of that node's range.
+    ///
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// use wakegraph::{Device, Graph, Range};
+    ///
+    /// wakegraph::kernel! {
+    ///     /// x = 0 at every second place
+    ///     fn clear_even(x: &mut [f32]) {
+    ///         item: |i, x| x[2 * i] = 0.0,
+    ///     }
+    /// }
+    /// # fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let x = device.buffer::<f32>(8)?;
+    /// // SAFETY: with 8 elements, indices below 4 lead to places inside.
+    /// let call = unsafe { clear_even(&x).with_range_bound([4]) };
+    /// Graph::new(&device).launch(call, Range::linear(4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    /// The kernel's device code keeps its [contract](crate::kernel!#device-code) over every range
+    /// within `bound`, with these arguments.
+    #[expect(unsafe_code, reason = "the caller vouches for the bound instead of the kernel's author")]
+    #[must_use]
+    pub unsafe fn with_range_bound(self, bound: impl Into<RangeBound>) -> Self {
+        Self { bound: Ok(bound.into()), ..self }
+    }
+
+    /// Whether the kernel may be launched over the range with these arguments.
+    ///
+    /// # Errors
+    /// `InvalidSize` when it may not; the error of the bound's own closure.
+    pub(crate) fn check_range(&self, range: &Range) -> Result<()> {
+        let bound = self.bound.as_ref().map_err(Clone::clone)?;
+        if bound.allows(range) {
+            return Ok(());
+        }
+        let name = self.kernel.name();
+        let why =
+            format!("kernel '{name}' cannot be launched over {range}: the bound on its range is {bound}");
+        let help = match self.kernel.bound().is_declared() {
+            true => {
+                "launch it over a smaller range, or with longer slices; the kernel's declaration computes the bound"
+            }
+            false => {
+                "the bound is the length of the shortest slice, in one dimension: launch it over a smaller range or \
+                 with longer slices, or declare another bound (`range:` in `kernel!`, `RawKernel::range_bound`)"
+            }
+        };
+        Err(Error::new(ErrorKind::InvalidSize, why).help(help))
+    }
+
+    /// The accesses of its memory arguments, in the order of the parameters.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when their number or kinds do not fit the parameters (of a raw kernel), or
+    /// when a written argument overlaps another one: the kernel would get two references to the
+    /// same memory.
+    pub(crate) fn accesses(&self) -> Result<Vec<Access>> {
+        let params = self.kernel.params();
+        if params.len() != self.args.len() {
+            let (takes, given) = (params.len(), self.args.len());
+            let names: Vec<_> = params.iter().map(|param| &*param.name).collect();
+            let names = names.join(", ");
+            return Err(self.invalid(format!("takes {takes} arguments ({names}), {given} were given")));
+        }
+        let mut touched: Vec<(&Param, Access)> = Vec::new();
+        let mut accesses = Vec::new();
+        for (param, arg) in params.iter().zip(&self.args) {
+            if let Some((view, mode)) = self.check(param, arg)? {
+                let access = view.touched(mode);
+                for (other, earlier) in &touched {
+                    if earlier.conflicts_with(&access) {
+                        let (first, second) = (&other.name, &param.name);
+                        return Err(self
+                            .invalid(format!(
+                                "gets overlapping memory for '{first}' and '{second}', one of which it writes"
+                            ))
+                            .help("pass disjoint buffers or slices"));
+                    }
+                }
+                touched.push((param, access));
+                accesses.push(view.access(mode));
+            }
+        }
+        Ok(accesses)
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
+        self.args.iter().filter_map(|arg| match arg {
+            CallArg::Memory(operand) => Some(&operand.0),
+            CallArg::Value(_) => None,
+        })
+    }
+
+    pub(crate) fn to_hal(&self) -> Result<Vec<KernelArg>> {
+        self.args.iter().map(CallArg::to_hal).collect()
+    }
+
+    /// The memory of an argument that fits its parameter, and how the kernel uses it.
+    fn check<'a>(&self, param: &Param, arg: &'a CallArg) -> Result<Option<(&'a View, AccessMode)>> {
+        match (&param.kind, arg) {
+            (ParamKind::Buffer { access, element_size, .. }, CallArg::Memory(operand)) => {
+                if !operand.0.len.is_multiple_of((*element_size).max(1)) {
+                    let why = format!(
+                        "gets {} for '{}', which are not whole elements of {}",
+                        Bytes(operand.0.len),
+                        param.name,
+                        Bytes(*element_size)
+                    );
+                    return Err(self.invalid(why));
+                }
+                Ok(Some((&operand.0, *access)))
+            }
+            (ParamKind::Value { size }, CallArg::Value(KernelArg::Value(bytes))) if bytes.len() == *size => {
+                Ok(None)
+            }
+            (ParamKind::Local { .. }, CallArg::Value(KernelArg::Local(_))) => Ok(None),
+            _ => {
+                let why = format!("gets {arg} for '{}', which takes {}", param.name, param.kind);
+                Err(self.invalid(why).help("pass the arguments in the order of the parameters"))
+            }
+        }
+    }
+
+    fn invalid(&self, why: String) -> Error {
+        Error::new(ErrorKind::InvalidArgument, format!("kernel '{}' {why}", self.kernel.name()))
+    }
+}

@@ -1,0 +1,122 @@
+//! Kernels as users write and launch them.
+//!
+//! [`kernel!`](crate::kernel!) declares a signature once and makes a function of it, whose call is a [`KernelCall`]:
+//! the compiler checks every launch, and access modes come from `&` and `&mut`. [`RawKernel`] is the same for
+//! signatures that are known only at run time.
+
+mod argument;
+mod bound;
+mod call;
+mod declare;
+mod loaded;
+mod raw;
+
+use std::sync::Arc;
+
+pub use argument::{ByValue, Local};
+use bound::BoundRule;
+pub use bound::{BoundArgs, SliceLen};
+#[doc(hidden)]
+pub use call::CallArg;
+pub use call::KernelCall;
+pub use raw::{RawCall, RawKernel};
+
+use crate::hal::{self, KernelDesc};
+pub use crate::hal::{HostArgs, KernelSources, Param, ParamKind};
+use crate::runtime::resource::device::Device;
+use crate::types::{Range, RangeBound, Result};
+
+/// A kernel's declaration: name, parameters, code. The `kernel!` macro makes one, a static.
+#[derive(Debug)]
+pub struct KernelDef {
+    name: &'static str,
+    params: Box<[Param]>,
+    sources: KernelSources,
+    bound: BoundRule,
+}
+
+#[doc(hidden)]
+impl KernelDef {
+    pub fn new(name: &'static str, params: Box<[Param]>) -> Self {
+        Self { name, params, sources: KernelSources::new(), bound: BoundRule::default() }
+    }
+
+    pub fn host(
+        mut self,
+        code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.sources = self.sources.host(code);
+        self
+    }
+
+    pub fn range_bound(
+        self,
+        bound: impl Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync + 'static,
+    ) -> Self {
+        Self { bound: BoundRule::declared(bound), ..self }
+    }
+
+    /// Adds device code.
+    ///
+    /// # Safety
+    /// As for [`RawKernel::with_c`].
+    #[expect(unsafe_code, reason = "who declares device code vouches for it")]
+    pub unsafe fn device(mut self, code: impl FnOnce(KernelSources) -> KernelSources) -> Self {
+        self.sources = code(self.sources);
+        self
+    }
+}
+
+/// A kernel of either kind, as graphs hold it.
+#[derive(Clone, Debug)]
+pub(crate) enum KernelRef {
+    Declared(&'static KernelDef),
+    Raw(Arc<RawKernel>),
+}
+
+impl KernelRef {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Declared(def) => def.name,
+            Self::Raw(raw) => raw.name(),
+        }
+    }
+
+    pub(crate) fn params(&self) -> &[Param] {
+        match self {
+            Self::Declared(def) => &def.params,
+            Self::Raw(raw) => raw.params(),
+        }
+    }
+
+    fn bound(&self) -> &BoundRule {
+        match self {
+            Self::Declared(def) => &def.bound,
+            Self::Raw(raw) => raw.bound(),
+        }
+    }
+
+    /// Whether both are the same kernel, not only equal ones.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Declared(one), Self::Declared(other)) => std::ptr::eq(*one, *other),
+            (Self::Raw(one), Self::Raw(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// The kernel as loaded on `device`, from the cache if it is there.
+    pub(crate) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
+        match self {
+            Self::Declared(def) => device.declared_kernel(def),
+            Self::Raw(raw) => raw.on(device),
+        }
+    }
+}
+
+impl KernelDef {
+    /// Calls `load` with what a device needs to load the kernel.
+    pub(crate) fn describe<R>(&self, load: impl FnOnce(&KernelDesc<'_>) -> R) -> R {
+        load(&KernelDesc { name: self.name, params: &self.params, sources: &self.sources })
+    }
+}

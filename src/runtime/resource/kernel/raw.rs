@@ -1,0 +1,194 @@
+//! Kernels whose signature is known only at run time.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::hal::{self, HostArgs, KernelDesc, KernelSources, Param, ParamKind};
+use crate::runtime::resource::allocation::MemoryArg;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule};
+use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
+use crate::runtime::resource::kernel::loaded::Loaded;
+use crate::runtime::resource::kernel::{ByValue, KernelRef};
+use crate::types::{AccessMode, Range, RangeBound, Result};
+
+/// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.
+///
+/// ```
+/// use wakegraph::{Device, Graph, Range, kernel::RawKernel};
+/// # fn main() -> wakegraph::Result<()> {
+/// let scale = RawKernel::new("scale").value::<f32>("factor").writes::<f32>("data").host(|range, args| {
+///     let (factor, data) = (args.value::<f32>()?, args.write::<f32>()?);
+///     range.items().for_each(|[i]| data[i] *= factor);
+///     Ok(())
+/// });
+/// let device = Device::open("host")?;
+/// let data = device.buffer::<f32>(16)?;
+/// let mut graph = Graph::new(&device);
+/// graph.launch(scale.call().value(2.0f32).memory::<f32>(&data), Range::linear(16));
+/// # graph.finalize()?; Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RawKernel {
+    name: String,
+    params: Vec<Param>,
+    sources: KernelSources,
+    bound: BoundRule,
+    loaded: Loaded,
+}
+
+impl RawKernel {
+    /// A kernel of this name without parameters.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            params: Vec::new(),
+            sources: KernelSources::default(),
+            bound: BoundRule::default(),
+            loaded: Loaded::default(),
+        }
+    }
+
+    /// Adds a parameter passed by value, a `Pod` type or [`Local`](crate::runtime::resource::kernel::Local) memory.
+    #[must_use]
+    pub fn value<T: ByValue>(self, name: impl Into<String>) -> Self {
+        self.param(name, T::KIND)
+    }
+
+    /// Adds memory of `T`s that the kernel reads.
+    #[must_use]
+    pub fn reads<T: Pod>(self, name: impl Into<String>) -> Self {
+        self.memory::<T>(name, AccessMode::Read)
+    }
+
+    /// Adds memory of `T`s that the kernel reads and writes.
+    #[must_use]
+    pub fn writes<T: Pod>(self, name: impl Into<String>) -> Self {
+        self.memory::<T>(name, AccessMode::ReadWrite)
+    }
+
+    /// Adds source in the [portable C dialect](hal::dialect), where the kernel has the name that it has here.
+    ///
+    /// # Safety
+    /// The code keeps the [contract of device code](crate::kernel!#device-code), over every range
+    /// within the kernel's [bound](Self::range_bound).
+    #[expect(unsafe_code, reason = "who declares device code vouches for it")]
+    #[must_use]
+    pub unsafe fn with_c(mut self, source: impl Into<Cow<'static, str>>) -> Self {
+        self.sources = self.sources.c(source);
+        self
+    }
+
+    /// Replaces the code by these variants.
+    ///
+    /// # Safety
+    /// As for [`with_c`](Self::with_c), each of them.
+    #[expect(unsafe_code, reason = "who declares device code vouches for it")]
+    #[must_use]
+    pub unsafe fn with_sources(self, sources: KernelSources) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// Declares the bound on the range: a closure that reads its arguments one after the other, in
+    /// the order of the parameters. Without one, the bound is the length of the shortest slice, in
+    /// one dimension.
+    ///
+    /// ```
+    /// use wakegraph::kernel::RawKernel;
+    /// use wakegraph::RangeBound;
+    /// let kernel = RawKernel::new("rows").value::<u32>("width").reads::<f32>("image").range_bound(|args| {
+    ///     let (width, image) = (args.value::<u32>()? as usize, args.slice()?);
+    ///     Ok(RangeBound::from([width, image.len() / width.max(1)]))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn range_bound(
+        self,
+        bound: impl Fn(&mut BoundArgs<'_>) -> Result<RangeBound> + Send + Sync + 'static,
+    ) -> Self {
+        Self { bound: BoundRule::declared(bound), ..self }
+    }
+
+    /// Ends the declaration with the code for the host: a closure that reads its arguments one
+    /// after the other, in the order of the parameters, and sees the whole launch at once.
+    pub fn host(
+        mut self,
+        code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        self.sources = self.sources.host(code);
+        self.build()
+    }
+
+    /// Ends the declaration of a kernel that has device code only.
+    pub fn build(self) -> Arc<Self> {
+        Arc::new(self)
+    }
+
+    /// Starts a call; the arguments follow in the order of the parameters.
+    pub fn call(self: &Arc<Self>) -> RawCall {
+        RawCall { kernel: self.clone(), args: Vec::new() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn bound(&self) -> &BoundRule {
+        &self.bound
+    }
+
+    pub(crate) fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// The kernel as loaded on `device`.
+    pub(super) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
+        if let Some(loaded) = self.loaded.find(device) {
+            return Ok(loaded);
+        }
+        let desc = KernelDesc { name: &self.name, params: &self.params, sources: &self.sources };
+        self.loaded.load(device, || device.hal().create_kernel(&desc))
+    }
+
+    fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {
+        let kind = ParamKind::Buffer { access, element_size: size_of::<T>(), element_align: align_of::<T>() };
+        self.param(name, kind)
+    }
+
+    fn param(mut self, name: impl Into<String>, kind: ParamKind) -> Self {
+        self.params.push(Param { name: name.into().into(), kind });
+        self
+    }
+}
+
+/// A call of a [`RawKernel`] in preparation. Whether the arguments fit is checked by `graph.launch`.
+#[derive(Clone, Debug)]
+pub struct RawCall {
+    kernel: Arc<RawKernel>,
+    args: Vec<CallArg>,
+}
+
+impl RawCall {
+    /// The next argument, by value.
+    #[must_use]
+    pub fn value<T: ByValue>(mut self, value: T) -> Self {
+        self.args.push(CallArg::Value(value.to_arg()));
+        self
+    }
+
+    /// The next argument, memory.
+    #[must_use]
+    pub fn memory<T>(mut self, memory: impl MemoryArg<T>) -> Self {
+        self.args.push(CallArg::Memory(memory.operand()));
+        self
+    }
+}
+
+impl From<RawCall> for KernelCall {
+    fn from(call: RawCall) -> Self {
+        Self::of(KernelRef::Raw(call.kernel), call.args)
+    }
+}

@@ -1,0 +1,9 @@
+//! What graphs work on: devices, their memory, and kernels.
+
+pub(crate) mod allocation;
+pub(crate) mod buffer;
+pub(crate) mod device;
+pub(crate) mod host_buffer;
+pub mod kernel;
+pub(crate) mod rect;
+pub(crate) mod scratch;

@@ -1,0 +1,278 @@
+//! Memory that belongs to a graph: buffers that exist only while one of its executables runs, and
+//! share bytes where they are not needed at a time.
+//!
+//! A scratch buffer is a name. Commands are built with it as with any other memory; at finalize the
+//! plan gives each a place in one allocation a device, and its commands are recorded with that
+//! instead.
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::hal::{Command, KernelArg, KernelLaunch, Memory, MemoryKind, MemoryView, UsmPointer};
+use crate::plan::{ArenaSize, Plan, Transient};
+use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::device::Device;
+use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+
+/// Offsets are multiples of this, if the device does not need more: what allocations are aligned to.
+const ALIGNMENT: usize = 256;
+
+/// How much memory of its own an executable has on a device, see
+/// [`ExecutableGraph::graph_memory`](crate::ExecutableGraph::graph_memory).
+#[derive(Clone, Debug)]
+pub struct GraphMemory {
+    /// The device.
+    pub device: Device,
+    /// Bytes allocated for all scratch buffers.
+    pub bytes: usize,
+    /// Bytes more that they would need if each had memory of its own.
+    pub saved: usize,
+}
+
+/// Tells graphs apart.
+pub(crate) type Owner = Arc<()>;
+
+/// Stands for memory that there is only at finalize.
+#[derive(Debug)]
+pub(crate) struct ScratchMemory {
+    resource: ResourceId,
+    device: DeviceId,
+    len: usize,
+    owner: Owner,
+}
+
+impl ScratchMemory {
+    pub(crate) fn new(device: DeviceId, len: usize, owner: &Owner) -> Self {
+        Self { resource: ResourceId::unique(), device, len, owner: owner.clone() }
+    }
+
+    /// The scratch memory behind an allocation, if it is that.
+    pub(crate) fn of(allocation: &Allocation) -> Option<&Self> {
+        allocation.memory().as_any().downcast_ref()
+    }
+
+    fn no_bytes() -> Error {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            "a graph's scratch buffer has memory only while the graph runs",
+        )
+        .help("copy it to a buffer inside the graph")
+    }
+}
+
+#[expect(unsafe_code, reason = "implements accesses whose safety is the caller's to keep")]
+impl Memory for ScratchMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn resource(&self) -> ResourceId {
+        self.resource
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn usm(&self) -> Option<UsmPointer> {
+        None
+    }
+
+    unsafe fn write(&self, _: usize, _: &[u8]) -> Result<()> {
+        Err(Self::no_bytes())
+    }
+
+    unsafe fn read(&self, _: usize, _: &mut [u8]) -> Result<()> {
+        Err(Self::no_bytes())
+    }
+}
+
+/// The error where scratch buffers cannot be used.
+pub(crate) fn refused(what: &str) -> Error {
+    let why =
+        format!("{what} cannot use scratch buffers, whose places are planned for nodes of the graph itself");
+    Error::new(ErrorKind::InvalidArgument, why).help("use a buffer of the device")
+}
+
+/// Refuses scratch buffers of other graphs than this one.
+pub(crate) fn check_owner<'v>(
+    views: impl IntoIterator<Item = &'v View>,
+    graph: Option<&Owner>,
+) -> Result<()> {
+    let is_foreign = |view: &View| {
+        let scratch = ScratchMemory::of(&view.allocation);
+        scratch.is_some_and(|scratch| graph.is_none_or(|graph| !Arc::ptr_eq(graph, &scratch.owner)))
+    };
+    if views.into_iter().any(is_foreign) {
+        return Err(Error::new(ErrorKind::InvalidArgument, "a scratch buffer belongs to another graph")
+            .help("make one with this graph's `scratch`, or copy it to a buffer inside its own graph"));
+    }
+    Ok(())
+}
+
+/// Which nodes of a graph use which of its scratch buffers: the places of all are planned for these uses.
+#[derive(Default)]
+pub(crate) struct PlannedUses(HashSet<(u32, ResourceId)>);
+
+impl PlannedUses {
+    pub(crate) fn new<'v>(uses: impl Iterator<Item = (u32, &'v View)>) -> Self {
+        let scratch =
+            uses.filter_map(|(node, view)| Some((node, ScratchMemory::of(&view.allocation)?.resource)));
+        Self(scratch.collect())
+    }
+
+    /// Refuses scratch buffers that the node does not use in the finalized graph.
+    pub(crate) fn check<'v>(&self, node: u32, mut views: impl Iterator<Item = &'v View>) -> Result<()> {
+        let is_planned = |view: &View| match ScratchMemory::of(&view.allocation) {
+            Some(scratch) => self.0.contains(&(node, scratch.resource)),
+            None => true,
+        };
+        if views.all(is_planned) {
+            return Ok(());
+        }
+        let why = "an update gives the node a scratch buffer that it does not use in the finalized graph";
+        Err(Error::new(ErrorKind::InvalidArgument, why).help(
+            "use a buffer of the device, or finalize the graph anew: the places of scratch buffers are planned",
+        ))
+    }
+}
+
+/// Whether `device` could copy from scratch memory of another device.
+pub(crate) fn is_reachable(owner: &Device, device: &Device) -> Result<bool> {
+    if owner == device {
+        return Ok(true);
+    }
+    // What there will be is memory like any other of its device.
+    let like_it = Allocation::new(owner, MemoryKind::Device, 1)?;
+    Ok(device.hal().can_access(&**like_it.memory()))
+}
+
+/// The places of an executable's scratch buffers.
+#[derive(Default)]
+pub(crate) struct Places {
+    by_resource: HashMap<ResourceId, (Arc<Allocation>, usize)>,
+    pub(crate) memory: Box<[GraphMemory]>,
+}
+
+impl Places {
+    /// Allocates what the scratch buffers need that `uses` names, with the planned node that uses each.
+    pub(crate) fn allocate<'g>(plan: &Plan, uses: impl Iterator<Item = (u32, &'g View)>) -> Result<Self> {
+        let mut buffers: Vec<(Arc<Allocation>, Transient)> = Vec::new();
+        let mut known: HashMap<ResourceId, usize> = HashMap::new();
+        for (node, view) in uses {
+            let Some(memory) = ScratchMemory::of(&view.allocation) else { continue };
+            let at = *known.entry(memory.resource).or_insert_with(|| {
+                let transient = Transient { device: memory.device, bytes: memory.len, uses: Vec::new() };
+                buffers.push((view.allocation.clone(), transient));
+                buffers.len() - 1
+            });
+            let nodes = &mut buffers[at].1.uses;
+            if nodes.last() != Some(&node) {
+                nodes.push(node);
+            }
+        }
+        if buffers.is_empty() {
+            return Ok(Self::default());
+        }
+        // Devices that cannot use parts of one allocation at once cannot have several buffers in one.
+        let (shared, apart): (Vec<_>, Vec<_>) =
+            buffers.into_iter().partition(|(of, _)| of.device().capabilities().concurrent_parts);
+        let mut places = Self::default();
+        let mut memory: Vec<GraphMemory> = Vec::new();
+        for (of, Transient { bytes, .. }) in apart {
+            let (device, bytes) = (of.device().clone(), bytes.next_multiple_of(ALIGNMENT));
+            let own = Allocation::new(&device, MemoryKind::Device, bytes)?;
+            places.by_resource.insert(of.memory().resource(), (own, 0));
+            match memory.iter_mut().find(|known| known.device == device) {
+                Some(known) => known.bytes += bytes,
+                None => memory.push(GraphMemory { device, bytes, saved: 0 }),
+            }
+        }
+        let buffers = shared;
+        let alignments = buffers.iter().map(|(of, _)| of.device().capabilities().view_alignment);
+        let alignment = alignments.fold(ALIGNMENT, |all, own| all.max(own.next_multiple_of(ALIGNMENT)));
+        let (allocations, transients): (Vec<_>, Vec<_>) = buffers.into_iter().unzip();
+        let arenas = plan.plan_memory(&transients, alignment);
+
+        let mut pieces: HashMap<DeviceId, Arc<Allocation>> = HashMap::new();
+        for &ArenaSize { device: id, bytes, unshared } in arenas.sizes() {
+            let of_device = allocations.iter().find(|allocation| allocation.device().id() == id);
+            let Some(device) = of_device.map(|allocation| allocation.device()) else { continue };
+            pieces.insert(id, Allocation::new(device, MemoryKind::Device, bytes)?);
+            memory.push(GraphMemory { device: device.clone(), bytes, saved: unshared - bytes });
+        }
+        let offsets = transients.iter().zip(&allocations).zip(arenas.offsets());
+        places.by_resource.extend(offsets.filter_map(|((transient, allocation), &offset)| {
+            let piece = pieces.get(&transient.device)?;
+            Some((allocation.memory().resource(), (piece.clone(), offset)))
+        }));
+        places.memory = memory.into();
+        Ok(places)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_resource.is_empty()
+    }
+
+    /// The command with the memory that its scratch buffers have.
+    pub(crate) fn resolve(&self, command: &mut Command) -> Result<()> {
+        match command {
+            Command::Kernel(launch) => self.resolve_launch(launch)?,
+            Command::BufferCopy { src, dst } | Command::BufferCopyRect { src, dst, .. } => {
+                self.resolve_view(src)?;
+                self.resolve_view(dst)?;
+            }
+            Command::BufferRead { src, .. } | Command::BufferReadRect { src, .. } => {
+                self.resolve_view(src)?
+            }
+            Command::BufferWrite { dst, .. }
+            | Command::BufferWriteRect { dst, .. }
+            | Command::BufferFill { dst, .. } => self.resolve_view(dst)?,
+            // They have addresses, which scratch memory never had.
+            Command::UsmCopy { .. }
+            | Command::UsmFill { .. }
+            | Command::UsmPrefetch { .. }
+            | Command::UsmAdvise { .. }
+            // They are refused scratch buffers.
+            | Command::Child(_)
+            | Command::If { .. }
+            | Command::While { .. }
+            | Command::Native(_)
+            | Command::Empty => {}
+        }
+        Ok(())
+    }
+
+    /// An argument with the memory that it has, if it is a scratch buffer.
+    pub(crate) fn resolve_arg(&self, arg: &mut KernelArg) -> Result<()> {
+        match arg {
+            KernelArg::Memory(view) => self.resolve_view(view),
+            KernelArg::Value(_) | KernelArg::Usm(_) | KernelArg::Local(_) => Ok(()),
+        }
+    }
+
+    fn resolve_launch(&self, launch: &mut KernelLaunch) -> Result<()> {
+        launch.args.iter_mut().try_for_each(|arg| self.resolve_arg(arg))
+    }
+
+    fn resolve_view(&self, view: &mut MemoryView) -> Result<()> {
+        if let Some((piece, offset)) = self.by_resource.get(&view.memory().resource()) {
+            *view = MemoryView::new(piece.memory().clone(), offset + view.offset(), view.len())?;
+        }
+        Ok(())
+    }
+}
