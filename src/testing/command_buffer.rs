@@ -3,13 +3,13 @@
 
 use std::any::Any;
 
-use super::foreign;
 use super::queue::FakeQueue;
+use crate::hal::support::refusal::{enqueue_before_finalize, foreign};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferInfo, CommandBufferState, CommandUpdate, Queue, Signal,
     SyncPoint, WaitList,
 };
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 
 #[derive(Debug)]
 pub(super) struct FakeCommandBuffer(Box<dyn CommandBuffer>);
@@ -40,7 +40,7 @@ impl CommandBuffer for FakeCommandBuffer {
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let info = self.info();
         if info.state != CommandBufferState::Executable {
-            return Err(Error::new(ErrorKind::InvalidOperation, "the command-buffer is not finalized"));
+            return Err(enqueue_before_finalize());
         }
         let queue = queue.as_any().downcast_ref::<FakeQueue>();
         let queue = queue.filter(|queue| queue.device() == info.device).ok_or_else(|| foreign("queue"))?;

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::hal::support::refusal;
 use crate::hal::{EventProfile, EventStatus};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 
 /// The state of an event, over all its uses.
 #[derive(Debug)]
@@ -43,8 +44,7 @@ impl FakeCompletion {
     pub(super) fn begin(&self, due: Option<Instant>) -> Result<u64> {
         let mut state = self.state.lock();
         if matches!(state.status, EventStatus::Pending) {
-            return Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
-                .help("wait for the event, or signal another one"));
+            return Err(refusal::pending_signal());
         }
         state.status = EventStatus::Pending;
         state.due = due;
@@ -95,21 +95,18 @@ impl FakeCompletion {
                 Some(_) => {}
             }
         }
-        // If the event was signalled anew, this use, or a later one, ended with the last outcome.
+        // If the event was signalled again, this use, or a later one, ended with the last outcome.
         if state.generation == generation { state.status.clone() } else { state.last_outcome.clone() }
     }
 
     /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when the event is not complete or has no times.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the event is not complete or has no times.
     pub(super) fn profile(&self) -> Result<EventProfile> {
         let state = self.state.lock();
-        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidOperation, why));
         match (&state.status, &state.profile) {
             (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
-            (EventStatus::Complete, None) => {
-                invalid("neither the queue nor the command-buffer was created with profiling")
-            }
-            _ => invalid("an event has times only once it is complete"),
+            (EventStatus::Complete, None) => Err(refusal::no_times()),
+            _ => Err(refusal::times_before_completion()),
         }
     }
 }
@@ -117,6 +114,7 @@ impl FakeCompletion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{Error, ErrorKind};
 
     #[test]
     fn a_wait_for_one_use_is_not_held_by_the_next() {

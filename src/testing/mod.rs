@@ -37,13 +37,6 @@ mod options;
 mod queue;
 mod schedule;
 
-use crate::types::{Error, ErrorKind};
 pub use control::FakeControl;
 pub use device::FakeDevice;
 pub use options::{FakeOptions, FakeTiming};
-
-/// The error for an object that another device created.
-fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
-        .help(format!("create the {what} on the device that is to use it"))
-}

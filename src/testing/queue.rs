@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::event::FakeEvent;
-use super::foreign;
 use super::schedule::{FakeEnqueue, FakeSchedule};
+use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{
     Command, CommandBuffer, CommandBufferId, Enqueued, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList,
 };
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{DeviceId, Result};
 
 /// A queue whose work the schedule completes.
 #[derive(Debug)]
@@ -47,12 +47,7 @@ impl FakeQueue {
         };
         let event = own(&**signal.event).ok_or_else(|| foreign("event"))?;
         let dependencies = wait.dependencies.len();
-        let wait = wait.events().map(|event| {
-            own(event).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidWaitList, "the queue cannot wait for an event of another device")
-                    .help("wait on the host first; `Device::can_wait_for` tells when that is needed")
-            })
-        });
+        let wait = wait.events().map(|event| own(event).ok_or_else(foreign_wait));
         self.schedule.enqueue(FakeEnqueue {
             queue: self.id,
             in_order: self.desc.order == QueueOrder::InOrder,

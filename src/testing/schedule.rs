@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::completion::FakeCompletion;
 use super::options::{FakeOptions, FakeTiming};
+use crate::hal::support::refusal::idle_wait;
 use crate::hal::{CommandBufferId, CommandTimes, EventProfile, EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -135,10 +136,7 @@ impl FakeSchedule {
                 EventStatus::Failed(error) if index < enqueue.dependencies => {
                     failure = failure.or(Some(error));
                 }
-                EventStatus::Idle => {
-                    let why = "an event in the wait list was never enqueued";
-                    return Err(Error::new(ErrorKind::InvalidWaitList, why));
-                }
+                EventStatus::Idle => return Err(idle_wait()),
                 EventStatus::Pending | EventStatus::Complete | EventStatus::Failed(_) => {}
             }
         }

@@ -1,8 +1,8 @@
-//! Completion of one enqueued thing: the state shared by its event, the worker that finishes it and
-//! all who wait.
+//! Completion of one enqueue: the state shared by its event, the worker that finishes it and the
+//! threads and runs that wait for it.
 //!
-//! All synchronisation of events is in this type, which knows nothing of devices: `D` is whatever
-//! has to be released.
+//! All synchronisation of events is in this type, which knows nothing of devices: `D` is a dependent
+//! that has to be released.
 
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
+use crate::hal::support::refusal;
 use crate::hal::{EventProfile, EventStatus};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 use crate::util::deferred_drop::Failure;
 
 /// Nothing that signals the event has been enqueued.
 const IDLE: u8 = 0;
-/// Enqueued, and nobody but polls wants to know.
+/// Enqueued, without dependents and blocked threads: only polls read it.
 const PENDING: u8 = 1;
 /// Enqueued, with dependents or blocked threads: completing it has to take the lock.
 const WATCHED: u8 = 2;
@@ -30,18 +31,18 @@ const FAILED: u8 = 5;
 
 /// Idle, pending, complete or failed; reusable.
 ///
-/// The usual life, pending to complete with only a notification in the end, is one atomic operation
-/// at each end. The first who wants more marks it watched, under the lock, and from then on
-/// completing takes the lock too.
-pub(super) struct Completion<D> {
+/// The usual life, from pending to complete with only a notification at the end, is one atomic
+/// operation at each end. The first dependent or blocked thread marks it watched, under the lock,
+/// and from then on completing takes the lock too.
+pub(super) struct HostCompletion<D> {
     phase: AtomicU8,
-    inner: Mutex<Inner<D>>,
+    inner: Mutex<HostCompletionInner<D>>,
     changed: Condvar,
 }
 
-struct Inner<D> {
-    /// How often it was completed while watched, so that a blocked thread is not held by a later
-    /// use of the event.
+struct HostCompletionInner<D> {
+    /// How often it was completed while watched, so that a later use of the event does not hold a
+    /// blocked thread.
     generation: u64,
     /// Threads inside `wait`: without any, completing makes no system call.
     blocked: usize,
@@ -50,20 +51,20 @@ struct Inner<D> {
     profile: EventProfile,
 }
 
-/// What [`Completion::watch`] found.
+/// What [`HostCompletion::watch`] found.
 #[derive(Debug)]
-pub(super) enum Watch {
-    /// The dependent will be handed to whoever completes this.
+pub(super) enum Watched {
+    /// The dependent will be released by the completion.
     Pending,
-    /// There is nothing to wait for any more, or not yet.
+    /// There is nothing to wait for any more, or not yet. With the failure, if there was one.
     Final(Option<Failure>),
 }
 
-impl<D> Completion<D> {
+impl<D> HostCompletion<D> {
     pub(super) fn new() -> Self {
         Self {
             phase: AtomicU8::new(IDLE),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(HostCompletionInner {
                 generation: 0,
                 blocked: 0,
                 failure: None,
@@ -77,7 +78,7 @@ impl<D> Completion<D> {
     /// Becomes pending.
     ///
     /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when it is already.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is already.
     pub(super) fn begin(&self) -> Result<()> {
         let is_final = |phase| (phase != PENDING && phase != WATCHED).then_some(PENDING);
         match self.phase.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_final) {
@@ -90,8 +91,7 @@ impl<D> Completion<D> {
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(_) => Err(Error::new(ErrorKind::InvalidOperation, "the event to signal is still pending")
-                .help("wait for the event, or signal another one")),
+            Err(_) => Err(refusal::pending_signal()),
         }
     }
 
@@ -100,17 +100,17 @@ impl<D> Completion<D> {
         write(&mut self.inner.lock().profile);
     }
 
-    /// Becomes final; `timed` if its times were written. Gives back whom to release, which is for
-    /// the caller to do with no lock held.
+    /// Becomes final; `timed` if its times were written. Returns the dependents, which the caller
+    /// releases with no lock held.
     pub(super) fn complete(&self, outcome: Result<(), &Failure>, timed: bool) -> SmallVec<[D; 2]> {
         let phase = match outcome {
             Ok(()) if timed => TIMED,
             Ok(()) => COMPLETE,
             Err(_) => FAILED,
         };
-        // Release, here and below: who reads the phase without the lock sees the commands' writes.
+        // Release, here and below: a thread that reads the phase without the lock sees the commands' writes.
         let publish = || self.phase.compare_exchange(PENDING, phase, Ordering::Release, Ordering::Relaxed);
-        // A failure needs the lock in any case: nobody may see it before its error is there.
+        // A failure needs the lock in any case: its error has to be there before the phase shows it.
         if outcome.is_ok() && publish().is_ok() {
             return SmallVec::new();
         }
@@ -128,14 +128,14 @@ impl<D> Completion<D> {
     }
 
     /// Adds a dependent while pending.
-    pub(super) fn watch(&self, dependent: impl FnOnce() -> D) -> Watch {
+    pub(super) fn watch(&self, dependent: impl FnOnce() -> D) -> Watched {
         let mut inner = self.inner.lock();
         match self.mark_watched() {
             Ok(()) => {
                 inner.dependents.push(dependent());
-                Watch::Pending
+                Watched::Pending
             }
-            Err(phase) => Watch::Final(inner.failure.clone().filter(|_| phase == FAILED)),
+            Err(phase) => Watched::Final(inner.failure.clone().filter(|_| phase == FAILED)),
         }
     }
 
@@ -152,8 +152,7 @@ impl<D> Completion<D> {
     }
 
     /// Blocks while this use of the event is pending, at most for `timeout`. Where the event has
-    /// been signalled anew meanwhile, the status is how this use ended, or the last one since that
-    /// somebody watched.
+    /// been signalled again meanwhile, the status is how this use ended, or the last watched use since.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> EventStatus {
         // A time too far away to be represented is no limit.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -183,14 +182,13 @@ impl<D> Completion<D> {
     }
 
     /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when it is not complete or has no times.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete or has no times.
     pub(super) fn profile(&self) -> Result<EventProfile> {
         let inner = self.inner.lock();
-        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidOperation, why));
         match self.phase.load(Ordering::Acquire) {
             TIMED => Ok(inner.profile.clone()),
-            COMPLETE => invalid("neither the queue nor the command-buffer was created with profiling"),
-            _ => invalid("an event has times only once it is complete"),
+            COMPLETE => Err(refusal::no_times()),
+            _ => Err(refusal::times_before_completion()),
         }
     }
 
@@ -206,7 +204,7 @@ impl<D> Completion<D> {
     }
 }
 
-impl<D> Inner<D> {
+impl<D> HostCompletionInner<D> {
     /// What this phase, read with the lock held, means.
     fn status(&self, phase: u8) -> EventStatus {
         match (phase, &self.failure) {
@@ -223,40 +221,41 @@ impl<D> Inner<D> {
     }
 }
 
-impl<D> Debug for Completion<D> {
+impl<D> Debug for HostCompletion<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Completion").field(&self.status()).finish()
+        f.debug_tuple("HostCompletion").field(&self.status()).finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{Error, ErrorKind};
 
     #[test]
     fn lives_from_idle_to_final_and_again() {
-        let completion = Completion::<u32>::new();
+        let completion = HostCompletion::<u32>::new();
         assert!(matches!(completion.status(), EventStatus::Idle));
         for _ in 0..2 {
             completion.begin().unwrap();
             assert_eq!(completion.begin().unwrap_err().kind(), ErrorKind::InvalidOperation);
-            assert!(matches!(completion.watch(|| 7), Watch::Pending));
+            assert!(matches!(completion.watch(|| 7), Watched::Pending));
             assert!(completion.profile().is_err());
             assert_eq!(completion.complete(Ok(()), false).as_slice(), [7]);
             assert!(matches!(completion.status(), EventStatus::Complete));
-            assert!(matches!(completion.watch(|| 8), Watch::Final(None)));
+            assert!(matches!(completion.watch(|| 8), Watched::Final(None)));
 
             completion.begin().unwrap();
             let failure = Failure::new(Error::new(ErrorKind::Driver, "broken"));
             assert!(completion.complete(Err(&failure), false).is_empty());
             assert!(matches!(completion.status(), EventStatus::Failed(e) if e.message() == "broken"));
-            assert!(matches!(completion.watch(|| 9), Watch::Final(Some(_))));
+            assert!(matches!(completion.watch(|| 9), Watched::Final(Some(_))));
         }
     }
 
     #[test]
     fn has_times_only_if_they_were_written_for_this_use() {
-        let completion = Completion::<()>::new();
+        let completion = HostCompletion::<()>::new();
         for timed in [true, false, true] {
             completion.begin().unwrap();
             if timed {
@@ -269,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_blocked_thread_is_not_held_by_the_next_use() {
-        let completion = Completion::<()>::new();
+        let completion = HostCompletion::<()>::new();
         assert!(matches!(completion.wait(None), EventStatus::Idle));
         completion.begin().unwrap();
         assert!(matches!(completion.wait(Some(Duration::ZERO)), EventStatus::Pending));
@@ -297,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_wait_without_limit_never_finds_it_pending() {
-        let completion = Completion::<()>::new();
+        let completion = HostCompletion::<()>::new();
         completion.begin().unwrap();
         std::thread::scope(|scope| {
             let signalling = scope.spawn(|| {
@@ -315,7 +314,7 @@ mod tests {
 
     #[test]
     fn wakes_all_that_block() {
-        let completion = Completion::<()>::new();
+        let completion = HostCompletion::<()>::new();
         completion.begin().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -2,31 +2,33 @@
 
 use std::any::Any;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::HostOptions;
+use super::clock::now;
 use super::command_buffer::HostCommandBuffer;
 use super::event::HostEvent;
 use super::kernel::HostKernel;
 use super::memory::HostMemory;
-use super::pool::Pool;
 use super::queue::HostQueue;
+use super::thread_pool::ThreadPool;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, Progress, Queue, QueueDesc, UpdateCapabilities,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// Work-items of a work-group and bytes of local memory: closures need no bound, but a portable
-/// program should meet the one it will meet elsewhere. These are what CPU drivers of OpenCL report.
+/// The most work-items of a work-group. Closures need no limit, but a portable program should meet
+/// here the limits that it meets on other devices: these are what OpenCL's CPU drivers report.
 const MAX_WORK_GROUP: usize = 8192;
+/// Bytes of local memory for each work-group.
 const LOCAL_MEMORY: usize = 256 << 10;
 
 /// A host device. Dropping it lets running and pending work finish; the threads end after that by themselves.
 #[derive(Debug)]
 pub(super) struct HostDevice {
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
     info: DeviceInfo,
     capabilities: Capabilities,
     options: HostOptions,
@@ -35,7 +37,7 @@ pub(super) struct HostDevice {
 impl HostDevice {
     pub(super) fn start(selector: String, options: HostOptions) -> Result<Self> {
         let threads = options.threads.unwrap_or_else(available_threads);
-        let pool = Arc::new(Pool::start(threads, selector.clone())?);
+        let pool = Arc::new(ThreadPool::start(threads, &selector)?);
         let info = DeviceInfo {
             id: DeviceId::unique(),
             backend: "host",
@@ -149,18 +151,11 @@ unsafe impl Device for HostDevice {
     }
 }
 
-/// The clock of all host devices: nanoseconds since its first use, one origin so that their
-/// timelines line up.
-pub(super) fn now() -> u64 {
-    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn available_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Physical memory in bytes where the system tells, else 0.
+/// Physical memory in bytes; 0 where the system does not say.
 fn total_memory() -> u64 {
     let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return 0 };
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::completion::Completion;
-use super::pool::Dependent;
+use super::completion::HostCompletion;
+use super::thread_pool::Dependent;
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Result};
 
@@ -13,15 +13,15 @@ use crate::types::{DeviceId, Result};
 #[derive(Debug)]
 pub(super) struct HostEvent {
     device: DeviceId,
-    completion: Arc<Completion<Dependent>>,
+    completion: Arc<HostCompletion<Dependent>>,
 }
 
 impl HostEvent {
     pub(super) fn new(device: DeviceId) -> Self {
-        Self { device, completion: Arc::new(Completion::new()) }
+        Self { device, completion: Arc::new(HostCompletion::new()) }
     }
 
-    pub(super) fn completion(&self) -> &Arc<Completion<Dependent>> {
+    pub(super) fn completion(&self) -> &Arc<HostCompletion<Dependent>> {
         &self.completion
     }
 }

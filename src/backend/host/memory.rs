@@ -13,7 +13,7 @@ use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 const ALIGN: usize = 64;
 
-/// What the allocator is asked for: an alignment that it gives to everything, so that it can take
+/// The alignment to ask the allocator for: one that it gives to every block, so that it can take
 /// untouched, already zeroed pages from the system instead of clearing memory page by page.
 const ALLOCATOR_ALIGN: usize = 16;
 
@@ -105,21 +105,21 @@ impl Memory for HostMemory {
     }
 
     fn usm(&self) -> Option<UsmPointer> {
-        // SAFETY: these bytes are valid on the host and all host devices; that the memory outlives
-        // the pointer's use is the business of whoever enqueues it (`CommandBuffer::enqueue`).
+        // SAFETY: these bytes are valid on the host and all host devices; the caller of
+        // `CommandBuffer::enqueue` keeps the memory for as long as the pointer is used.
         Some(unsafe { UsmPointer::new(self.start.as_ptr().expose_provenance(), self.len) })
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
-        // SAFETY: `range` checked the bounds; the caller vouched that nobody else touches the bytes.
+        // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(())
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.range(offset, bytes.len())?;
-        // SAFETY: `range` checked the bounds; the caller vouched that nobody writes the bytes.
+        // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the bytes.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
         Ok(())
     }
@@ -141,7 +141,7 @@ mod tests {
                 assert_eq!(memory.host_ptr().unwrap().as_ptr() as usize % ALIGN, 0);
                 assert_eq!((memory.kind(), memory.len()), (kind, len));
                 let mut bytes = vec![1; len];
-                // SAFETY: nobody else knows the memory.
+                // SAFETY: nothing else uses the memory.
                 unsafe { memory.read(0, &mut bytes) }.unwrap();
                 assert!(bytes.iter().all(|&byte| byte == 0));
             }
@@ -160,7 +160,7 @@ mod tests {
     fn reads_and_writes_stay_inside() {
         let memory = allocate(10, MemoryKind::Device).unwrap();
         let mut bytes = [0; 3];
-        // SAFETY: nobody else knows the memory.
+        // SAFETY: nothing else uses the memory.
         unsafe { memory.write(7, &[1, 2, 3]) }.unwrap();
         // SAFETY: as above.
         unsafe { memory.read(7, &mut bytes) }.unwrap();

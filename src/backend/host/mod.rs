@@ -5,46 +5,41 @@
 //!
 //! | contract | here |
 //! |---|---|
-//! | device | a `pool` of threads, never tokio's |
+//! | device | a `thread_pool` of its own, never tokio's |
 //! | memory | zeroed heap memory; both kinds are host-visible |
-//! | kernel | the closure of its sources, called once a launch |
-//! | command-buffer | an immutable `program`, run in order by one worker or as a dependency-counted graph by many |
-//! | queue | a `schedule` line: each enqueue starts after the one before (out-of-order: no line) |
+//! | kernel | the closure of its sources, called once per launch |
+//! | command-buffer | an immutable `program`, run by the `interpreter`: in order by one worker, or as a dependency-counted graph by many |
+//! | queue | a serial chain: each enqueue starts after the one before (out-of-order: no chain) |
 //! | event | a `completion`, made final by the worker that finishes the last command |
 //!
 //! # How an enqueue travels
 //!
 //! One critical section links it behind what it must follow (the queue's last enqueue, the
 //! command-buffer's last enqueue, pending events) or puts it into the ready queue. A worker takes
-//! it, runs it with no lock held, makes the event final, then, in one critical section, frees what
-//! followed and picks its own next work, and last calls the notification. Nothing on this way
-//! allocates once the tables have grown to their working size.
+//! it, runs it with no lock held, and makes the event final. Then, in one critical section, the
+//! worker releases the followers and picks its own next job, and last it calls the notification.
+//! Nothing on this way allocates once the tables have grown to their working size.
 //!
 //! Imports `types` and `hal` only.
 
+mod clock;
 mod command_buffer;
 mod completion;
-mod control;
 mod device;
-mod doze;
 mod event;
-mod execute;
+mod interpreter;
 mod kernel;
 mod memory;
-mod pool;
 mod program;
 mod queue;
-mod schedule;
-mod worker;
+mod thread_pool;
 
-use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use crate::hal::support::open_devices::OpenDevices;
 use crate::hal::{Backend, Device};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 use device::HostDevice;
 
 /// The backend that finds the host.
@@ -63,15 +58,9 @@ impl Backend for HostBackend {
 
     /// Opens the device with this index; while one is alive, opening its index again gives the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
-        static OPEN: LazyLock<Mutex<HashMap<usize, Weak<HostDevice>>>> = LazyLock::new(Mutex::default);
-        let mut open = OPEN.lock();
-        if let Some(device) = open.get(&index).and_then(Weak::upgrade) {
-            return Ok(device);
-        }
-        open.retain(|_, device| device.strong_count() > 0);
-        let device = Arc::new(HostDevice::start(format!("host:{index}"), HostOptions::new())?);
-        open.insert(index, Arc::downgrade(&device));
-        Ok(device)
+        static OPEN: OpenDevices<HostDevice> = OpenDevices::new();
+        let start = || HostDevice::start(format!("host:{index}"), HostOptions::new());
+        Ok(OPEN.get_or_open(index, |_| true, start)?)
     }
 }
 
@@ -92,7 +81,7 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// As many threads as the machine runs at once, notifying, with access to other devices.
+    /// One thread per core that the machine offers, notifications, and access to other devices.
     pub fn new() -> Self {
         Self {
             threads: None,
@@ -102,7 +91,7 @@ impl HostOptions {
         }
     }
 
-    /// How many worker threads; 0 means as many as the machine runs at once.
+    /// How many worker threads; 0 means one per core that the machine offers.
     #[must_use]
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: NonZeroUsize::new(threads), ..self }
@@ -115,7 +104,7 @@ impl HostOptions {
     }
 
     /// Whether the device uses other devices' memory and waits for their events. Without it, graphs
-    /// across devices take the ways that hardware without peer access needs.
+    /// across devices go through the host, as on hardware without peer access.
     #[must_use]
     pub fn peer_access(self, peer_access: bool) -> Self {
         Self { peer_access, ..self }
@@ -134,16 +123,10 @@ impl Default for HostOptions {
     }
 }
 
-/// Opens a device that nobody else gets, with threads of its own.
+/// Opens a new device with threads of its own, which [`HostBackend`] does not hand out.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) when the system starts no more threads.
+/// [`Unavailable`](crate::ErrorKind::Unavailable) when the system starts no more threads.
 pub fn open(options: HostOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(HostDevice::start("host (private)".into(), options)?))
-}
-
-/// The error for an object that another device made.
-fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
-        .help(format!("create the {what} on the device that is to use it"))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::device;
+use super::clock::now;
 use crate::hal::{Command, CommandTimes};
 
 /// Set in a counter when something it counted has failed.
@@ -17,25 +17,25 @@ const POISON: u32 = 1 << 31;
 /// Cloned by an update when an earlier enqueue still needs the old values; the order, which no
 /// update changes, and the counters are shared between the versions.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct HostProgram {
     commands: Vec<Command>,
     /// Which are disabled; empty while none ever was.
     disabled: Vec<bool>,
-    order: Arc<Order>,
+    order: Arc<ProgramOrder>,
 }
 
 #[derive(Debug)]
-struct Order {
-    graph: Option<Graph>,
+struct ProgramOrder {
+    graph: Option<ProgramGraph>,
     /// One for each command, where the command-buffer was created with profiling.
-    times: Box<[Times]>,
-    /// Whether running it does anything at all.
-    effectless: bool,
+    times: Box<[CommandStamps]>,
+    /// Whether all commands are hints or empty, and no times are taken.
+    has_no_effect: bool,
 }
 
 /// Which command follows which, and how far a run has got.
 #[derive(Debug)]
-pub(super) struct Graph {
+pub(super) struct ProgramGraph {
     /// `successors[starts[i]..starts[i + 1]]` are those of command `i`.
     starts: Box<[u32]>,
     successors: Box<[u32]>,
@@ -47,7 +47,7 @@ pub(super) struct Graph {
 }
 
 #[derive(Debug, Default)]
-struct Times {
+struct CommandStamps {
     start: AtomicU64,
     end: AtomicU64,
 }
@@ -59,7 +59,7 @@ pub(super) enum Readiness {
     Ready,
 }
 
-impl Program {
+impl HostProgram {
     /// `after[i]` are the commands that command `i` follows, all of them smaller; ignored if `in_order`.
     pub(super) fn new(
         commands: Vec<Command>,
@@ -71,10 +71,12 @@ impl Program {
             matches!(command, Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. })
         };
         let chain = || (1..commands.len()).all(|i| after[i].contains(&(i as u32 - 1)));
-        let order = Order {
-            graph: (!in_order && !chain()).then(|| Graph::new(after)),
-            times: (0..if profiling { commands.len() } else { 0 }).map(|_| Times::default()).collect(),
-            effectless: !profiling && commands.iter().all(is_hint),
+        let order = ProgramOrder {
+            graph: (!in_order && !chain()).then(|| ProgramGraph::new(after)),
+            times: (0..if profiling { commands.len() } else { 0 })
+                .map(|_| CommandStamps::default())
+                .collect(),
+            has_no_effect: !profiling && commands.iter().all(is_hint),
         };
         Self { commands, disabled: Vec::new(), order: Arc::new(order) }
     }
@@ -110,20 +112,20 @@ impl Program {
     }
 
     /// The order as a graph, or `None` when the commands run one after the other.
-    pub(super) fn graph(&self) -> Option<&Graph> {
+    pub(super) fn graph(&self) -> Option<&ProgramGraph> {
         self.order.graph.as_ref()
     }
 
-    pub(super) fn is_effectless(&self) -> bool {
-        self.order.effectless
+    pub(super) fn has_no_effect(&self) -> bool {
+        self.order.has_no_effect
     }
 
     /// Runs `run` on command `index`, taking its times where they are wanted.
     pub(super) fn timed<R>(&self, index: usize, run: impl FnOnce(&Command) -> R) -> R {
         let Some(times) = self.order.times.get(index) else { return run(&self.commands[index]) };
-        times.start.store(device::now(), Ordering::Relaxed);
+        times.start.store(now(), Ordering::Relaxed);
         let result = run(&self.commands[index]);
-        times.end.store(device::now(), Ordering::Relaxed);
+        times.end.store(now(), Ordering::Relaxed);
         result
     }
 
@@ -136,7 +138,7 @@ impl Program {
     }
 }
 
-impl Graph {
+impl ProgramGraph {
     fn new(after: &[SmallVec<[u32; 2]>]) -> Self {
         let count = after.len();
         let mut starts = vec![0u32; count + 1];
@@ -150,9 +152,9 @@ impl Graph {
         let mut successors = vec![0u32; starts[count] as usize];
         for (i, befores) in after.iter().enumerate() {
             for &before in befores {
-                let place = &mut free[before as usize];
-                successors[*place as usize] = i as u32;
-                *place += 1;
+                let next = &mut free[before as usize];
+                successors[*next as usize] = i as u32;
+                *next += 1;
             }
         }
         Self {

@@ -6,86 +6,78 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::completion::Completion;
+use super::completion::HostCompletion;
 use super::event::HostEvent;
-use super::execute;
-use super::pool::{Pool, Wait};
-use super::program::Program;
-use super::schedule::{LineId, QueueTag, Work};
-use super::{HostOptions, foreign};
+use super::program::HostProgram;
+use super::thread_pool::{ChainId, HostWait, HostWork, QueueTag, ThreadPool};
+use super::{HostOptions, interpreter};
+use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{Command, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList};
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{DeviceId, Result};
 
-/// A queue: a line of runs if it is in order, else only a name for [`finish`](Queue::finish).
+/// A queue: a serial chain of runs if it is in order, else only a name for [`finish`](Queue::finish).
 #[derive(Debug)]
 pub(super) struct HostQueue {
     device: DeviceId,
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
     desc: QueueDesc,
     tag: QueueTag,
-    line: Option<LineId>,
+    chain: Option<ChainId>,
     notifies: bool,
     peer_access: bool,
 }
 
 impl HostQueue {
-    pub(super) fn new(device: DeviceId, pool: &Arc<Pool>, desc: QueueDesc, options: &HostOptions) -> Self {
+    pub(super) fn new(
+        device: DeviceId,
+        pool: &Arc<ThreadPool>,
+        desc: QueueDesc,
+        options: &HostOptions,
+    ) -> Self {
         Self {
             device,
             pool: Arc::clone(pool),
             desc,
             tag: pool.add_queue(),
-            line: (desc.order == QueueOrder::InOrder).then(|| pool.add_line()),
+            chain: (desc.order == QueueOrder::InOrder).then(|| pool.add_chain()),
             notifies: !options.polled,
             peer_access: options.peer_access,
         }
     }
 
-    /// Enqueues a program, of the command-buffer with this line if any.
+    /// Enqueues a program, of the command-buffer with this serial chain if it is one's.
     pub(super) fn submit(
         &self,
-        program: &Arc<Program>,
+        program: &Arc<HostProgram>,
         profiled: bool,
-        buffer: Option<LineId>,
+        buffer: Option<ChainId>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
         let event = signal.event.as_any().downcast_ref::<HostEvent>();
         let event = event.filter(|event| event.device() == self.device).ok_or_else(|| foreign("event"))?;
         let wait = self.wait_list(wait)?;
-        let work = Work {
-            program: Arc::clone(program),
-            event: Arc::clone(event.completion()),
-            notification: signal.notification.filter(|_| self.notifies),
-            profiled: profiled || self.desc.profiling,
-            submitted: 0,
-            started: 0,
-            failure: None,
-        };
-        self.pool.scheduler().enqueue(work, self.tag, [self.line, buffer], &wait)
+        let notification = signal.notification.filter(|_| self.notifies);
+        let work = HostWork::new(program, event.completion(), notification, profiled || self.desc.profiling);
+        self.pool.enqueue(work, self.tag, [self.chain, buffer], &wait)
     }
 
-    fn wait_list<'a>(&self, wait: WaitList<'a>) -> Result<SmallVec<[Wait<'a>; 8]>> {
-        let completion = |event: &'a dyn Event, needed: bool| {
+    fn wait_list<'a>(&self, wait: WaitList<'a>) -> Result<SmallVec<[HostWait<'a>; 8]>> {
+        let host_wait = |event: &'a dyn Event, needs_result: bool| {
             let event = event.as_any().downcast_ref::<HostEvent>();
-            match event.filter(|event| self.peer_access || event.device() == self.device) {
-                Some(event) => Ok(Wait { event: event.completion(), needed }),
-                None => Err(Error::new(
-                    ErrorKind::InvalidWaitList,
-                    "the queue cannot wait for an event of this other device",
-                )
-                .help("wait on the host first; `Device::can_wait_for` tells when that is needed")),
-            }
+            let event = event.filter(|event| self.peer_access || event.device() == self.device);
+            let event = event.ok_or_else(foreign_wait)?.completion();
+            Ok(HostWait { event, needs_result })
         };
-        let dependencies = wait.dependencies.iter().map(|&event| completion(event, true));
-        dependencies.chain(wait.order.iter().map(|&event| completion(event, false))).collect()
+        let dependencies = wait.dependencies.iter().map(|&event| host_wait(event, true));
+        dependencies.chain(wait.order.iter().map(|&event| host_wait(event, false))).collect()
     }
 }
 
 impl Drop for HostQueue {
     fn drop(&mut self) {
-        if let Some(line) = self.line {
-            self.pool.disown_line(line);
+        if let Some(chain) = self.chain {
+            self.pool.release_chain(chain);
         }
     }
 }
@@ -104,8 +96,8 @@ impl Queue for HostQueue {
     }
 
     unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        execute::check(command)?;
-        let program = Program::new(vec![command.clone()], &[smallvec![]], true, false);
+        interpreter::check(command)?;
+        let program = HostProgram::new(vec![command.clone()], &[smallvec![]], true, false);
         self.submit(&Arc::new(program), false, None, wait, signal)
     }
 
@@ -114,16 +106,9 @@ impl Queue for HostQueue {
     }
 
     fn finish(&self) -> Result<()> {
-        let marker = Work {
-            program: Arc::new(Program::new(Vec::new(), &[], true, false)),
-            event: Arc::new(Completion::new()),
-            notification: None,
-            profiled: false,
-            submitted: 0,
-            started: 0,
-            failure: None,
-        };
-        self.pool.scheduler().join(marker, self.tag);
+        let nothing = Arc::new(HostProgram::new(Vec::new(), &[], true, false));
+        let marker = HostWork::new(&nothing, &Arc::new(HostCompletion::new()), None, false);
+        self.pool.join(marker, self.tag);
         Ok(())
     }
 }

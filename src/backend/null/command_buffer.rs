@@ -5,15 +5,15 @@
 
 use std::any::Any;
 
-use super::foreign;
 use super::queue::NullQueue;
+use crate::hal::support::refusal;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandChange, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
 };
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{DeviceId, Error, Result};
 
-/// Commands that are kept (and with them their operands) and never run.
+/// Commands that are kept alive, with their operands, and never run.
 #[derive(Debug)]
 pub(super) struct NullCommandBuffer {
     id: CommandBufferId,
@@ -29,12 +29,8 @@ impl NullCommandBuffer {
         Self { id, device, desc, state, commands: Vec::new() }
     }
 
-    fn expect_state(&self, state: CommandBufferState) -> Result<()> {
-        if self.state == state {
-            return Ok(());
-        }
-        let why = format!("the command-buffer is {:?}, not {state:?}", self.state);
-        Err(Error::new(ErrorKind::InvalidOperation, why))
+    fn expect(&self, state: CommandBufferState, refusal: fn() -> Error) -> Result<()> {
+        if self.state == state { Ok(()) } else { Err(refusal()) }
     }
 }
 
@@ -55,28 +51,29 @@ impl CommandBuffer for NullCommandBuffer {
     }
 
     fn append(&mut self, command: &Command, _: &[SyncPoint]) -> Result<Appended> {
-        self.expect_state(CommandBufferState::Recording)?;
+        self.expect(CommandBufferState::Recording, refusal::append_after_finalize)?;
         self.commands.push(command.clone());
         Ok(Appended::new(self.id, self.commands.len() as u32 - 1, command, &self.desc))
     }
 
     fn finalize(&mut self) -> Result<()> {
-        self.expect_state(CommandBufferState::Recording)?;
+        self.expect(CommandBufferState::Recording, refusal::finalized_twice)?;
         self.state = CommandBufferState::Executable;
         Ok(())
     }
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        self.expect_state(CommandBufferState::Executable)?;
+        self.expect(CommandBufferState::Executable, refusal::enqueue_before_finalize)?;
         let queue = queue.as_any().downcast_ref::<NullQueue>();
-        let queue = queue.filter(|queue| queue.device() == self.device).ok_or_else(|| foreign("queue"))?;
+        let queue =
+            queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
         queue.submit(timed_commands, wait, signal)
     }
 
-    /// Where something is disabled, it keeps its place in the order.
+    /// A disabled command keeps its place in the order.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        self.expect_state(CommandBufferState::Executable)?;
+        self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
         for CommandChange { index, launch, .. } in
             CommandChange::of(updates, |index| self.commands.get(index))?
         {
@@ -88,9 +85,9 @@ impl CommandBuffer for NullCommandBuffer {
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        self.expect_state(CommandBufferState::Executable)?;
+        self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
         let other = other.as_any().downcast_ref::<Self>().filter(|other| other.device == self.device);
-        self.commands = other.ok_or_else(|| foreign("command-buffer"))?.commands.clone();
+        self.commands = other.ok_or_else(|| refusal::foreign("command-buffer"))?.commands.clone();
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use crate::hal::{
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// Limits like those of a small GPU, so that tests of limits have some to meet.
+/// Limits like those of a small GPU, so that tests of limits meet some.
 const MAX_WORK_GROUP: usize = 1024;
 const LOCAL_MEMORY: usize = 64 << 10;
 

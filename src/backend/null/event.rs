@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::hal::support::refusal;
 use crate::hal::{Event, EventProfile, EventStatus};
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{DeviceId, Error, Result};
 
 /// An event that is idle until its first enqueue and final from then on.
 #[derive(Debug)]
@@ -45,13 +46,10 @@ impl Event for NullEvent {
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidOperation, why));
         match &*self.last.lock() {
             (EventStatus::Complete, Some(profile)) => Ok(profile.clone()),
-            (EventStatus::Complete, None) => {
-                invalid("neither the queue nor the command-buffer was created with profiling")
-            }
-            _ => invalid("an event has times only once it is complete"),
+            (EventStatus::Complete, None) => Err(refusal::no_times()),
+            _ => Err(refusal::times_before_completion()),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 const ALIGN: usize = 64;
 
-/// Real host memory, so that whoever reads it finds zeros or what was written.
+/// Real host memory, so that a read finds zeros or what the host wrote.
 #[derive(Debug)]
 pub(super) struct NullMemory {
     resource: ResourceId,
@@ -95,14 +95,14 @@ impl Memory for NullMemory {
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
-        // SAFETY: `range` checked the bounds; the caller vouched that nobody else touches the bytes.
+        // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(())
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.range(offset, bytes.len())?;
-        // SAFETY: `range` checked the bounds; the caller vouched that nobody writes the bytes.
+        // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the bytes.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
         Ok(())
     }

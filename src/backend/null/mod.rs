@@ -19,7 +19,8 @@
 //! [validation](crate::hal::checked) has done so. Then run the conformance tests with the new
 //! device. `docs/backends/` lays each object of the contract beside the vendors' calls.
 //!
-//! Imports `types` and `hal` only.
+//! [`hal::support`](crate::hal::support) has what every driver's backend needs: failure spreading,
+//! polling, transfers in pieces, program caches. Imports `types` and `hal` only.
 
 mod command_buffer;
 mod device;
@@ -31,7 +32,7 @@ mod queue;
 use std::sync::Arc;
 
 use crate::hal::{Backend, Device};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 use device::NullDevice;
 
 /// The backend that runs nothing.
@@ -51,10 +52,4 @@ impl Backend for NullBackend {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         Ok(Arc::new(NullDevice::new(format!("null:{index}"))))
     }
-}
-
-/// The error for an object that another device created.
-fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
-        .help(format!("create the {what} on the device that is to use it"))
 }

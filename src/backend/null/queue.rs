@@ -4,11 +4,11 @@
 use std::any::Any;
 
 use super::event::{NullEvent, now};
-use super::foreign;
+use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{
     Command, CommandTimes, Event, EventProfile, EventStatus, Queue, QueueDesc, Signal, WaitList,
 };
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{DeviceId, Result};
 
 /// A queue on which each enqueue is complete before the call returns.
 #[derive(Debug)]
@@ -31,9 +31,7 @@ impl NullQueue {
     ) -> Result<()> {
         let event = self.own(&**signal.event).ok_or_else(|| foreign("event"))?;
         if wait.events().any(|event| self.own(event).is_none()) {
-            let why = "the queue cannot wait for an event of another device";
-            return Err(Error::new(ErrorKind::InvalidWaitList, why)
-                .help("wait on the host first; `Device::can_wait_for` tells when that is needed"));
+            return Err(foreign_wait());
         }
         // Failure spreads along dependencies, and not along mere order.
         let failure = wait.dependencies.iter().find_map(|event| match event.status() {

@@ -1,9 +1,14 @@
 //! What each command does.
+//!
+//! Child graphs, conditionals and loops run their commands one after the other, on the worker that
+//! has reached the command.
 #![expect(unsafe_code, reason = "reads and writes the memory that commands name")]
 
-use super::control;
 use super::kernel::HostKernel;
-use crate::hal::{Command, HostArgs, Kernel as _, KernelArg, KernelLaunch, MemoryView, UsmPointer};
+use crate::hal::support::refusal::foreign;
+use crate::hal::{
+    Body, Command, HostArgs, Kernel, KernelArg, KernelLaunch, MemoryView, NativeCommand, UsmPointer,
+};
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 use crate::util::panics::catch;
 
@@ -26,8 +31,8 @@ pub(super) fn check(command: &Command) -> Result<()> {
             address(host).and(address(dst)).map(drop)
         }
         Command::BufferFill { dst, .. } => address(dst).map(drop),
-        Command::Child(_) | Command::If { .. } | Command::While { .. } => control::check(command),
-        Command::Native(native) => Err(control::unsupported(native)),
+        Command::Child(_) | Command::If { .. } | Command::While { .. } => check_control(command),
+        Command::Native(native) => Err(unsupported(native)),
         Command::UsmCopy { .. }
         | Command::UsmFill { .. }
         | Command::UsmPrefetch { .. }
@@ -45,8 +50,8 @@ pub(super) fn check_arg(arg: &KernelArg) -> Result<()> {
 }
 
 /// The closure behind a kernel.
-pub(super) fn host_kernel(kernel: &dyn crate::hal::Kernel) -> Result<&HostKernel> {
-    kernel.as_any().downcast_ref().ok_or_else(|| super::foreign("kernel"))
+pub(super) fn host_kernel(kernel: &dyn Kernel) -> Result<&HostKernel> {
+    kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
 }
 
 /// Runs one command.
@@ -56,8 +61,8 @@ pub(super) fn host_kernel(kernel: &dyn crate::hal::Kernel) -> Result<&HostKernel
 ///
 /// # Safety
 /// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a
-/// conflicting way until this returns: what `checked` checks and the caller of an enqueue vouches
-/// for.
+/// conflicting way until this returns: validation checks the operands, and the caller of an enqueue
+/// vouches for the rest.
 pub(super) unsafe fn execute(command: &Command) -> Result<()> {
     match command {
         Command::Kernel(launch) => {
@@ -97,9 +102,9 @@ pub(super) unsafe fn execute(command: &Command) -> Result<()> {
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
         Command::Child(_) | Command::If { .. } | Command::While { .. } => {
             // SAFETY: passed on to the caller.
-            unsafe { control::execute(command) }
+            unsafe { execute_control(command) }
         }
-        Command::Native(native) => Err(control::unsupported(native)),
+        Command::Native(native) => Err(unsupported(native)),
     }
 }
 
@@ -107,8 +112,8 @@ pub(super) unsafe fn execute(command: &Command) -> Result<()> {
 /// As for [`execute`].
 unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
     let kernel = host_kernel(&*launch.kernel)?;
-    // SAFETY: the caller vouched for the memory until the launch returns, and the arguments do not
-    // outlive it.
+    // SAFETY: the caller vouched for the memory until the launch returns, and the arguments live no
+    // longer.
     let mut args = unsafe { HostArgs::new(&launch.args, kernel.params()) };
     let name = kernel.name();
     // What the closure leaves half done is its buffers' contents, and the failed event says so.
@@ -121,11 +126,77 @@ unsafe fn run_kernel(launch: &KernelLaunch) -> Result<()> {
     }
 }
 
+/// As [`check`], for a command that holds bodies.
+fn check_control(command: &Command) -> Result<()> {
+    if let Command::If { condition, .. } | Command::While { condition, .. } = command {
+        address(condition)?;
+    }
+    command.bodies().try_for_each(|body| body.commands().try_for_each(|(command, _)| check(command)))
+}
+
+/// The host has no stream to lend.
+fn unsupported(native: &NativeCommand) -> Error {
+    let why = format!("the host has no stream for native command '{}'", native.name());
+    Error::new(ErrorKind::FeatureNotSupported, why).help("write a kernel with a Rust closure instead")
+}
+
+/// Runs a command that holds bodies.
+///
+/// # Errors
+/// Those of the first command that fails: the ones after it do not run.
+///
+/// # Safety
+/// As for [`execute`].
+unsafe fn execute_control(command: &Command) -> Result<()> {
+    match command {
+        Command::Child(body) => {
+            // SAFETY: passed on to the caller.
+            unsafe { run_body(body) }
+        }
+        Command::If { condition, then, otherwise } => {
+            // SAFETY: passed on to the caller.
+            let holds = unsafe { is_set(condition) }?;
+            match if holds { Some(then) } else { otherwise.as_ref() } {
+                // SAFETY: passed on to the caller.
+                Some(body) => unsafe { run_body(body) },
+                None => Ok(()),
+            }
+        }
+        Command::While { condition, body } => {
+            // SAFETY: passed on to the caller.
+            while unsafe { is_set(condition) }? {
+                // SAFETY: passed on to the caller.
+                unsafe { run_body(body) }?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// # Safety
+/// As for [`execute`].
+unsafe fn run_body(body: &Body) -> Result<()> {
+    for (command, _) in body.commands() {
+        // SAFETY: passed on to the caller. Running the commands one after the other keeps their order.
+        unsafe { execute(command) }?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As for [`execute`].
+unsafe fn is_set(condition: &MemoryView) -> Result<bool> {
+    let word = address(condition)?.cast::<u32>();
+    // SAFETY: the view has 4 bytes, and nothing writes them meanwhile.
+    Ok(unsafe { word.read_unaligned() } != 0)
+}
+
 fn usm(pointer: &UsmPointer) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(pointer.address())
 }
 
-pub(super) fn address(view: &MemoryView) -> Result<*mut u8> {
+fn address(view: &MemoryView) -> Result<*mut u8> {
     let base = view.memory().host_ptr().ok_or_else(|| {
         Error::new(ErrorKind::InvalidArgument, "the memory has no address on the host")
             .help("copy it through host memory of its own device first")
@@ -134,7 +205,7 @@ pub(super) fn address(view: &MemoryView) -> Result<*mut u8> {
 }
 
 /// # Safety
-/// `len` bytes at both are valid and nobody else's meanwhile.
+/// `len` bytes at both are valid and not accessed by anything else meanwhile.
 unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: passed on to the caller. A copy that tolerates overlap, so that a mistake is not
     // undefined behaviour.
@@ -142,7 +213,7 @@ unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// The rectangle under each pitch is valid and nobody else's meanwhile.
+/// The rectangle under each pitch is valid and not accessed by anything else meanwhile.
 unsafe fn copy_rect(src: *const u8, dst: *mut u8, rect: Rect, src_pitch: Pitch, dst_pitch: Pitch) {
     for (from, to) in rect.rows(src_pitch).zip(rect.rows(dst_pitch)) {
         // SAFETY: passed on to the caller; each row lies inside its rectangle.
@@ -151,7 +222,7 @@ unsafe fn copy_rect(src: *const u8, dst: *mut u8, rect: Rect, src_pitch: Pitch, 
 }
 
 /// # Safety
-/// `len` bytes at `dst` are valid and nobody else's meanwhile.
+/// `len` bytes at `dst` are valid and not accessed by anything else meanwhile.
 unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
     let Some(&first) = pattern.first() else { return };
     if pattern.iter().all(|&byte| byte == first) {
@@ -162,8 +233,8 @@ unsafe fn fill(dst: *mut u8, len: usize, pattern: &[u8]) {
     let mut filled = pattern.len().min(len);
     // SAFETY: `filled` is at most `len`.
     unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), dst, filled) };
-    // What is filled doubles with every copy: few large copies instead of many small ones. It stays
-    // a multiple of the pattern's length until the last copy.
+    // Each copy doubles the filled part: few large copies instead of many small ones. Its length stays
+    // a multiple of the pattern's until the last copy.
     while filled < len {
         let more = filled.min(len - filled);
         // SAFETY: source and target lie inside `len`, one before `filled` and one from it on.

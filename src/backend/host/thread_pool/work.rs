@@ -1,0 +1,121 @@
+//! One enqueue: what to run, what to signal, and how it ended.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::backend::host::clock::now;
+use crate::backend::host::completion::HostCompletion;
+use crate::backend::host::program::HostProgram;
+use crate::hal::Notification;
+use crate::util::deferred_drop::Failure;
+use crate::util::panics::catch_and_log;
+
+/// Names a run while it is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RunId(pub(super) u32);
+
+/// A schedule in which runs wait for events.
+pub(super) trait ReleaseRuns: Send + Sync {
+    /// Counts `count` of the events that `run` waits for as final. `failure` becomes the run's, too.
+    fn release(&self, run: RunId, count: usize, failure: Option<Failure>);
+}
+
+/// A run that waits for an event, maybe on another device.
+pub(crate) struct Dependent {
+    pub(super) schedule: Arc<dyn ReleaseRuns>,
+    pub(super) run: RunId,
+    /// Whether the run needs the event's result, so that a failure spreads to it.
+    pub(super) needs_result: bool,
+}
+
+impl Dependent {
+    /// What the failure of the event means for the run.
+    pub(super) fn inherit(&self, failure: &Option<Failure>) -> Option<Failure> {
+        failure.as_ref().filter(|_| self.needs_result).cloned()
+    }
+
+    pub(super) fn release(&self, failure: &Option<Failure>) {
+        self.schedule.release(self.run, 1, self.inherit(failure));
+    }
+}
+
+impl Debug for Dependent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dependent").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// A program to run, and what to signal after it.
+#[derive(Debug)]
+pub(crate) struct HostWork {
+    pub(super) program: Arc<HostProgram>,
+    pub(super) event: Arc<HostCompletion<Dependent>>,
+    pub(super) notification: Option<Notification>,
+    /// Whether to take times; without it no clock is read.
+    pub(super) profiled: bool,
+    pub(super) submitted: u64,
+    pub(super) started: u64,
+    /// The first failure: of a dependency, or of one of the commands.
+    pub(super) failure: Option<Failure>,
+}
+
+/// How work ended, and what has to hear of it.
+#[derive(Debug)]
+pub(super) struct WorkOutcome {
+    pub(super) dependents: SmallVec<[Dependent; 2]>,
+    pub(super) failure: Option<Failure>,
+    pub(super) notification: Option<Notification>,
+}
+
+impl HostWork {
+    pub(crate) fn new(
+        program: &Arc<HostProgram>,
+        event: &Arc<HostCompletion<Dependent>>,
+        notification: Option<Notification>,
+        profiled: bool,
+    ) -> Self {
+        Self {
+            program: Arc::clone(program),
+            event: Arc::clone(event),
+            notification,
+            profiled,
+            submitted: 0,
+            started: 0,
+            failure: None,
+        }
+    }
+
+    /// Drops the program, then makes the event final. Calls nothing that takes a lock of a schedule
+    /// and no user's code but drops, so the schedule may be locked.
+    pub(super) fn complete(self) -> WorkOutcome {
+        let Self { program, event, notification, profiled, submitted, started, failure } = self;
+        if profiled {
+            let end = now();
+            event.set_profile(|profile| {
+                (profile.submitted, profile.start, profile.end) = (submitted, started, end);
+                profile.commands.clear();
+                profile.commands.extend(program.times());
+            });
+        }
+        drop_program(program);
+        let dependents = event.complete(failure.as_ref().map_or(Ok(()), Err), profiled);
+        WorkOutcome { dependents, failure, notification }
+    }
+}
+
+/// Drops a program, whose kernels may hold values of the user's.
+pub(super) fn drop_program(program: Arc<HostProgram>) {
+    catch_and_log("the drop of a kernel's values", || drop(program));
+}
+
+/// Calls the notification, if any. No lock may be held.
+pub(super) fn notify(notification: Option<Notification>) {
+    if let Some(notification) = notification {
+        catch_and_log("a notification of the host backend", || {
+            notification.target.notify(notification.token);
+            drop(notification);
+        });
+    }
+}
