@@ -1,10 +1,10 @@
-//! From the driver's codes to errors.
+//! Turns the driver's codes into errors.
 #![expect(unsafe_code, reason = "asks the driver for the names of its codes")]
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-use super::sys::{self, Code, Driver, Failure, Missing};
+use super::sys::{self, Code, CudaFailure, Driver, Missing};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The driver.
@@ -20,7 +20,7 @@ pub(super) fn driver() -> Result<&'static Driver> {
             unavailable(&format!("the NVIDIA driver is too old: libcuda has no {name}"))
                 .help("install a driver for CUDA 12.0 or newer (version 525 or newer)")
         }
-        Missing::Init(Failure { call, code }) => unavailable(&format!(
+        Missing::Init(CudaFailure { call, code }) => unavailable(&format!(
             "libcuda is there, and {call} failed with code {code}: {}",
             init_reason(*code)
         ))
@@ -41,13 +41,13 @@ fn unavailable(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, why)
 }
 
-/// What a code means for the caller.
+/// The kind of error that a code stands for.
 pub(super) fn kind(code: Code) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
         // Shutting down; illegal address, timeout, assert, hardware stack, illegal instruction,
         // misaligned address, invalid address space, invalid program counter, launch failure,
-        // tensor leak: the context is of no more use.
+        // tensor leak: the context cannot be used any more.
         4 | 214 | 700 | 702 | 709 | 710 | 714..=719 | 721 => ErrorKind::DeviceLost,
         46 | 100 | 101 => ErrorKind::Unavailable,
         801 => ErrorKind::FeatureNotSupported,
@@ -55,15 +55,15 @@ pub(super) fn kind(code: Code) -> ErrorKind {
     }
 }
 
-impl From<Failure> for Error {
-    fn from(Failure { call, code }: Failure) -> Self {
+impl From<CudaFailure> for Error {
+    fn from(CudaFailure { call, code }: CudaFailure) -> Self {
         let (name, text) = describe(code);
         let error = Self::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
-                "look for a kernel that goes beyond its arguments, on any CUDA device of the process (compute-sanitizer finds \
-                 it); CUDA works again only in a new process",
+                "find the kernel that goes beyond its arguments, on any CUDA device of the process \
+                 (compute-sanitizer finds it); CUDA works again only in a new process",
             ),
             _ => error,
         }
@@ -75,21 +75,15 @@ fn describe(code: Code) -> (String, String) {
     let Ok(driver) = sys::driver() else { return ("an error".into(), "the driver is gone".into()) };
     let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
         let mut text: *const c_char = ptr::null();
-        // SAFETY: the place is a pointer's; the function needs no context.
+        // SAFETY: the pointer is valid for a pointer; the function needs no context.
         let outcome = unsafe { function(code, &raw mut text) };
         if outcome != sys::SUCCESS || text.is_null() {
             return "an unknown error".to_owned();
         }
-        // SAFETY: the driver gave a text of its own, which ends in NUL and lives as long as the library.
+        // SAFETY: the text is the driver's own, ends in NUL and lives as long as the library.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     };
     (ask(driver.cuGetErrorName), ask(driver.cuGetErrorString))
-}
-
-/// The error for an object that another device made.
-pub(super) fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
-        .help(format!("create the {what} on the device that is to use it"))
 }
 
 #[cfg(test)]
@@ -97,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_that_end_a_context_are_lost_devices() {
+    fn codes_that_end_a_context_mean_a_lost_device() {
         for code in [700, 702, 710, 714, 715, 716, 717, 718, 719] {
             assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
         }
         assert_eq!(kind(2), ErrorKind::OutOfMemory);
         assert_eq!(kind(1), ErrorKind::Driver);
-        let error = Error::from(Failure { call: "cuGraphLaunch", code: 700 });
+        let error = Error::from(CudaFailure { call: "cuGraphLaunch", code: 700 });
         assert!(error.message().contains("cuGraphLaunch") && error.message().contains("(700)"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Kernels: a module of the first variant there is, and its function.
+//! Kernels: a module, loaded from the first source variant that CUDA takes, and its function.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
@@ -6,11 +6,11 @@ use std::ffi::{CString, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::context::Context;
-use super::device::Shared;
-use super::programs::compiled;
+use super::context::CudaContext;
+use super::device_inner::CudaDeviceInner;
+use super::nvrtc;
 use super::sys::{
-    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule, CUresult, Failure, call,
+    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule, CUresult, CudaFailure, call,
 };
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
@@ -20,29 +20,28 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct CudaKernel {
     name: String,
     params: Vec<Param>,
-    module: Arc<Module>,
+    module: CudaModule,
     function: CUfunction,
-    /// Whether it is of the portable dialect: its entry point takes the launch's size and offset,
-    /// and guards the rest.
+    /// Whether it is in the portable dialect: its entry point also takes the launch's size and
+    /// offset, and skips work-items beyond that size.
     portable: bool,
     max_work_group_size: usize,
-    /// Shared memory that it declares itself.
+    /// Shared memory that its source declares.
     static_shared: usize,
 }
 
-// SAFETY: a function may be launched from any thread, by several at a time.
+// SAFETY: any thread may launch a function, and several may do so at a time.
 unsafe impl Send for CudaKernel {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CudaKernel {}
 
 impl CudaKernel {
-    pub(super) fn load(shared: &Shared, desc: &KernelDesc<'_>) -> Result<Self> {
-        let (code, portable) = code(shared.compute_capability, desc)?;
+    pub(super) fn load(device: &CudaDeviceInner, desc: &KernelDesc<'_>) -> Result<Self> {
+        let (code, portable) = code(device.compute_capability, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
-        let context = &shared.context;
+        let context = &device.context;
         let _bound = context.bind()?;
-        let module = shared.retry_with_room(|| Module::load(context, &code, desc.name))?;
-        let module = Arc::new(module);
+        let module = device.pool.retry_with_room(|| CudaModule::load(context, &code, desc.name))?;
         let function = module.function(&entry, desc.name)?;
         let attribute = |attribute: Attribute| function_attribute(context, function, attribute);
         let kernel = Self {
@@ -58,7 +57,7 @@ impl CudaKernel {
         Ok(kernel)
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
         &self.module.context
     }
 
@@ -70,9 +69,9 @@ impl CudaKernel {
         self.portable
     }
 
-    /// Makes sure that the function may have so much dynamic shared memory. The caller has bound the context.
-    pub(super) fn allow_shared(&self, bytes: usize) -> Result<(), Failure> {
-        // Without a word a work-group may have as much, its static part included.
+    /// Lets launches of the function have so much dynamic shared memory. The caller has bound the context.
+    pub(super) fn allow_shared(&self, bytes: usize) -> Result<(), CudaFailure> {
+        // What a work-group may have without this call, its static part included.
         const GRANTED: usize = 48 << 10;
         if bytes == 0 || bytes + self.static_shared <= GRANTED {
             return Ok(());
@@ -83,20 +82,20 @@ impl CudaKernel {
         unsafe { call!(self.context().driver, cuFuncSetAttribute(self.function, attribute, bytes)) }
     }
 
-    /// Whether the code's parameters have the declared sizes, where the driver tells (from 12.4 on).
+    /// Whether the code's parameters have the declared sizes, on drivers that tell (from 12.4 on).
     fn check_parameters(&self) -> Result<()> {
         let Some(ask) = self.context().driver.cuFuncGetParamInfo else { return Ok(()) };
         let expected = parameters(&self.params, self.portable);
-        // The entry point's last one is not the source's.
+        // The last parameter of the entry point is not declared in the source.
         let declared = expected.len() - usize::from(self.portable);
         for index in 0..=expected.len() {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: the function is loaded; both places are numbers'.
+            // SAFETY: the function is loaded; both pointers are valid for numbers.
             let outcome = unsafe { ask(self.function, index, &raw mut offset, &raw mut size) };
             let found = match outcome {
                 super::sys::SUCCESS => Some(size),
                 code if code == CUresult::CUDA_ERROR_INVALID_VALUE as u32 => None,
-                code => return Err(Failure { call: "cuFuncGetParamInfo", code }.into()),
+                code => return Err(CudaFailure { call: "cuFuncGetParamInfo", code }.into()),
             };
             if found == expected.get(index).map(|(_, size)| *size) {
                 continue;
@@ -104,7 +103,7 @@ impl CudaKernel {
             let why = match (found, expected.get(index)) {
                 (Some(found), Some((name, size))) => {
                     format!(
-                        "parameter {index}, {name}, is declared with {size} bytes, in the code it has {found}"
+                        "parameter {index}, {name}, is declared with {size} bytes and has {found} in the code"
                     )
                 }
                 (None, _) => format!("it is declared with {declared} parameters, its code has {index}"),
@@ -124,7 +123,7 @@ fn parameters(params: &[Param], portable: bool) -> Vec<(String, usize)> {
         let size = match kind {
             ParamKind::Value { size } => *size,
             ParamKind::Buffer { .. } => size_of::<u64>(),
-            // Where it begins in the dynamic shared memory.
+            // Its offset in the dynamic shared memory.
             ParamKind::Local { .. } => size_of::<u32>(),
         };
         all.push((format!("'{name}'"), size));
@@ -138,7 +137,7 @@ fn parameters(params: &[Param], portable: bool) -> Vec<(String, usize)> {
     all
 }
 
-/// What the driver loads, and whether it is the portable dialect.
+/// The code that the driver loads, and whether it is in the portable dialect.
 fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
     let KernelDesc { name, params, sources } = *desc;
     if let Some(cubin) = &sources.cubin {
@@ -151,11 +150,11 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
         return Ok((text.into_bytes_with_nul().into(), false));
     }
     if let Some(source) = &sources.cuda_c {
-        return Ok((compiled(name, source, &[], capability)?, false));
+        return Ok((nvrtc::compile(name, source, &[], capability)?, false));
     }
     if let Some(source) = &sources.c {
         let text = format!("{}{source}{}", dialect::CUDA, dialect::entry_point(name, params));
-        return Ok((compiled(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
+        return Ok((nvrtc::compile(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
     }
     let why = format!("kernel '{name}' has no variant for CUDA, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)
@@ -163,30 +162,30 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
 }
 
 fn function_attribute(
-    context: &Context,
+    context: &CudaContext,
     function: CUfunction,
     attribute: Attribute,
-) -> Result<usize, Failure> {
+) -> Result<usize, CudaFailure> {
     let mut value: c_int = 0;
-    // SAFETY: the function is loaded, its context bound; the place is a number's.
+    // SAFETY: the function is loaded, its context bound; the pointer is valid for a number.
     unsafe { call!(context.driver, cuFuncGetAttribute(&raw mut value, attribute, function)) }?;
     Ok(usize::try_from(value).unwrap_or(0))
 }
 
 /// Loaded code.
 #[derive(Debug)]
-struct Module {
-    context: Arc<Context>,
+struct CudaModule {
+    context: Arc<CudaContext>,
     raw: CUmodule,
 }
 
-// SAFETY: the driver's modules may be used from any thread.
-unsafe impl Send for Module {}
+// SAFETY: any thread may use the driver's modules.
+unsafe impl Send for CudaModule {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Module {}
+unsafe impl Sync for CudaModule {}
 
-impl Module {
-    fn load(context: &Arc<Context>, code: &[u8], name: &str) -> Result<Self> {
+impl CudaModule {
+    fn load(context: &Arc<CudaContext>, code: &[u8], name: &str) -> Result<Self> {
         let mut log = vec![0u8; 8 << 10];
         let mut options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
@@ -194,8 +193,8 @@ impl Module {
         let mut raw = ptr::null_mut();
         let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
         let image = code.as_ptr().cast();
-        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, the
-        // log as long as they say.
+        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and the
+        // log as long, as they say.
         let outcome =
             unsafe { call!(context.driver, cuModuleLoadDataEx(&raw mut raw, image, count, options, values)) };
         outcome.map_err(|failure| {
@@ -216,7 +215,7 @@ impl Module {
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
         let mut function = ptr::null_mut();
         let text = entry.as_ptr();
-        // SAFETY: the module is loaded, the name ends in NUL, the place is a pointer's.
+        // SAFETY: the module is loaded, the name ends in NUL, the pointer is valid for a pointer.
         let outcome =
             unsafe { call!(self.context.driver, cuModuleGetFunction(&raw mut function, self.raw, text)) };
         match outcome {
@@ -232,14 +231,12 @@ impl Module {
     }
 }
 
-impl Drop for Module {
+impl Drop for CudaModule {
     fn drop(&mut self) {
-        let unload = || {
-            let _bound = self.context.bind()?;
+        self.context.destroy(|| {
             // SAFETY: loaded once, unloaded once; nothing that uses it is in flight.
             unsafe { call!(self.context.driver, cuModuleUnload(self.raw)) }
-        };
-        self.context.dropped(unload());
+        });
     }
 }
 

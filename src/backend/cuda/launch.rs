@@ -1,30 +1,23 @@
-//! A kernel launch in the driver's form: whole work-groups, and the parameters' bytes.
+//! A kernel launch in the driver's form: work-groups, their size, and the bytes of the parameters.
 #![expect(unsafe_code, reason = "holds the driver's function")]
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::error::foreign;
+use super::device_inner::{CudaDeviceInner, LaunchLimits};
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
 use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2_st, CUfunction};
+use crate::hal::support::refusal::foreign;
 use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView, Param, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
-/// What bounds a launch on a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Limits {
-    /// Work-items of a work-group in each dimension.
-    pub(super) block: [usize; 3],
-    /// Work-groups in each dimension.
-    pub(super) grid: [usize; 3],
-}
-
-/// Work-items of a work-group where nobody asks for a size.
+/// Work-items of a work-group for which no size is given.
 const USUAL_BLOCK: usize = 256;
 
-/// What kernels in the portable dialect take besides: global size and offset.
+/// Words that kernels in the portable dialect also take: global size and offset.
 const HIDDEN_WORDS: usize = 6;
 
 /// Threads that the hardware issues together.
@@ -32,22 +25,25 @@ const WARP: usize = 32;
 
 /// A launch with all its parameters, as a graph's node takes them.
 #[derive(Clone, Debug)]
-pub(super) struct Launch {
+pub(super) struct CudaLaunch {
     function: CUfunction,
     grid: [u32; 3],
     block: [u32; 3],
-    shared: u32,
-    arguments: Arguments,
+    arguments: LaunchArguments,
 }
 
-// SAFETY: a function may be launched from any thread, by several at a time.
-unsafe impl Send for Launch {}
+// SAFETY: any thread may launch a function, and several may do so at a time.
+unsafe impl Send for CudaLaunch {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Launch {}
+unsafe impl Sync for CudaLaunch {}
 
-impl Launch {
-    pub(super) fn new(launch: &KernelLaunch, limits: &Limits) -> Result<Self> {
-        let kernel = kernel(launch)?;
+impl CudaLaunch {
+    /// Also lets the kernel have the shared memory that the launch needs. The caller has bound the
+    /// context.
+    pub(super) fn of(device: &CudaDeviceInner, launch: &KernelLaunch) -> Result<Self> {
+        let kernel = launch.kernel.as_any().downcast_ref::<CudaKernel>();
+        let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.context(), &device.context));
+        let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
         let range = &launch.range;
         if range.global_offset() != [0; 3] && !kernel.is_portable() {
             let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
@@ -55,26 +51,20 @@ impl Launch {
                 "CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
             ));
         }
-        let most = kernel.max_work_group_size();
-        let (grid, block) = geometry(range, most, limits)?;
+        let (grid, block) = geometry(range, kernel.max_work_group_size(), &device.limits)?;
         let arguments = match kernel.is_portable() {
-            true => Arguments::portable(kernel.params(), &launch.args, range)?,
-            false => Arguments::as_declared(&launch.args)?,
+            true => LaunchArguments::portable(kernel.params(), &launch.args, range)?,
+            false => LaunchArguments::as_declared(&launch.args)?,
         };
-        let shared = u32::try_from(arguments.shared).unwrap_or(u32::MAX);
-        Ok(Self { function: kernel.function(), grid, block, shared, arguments })
+        kernel.allow_shared(arguments.shared)?;
+        Ok(Self { function: kernel.function(), grid, block, arguments })
     }
 
-    /// Dynamic shared memory.
-    pub(super) fn shared(&self) -> usize {
-        self.arguments.shared
-    }
-
-    /// Calls `use_it` with what the driver takes; it copies what the pointers lead to.
+    /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
+    /// point to.
     pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2_st) -> R) -> R {
         let mut pointers = self.arguments.pointers();
-        let [x, y, z] = self.grid;
-        let [block_x, block_y, block_z] = self.block;
+        let ([x, y, z], [block_x, block_y, block_z]) = (self.grid, self.block);
         use_it(&CUDA_KERNEL_NODE_PARAMS_v2_st {
             func: self.function,
             gridDimX: x,
@@ -83,7 +73,7 @@ impl Launch {
             blockDimX: block_x,
             blockDimY: block_y,
             blockDimZ: block_z,
-            sharedMemBytes: self.shared,
+            sharedMemBytes: u32::try_from(self.arguments.shared).unwrap_or(u32::MAX),
             kernelParams: pointers.as_mut_ptr(),
             extra: std::ptr::null_mut(),
             kern: std::ptr::null_mut(),
@@ -92,12 +82,7 @@ impl Launch {
     }
 }
 
-/// The launch's kernel.
-pub(super) fn kernel(launch: &KernelLaunch) -> Result<&CudaKernel> {
-    launch.kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
-}
-
-/// Where a view begins; for kernels, which take CUDA's memory only.
+/// The address at which a view begins. Kernels take CUDA's memory only.
 pub(super) fn address(view: &MemoryView) -> Result<u64> {
     let memory = view.memory().as_any().downcast_ref::<CudaMemory>().ok_or_else(|| foreign("memory"))?;
     Ok(memory.address() + view.offset() as u64)
@@ -105,15 +90,15 @@ pub(super) fn address(view: &MemoryView) -> Result<u64> {
 
 /// The bytes of all parameters, each at an address that suits any type.
 #[derive(Clone, Default, Debug)]
-struct Arguments {
+struct LaunchArguments {
     words: Vec<u64>,
-    /// Where each begins in `words`.
+    /// The index of each in `words`.
     starts: SmallVec<[u32; 8]>,
     /// Dynamic shared memory so far.
     shared: usize,
 }
 
-impl Arguments {
+impl LaunchArguments {
     /// For code in a vendor's language, which takes what the kernel declares.
     fn as_declared(args: &[KernelArg]) -> Result<Self> {
         let mut arguments = Self::with_capacity(args.len());
@@ -121,8 +106,8 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// For the dialect's entry point, which also takes the length of each slice, and the launch's
-    /// size and offset.
+    /// For the portable dialect's entry point, which also takes the length of each slice, and the
+    /// launch's size and offset.
     fn portable(params: &[Param], args: &[KernelArg], range: &Range) -> Result<Self> {
         let mut arguments = Self::with_capacity(2 * args.len() + HIDDEN_WORDS);
         for (param, arg) in params.iter().zip(args) {
@@ -137,7 +122,7 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// Room for so many words: most arguments take one.
+    /// With room for so many words: most arguments take one.
     fn with_capacity(words: usize) -> Self {
         Self { words: Vec::with_capacity(words), ..Self::default() }
     }
@@ -148,7 +133,7 @@ impl Arguments {
             KernelArg::Memory(view) => self.push_bytes(&address(view)?.to_ne_bytes()),
             KernelArg::Usm(pointer) => self.push_bytes(&(pointer.address() as u64).to_ne_bytes()),
             KernelArg::Local(bytes) => {
-                // The kernel gets the place, a multiple of what the widest type needs.
+                // The kernel gets the offset, a multiple of what the widest type needs.
                 let start = self.shared.next_multiple_of(16);
                 self.shared = start + bytes;
                 self.push_bytes(&(start as u32).to_ne_bytes());
@@ -158,8 +143,7 @@ impl Arguments {
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
-        // Vector types are aligned to 16 bytes; the buffer itself only to 8, which the driver, as
-        // it copies, does not mind.
+        // Vector types are aligned to 16 bytes and these words only to 8. The driver copies them.
         let start = self.words.len();
         self.starts.push(start as u32);
         self.words.resize(start + bytes.len().div_ceil(8), 0);
@@ -172,8 +156,8 @@ impl Arguments {
     }
 }
 
-/// The work-groups and their size: what the range asks for, or what suits it.
-fn geometry(range: &Range, most: usize, limits: &Limits) -> Result<([u32; 3], [u32; 3])> {
+/// The number of work-groups and their size: the one that the range gives, or one that suits it.
+fn geometry(range: &Range, most: usize, limits: &LaunchLimits) -> Result<([u32; 3], [u32; 3])> {
     let global = range.global_size();
     let block = range.local_size().unwrap_or_else(|| usual_block(range, most, limits));
     let mut grid = [0; 3];
@@ -192,9 +176,9 @@ fn geometry(range: &Range, most: usize, limits: &Limits) -> Result<([u32; 3], [u
     Ok((narrow(grid), narrow(block)))
 }
 
-/// A work-group of whole warps along the first dimension where there are as many work-items, and
-/// rows of them up to the usual size.
-fn usual_block(range: &Range, most: usize, limits: &Limits) -> [usize; 3] {
+/// A work-group of whole warps along the first dimension, if there are as many work-items, and as
+/// many rows of them as the usual size allows.
+fn usual_block(range: &Range, most: usize, limits: &LaunchLimits) -> [usize; 3] {
     let global = range.global_size();
     let mut left = USUAL_BLOCK.min(most).max(1);
     let mut block = [1; 3];
@@ -202,7 +186,7 @@ fn usual_block(range: &Range, most: usize, limits: &Limits) -> [usize; 3] {
     block[0] = first.min(global[0]).min(limits.block[0]);
     left /= block[0].max(1);
     for dimension in 1..3 {
-        // A power of two, so that what is left is used up.
+        // A power of two, so that the rest can be used up.
         let fits = global[dimension].next_power_of_two().min(limits.block[dimension]).min(left.max(1));
         block[dimension] = if fits.is_power_of_two() { fits } else { fits.next_power_of_two() / 2 };
         left /= block[dimension].max(1);
@@ -216,7 +200,8 @@ mod tests {
     use crate::hal::{ParamKind, UsmPointer};
     use crate::types::AccessMode;
 
-    const LIMITS: Limits = Limits { block: [1024, 1024, 64], grid: [(1 << 31) - 1, 65_535, 65_535] };
+    const LIMITS: LaunchLimits =
+        LaunchLimits { block: [1024, 1024, 64], grid: [(1 << 31) - 1, 65_535, 65_535] };
 
     #[test]
     fn the_usual_work_group_covers_the_range_and_stays_within_limits() {
@@ -262,7 +247,7 @@ mod tests {
 
     #[test]
     fn arguments_lie_apart_and_keep_their_bytes() {
-        let mut arguments = Arguments::default();
+        let mut arguments = LaunchArguments::default();
         let values: [&[u8]; 4] = [&[1, 2, 3], &[4; 8], &[5; 17], &[6]];
         for value in values {
             arguments.push(&KernelArg::Value(value.into())).unwrap();
@@ -292,7 +277,7 @@ mod tests {
     #[test]
     fn the_dialect_gets_the_length_of_each_slice_behind_it() {
         let range = Range::new([4, 5]).offset([1, 2]);
-        let arguments = Arguments::portable(&params(), &args(), &range).unwrap();
+        let arguments = LaunchArguments::portable(&params(), &args(), &range).unwrap();
         assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 5, 1, 1, 2, 0]);
         assert_eq!(arguments.starts[..], [0, 1, 2, 3, 4, 5]);
         assert_eq!(arguments.shared, 10);
@@ -300,13 +285,13 @@ mod tests {
 
     #[test]
     fn other_code_gets_the_declared_parameters_only() {
-        let arguments = Arguments::as_declared(&args()).unwrap();
+        let arguments = LaunchArguments::as_declared(&args()).unwrap();
         assert_eq!((&arguments.words[..], &arguments.starts[..]), (&[7, 0x1000, 0][..], &[0, 1, 2][..]));
     }
 
     #[test]
     fn local_memory_begins_at_multiples_of_16() {
-        let mut arguments = Arguments::default();
+        let mut arguments = LaunchArguments::default();
         for bytes in [4, 20, 8] {
             arguments.push(&KernelArg::Local(bytes)).unwrap();
         }

@@ -1,222 +1,186 @@
-//! From commands to the operations of graph nodes.
+//! Lowering: from commands to the operations of graph nodes.
 
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::alone::Alone;
-use super::device::Shared;
-use super::graph::{Op, Part};
-use super::kernel::CudaKernel;
-use super::launch::{Launch, address};
+use super::builtin_kernels::{BuiltinKernel, address_arg, u32_arg, u64_arg};
+use super::capture::capture;
+use super::control_flow::ControlFlowOrder;
+use super::device_inner::CudaDeviceInner;
+use super::graph::CudaGraph;
+use super::launch::{CudaLaunch, address};
 use super::memory::CudaMemory;
-use super::native;
-use super::shape::{self, CopyShape, SetShape, period};
-use crate::hal::{
-    Body, Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView,
-    Param, ParamKind, UsmPointer, ValueBytes,
-};
-use crate::types::{AccessMode, Range, Result};
+use super::transfer::{CopyAddress, CopyBox, FillRow};
+use crate::hal::support::transfer::shortest_element;
+use crate::hal::{Body, Command, KernelArg, MemoryDesc, MemoryKind, MemoryView};
+use crate::types::Result;
+
+/// What a node does.
+#[derive(Debug)]
+pub(super) enum GraphOp {
+    Kernel(CudaLaunch),
+    Copy(CopyBox),
+    Fill(FillRow),
+    Empty,
+    /// The commands of a body, in the place of one node.
+    Child(Vec<BodyCommand>),
+    /// With the address of the word that decides.
+    If(u64, Vec<BodyCommand>, Option<Vec<BodyCommand>>),
+    While(u64, Vec<BodyCommand>),
+    /// Work that a stream has captured.
+    Captured(CudaGraph),
+}
+
+/// A command of a body: operations that need no order among themselves, behind earlier commands.
+#[derive(Debug)]
+pub(super) struct BodyCommand {
+    pub(super) ops: SmallVec<[GraphOp; 1]>,
+    pub(super) after: SmallVec<[u32; 2]>,
+}
 
 /// A command as operations that need no order among themselves.
-pub(super) struct Lowered {
-    pub(super) ops: SmallVec<[Op; 1]>,
-    /// Patterns of fills, which kernels read.
+pub(super) struct LoweredCommand {
+    pub(super) ops: SmallVec<[GraphOp; 1]>,
+    /// Patterns of fills. Kernels read them, so they live as long as the operations.
     pub(super) patterns: Vec<Arc<CudaMemory>>,
 }
 
-impl From<Op> for Lowered {
-    fn from(op: Op) -> Self {
+impl From<GraphOp> for LoweredCommand {
+    fn from(op: GraphOp) -> Self {
         Self { ops: smallvec![op], patterns: Vec::new() }
     }
 }
 
-/// One side of a copy: where it begins, and whether it is host memory of somebody else's.
-type Place = (u64, bool);
-
-fn copy(
-    (from, foreign_from): Place,
-    (to, foreign_to): Place,
-    boxes: impl FnOnce(u64, u64) -> Vec<CopyShape>,
-) -> Lowered {
-    let boxes = boxes(from, to).into_iter().map(|shape| Op::Copy(shape, [foreign_from, foreign_to]));
-    Lowered { ops: boxes.collect(), patterns: Vec::new() }
-}
-
-/// Where a view begins; copies take the host memory of other backends as well, which the driver
-/// then has to stage.
-fn place(view: &MemoryView) -> Result<Place> {
-    let memory = view.memory();
-    match memory.host_ptr() {
-        Some(start) if memory.kind() == MemoryKind::Host && !memory.as_any().is::<CudaMemory>() => {
-            Ok((start.as_ptr().expose_provenance() as u64 + view.offset() as u64, true))
-        }
-        _ => Ok((address(view)?, false)),
+impl From<Vec<CopyBox>> for LoweredCommand {
+    fn from(boxes: Vec<CopyBox>) -> Self {
+        Self { ops: boxes.into_iter().map(GraphOp::Copy).collect(), patterns: Vec::new() }
     }
 }
 
-/// The operations of a command. With `switchable` they are such as can be switched off in an instance.
-pub(super) fn lower(shared: &Arc<Shared>, command: &Command, switchable: bool) -> Result<Lowered> {
-    Ok(match command {
-        Command::Kernel(launch) => Op::Kernel(lower_kernel(shared, launch)?).into(),
-        Command::UsmCopy { src, dst, len } => {
-            let (from, to) = (src.address() as u64, dst.address() as u64);
-            copy((from, false), (to, false), |from, to| vec![shape::linear(from, to, *len)])
+/// Where one side of a copy begins. Copies also take the host memory of other backends, which the
+/// driver has to stage.
+fn copy_address(view: &MemoryView) -> Result<CopyAddress> {
+    let memory = view.memory();
+    match memory.host_ptr() {
+        Some(start) if memory.kind() == MemoryKind::Host && !memory.as_any().is::<CudaMemory>() => {
+            let address = start.as_ptr().expose_provenance() as u64 + view.offset() as u64;
+            Ok(CopyAddress { address, is_foreign: true })
         }
-        Command::UsmFill { dst, pattern } => {
-            fill(shared, dst.address() as u64, dst.len(), pattern, switchable)?
+        _ => Ok(CopyAddress { address: address(view)?, is_foreign: false }),
+    }
+}
+
+/// The operations of a command. With `can_be_disabled` its nodes can be disabled in an instantiated
+/// graph. The caller has bound the context.
+pub(super) fn lower(
+    device: &Arc<CudaDeviceInner>,
+    command: &Command,
+    can_be_disabled: bool,
+) -> Result<LoweredCommand> {
+    Ok(match command {
+        Command::Kernel(launch) => GraphOp::Kernel(CudaLaunch::of(device, launch)?).into(),
+        Command::UsmCopy { src, dst, len } => {
+            let [from, to] =
+                [src, dst].map(|side| CopyAddress { address: side.address() as u64, is_foreign: false });
+            GraphOp::Copy(CopyBox::row(from, to, *len)).into()
         }
         Command::BufferCopy { src, dst }
         | Command::BufferRead { src, host: dst }
         | Command::BufferWrite { host: src, dst } => {
-            copy(place(src)?, place(dst)?, |from, to| vec![shape::linear(from, to, src.len())])
+            GraphOp::Copy(CopyBox::row(copy_address(src)?, copy_address(dst)?, src.len())).into()
         }
         Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
         | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
         | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
-            copy(place(src)?, place(dst)?, |from, to| {
-                shape::boxes(*rect, (from, *src_pitch), (to, *dst_pitch))
-            })
+            let (from, to) = ((copy_address(src)?, *src_pitch), (copy_address(dst)?, *dst_pitch));
+            CopyBox::of_rect(*rect, from, to).into()
         }
-        Command::BufferFill { dst, pattern } => fill(shared, address(dst)?, dst.len(), pattern, switchable)?,
-        // There are no nodes for hints: their order is kept.
-        Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Op::Empty.into(),
-        Command::Child(_) | Command::If { .. } | Command::While { .. } => {
+        Command::UsmFill { dst, pattern } => {
+            fill(device, dst.address() as u64, dst.len(), pattern, can_be_disabled)?
+        }
+        Command::BufferFill { dst, pattern } => {
+            fill(device, address(dst)?, dst.len(), pattern, can_be_disabled)?
+        }
+        // There are no nodes for hints, which only keep their place in the order.
+        Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => GraphOp::Empty.into(),
+        Command::Native(native) => GraphOp::Captured(capture(device, native)?).into(),
+        Command::Child(body) => {
             let mut patterns = Vec::new();
-            let op = lower_control(shared, command, &mut patterns)?;
-            Lowered { ops: smallvec![op], patterns }
+            let op = GraphOp::Child(lower_body(device, body, &mut patterns)?);
+            LoweredCommand { ops: smallvec![op], patterns }
         }
-        Command::Native(native) => Op::Captured(native::capture(shared, native)?).into(),
-    })
-}
-
-/// A command that holds bodies.
-fn lower_control(shared: &Arc<Shared>, command: &Command, patterns: &mut Vec<Arc<CudaMemory>>) -> Result<Op> {
-    Ok(match command {
         Command::If { condition, then, otherwise } => {
-            let otherwise = otherwise.as_ref().map(|body| lower_body(shared, body, patterns)).transpose()?;
-            Op::If(address(condition)?, lower_body(shared, then, patterns)?, otherwise)
+            let mut patterns = Vec::new();
+            let otherwise = otherwise.as_ref().map(|body| lower_body(device, body, &mut patterns));
+            let otherwise = otherwise.transpose()?;
+            let then = lower_body(device, then, &mut patterns)?;
+            let op = GraphOp::If(address(condition)?, then, otherwise);
+            LoweredCommand { ops: smallvec![op], patterns }
         }
         Command::While { condition, body } => {
-            Op::While(address(condition)?, lower_body(shared, body, patterns)?)
+            let mut patterns = Vec::new();
+            let op = GraphOp::While(address(condition)?, lower_body(device, body, &mut patterns)?);
+            LoweredCommand { ops: smallvec![op], patterns }
         }
-        Command::Child(body) => Op::Child(lower_body(shared, body, patterns)?),
-        _ => Op::Empty,
     })
 }
 
-fn lower_body(shared: &Arc<Shared>, body: &Body, patterns: &mut Vec<Arc<CudaMemory>>) -> Result<Vec<Part>> {
-    let mut alone = Alone::default();
-    let parts = (0..).zip(body.commands()).map(|(index, (command, after))| {
-        let lowered = lower(shared, command, false)?;
+fn lower_body(
+    device: &Arc<CudaDeviceInner>,
+    body: &Body,
+    patterns: &mut Vec<Arc<CudaMemory>>,
+) -> Result<Vec<BodyCommand>> {
+    let mut order = ControlFlowOrder::default();
+    let commands = (0..).zip(body.commands()).map(|(index, (command, after))| {
+        let lowered = lower(device, command, false)?;
         patterns.extend(lowered.patterns);
-        let after = after.iter().copied().chain(alone.before(index, command)).collect();
-        alone.add(index, command);
-        Ok(Part { ops: lowered.ops, after })
+        let after = after.iter().copied().chain(order.predecessors(index, command)).collect();
+        order.append(index, command);
+        Ok(BodyCommand { ops: lowered.ops, after })
     });
-    parts.collect()
+    commands.collect()
 }
 
-/// The launch; its kernel may have the shared memory that it needs from then on. The caller has
-/// bound the context.
-pub(super) fn lower_kernel(shared: &Shared, launch: &KernelLaunch) -> Result<Launch> {
-    let lowered = Launch::new(launch, &shared.limits)?;
-    let kernel = super::launch::kernel(launch)?;
-    if !Arc::ptr_eq(kernel.context(), &shared.context) {
-        return Err(super::error::foreign("kernel"));
-    }
-    kernel.allow_shared(lowered.shared())?;
-    Ok(lowered)
-}
-
-/// A fill by the driver where it can, else by a kernel that reads the pattern from memory. One that
-/// can be switched off is always a kernel: behind a set node that is off the driver loses the
-/// order.
-fn fill(shared: &Arc<Shared>, start: u64, len: usize, pattern: &[u8], switchable: bool) -> Result<Lowered> {
-    match shape::set(start, len, pattern) {
-        Some(set) if switchable => return Ok(Op::Kernel(lower_set(shared, &set)?).into()),
-        Some(set) => return Ok(Op::Set(set).into()),
+/// A fill by a memset node where the driver can do it, else by a kernel that reads the pattern from
+/// memory. One that can be disabled is always a kernel: behind a disabled memset node the driver
+/// loses the order.
+fn fill(
+    device: &Arc<CudaDeviceInner>,
+    start: u64,
+    len: usize,
+    pattern: &[u8],
+    can_be_disabled: bool,
+) -> Result<LoweredCommand> {
+    match FillRow::of(start, len, pattern) {
+        Some(row) if can_be_disabled => {
+            let args = [address_arg(row.address, row.len()), u64_arg(row.len() as u64), u32_arg(row.word())];
+            // Each work-item sets 16 bytes at a time, and some set the bytes at either end.
+            let items = len.div_ceil(16).clamp(16, MOST_FILL_ITEMS);
+            return Ok(GraphOp::Kernel(BuiltinKernel::Set.launch(device, args, items)?).into());
+        }
+        Some(row) => return Ok(GraphOp::Fill(row).into()),
         None => {}
     }
-    let pattern = &pattern[..period(pattern)];
-    let memory = CudaMemory::allocate(shared, &MemoryDesc { len: pattern.len(), kind: MemoryKind::Device })?;
-    write(&memory, pattern)?;
+    let pattern = shortest_element(pattern);
+    let memory = CudaMemory::allocate(device, &MemoryDesc { len: pattern.len(), kind: MemoryKind::Device })?;
+    write_new(&memory, pattern)?;
     let memory = Arc::new(memory);
-    let launch = KernelLaunch {
-        kernel: shared.fill_kernel()?,
-        args: vec![
-            KernelArg::Usm(target(start, len)),
-            value(len),
-            KernelArg::Memory(MemoryView::whole(Arc::clone(&memory) as _)),
-            value(pattern.len()),
-        ],
-        range: Range::linear(len.min(MOST_FILLERS)),
-        alternatives: Vec::new(),
-    };
-    Ok(Lowered { patterns: vec![memory], ..Op::Kernel(lower_kernel(shared, &launch)?).into() })
-}
-
-/// A launch that does what a set node would.
-fn lower_set(shared: &Shared, set: &SetShape) -> Result<Launch> {
-    let len = set.count * set.element as usize;
-    let launch = KernelLaunch {
-        kernel: shared.set_kernel()?,
-        args: vec![
-            KernelArg::Usm(target(set.address, len)),
-            value(len),
-            KernelArg::Value(ValueBytes::from_slice(&set.word().to_ne_bytes())),
-        ],
-        // Each work-item sets 16 bytes at a time, and fewer of them those at either end.
-        range: Range::linear(len.div_ceil(16).clamp(16, MOST_FILLERS)),
-        alternatives: Vec::new(),
-    };
-    lower_kernel(shared, &launch)
+    let args = [
+        address_arg(start, len),
+        u64_arg(len as u64),
+        KernelArg::Memory(MemoryView::whole(Arc::clone(&memory) as _)),
+        u64_arg(pattern.len() as u64),
+    ];
+    let op = GraphOp::Kernel(BuiltinKernel::Fill.launch(device, args, len.min(MOST_FILL_ITEMS))?);
+    Ok(LoweredCommand { ops: smallvec![op], patterns: vec![memory] })
 }
 
 /// Work-items of a fill: enough for every multiprocessor there is.
-const MOST_FILLERS: usize = 1 << 19;
+const MOST_FILL_ITEMS: usize = 1 << 19;
 
-fn value(number: usize) -> KernelArg {
-    KernelArg::Value(ValueBytes::from_slice(&(number as u64).to_ne_bytes()))
-}
-
-#[expect(unsafe_code, reason = "nobody else knows the memory")]
-fn write(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
-    // SAFETY: it has just been allocated.
+#[expect(unsafe_code, reason = "nothing else uses the memory yet")]
+fn write_new(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the memory has just been allocated.
     unsafe { crate::hal::Memory::write(memory, 0, bytes) }
-}
-
-#[expect(unsafe_code, reason = "the address is the command's")]
-pub(super) fn target(address: u64, len: usize) -> UsmPointer {
-    // SAFETY: the memory that the command fills, valid as long as its operands are.
-    unsafe { UsmPointer::new(address as usize, len) }
-}
-
-/// The kernel of `lower_set`.
-pub(super) fn load_set_kernel(shared: &Shared) -> Result<CudaKernel> {
-    let memory = ParamKind::Buffer { access: AccessMode::Write, element_size: 1, element_align: 1 };
-    let params = [
-        Param { name: "memory".into(), kind: memory },
-        Param { name: "len".into(), kind: ParamKind::Value { size: 8 } },
-        Param { name: "word".into(), kind: ParamKind::Value { size: 4 } },
-    ];
-    let sources = KernelSources::new().ptx(include_str!("set.ptx"));
-    CudaKernel::load(shared, &KernelDesc { name: "wakegraph_set", params: &params, sources: &sources })
-}
-
-/// The kernel of `fill`.
-pub(super) fn load_fill_kernel(shared: &Shared) -> Result<CudaKernel> {
-    let buffer = |name: &'static str, access| Param {
-        name: name.into(),
-        kind: ParamKind::Buffer { access, element_size: 1, element_align: 1 },
-    };
-    let number = |name: &'static str| Param { name: name.into(), kind: ParamKind::Value { size: 8 } };
-    let params = [
-        buffer("memory", AccessMode::Write),
-        number("len"),
-        buffer("pattern", AccessMode::Read),
-        number("pattern_len"),
-    ];
-    let sources = KernelSources::new().ptx(include_str!("fill.ptx"));
-    CudaKernel::load(shared, &KernelDesc { name: "wakegraph_fill", params: &params, sources: &sources })
 }

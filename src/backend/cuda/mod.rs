@@ -4,70 +4,82 @@
 //!
 //! | contract | here |
 //! |---|---|
-//! | device | the primary context of a device, bound per call, and a stream for reads, writes and allocations |
-//! | memory | a stream-ordered pool's, or pinned host memory; one address space |
+//! | device | the primary context of a device, bound for each call |
+//! | memory | from a stream-ordered pool, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C compiled by NVRTC where that is installed |
 //! | command-buffer | a graph of explicit nodes, instantiated at finalize |
-//! | queue | a stream that waits for no other; single commands are graphs that are launched once |
-//! | event | the driver's event, and a `signal`: what it depends on and how each of its uses ended |
+//! | queue | a stream; single commands are graphs that are launched once |
+//! | event | the driver's event, and a signal: what it depends on and how each of its uses ended |
 //!
-//! # Learning of completions
+//! # Reading order
 //!
-//! Nothing notifies: a host function would cost more than most graphs take (`docs/benchmarks.md`).
-//! An event is recorded behind every launch, and whoever wants to know asks the driver for it,
-//! which takes a fifth of a microsecond.
+//! Each file uses only files before it in this list, except that queues and command-buffers know
+//! each other.
 //!
-//! # Failure
+//! | files | about |
+//! |---|---|
+//! | `sys`, `error`, `context`, `stream`, `profiling`, `memory_pool` | the driver and its objects |
+//! | `completion_counter`, `device_inner`, `nvrtc`, `kernel`, `memory`, `launch` | a device and its kernels |
+//! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
+//! | `lower`, `nodes`, `low_latency`, `recording` | from commands to a graph |
+//! | `graph_instance`, `update` | what is launched, and how updates change it |
+//! | `event`, `queue`, `command_buffer`, `device` | the contract's objects |
 //!
-//! A fault ends the context, and with it everything on the device: every pending event fails with
-//! [`DeviceLost`](crate::ErrorKind::DeviceLost), as does whatever is tried from then on. It ends
-//! the contexts of all other CUDA devices of the process as well, also of those that have nothing
-//! to do with it, so that nothing waits for ever for an event of the faulty one (measured on two
-//! H200s, with and without peer access). The process lives, and devices of other backends work on;
-//! the driver lets nobody use a CUDA device again before the process ends (measured: neither a
-//! released and retained, nor a reset, nor another context does).
+//! A new kind of node begins in `lower`, as a `GraphOp`; `nodes` adds it to a graph.
+//!
+//! # Completion
+//!
+//! The driver does not notify: a host function would cost more than most graphs take
+//! (`docs/benchmarks.md`). An event is recorded behind every launch, and a query of it takes a
+//! fifth of a microsecond. Where the caller polls in a loop, a completion counter can take the
+//! event's place (`low_latency`).
+//!
+//! # CudaFailure
+//!
+//! A fault ends the context, and with it everything on the device: every pending event and every
+//! later call fails with [`DeviceLost`](crate::ErrorKind::DeviceLost). It also ends the contexts of
+//! all other CUDA devices of the process, even of those that do no common work, so that no stream
+//! waits forever for an event of the faulty device (measured on two H200s, with and without peer
+//! access). The process lives, and devices of other backends still work. The process cannot use a
+//! CUDA device again: releasing and retaining the context, resetting it and creating another one
+//! all fail (measured).
 //!
 //! Imports `types` and `hal` only.
 
-mod alone;
-mod clock;
+mod builtin_kernels;
+mod capture;
 mod command_buffer;
-mod compile;
-mod condition;
+mod completion_counter;
 mod context;
-mod demand;
+mod control_flow;
 mod device;
+mod device_inner;
 mod error;
 mod event;
 mod graph;
-mod instance;
+mod graph_exec;
+mod graph_instance;
 mod kernel;
 mod launch;
+mod low_latency;
 mod lower;
 mod memory;
-mod native;
+mod memory_pool;
 mod nodes;
-mod place;
-mod programs;
-mod prompt;
+mod nvrtc;
+mod profiling;
 mod queue;
-mod shape;
-mod signal;
+mod recording;
 mod stream;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod tick;
-mod ticking;
-mod times;
+mod transfer;
 mod update;
-mod update_in_place;
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use crate::hal::support::open_devices::OpenDevices;
 use crate::hal::{Backend, Device};
 use crate::types::Result;
 use device::CudaDevice;
@@ -92,19 +104,11 @@ impl Backend for CudaBackend {
         context::count(error::driver()?)
     }
 
-    /// Opens the device with this index; while one is open that works, opening its index again
-    /// gives the same device.
+    /// Opens the device with this index. While one is open and works, opening its index again gives
+    /// the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
-        static OPEN: LazyLock<Mutex<HashMap<usize, Weak<CudaDevice>>>> = LazyLock::new(Mutex::default);
-        let mut open = OPEN.lock();
-        if let Some(device) =
-            open.get(&index).and_then(Weak::upgrade).filter(|device| device.status().is_ok())
-        {
-            return Ok(device);
-        }
-        open.retain(|_, device| device.strong_count() > 0);
-        let device = Arc::new(CudaDevice::open(error::driver()?, index)?);
-        open.insert(index, Arc::downgrade(&device));
-        Ok(device)
+        static OPEN: OpenDevices<CudaDevice> = OpenDevices::new();
+        let open = || CudaDevice::open(error::driver()?, index);
+        Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
     }
 }

@@ -1,255 +1,276 @@
-//! Updates of a finalized command-buffer.
+//! Updates of a finalized command-buffer. They affect later launches; those in flight keep their
+//! values.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::command_buffer::Recorded;
-use super::command_buffer::{CudaCommandBuffer, invalid};
-use super::error::foreign;
-use super::graph::{Exec, Node, Op};
-use super::instance::Replaced;
-use super::launch::Launch;
-use super::lower::{lower, lower_kernel};
-use super::prompt::stays_on;
-use super::shape::CopyShape;
-use super::sys::Failure;
+use super::device_inner::CudaDeviceInner;
+use super::graph::GraphNode;
+use super::graph_exec::CudaGraphExec;
+use super::graph_instance::CudaGraphInstance;
+use super::launch::CudaLaunch;
+use super::low_latency::writes_only_device;
+use super::lower::{GraphOp, lower};
+use super::recording::{GraphRecording, GraphState, RecordedCommand};
+use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
-/// What one command becomes.
-struct Step {
-    index: usize,
-    launch: Option<(Box<KernelLaunch>, Launch)>,
-    /// Where that changes.
-    enabled: Option<bool>,
-    /// The copies that are given anew when the command is switched on.
-    copies: Vec<(Node, CopyShape, [bool; 2])>,
+/// Changes nodes of the instance: all, or none on an error. The caller has bound the context.
+pub(super) fn update(
+    device: &Arc<CudaDeviceInner>,
+    recording: &mut GraphRecording,
+    instance: &mut CudaGraphInstance,
+    updates: &[CommandUpdate],
+) -> Result<()> {
+    if let [update] = updates
+        && let Some(outcome) = update_arguments(device, recording, instance, update)
+    {
+        return outcome;
+    }
+    // All are prepared before the driver gets the first: what is wrong shows here.
+    let mut changes = SmallVec::<[StagedChange; 1]>::with_capacity(updates.len());
+    let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
+    for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
+        let lower = |launch: Box<KernelLaunch>| Ok::<_, Error>((CudaLaunch::of(device, &launch)?, launch));
+        let launch = launch.map(lower).transpose()?;
+        let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
+        let copies = match enabled {
+            Some(_) => changed_copies(device, recording, index)?,
+            None => Vec::new(),
+        };
+        changes.push(StagedChange { index, launch, enabled, copies });
+    }
+    let apply_all = |exec: &mut CudaGraphExec, version| {
+        changes.iter().try_for_each(|change| change.apply(exec, &recording.commands[change.index], version))
+    };
+    instance.change(|exec| apply_all(exec, Version::New), |exec| apply_all(exec, Version::Old))?;
+    let mut replaced = Vec::new();
+    for StagedChange { index, launch, enabled, .. } in changes {
+        let recorded = &mut recording.commands[index];
+        if let (Some((new, launch)), Some((_, current))) = (launch, &mut recorded.kernel) {
+            *current = new;
+            let old = std::mem::replace(&mut recorded.command, Command::Kernel(launch));
+            if !keeps_objects(&old, &recorded.command) {
+                replaced.push(old);
+            }
+            launch_has_changed(device, recording, index);
+        }
+        if let Some(enabled) = enabled {
+            recording.commands[index].enabled = enabled;
+        }
+    }
+    if !replaced.is_empty() {
+        instance.retire(replaced);
+    }
+    Ok(())
 }
 
-impl Step {
-    /// Lets the instance do what the new or the old version of a command says.
-    fn apply(&self, exec: &mut Exec, recorded: &Recorded, side: Side) -> Result<(), Failure> {
-        let enabled = self.enabled.map(|new| if side == Side::New { new } else { recorded.enabled });
+/// Changes one kernel's arguments and sizes without a copy of its launch: an update that programs
+/// make before every enqueue. Returns none, and has changed nothing, if the update is of another
+/// kind.
+fn update_arguments(
+    device: &Arc<CudaDeviceInner>,
+    recording: &mut GraphRecording,
+    instance: &mut CudaGraphInstance,
+    update: &CommandUpdate,
+) -> Option<Result<()>> {
+    let index = update.handle.index as usize;
+    let RecordedCommand { command: Command::Kernel(launch), kernel: Some((node, current)), .. } =
+        recording.commands.get_mut(index)?
+    else {
+        return None;
+    };
+    let is_there = |(index, _): &(usize, KernelArg)| *index < launch.args.len();
+    if update.kernel.is_some() || update.enabled.is_some() || !update.args.iter().all(is_there) {
+        return None;
+    }
+    let range = launch.range;
+    let old: SmallVec<[(usize, KernelArg); 2]> =
+        update.args.iter().map(|(index, _)| (*index, launch.args[*index].clone())).collect();
+    let mut change = || -> Result<()> {
+        update.apply_to(launch)?;
+        let new = CudaLaunch::of(device, launch)?;
+        instance.change(|exec| exec.set_kernel(*node, &new), |exec| Ok(exec.set_kernel(*node, current)?))?;
+        *current = new;
+        Ok(())
+    };
+    if let Err(error) = { change }() {
+        launch.range = range;
+        old.into_iter().for_each(|(index, arg)| launch.args[index] = arg);
+        return Some(Err(error));
+    }
+    let replaced = old.into_iter().filter(|(index, old)| !keeps_memory(old, &launch.args[*index]));
+    let replaced: SmallVec<[(usize, KernelArg); 2]> = replaced.collect();
+    if !replaced.is_empty() {
+        instance.retire(replaced);
+    }
+    launch_has_changed(device, recording, index);
+    Some(Ok(()))
+}
+
+/// Takes note that a kernel's node in the instance has another launch than in the graph.
+fn launch_has_changed(device: &CudaDeviceInner, recording: &mut GraphRecording, index: usize) {
+    recording.state = recording.state.max(GraphState::OtherLaunches);
+    let recorded = &mut recording.commands[index];
+    let stays = writes_only_device(device, &recorded.command);
+    recording.low_latency.replace(recorded.stays, stays);
+    recorded.stays = stays;
+}
+
+/// A change of one command's nodes.
+struct StagedChange {
+    index: usize,
+    launch: Option<(CudaLaunch, Box<KernelLaunch>)>,
+    /// The new value, if it changes.
+    enabled: Option<bool>,
+    /// The copies to set again when the command is enabled.
+    copies: Vec<(GraphNode, CopyBox)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    New,
+    Old,
+}
+
+impl StagedChange {
+    /// Makes the instance do what the new or the old version of the command says.
+    fn apply(&self, exec: &mut CudaGraphExec, recorded: &RecordedCommand, version: Version) -> Result<()> {
+        let is_new = version == Version::New;
+        let enabled = self.enabled.map(|new| if is_new { new } else { recorded.enabled });
         if let Some(enabled) = enabled {
             recorded.nodes.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
         }
-        let is_switched_on = enabled == Some(true);
+        let is_enabled_now = enabled == Some(true);
         if let Some((node, current)) = &recorded.kernel {
             match &self.launch {
-                Some((_, new)) if side == Side::New => exec.set_kernel(*node, new)?,
-                Some(_) => exec.set_kernel(*node, current)?,
-                None if is_switched_on => exec.set_kernel(*node, current)?,
-                None => {}
+                Some((new, _)) if is_new => exec.set_kernel(*node, new)?,
+                None if !is_enabled_now => {}
+                _ => exec.set_kernel(*node, current)?,
             }
         }
-        if is_switched_on {
-            self.copies
-                .iter()
-                .try_for_each(|(node, shape, foreign)| exec.set_copy(*node, shape, *foreign))?;
+        if is_enabled_now {
+            self.copies.iter().try_for_each(|(node, copy)| exec.set_copy(*node, copy))?;
         }
         Ok(())
     }
 }
 
-impl CudaCommandBuffer {
-    /// Changes nodes of the instance. What is in flight keeps its values.
-    pub(super) fn update_commands(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        if self.instance.is_none() {
-            return Err(invalid("a command-buffer can be updated only after finalize"));
-        }
-        let shared = Arc::clone(&self.shared);
-        let context = &shared.context;
-        let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        if let [update] = updates
-            && let Some(outcome) = self.update_in_place(update)
-        {
-            return outcome;
-        }
-        // All are prepared before the driver gets the first: what is wrong shows here.
-        let mut steps = SmallVec::<[Step; 1]>::with_capacity(updates.len());
-        let current = |index: usize| self.commands.get(index).map(|recorded| &recorded.command);
-        for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
-            let lowered =
-                launch.map(|launch| lower_kernel(&shared, &launch).map(|lowered| (launch, lowered)));
-            let launch = lowered.transpose().map_err(|error| context.error(error))?;
-            let enabled = enabled.filter(|enabled| *enabled != self.commands[index].enabled);
-            let copies = match enabled {
-                Some(_) => self.changed_copies(index).map_err(|error| context.error(error))?,
-                None => Vec::new(),
-            };
-            steps.push(Step { index, launch, enabled, copies });
-        }
-        let Self { instance: Some(instance), commands, .. } = self else { return Ok(()) };
-        let all = |exec: &mut Exec, side| {
-            steps.iter().try_for_each(|step| step.apply(exec, &commands[step.index], side))
-        };
-        let changed =
-            instance.get_mut().change(|exec| all(exec, Side::New), |exec| Ok(all(exec, Side::Old)?));
-        changed.map_err(|error| context.error(error))?;
-        let mut replaced = Replaced::default();
-        for Step { index, launch, enabled, .. } in steps {
-            let recorded = &mut self.commands[index];
-            if let (Some((launch, lowered)), Some((_, current))) = (launch, &mut recorded.kernel) {
-                let new = Command::Kernel(launch);
-                let keeps_all = keeps_objects(&recorded.command, &new);
-                let stays = stays_on(&shared, &new);
-                self.outside += usize::from(!stays);
-                self.outside -= usize::from(!recorded.stays);
-                recorded.stays = stays;
-                let old = std::mem::replace(&mut recorded.command, new);
-                replaced.commands.extend((!keeps_all).then_some(old));
-                *current = lowered;
-                self.as_recorded = false;
-            }
-            if let Some(enabled) = enabled {
-                recorded.enabled = enabled;
-            }
-        }
-        if let Some(instance) = &mut self.instance {
-            instance.get_mut().retire(replaced, context);
-        }
-        Ok(())
+/// The copies of a command, if an update from another graph may have changed their parameters in the
+/// instance. The driver sets those of single rows; the parameters of others never change.
+fn changed_copies(
+    device: &Arc<CudaDeviceInner>,
+    recording: &GraphRecording,
+    index: usize,
+) -> Result<Vec<(GraphNode, CopyBox)>> {
+    let recorded = &recording.commands[index];
+    if recording.state != GraphState::Outdated || recorded.kernel.is_some() {
+        return Ok(Vec::new());
     }
-
-    /// The copies of a command, if an update of the whole instance may have changed their
-    /// parameters since it was made, and the driver can be given them one by one: parameters of
-    /// other copies never change.
-    fn changed_copies(&self, index: usize) -> Result<Vec<(Node, CopyShape, [bool; 2])>> {
-        let recorded = &self.commands[index];
-        if !self.is_behind || recorded.kernel.is_some() {
-            return Ok(Vec::new());
-        }
-        let lowered = lower(&self.shared, &recorded.command, self.desc.updatable)?;
-        let copies = recorded.nodes.iter().zip(lowered.ops).filter_map(|(node, op)| match op {
-            Op::Copy(shape, foreign) if shape.height == 1 && shape.depth == 1 => {
-                Some((*node, shape, foreign))
-            }
-            _ => None,
-        });
-        Ok(copies.collect())
-    }
-
-    /// Lets the driver compare the graphs, and instantiates anew where it refuses.
-    pub(super) fn become_like(&mut self, other: &dyn Any) -> Result<()> {
-        if self.instance.is_none() {
-            return Err(invalid("a command-buffer can be updated only after finalize"));
-        }
-        let other = other.downcast_ref::<Self>().filter(|other| Arc::ptr_eq(&other.shared, &self.shared));
-        let other = other.ok_or_else(|| foreign("command-buffer"))?;
-        let shared = Arc::clone(&self.shared);
-        let context = &shared.context;
-        let _bound = context.bind().map_err(|failure| context.error(failure))?;
-        // The other's graph has no tick. Record nodes would get events of the other's, which may be
-        // destroyed before they get others.
-        let in_place = self.instance.as_mut().is_some_and(|instance| {
-            let instance = instance.get_mut();
-            !instance.ticks() && !instance.is_broken()
-        });
-        let alike = other.as_recorded
-            && in_place
-            && !self.desc.profiling
-            && self.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
-                let same_nodes = ours.nodes.len() == theirs.nodes.len()
-                    && ours.kernel.is_some() == theirs.kernel.is_some();
-                same_nodes && ours.enabled && theirs.enabled && is_plain(&theirs.command)
-            });
-        if alike {
-            let Some(instance) = &mut self.instance else { return Ok(()) };
-            // The other's graph is this thread's alone meanwhile.
-            match instance.get_mut().exec().update(&mut other.graph.lock()) {
-                Ok(true) => {
-                    self.take_commands(other);
-                    return Ok(());
-                }
-                Ok(false) => {}
-                Err(failure) => {
-                    let error = context.error(failure);
-                    tracing::debug!(target: "wakegraph::cuda", %error, "an update in place failed");
-                }
-            }
-        }
-        let outcome = match self.instantiate_like(other) {
-            Err(error) if alike => self.restore(error),
-            outcome => outcome,
-        };
-        outcome.map_err(|error| context.error(error))
-    }
-
-    /// After an update in place that the driver refused, and that may have left traces: lets the
-    /// instance do what the commands say, and gives the error of the update.
-    fn restore(&mut self, error: Error) -> Result<()> {
-        let again = self.record_again();
-        let Some(instance) = &mut self.instance else { return Err(error) };
-        let undo = |exec: &mut Exec| match exec.update(&mut again?.graph.lock())? {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::Driver, "the driver refuses to take the update back")),
-        };
-        instance.get_mut().change(|_| Err(error), undo)
-    }
-
-    /// The instance does what the other's commands say: so do ours from now on, at their own nodes.
-    fn take_commands(&mut self, other: &Self) {
-        let mut replaced = Replaced::default();
-        for (ours, theirs) in self.commands.iter_mut().zip(&other.commands) {
-            replaced.commands.push(std::mem::replace(&mut ours.command, theirs.command.clone()));
-            replaced.patterns.extend(std::mem::replace(&mut ours.patterns, theirs.patterns.clone()));
-            if let (Some((_, launch)), Some((_, new))) = (&mut ours.kernel, &theirs.kernel) {
-                launch.clone_from(new);
-            }
-            ours.stays = theirs.stays;
-            self.is_behind |= ours.kernel.is_none() && !ours.nodes.is_empty();
-        }
-        self.as_recorded = false;
-        self.count_outside();
-        if let Some(instance) = &mut self.instance {
-            instance.get_mut().retire(replaced, &self.shared.context);
-        }
-    }
-
-    /// Records the other's commands once more, for an instance in the place of ours.
-    fn instantiate_like(&mut self, other: &Self) -> Result<()> {
-        let mut again = other.record_again()?;
-        let exec = again.instantiate(None, &self.shared.service)?;
-        let Some(instance) = &mut self.instance else { return Ok(()) };
-        let instance = instance.get_mut();
-        instance.replace(exec, None, &self.shared.context)?;
-        let mut replaced = Replaced::default();
-        for recorded in std::mem::replace(&mut self.commands, std::mem::take(&mut again.commands)) {
-            replaced.commands.push(recorded.command);
-            replaced.patterns.extend(recorded.patterns);
-        }
-        instance.retire(replaced, &self.shared.context);
-        std::mem::swap(&mut self.graph, &mut again.graph);
-        std::mem::swap(&mut self.kernels, &mut again.kernels);
-        std::mem::swap(&mut self.placeholder, &mut again.placeholder);
-        (self.as_recorded, self.is_behind) = (true, false);
-        self.count_outside();
-        Ok(())
-    }
-
-    /// The same commands, enabled or not as they are, in a graph of their own.
-    fn record_again(&self) -> Result<Self> {
-        let mut again = Self::create(&self.shared, self.desc)?;
-        for recorded in &self.commands {
-            let after = again.ends_of(&recorded.after);
-            let mut copy = again.add(&recorded.command, after)?;
-            copy.after.clone_from(&recorded.after);
-            copy.enabled = recorded.enabled;
-            again.commands.push(copy);
-        }
-        Ok(again)
-    }
+    let ops = lower(device, &recorded.command, true)?.ops;
+    let copies = recorded.nodes.iter().zip(ops).filter_map(|(node, op)| match op {
+        GraphOp::Copy(copy) if copy.is_row() => Some((*node, copy)),
+        _ => None,
+    });
+    Ok(copies.collect())
 }
 
-/// Whether the driver compares what the command becomes by itself: bodies and captured work are
-/// recorded anew.
-fn is_plain(command: &Command) -> bool {
+/// Makes later launches do what the other recording says. The driver compares the graphs; where it
+/// refuses, the other one is instantiated again. The caller has bound the context.
+pub(super) fn update_from(
+    device: &Arc<CudaDeviceInner>,
+    recording: &mut GraphRecording,
+    instance: &mut CudaGraphInstance,
+    other: &GraphRecording,
+) -> Result<()> {
+    if !can_compare(recording, instance, other) {
+        return instantiate_like(device, recording, instance, other);
+    }
+    // While it is locked, no other thread uses the other graph.
+    match instance.exec().update(&mut other.graph.lock()) {
+        Ok(true) => {
+            take_commands(recording, instance, other);
+            return Ok(());
+        }
+        Ok(false) => {}
+        Err(failure) => {
+            let error = device.context.error(failure);
+            tracing::debug!(target: "wakegraph::cuda", %error, "an update in place failed");
+        }
+    }
+    instantiate_like(device, recording, instance, other).or_else(|error| restore(recording, instance, error))
+}
+
+/// Whether the driver can update the instance from the other graph: the graph says what the
+/// commands do, and the instance has no nodes of its own. Record nodes would get the other's events,
+/// which may be destroyed before enqueues give them others.
+fn can_compare(recording: &GraphRecording, instance: &CudaGraphInstance, other: &GraphRecording) -> bool {
+    other.state == GraphState::Current
+        && !instance.counts()
+        && !instance.is_broken()
+        && !recording.has_records()
+        && recording.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
+            let same_nodes =
+                ours.nodes.len() == theirs.nodes.len() && ours.kernel.is_some() == theirs.kernel.is_some();
+            same_nodes && ours.enabled && theirs.enabled && is_comparable(&theirs.command)
+        })
+}
+
+/// Whether the driver compares the nodes of the command one by one: bodies and captured work are
+/// recorded again.
+fn is_comparable(command: &Command) -> bool {
     !matches!(command, Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_))
 }
 
-/// Whether the new launch has all kernels and memory of the old one: nothing of that has to be kept for it.
+/// After an update in place that the driver refused, and that may have had effects: makes the
+/// instance do what the commands say, and returns the error of the update.
+fn restore(recording: &GraphRecording, instance: &mut CudaGraphInstance, error: Error) -> Result<()> {
+    let again = recording.record_again();
+    let undo = |exec: &mut CudaGraphExec| match exec.update(again?.graph.get_mut())? {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Driver, "the driver refuses to undo the update")),
+    };
+    instance.change(|_| Err(error), undo)
+}
+
+/// After an update in place: gives our commands, at their own nodes, the contents of the other's.
+fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstance, other: &GraphRecording) {
+    let mut replaced = Vec::with_capacity(other.commands.len());
+    for (ours, theirs) in recording.commands.iter_mut().zip(&other.commands) {
+        let patterns = std::mem::replace(&mut ours.patterns, theirs.patterns.clone());
+        replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), patterns));
+        let state = match (&mut ours.kernel, &theirs.kernel) {
+            (Some((_, launch)), Some((_, new))) => {
+                launch.clone_from(new);
+                GraphState::OtherLaunches
+            }
+            _ if ours.nodes.is_empty() => GraphState::Current,
+            _ => GraphState::Outdated,
+        };
+        recording.state = recording.state.max(state);
+        recording.low_latency.replace(ours.stays, theirs.stays);
+        ours.stays = theirs.stays;
+    }
+    instance.retire(replaced);
+}
+
+/// Records the other's commands again, and replaces our graph and its instance.
+fn instantiate_like(
+    device: &Arc<CudaDeviceInner>,
+    recording: &mut GraphRecording,
+    instance: &mut CudaGraphInstance,
+    other: &GraphRecording,
+) -> Result<()> {
+    let again = other.record_again()?;
+    instance.replace(again.instantiate(None, device.pool.stream())?, None)?;
+    instance.retire(std::mem::replace(recording, again));
+    Ok(())
+}
+
+/// Whether the new launch has all kernels and memory of the old one, so that nothing has to be kept
+/// for launches in flight.
 fn keeps_objects(old: &Command, new: &Command) -> bool {
     let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
     Arc::ptr_eq(&old.kernel, &new.kernel)
@@ -258,16 +279,10 @@ fn keeps_objects(old: &Command, new: &Command) -> bool {
 }
 
 /// Whether the new argument has the memory of the old one, if that has any.
-pub(super) fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
+fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
     match (old, new) {
         (KernelArg::Memory(old), KernelArg::Memory(new)) => Arc::ptr_eq(old.memory(), new.memory()),
         (KernelArg::Memory(_), _) => false,
         _ => true,
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    New,
-    Old,
 }

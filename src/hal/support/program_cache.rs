@@ -17,7 +17,7 @@ pub(crate) struct ProgramCache<K, P: ?Sized> {
 }
 
 impl<K: PartialEq, P: ?Sized> ProgramCache<K, P> {
-    /// An empty cache. Beyond `capacity` programs it forgets the oldest that nobody else uses.
+    /// An empty cache. Beyond `capacity` programs it forgets the oldest that is not in use.
     pub(crate) const fn new(capacity: usize) -> Self {
         Self { programs: Mutex::new(VecDeque::new()), capacity }
     }

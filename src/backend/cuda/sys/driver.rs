@@ -91,7 +91,9 @@ table! {
     );
     cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled"(CUgraphExec, CUgraphNode, c_uint);
     cuGraphExecUpdate = "cuGraphExecUpdate_v2"(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo_st);
-    cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent"(CUgraphExec, CUgraphNode, CUevent);
+    cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent"(
+        CUgraphExec, CUgraphNode, CUevent
+    );
     }
     optional: {
     cuFuncGetParamInfo = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
@@ -112,7 +114,7 @@ pub(in crate::backend::cuda) enum Missing {
     /// The library is too old for this function.
     Function(&'static str),
     /// The library is there, and `cuInit` fails.
-    Init(Failure),
+    Init(CudaFailure),
 }
 
 /// The driver, loaded and initialised by the first call.

@@ -1,6 +1,6 @@
 //! The vendor's types, and the functions of its libraries: the only place that names them.
 //!
-//! `cudarc` has the declarations. The functions are looked up here rather than through `cudarc`,
+//! `cudarc` has the declarations. This module resolves the functions itself rather than through `cudarc`,
 //! whose every first call panics where the library, or the function, is missing, and whose result
 //! is a Rust enum, which a newer driver's code is not a value of.
 #![expect(unsafe_code, reason = "loads the libraries and calls them")]
@@ -32,20 +32,20 @@ pub(super) use call;
 
 /// A call that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Failure {
+pub(super) struct CudaFailure {
     /// The function.
     pub(super) call: &'static str,
     /// What it returned.
     pub(super) code: Code,
 }
 
-pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), Failure> {
-    if code == SUCCESS { Ok(()) } else { Err(Failure { call, code }) }
+pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), CudaFailure> {
+    if code == SUCCESS { Ok(()) } else { Err(CudaFailure { call, code }) }
 }
 
 /// The failure of a call to a function that the driver is too old for.
-pub(super) fn missing(call: &'static str) -> Failure {
-    Failure { call, code: CUresult::CUDA_ERROR_NOT_SUPPORTED as Code }
+pub(super) fn missing(call: &'static str) -> CudaFailure {
+    CudaFailure { call, code: CUresult::CUDA_ERROR_NOT_SUPPORTED as Code }
 }
 
 /// Declares a table of functions, and how to fill it from a library.
@@ -59,7 +59,8 @@ macro_rules! table {
         #[allow(non_snake_case, reason = "the vendor's names")]
         pub(in crate::backend::cuda) struct $table {
             $(pub(in crate::backend::cuda) $function: unsafe extern "C" fn($($argument),*) -> Code,)+
-            $(pub(in crate::backend::cuda) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
+            $(pub(in crate::backend::cuda) $newer:
+                Option<unsafe extern "C" fn($($newer_argument),*) -> Code>,)*
         }
 
         impl std::fmt::Debug for $table {

@@ -180,7 +180,8 @@ mod functions {
         cuEventElapsedTime(milliseconds: f32, CUevent, CUevent) = 0.0;
         cuGraphCreate(graph: CUgraph, c_uint) = ptr::without_provenance_mut(fresh());
         cuGraphClone(graph: CUgraph, CUgraph) = ptr::without_provenance_mut(fresh());
-        cuGraphNodeFindInClone(node: CUgraphNode, CUgraphNode, CUgraph) = ptr::without_provenance_mut(fresh());
+        cuGraphNodeFindInClone(node: CUgraphNode, CUgraphNode, CUgraph) =
+            ptr::without_provenance_mut(fresh());
         cuGraphAddKernelNode(
             node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st
         ) = ptr::without_provenance_mut(fresh());
@@ -188,7 +189,8 @@ mod functions {
             node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D_st, CUcontext
         ) = ptr::without_provenance_mut(fresh());
         cuGraphAddMemsetNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS_st, CUcontext
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS_st,
+            CUcontext
         ) = ptr::without_provenance_mut(fresh());
         cuGraphAddEmptyNode(node: CUgraphNode, CUgraph, *const CUgraphNode, usize) =
             ptr::without_provenance_mut(fresh());

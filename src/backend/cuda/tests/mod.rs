@@ -16,7 +16,7 @@ use crate::hal::{
 use crate::types::{AccessMode, Error, ErrorKind, Range};
 
 #[test]
-fn without_a_driver_it_is_unavailable_and_says_how_to_get_one() {
+fn a_missing_driver_is_unavailable_with_a_remedy() {
     let backend = CudaBackend;
     let Err(error) = backend.device_count() else {
         let error = backend.open(10_000).unwrap_err();
@@ -30,7 +30,7 @@ fn without_a_driver_it_is_unavailable_and_says_how_to_get_one() {
     }
 }
 
-/// The driver's codes that tests use.
+/// Some of the driver's codes.
 const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
 const ILLEGAL_ADDRESS: u32 = 700;
@@ -39,7 +39,7 @@ const UNKNOWN: u32 = 999;
 const UPDATABLE: CommandBufferDesc = CommandBufferDesc { updatable: true, in_order: false, profiling: false };
 const PLAIN: CommandBufferDesc = CommandBufferDesc { updatable: false, ..UPDATABLE };
 
-/// A device of the fake driver, and what tests enqueue on it.
+/// A device of the fake driver, a queue and a kernel.
 struct Bench {
     device: CudaDevice,
     queue: Arc<dyn Queue>,
@@ -81,7 +81,7 @@ impl Bench {
         }))
     }
 
-    /// A finalized command-buffer of these commands, each behind the one before, and their handles.
+    /// A finalized command-buffer in which each command follows the one before, and their handles.
     fn chain(
         &self,
         desc: CommandBufferDesc,
@@ -127,7 +127,7 @@ fn failed(status: EventStatus) -> Error {
     }
 }
 
-/// Every link was pending when the next was enqueued behind it, so that each holds the one before.
+/// Each event is pending when the next one is enqueued behind it, so that each holds the one before.
 fn long_chain(bench: &Bench) -> Vec<Arc<dyn Event>> {
     const LENGTH: usize = 100_000;
     let memory = bench.memory();
@@ -173,9 +173,9 @@ fn long_chains_are_dropped_without_recursion() {
     drop(last);
 }
 
-/// The other thread's capture stays valid whatever the backend does, and events stay what they are.
+/// No call of the backend invalidates the other thread's capture or changes an event.
 #[test]
-fn captures_of_other_threads_are_not_disturbed() {
+fn captures_of_other_threads_stay_valid() {
     fake::begin_capture();
     let before = fake::mode();
     let bench = Bench::new();
@@ -210,7 +210,7 @@ fn captures_of_other_threads_are_not_disturbed() {
 }
 
 #[test]
-fn a_query_that_fails_says_nothing_about_the_work() {
+fn a_failed_query_says_nothing_about_the_work() {
     let bench = Bench::new();
     let memory = bench.memory();
     let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
@@ -225,25 +225,28 @@ fn a_query_that_fails_says_nothing_about_the_work() {
     assert!(matches!(second.status(), EventStatus::Complete));
 }
 
+/// Enqueues until a completion counter takes the place of the event's record.
+fn enqueue_until_counted(bench: &Bench, buffer: &dyn CommandBuffer, event: &Arc<dyn Event>) {
+    for _ in 0..100 {
+        let records = fake::calls("cuEventRecord");
+        bench.enqueue(buffer, &[], event, true).unwrap();
+        if fake::calls("cuEventRecord") == records {
+            return;
+        }
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+    }
+    panic!("100 enqueues without a counter");
+}
+
 #[test]
-fn a_lost_device_is_noticed_while_a_tick_is_awaited() {
+fn a_lost_device_is_noticed_while_a_counter_is_polled() {
     let bench = Bench::new();
     let memory = bench.memory();
     for desc in [PLAIN, UPDATABLE] {
         let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
         let event = bench.event();
-        let ticks = |at: usize| {
-            let records = fake::calls("cuEventRecord");
-            bench.enqueue(&*buffer, &[], &event, true).unwrap();
-            assert!(at < 100, "no tick after 100 enqueues");
-            fake::calls("cuEventRecord") == records
-        };
-        let mut count = 0;
-        while !ticks(count) {
-            assert!(matches!(event.wait(None), EventStatus::Complete));
-            count += 1;
-        }
-        // The fake device never counts up, and its stream says so for now.
+        enqueue_until_counted(&bench, &*buffer, &event);
+        // The fake device never counts. For now its stream is busy.
         fake::hold(true);
         assert!(matches!(event.status(), EventStatus::Pending));
         fake::hold(false);
@@ -263,7 +266,7 @@ fn a_lost_device_is_noticed_while_a_tick_is_awaited() {
 }
 
 #[test]
-fn a_prompt_form_that_cannot_be_made_is_done_without() {
+fn a_low_latency_form_that_cannot_be_made_is_not_needed() {
     for function in ["cuGraphClone", "cuGraphInstantiateWithFlags", "cuMemHostAlloc", "cuModuleLoadDataEx"] {
         for desc in [PLAIN, UPDATABLE] {
             let bench = Bench::new();
@@ -284,27 +287,58 @@ fn a_prompt_form_that_cannot_be_made_is_done_without() {
 }
 
 #[test]
-fn a_prompt_form_that_cannot_be_launched_is_done_without() {
+fn a_counting_launch_that_fails_is_repeated_without_counting() {
     let bench = Bench::new();
     let memory = bench.memory();
-    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
-    let event = bench.event();
-    for _ in 0..10 {
-        // One launch is the prompt form's, the next the plain one's.
+    for desc in [PLAIN, UPDATABLE] {
+        let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
+        let event = bench.event();
+        enqueue_until_counted(&bench, &*buffer, &event);
+        assert!(matches!(event.wait(None), EventStatus::Complete), "its stream is idle");
         fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
-        let outcome = bench.enqueue(&*buffer, &[], &event, true);
-        match outcome {
-            Ok(()) => assert!(matches!(event.wait(None), EventStatus::Complete)),
-            // There is no prompt form yet.
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Driver, "{error}"),
-        }
+        let records = fake::calls("cuEventRecord");
+        bench.enqueue(&*buffer, &[], &event, true).unwrap();
+        assert!(fake::calls("cuEventRecord") > records);
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+        // There is no other form to try now.
+        fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
+        let error = bench.enqueue(&*buffer, &[], &event, true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+        bench.enqueue(&*buffer, &[], &event, true).unwrap();
     }
-    fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
-    bench.enqueue(&*buffer, &[], &event, true).unwrap();
 }
 
 #[test]
-fn replaced_memory_goes_with_the_next_launch() {
+fn a_counter_serves_updated_graphs_and_goes_when_not_asked_for() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    for desc in [PLAIN, UPDATABLE] {
+        let (mut buffer, handles) = bench.chain(desc, &[bench.launch(1, &memory), bench.launch(2, &memory)]);
+        let event = bench.event();
+        enqueue_until_counted(&bench, &*buffer, &event);
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+        if desc == UPDATABLE {
+            buffer.update(&[update_of(handles[1], 7, Some(false))]).unwrap();
+        }
+        let instances = fake::calls("cuGraphInstantiateWithFlags");
+        for _ in 0..63 {
+            bench.enqueue(&*buffer, &[], &event, false).unwrap();
+        }
+        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances);
+        bench.enqueue(&*buffer, &[], &event, false).unwrap();
+        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1, "without the counter");
+        // It takes more requests than before to get it back.
+        for _ in 0..31 {
+            bench.enqueue(&*buffer, &[], &event, true).unwrap();
+        }
+        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1);
+        bench.enqueue(&*buffer, &[], &event, true).unwrap();
+        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 2);
+    }
+}
+
+#[test]
+fn replaced_memory_is_freed_by_the_next_launch() {
     let bench = Bench::new();
     let [old, new] = [(); 2].map(|()| bench.memory());
     let gone = Arc::downgrade(&old);
@@ -323,7 +357,7 @@ fn replaced_memory_goes_with_the_next_launch() {
 }
 
 #[test]
-fn what_runs_out_of_memory_is_tried_again_with_what_the_pool_keeps() {
+fn running_out_of_memory_trims_the_pool_and_tries_again() {
     let bench = Bench::new();
     let memory = bench.memory();
     let allocate = |kind| move |bench: &Bench| bench.device.allocate(&MemoryDesc { len: 8, kind }).map(drop);
@@ -372,7 +406,7 @@ fn update_of(handle: CommandHandle, n: u32, enabled: Option<bool>) -> CommandUpd
 }
 
 #[test]
-fn an_update_that_fails_and_is_undone_changes_nothing() {
+fn a_failed_update_changes_nothing() {
     let bench = Bench::new();
     let memory = bench.memory();
     let (mut buffer, handles) = bench.chain(UPDATABLE, &[bench.launch(1, &memory), bench.launch(2, &memory)]);
@@ -387,10 +421,10 @@ fn an_update_that_fails_and_is_undone_changes_nothing() {
     bench.run(&*buffer).unwrap();
 }
 
-/// Each way to update it, and which function has to fail how often, after how many successes, for
-/// the state to be unknown.
+/// Each case: the function that fails, after how many successes, and the update that then leaves the
+/// state unknown.
 #[test]
-fn an_update_that_cannot_be_undone_breaks_the_command_buffer() {
+fn an_update_that_cannot_be_undone_breaks_the_buffer() {
     const SET: &str = "cuGraphExecKernelNodeSetParams";
     type Update = fn(&mut dyn CommandBuffer, &[CommandHandle], &dyn CommandBuffer) -> crate::Result<()>;
     let ways: [(&str, usize, Update); 3] = [
@@ -428,10 +462,10 @@ fn an_update_that_cannot_be_undone_breaks_the_command_buffer() {
     }
 }
 
-/// The driver forgets parameters that a node got shortly before it was switched off, and a set node
-/// that is off does not keep the order.
+/// The driver forgets parameters that a node got shortly before it was disabled, and a disabled
+/// memset node does not keep the order.
 #[test]
-fn nodes_that_are_switched_on_get_their_parameters_again() {
+fn enabled_nodes_get_their_parameters_again() {
     let bench = Bench::new();
     let memory = bench.memory();
     let view = || MemoryView::whole(memory.clone());
@@ -440,7 +474,7 @@ fn nodes_that_are_switched_on_get_their_parameters_again() {
     let copy = Command::BufferCopy { src: half(0), dst: half(32) };
     let commands = [bench.launch(1, &memory), fill(1), copy];
     let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
-    assert_eq!(fake::calls("cuGraphAddMemsetNode"), 0, "it could be switched off");
+    assert_eq!(fake::calls("cuGraphAddMemsetNode"), 0, "it could be disabled");
     let switch = |buffer: &mut dyn CommandBuffer, enabled| {
         let updates: Vec<_> = handles
             .iter()

@@ -1,17 +1,17 @@
-//! Probes of faults that drivers of today have and that this backend works around. They need a GPU,
-//! and are ignored without one; `.ci/gpu` runs them and shows their lines in its summary.
+//! Probes of driver faults that this backend works around. They need a GPU, and are ignored without
+//! one. `.ci/gpu` runs them and shows their lines in its summary.
 //!
-//! A probe does not fail where the driver has the fault; it says so. Where the driver does not show
-//! it, the line says `MENDED`: then the remedy that it names can go once no supported driver needs
-//! it. A remedy that does not help fails.
+//! A probe does not fail where the driver has the fault: it prints a line. Where the driver no longer
+//! has it, the line says `MENDED`, and the workaround that it names can go once no supported driver
+//! needs it. The probe fails if the workaround does not help.
 
 use std::process::Command as Process;
 
-use super::super::graph::{Exec, Graph, Node};
-use super::super::launch::Launch;
-use super::super::lower::lower_kernel;
-use super::super::shape::{SetShape, linear};
-use super::super::stream::Stream;
+use super::super::graph::{CudaGraph, GraphNode};
+use super::super::graph_exec::CudaGraphExec;
+use super::super::launch::CudaLaunch;
+use super::super::stream::CudaStream;
+use super::super::transfer::{CopyAddress, CopyBox, FillRow};
 use super::super::{error, lower};
 use super::*;
 
@@ -50,7 +50,7 @@ const WORDS: usize = 4;
 
 struct Probe {
     device: CudaDevice,
-    stream: Stream,
+    stream: CudaStream,
     add: Arc<dyn Kernel>,
     memory: Arc<dyn Memory>,
 }
@@ -64,7 +64,7 @@ impl Probe {
         let sources = KernelSources::new().ptx(ADD);
         let add = device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources });
         let memory = device.allocate(&MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device });
-        let stream = Stream::create(&device.shared().context).unwrap();
+        let stream = CudaStream::create(&device.inner().context).unwrap();
         Self { add: add.unwrap(), memory: memory.unwrap(), stream, device }
     }
 
@@ -76,14 +76,14 @@ impl Probe {
         super::super::launch::address(&self.word(index)).unwrap()
     }
 
-    fn add(&self, index: usize, n: u32, cycles: u32) -> Launch {
+    fn add(&self, index: usize, n: u32, cycles: u32) -> CudaLaunch {
         let launch = KernelLaunch {
             kernel: self.add.clone(),
             args: vec![KernelArg::Memory(self.word(index)), number(n), number(cycles)],
             range: Range::linear(1),
             alternatives: Vec::new(),
         };
-        lower_kernel(self.device.shared(), &launch).unwrap()
+        CudaLaunch::of(self.device.inner(), &launch).unwrap()
     }
 
     fn clear(&self) {
@@ -98,20 +98,23 @@ impl Probe {
         words
     }
 
-    fn run(&self, exec: &mut Exec) -> crate::Result<()> {
+    fn run(&self, exec: &mut CudaGraphExec) -> crate::Result<()> {
         exec.launch(&self.stream)?;
         Ok(self.stream.synchronize()?)
     }
 
     /// Launches a slow kernel, behind it something that is switched off, and behind that a copy of
     /// the word that the kernel writes. How many of some launches copied the word too early.
-    fn out_of_order(&self, add_middle: impl FnOnce(&mut Graph, Node) -> Node) -> crate::Result<usize> {
-        let mut graph = Graph::create(&self.device.shared().context)?;
-        let slow = graph.place().add_kernel(&self.add(0, 1, LONG), &[])?;
+    fn out_of_order(
+        &self,
+        add_middle: impl FnOnce(&mut CudaGraph, GraphNode) -> GraphNode,
+    ) -> crate::Result<usize> {
+        let mut graph = CudaGraph::create(&self.device.inner().context)?;
+        let slow = graph.body().add_kernel(&self.add(0, 1, LONG), &[])?;
         let middle = add_middle(&mut graph, slow);
-        let copy = linear(self.address(0), self.address(1), 4);
-        graph.place().add_copy(&copy, [false; 2], &[middle])?;
-        let mut exec = graph.instantiate()?;
+        let [from, to] = [0, 1].map(|index| CopyAddress { address: self.address(index), is_foreign: false });
+        graph.body().add_copy(&CopyBox::row(from, to, 4), &[middle])?;
+        let mut exec = CudaGraphExec::instantiate(&mut graph)?;
         exec.set_enabled(middle, false)?;
         let mut early = 0;
         for _ in 0..LAUNCHES {
@@ -125,7 +128,7 @@ impl Probe {
 
 const LAUNCHES: usize = 60;
 
-/// The process that may lose its device over the fault.
+/// Set in the child process, which may lose its device to the fault.
 const CHILD: &str = "WAKEGRAPH_PROBE";
 
 #[test]
@@ -135,9 +138,9 @@ fn a_set_node_that_is_switched_off() {
     assert!(context::count(driver).unwrap() > 0);
     if std::env::var_os(CHILD).is_some() {
         let probe = Probe::new();
-        let _bound = probe.device.shared().context.bind().unwrap();
-        let shape = SetShape { address: probe.address(2), value: 7, element: 4, count: 1 };
-        let add = |graph: &mut Graph, slow| graph.place().add_set(&shape, &[slow]).unwrap();
+        let _bound = probe.device.inner().context.bind().unwrap();
+        let shape = FillRow { address: probe.address(2), value: 7, element: 4, count: 1 };
+        let add = |graph: &mut CudaGraph, slow| graph.body().add_fill(&shape, &[slow]).unwrap();
         match probe.out_of_order(add) {
             Ok(early) => println!("CHILD {early}"),
             Err(error) => println!("CHILD {error}"),
@@ -163,13 +166,13 @@ fn a_set_node_that_is_switched_off() {
             error => Some(error.to_owned()),
         },
     );
-    // What is in its place.
+    // The workaround.
     let probe = Probe::new();
-    let _bound = probe.device.shared().context.bind().unwrap();
+    let _bound = probe.device.inner().context.bind().unwrap();
     let fill = Command::BufferFill { dst: probe.word(2), pattern: [7].as_slice().into() };
-    let lowered = lower::lower(probe.device.shared(), &fill, true).unwrap();
-    let [super::super::graph::Op::Kernel(launch)] = &lowered.ops[..] else { panic!("{:?}", lowered.ops) };
-    let add = |graph: &mut Graph, slow| graph.place().add_kernel(launch, &[slow]).unwrap();
+    let lowered = lower::lower(probe.device.inner(), &fill, true).unwrap();
+    let [lower::GraphOp::Kernel(launch)] = &lowered.ops[..] else { panic!("{:?}", lowered.ops) };
+    let add = |graph: &mut CudaGraph, slow| graph.body().add_kernel(launch, &[slow]).unwrap();
     assert_eq!(probe.out_of_order(add).unwrap(), 0);
 }
 
@@ -177,10 +180,10 @@ fn a_set_node_that_is_switched_off() {
 #[ignore = "needs an NVIDIA GPU"]
 fn parameters_of_a_node_that_is_switched_off() {
     let probe = Probe::new();
-    let _bound = probe.device.shared().context.bind().unwrap();
+    let _bound = probe.device.inner().context.bind().unwrap();
     let wrong = wrong_chains(&probe, false);
     let seen = (wrong > 0).then(|| format!("{wrong} of {CHAINS} chains of kernels are wrong"));
-    report("parameters of a node that is off", "`update::Step::apply` sets them again", seen);
+    report("parameters of a node that is off", "`update::StagedChange::apply` sets them again", seen);
     assert_eq!(wrong_chains(&probe, true), 0, "with parameters that are set again");
 }
 
@@ -200,13 +203,13 @@ fn wrong_chains(probe: &Probe, again: bool) -> usize {
         let len = 2 + below(20);
         let mut kernels: Vec<(usize, u32, bool)> =
             (0..len).map(|_| (below(WORDS), below(1000) as u32, true)).collect();
-        let mut graph = Graph::create(&probe.device.shared().context).unwrap();
-        let mut nodes: Vec<Node> = Vec::new();
+        let mut graph = CudaGraph::create(&probe.device.inner().context).unwrap();
+        let mut nodes: Vec<GraphNode> = Vec::new();
         for &(word, n, _) in &kernels {
             let after = nodes.last().copied();
-            nodes.push(graph.place().add_kernel(&probe.add(word, n, 0), after.as_slice()).unwrap());
+            nodes.push(graph.body().add_kernel(&probe.add(word, n, 0), after.as_slice()).unwrap());
         }
-        let mut exec = graph.instantiate().unwrap();
+        let mut exec = CudaGraphExec::instantiate(&mut graph).unwrap();
         let mut expected = [0u32; WORDS];
         probe.clear();
         for _ in 0..6 {
@@ -239,7 +242,7 @@ fn wrong_chains(probe: &Probe, again: bool) -> usize {
 fn fills_by_a_kernel_set_what_set_nodes_do() {
     const LEN: usize = 4096;
     let probe = Probe::new();
-    let shared = probe.device.shared();
+    let shared = probe.device.inner();
     let _bound = shared.context.bind().unwrap();
     let memory = probe.device.allocate(&MemoryDesc { len: LEN, kind: MemoryKind::Device }).unwrap();
     for (pattern, step) in [(&[5u8][..], 1), (&[1, 2], 2), (&[1, 2, 3, 4], 4)] {
@@ -250,10 +253,10 @@ fn fills_by_a_kernel_set_what_set_nodes_do() {
                 let dst = MemoryView::new(memory.clone(), start, len).unwrap();
                 let fill = Command::BufferFill { dst, pattern: pattern.into() };
                 let lowered = lower::lower(shared, &fill, true).unwrap();
-                let [super::super::graph::Op::Kernel(launch)] = &lowered.ops[..] else { panic!() };
-                let mut graph = Graph::create(&shared.context).unwrap();
-                graph.place().add_kernel(launch, &[]).unwrap();
-                probe.run(&mut graph.instantiate().unwrap()).unwrap();
+                let [lower::GraphOp::Kernel(launch)] = &lowered.ops[..] else { panic!() };
+                let mut graph = CudaGraph::create(&shared.context).unwrap();
+                graph.body().add_kernel(launch, &[]).unwrap();
+                probe.run(&mut CudaGraphExec::instantiate(&mut graph).unwrap()).unwrap();
                 let mut found = [0; LEN];
                 // SAFETY: nothing is in flight.
                 unsafe { memory.read(0, &mut found) }.unwrap();

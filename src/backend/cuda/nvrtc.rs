@@ -1,59 +1,73 @@
-//! NVRTC: from CUDA C++ to a binary, or to PTX where the compiler does not know the device yet.
+//! The run-time compiler NVRTC: turns CUDA C++ into a binary, or into PTX where the compiler does
+//! not know the device yet.
 #![expect(unsafe_code, reason = "calls the compiler")]
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
+use std::sync::Arc;
 
-use super::sys::{self, Failure, Nvrtc, NvrtcProgram, call};
+use super::sys::{self, CudaFailure, Nvrtc, NvrtcProgram, call};
+use crate::hal::support::program_cache::ProgramCache;
 use crate::types::{Error, ErrorKind, Result};
 
-/// Compiles `source` for devices of this compute capability (90 for 9.0). The result is what
-/// `cuModuleLoadDataEx` takes.
+/// The options for a compilation.
+type Options = &'static [&'static str];
+
+/// Compiles `source` for devices of this compute capability (90 for 9.0), each source once per kind
+/// of device. `cuModuleLoadDataEx` takes the result.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the compiler's log.
-pub(super) fn compile(name: &str, source: &str, options: &[&str], capability: u32) -> Result<Vec<u8>> {
+/// [`Unavailable`](ErrorKind::Unavailable) without NVRTC; [`Driver`](ErrorKind::Driver) with the
+/// compiler's log.
+pub(super) fn compile(name: &str, source: &str, options: Options, capability: u32) -> Result<Arc<[u8]>> {
+    static PROGRAMS: ProgramCache<(Box<str>, Options, u32), [u8]> = ProgramCache::new(128);
+    PROGRAMS.get_or_compile((source.into(), options, capability), || {
+        Ok(compile_now(name, source, options, capability)?.into())
+    })
+}
+
+fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<Vec<u8>> {
     let nvrtc = sys::nvrtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
-        Error::new(ErrorKind::Unavailable, why)
-            .help("put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library path, or give PTX")
-            .caused_by(reason.to_owned())
+        let remedy = "put libnvrtc (of the CUDA toolkit or the package nvidia-cuda-nvrtc) on the library \
+                      path, or give PTX";
+        Error::new(ErrorKind::Unavailable, why).help(remedy).caused_by(reason.to_owned())
     })?;
-    let target = Target::choose(capability, &supported(nvrtc).map_err(broken)?);
+    let target = CompileTarget::choose(capability, &supported(nvrtc).map_err(broken)?);
     let architecture = target.option();
-    let options: Vec<&str> = options.iter().copied().chain([architecture.as_str()]).collect();
     let text = |text: &str| {
         CString::new(text).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))
         })
     };
-    let program = Program::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
-    let options = options.into_iter().map(text).collect::<Result<Vec<_>>>()?;
-    if let Err(failure) = program.compile(&options) {
+    let program =
+        NvrtcCompilation::create(nvrtc, &text(source)?, &text(&format!("{name}.cu"))?).map_err(broken)?;
+    let options = options.iter().copied().chain([architecture.as_str()]);
+    if let Err(failure) = program.compile(&options.map(text).collect::<Result<Vec<_>>>()?) {
         let log = program.log().unwrap_or_else(|_| "the compiler gave no log".into());
-        let why = format!("kernel '{name}' does not compile ({}, code {})", target.option(), failure.code);
+        let why = format!("kernel '{name}' does not compile ({architecture}, code {})", failure.code);
         return Err(Error::new(ErrorKind::Driver, why).caused_by(log));
     }
     program.code(target).map_err(broken)
 }
 
-/// What is compiled for.
+/// What a program is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Target {
+enum CompileTarget {
     /// The device itself.
     Binary(u32),
-    /// An older one, in the language that the driver translates.
+    /// An older device, in the language that the driver translates.
     Ptx(u32),
 }
 
-impl Target {
+impl CompileTarget {
     /// `supported` are the capabilities that the compiler knows.
     fn choose(capability: u32, supported: &[u32]) -> Self {
         if supported.contains(&capability) {
             return Self::Binary(capability);
         }
         let older = supported.iter().copied().filter(|&known| known < capability).max();
-        // For a device that is older than all it knows, the compiler's own error says most.
+        // For a device that is older than all the compiler knows, its own error says most.
         Self::Ptx(older.unwrap_or(capability))
     }
 
@@ -65,14 +79,14 @@ impl Target {
     }
 }
 
-fn broken(failure: Failure) -> Error {
-    let Failure { call, code } = failure;
+fn broken(failure: CudaFailure) -> Error {
+    let CudaFailure { call, code } = failure;
     Error::new(ErrorKind::Driver, format!("{call} of the CUDA run-time compiler failed with code {code}"))
 }
 
-fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, Failure> {
+fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaFailure> {
     let mut count: c_int = 0;
-    // SAFETY: the place is a number's.
+    // SAFETY: the pointer is valid for a number.
     unsafe { call!(nvrtc, nvrtcGetNumSupportedArchs(&raw mut count)) }?;
     let mut all: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
     // SAFETY: there is room for as many.
@@ -80,13 +94,14 @@ fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, Failure> {
     Ok(all.into_iter().filter_map(|known| u32::try_from(known).ok()).collect())
 }
 
-struct Program {
+/// A program inside the compiler.
+struct NvrtcCompilation {
     nvrtc: &'static Nvrtc,
     raw: NvrtcProgram,
 }
 
-impl Program {
-    fn create(nvrtc: &'static Nvrtc, source: &CString, name: &CString) -> Result<Self, Failure> {
+impl NvrtcCompilation {
+    fn create(nvrtc: &'static Nvrtc, source: &CString, name: &CString) -> Result<Self, CudaFailure> {
         let mut raw = ptr::null_mut();
         let (source, name, none) = (source.as_ptr(), name.as_ptr(), ptr::null());
         // SAFETY: both texts end in NUL; there are no headers.
@@ -94,16 +109,16 @@ impl Program {
         Ok(Self { nvrtc, raw })
     }
 
-    fn compile(&self, options: &[CString]) -> Result<(), Failure> {
+    fn compile(&self, options: &[CString]) -> Result<(), CudaFailure> {
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let count = options.len() as c_int;
         // SAFETY: the options are as many texts, which end in NUL.
         unsafe { call!(self.nvrtc, nvrtcCompileProgram(self.raw, count, options.as_ptr())) }
     }
 
-    fn log(&self) -> Result<String, Failure> {
+    fn log(&self) -> Result<String, CudaFailure> {
         let mut len = 0;
-        // SAFETY: the place is a number's.
+        // SAFETY: the pointer is valid for a number.
         unsafe { call!(self.nvrtc, nvrtcGetProgramLogSize(self.raw, &raw mut len)) }?;
         let mut log = vec![0u8; len];
         // SAFETY: there is room for as many bytes.
@@ -111,30 +126,30 @@ impl Program {
         Ok(String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).into())
     }
 
-    fn code(&self, target: Target) -> Result<Vec<u8>, Failure> {
-        let mut len = 0;
-        let binary = matches!(target, Target::Binary(_));
-        if binary {
-            // SAFETY: the place is a number's.
-            unsafe { call!(self.nvrtc, nvrtcGetCUBINSize(self.raw, &raw mut len)) }?;
+    fn code(&self, target: CompileTarget) -> Result<Vec<u8>, CudaFailure> {
+        let (nvrtc, mut len) = (self.nvrtc, 0);
+        let is_binary = matches!(target, CompileTarget::Binary(_));
+        if is_binary {
+            // SAFETY: the pointer is valid for a number.
+            unsafe { call!(nvrtc, nvrtcGetCUBINSize(self.raw, &raw mut len)) }?;
         } else {
-            // SAFETY: the place is a number's.
-            unsafe { call!(self.nvrtc, nvrtcGetPTXSize(self.raw, &raw mut len)) }?;
+            // SAFETY: the pointer is valid for a number.
+            unsafe { call!(nvrtc, nvrtcGetPTXSize(self.raw, &raw mut len)) }?;
         }
         let mut code = vec![0u8; len];
-        let place = code.as_mut_ptr().cast();
-        if binary {
+        let start = code.as_mut_ptr().cast();
+        if is_binary {
             // SAFETY: there is room for as many bytes.
-            unsafe { call!(self.nvrtc, nvrtcGetCUBIN(self.raw, place)) }?;
+            unsafe { call!(nvrtc, nvrtcGetCUBIN(self.raw, start)) }?;
         } else {
             // SAFETY: there is room for as many bytes, the NUL at the end included.
-            unsafe { call!(self.nvrtc, nvrtcGetPTX(self.raw, place)) }?;
+            unsafe { call!(nvrtc, nvrtcGetPTX(self.raw, start)) }?;
         }
         Ok(code)
     }
 }
 
-impl Drop for Program {
+impl Drop for NvrtcCompilation {
     fn drop(&mut self) {
         // SAFETY: created by `create`, destroyed once.
         let outcome = unsafe { call!(self.nvrtc, nvrtcDestroyProgram(&raw mut self.raw)) };
@@ -151,10 +166,10 @@ mod tests {
     use crate::types::AccessMode;
 
     #[test]
-    fn takes_the_device_itself_or_the_newest_before_it() {
-        assert_eq!(Target::choose(90, &[75, 80, 90]), Target::Binary(90));
-        assert_eq!(Target::choose(103, &[75, 90, 100]), Target::Ptx(100));
-        assert_eq!(Target::choose(50, &[75, 90]), Target::Ptx(50));
+    fn compiles_for_the_device_or_the_newest_before_it() {
+        assert_eq!(CompileTarget::choose(90, &[75, 80, 90]), CompileTarget::Binary(90));
+        assert_eq!(CompileTarget::choose(103, &[75, 90, 100]), CompileTarget::Ptx(100));
+        assert_eq!(CompileTarget::choose(50, &[75, 90]), CompileTarget::Ptx(50));
     }
 
     /// Where the compiler is installed; it needs no device.
@@ -193,5 +208,16 @@ mod tests {
         let without_lengths = source("u16 *tile, SLICE(const float, x), float a");
         let error = compile("k", &without_lengths, dialect::CUDA_OPTIONS, 90).unwrap_err();
         assert!(error.to_string().contains("slices are SLICE and LOCAL_SLICE"), "{error}");
+    }
+
+    /// Where the compiler is installed; it needs no device.
+    #[test]
+    fn a_source_is_compiled_once_per_kind_of_device() {
+        let source = |number: u32| format!("extern \"C\" __global__ void k(int *x) {{ *x = {number}; }}");
+        let load = |number, capability| compile("k", &source(number), dialect::CUDA_OPTIONS, capability);
+        let Ok(first) = load(1, 90) else { return };
+        assert!(Arc::ptr_eq(&first, &load(1, 90).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &load(2, 90).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &load(1, 80).unwrap()));
     }
 }

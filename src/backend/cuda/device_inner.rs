@@ -1,0 +1,184 @@
+//! What all objects of a device share and keep alive.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::completion_counter::CounterPool;
+use super::context::{self, CudaContext};
+use super::memory_pool::MemoryPool;
+use super::profiling::DeviceClock;
+use super::sys::{CUdevice_attribute as Attribute, CUresult, CudaFailure, Driver, call};
+use crate::hal::{Capabilities, DeviceInfo, Kernel, Progress, UpdateCapabilities};
+use crate::types::{CommandKinds, DeviceId, Error, Result};
+
+/// The private core of a [`CudaDevice`](super::device::CudaDevice). The fields are dropped in this
+/// order, the context last.
+#[derive(Debug)]
+pub(super) struct CudaDeviceInner {
+    pub(super) info: DeviceInfo,
+    pub(super) capabilities: Capabilities,
+    pub(super) limits: LaunchLimits,
+    /// 90 for 9.0.
+    pub(super) compute_capability: u32,
+    /// Whether a conditional node may have a second body.
+    pub(super) has_else: bool,
+    /// The backend's own kernels, by [`BuiltinKernel`](super::builtin_kernels::BuiltinKernel).
+    pub(super) builtin_kernels: [OnceLock<Arc<dyn Kernel>>; 4],
+    /// Whether the devices with these ids may use this one's memory.
+    peers: Mutex<HashMap<DeviceId, bool>>,
+    pub(super) counters: Arc<CounterPool>,
+    pub(super) clock: DeviceClock,
+    pub(super) pool: Arc<MemoryPool>,
+    pub(super) context: Arc<CudaContext>,
+}
+
+/// The largest sizes of a launch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LaunchLimits {
+    /// Work-items of a work-group in each dimension.
+    pub(super) block: [usize; 3],
+    /// Work-groups in each dimension.
+    pub(super) grid: [usize; 3],
+}
+
+/// Shared memory for the gaps between local-memory arguments, 15 bytes each.
+const LOCAL_GAPS: usize = 1024;
+
+impl CudaDeviceInner {
+    pub(super) fn open(driver: &'static Driver, index: usize) -> Result<Self> {
+        let context = Arc::new(CudaContext::retain(driver, index)?);
+        let attribute = |attribute| context.attribute(attribute);
+        let three = |attributes: [Attribute; 3]| -> Result<[usize; 3], CudaFailure> {
+            let [x, y, z] = attributes;
+            Ok([attribute(x)?, attribute(y)?, attribute(z)?])
+        };
+        let limits = LaunchLimits {
+            block: three([
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ])?,
+            grid: three([
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ])?,
+        };
+        let version = version(driver)?;
+        let info = info(&context, version)?;
+        let capabilities = Capabilities {
+            commands: commands(driver, version),
+            update: UpdateCapabilities::all(),
+            profiling: true,
+            notifies: false,
+            progress: Progress::Device,
+            batches: true,
+            out_of_order_queues: false,
+            max_work_group_size: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_work_item_sizes: limits.block,
+            max_work_groups: limits.grid,
+            concurrent_parts: true,
+            global_offset: true,
+            view_alignment: 1,
+            // Arguments begin at multiples of 16, so some memory is left for the gaps.
+            local_memory: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                .saturating_sub(LOCAL_GAPS),
+            max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
+        };
+        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let clock = DeviceClock::create(&context)?;
+        let pool = Arc::new(MemoryPool::create(&context)?);
+        Ok(Self {
+            info,
+            capabilities,
+            limits,
+            compute_capability: (10 * major + minor) as u32,
+            has_else: version >= CONDITIONALS_WITH_ELSE,
+            builtin_kernels: Default::default(),
+            peers: Mutex::default(),
+            counters: Arc::new(CounterPool::new(&context, &pool)),
+            clock,
+            pool,
+            context,
+        })
+    }
+
+    /// Whether `user` may use this device's memory. The first call makes it so, where the hardware
+    /// can. A failure counts as no, and the next call tries again.
+    pub(super) fn is_open_to(&self, user: &Self) -> bool {
+        let mut peers = self.peers.lock();
+        if let Some(open) = peers.get(&user.info.id) {
+            return *open;
+        }
+        match self.open_to(user) {
+            Ok(open) => *peers.entry(user.info.id).or_insert(open),
+            Err(failure) => {
+                let error = Error::from(failure);
+                tracing::debug!(target: "wakegraph", %error, "no peer access");
+                false
+            }
+        }
+    }
+
+    fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
+        let (driver, mut can) = (self.context.driver, 0);
+        let (from, to) = (user.context.device, self.context.device);
+        // SAFETY: both devices are open; the pointer is valid for a number.
+        unsafe { call!(driver, cuDeviceCanAccessPeer(&raw mut can, from, to)) }?;
+        if can == 0 {
+            return Ok(false);
+        }
+        let _bound = user.context.bind()?;
+        // SAFETY: both contexts are alive; the flags are reserved.
+        match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw(), 0)) } {
+            Err(failure) if failure.code == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32 => {}
+            outcome => outcome?,
+        }
+        self.pool.open_to(&user.context)?;
+        Ok(true)
+    }
+}
+
+/// The driver's version, 13000 for CUDA 13.0.
+fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
+    let mut version: c_int = 0;
+    // SAFETY: the pointer is valid for a number.
+    unsafe { call!(driver, cuDriverGetVersion(&raw mut version)) }?;
+    Ok(version)
+}
+
+/// The first driver that takes the kernels of `condition.ptx`, which decide about conditional nodes.
+const CONDITIONALS: c_int = 12_040;
+const CONDITIONALS_WITH_ELSE: c_int = 12_080;
+
+/// The commands that a graph can hold.
+fn commands(driver: &Driver, version: c_int) -> CommandKinds {
+    let all = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
+    let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
+    match conditionals && version >= CONDITIONALS {
+        true => all,
+        false => all - CommandKinds::IF - CommandKinds::WHILE,
+    }
+}
+
+fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure> {
+    let (driver, device) = (context.driver, context.device);
+    let name = context::name(driver, device)?;
+    let mut memory = 0;
+    // SAFETY: the pointer is valid for a number.
+    unsafe { call!(driver, cuDeviceTotalMem(&raw mut memory, device)) }?;
+    Ok(DeviceInfo {
+        id: DeviceId::unique(),
+        backend: "cuda",
+        selector: context.selector().into(),
+        name,
+        driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+        memory: memory as u64,
+        compute_units: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+    })
+}

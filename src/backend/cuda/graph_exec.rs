@@ -1,0 +1,150 @@
+//! Instantiated graphs: what the driver launches.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+use super::context::CudaContext;
+use super::graph::{CudaGraph, GraphNode};
+use super::launch::CudaLaunch;
+use super::stream::{CudaStream, RawEvent};
+use super::sys::{CUgraphExec, CUgraphExecUpdateResultInfo_st, CUgraphNode, Code, CudaFailure, call};
+use super::transfer::CopyBox;
+
+/// The codes with which the driver refuses an update in place.
+const INVALID_VALUE: Code = 1;
+const NOT_SUPPORTED: Code = 801;
+const UPDATE_FAILURE: Code = 910;
+
+/// An instantiated graph. The driver takes one call at a time. The caller ensures this, and has
+/// bound the context.
+#[derive(Debug)]
+pub(super) struct CudaGraphExec {
+    context: Arc<CudaContext>,
+    raw: CUgraphExec,
+    /// The graph that it was made from, if that is a copy of the one whose nodes callers name.
+    copy: Option<CopiedGraph>,
+}
+
+/// A copy of a graph, and the copies of some of its nodes, ordered by the original.
+#[derive(Debug)]
+struct CopiedGraph {
+    nodes: Box<[(GraphNode, GraphNode)]>,
+    _graph: CudaGraph,
+}
+
+// SAFETY: any thread may use it, one at a time, which its owner's lock ensures.
+unsafe impl Send for CudaGraphExec {}
+
+impl CudaGraphExec {
+    pub(super) fn instantiate(graph: &mut CudaGraph) -> Result<Self, CudaFailure> {
+        let context = Arc::clone(graph.context());
+        let mut raw = ptr::null_mut();
+        {
+            let _bound = context.bind()?;
+            // SAFETY: the graph is alive; the pointer is valid for a pointer.
+            unsafe { call!(context.driver, cuGraphInstantiateWithFlags(&raw mut raw, graph.raw(), 0)) }?;
+        }
+        Ok(Self { context, raw, copy: None })
+    }
+
+    /// As [`instantiate`](Self::instantiate), from a copy of the graph whose nodes callers name. The
+    /// copies of these nodes are given.
+    pub(super) fn instantiate_copy(
+        mut copy: CudaGraph,
+        nodes: impl Iterator<Item = (GraphNode, GraphNode)>,
+    ) -> Result<Self, CudaFailure> {
+        let mut exec = Self::instantiate(&mut copy)?;
+        let mut nodes: Box<[_]> = nodes.collect();
+        nodes.sort_unstable();
+        exec.copy = Some(CopiedGraph { nodes, _graph: copy });
+        Ok(exec)
+    }
+
+    /// The node that the driver knows in the place of this one.
+    fn own_node(&self, node: GraphNode) -> CUgraphNode {
+        let own = self.copy.as_ref().and_then(|CopiedGraph { nodes, .. }| {
+            let index = nodes.binary_search_by_key(&node, |(original, _)| *original).ok()?;
+            Some(nodes.get(index)?.1)
+        });
+        own.unwrap_or(node).0
+    }
+
+    /// Prepares the first launch.
+    pub(super) fn upload(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
+        // SAFETY: both are alive and of one context.
+        unsafe { call!(self.context.driver, cuGraphUpload(self.raw, stream.raw())) }
+    }
+
+    pub(super) fn launch(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
+        // SAFETY: both are alive and of one context.
+        unsafe { call!(self.context.driver, cuGraphLaunch(self.raw, stream.raw())) }
+    }
+
+    /// Changes a kernel node for later launches.
+    pub(super) fn set_kernel(&mut self, node: GraphNode, launch: &CudaLaunch) -> Result<(), CudaFailure> {
+        let node = self.own_node(node);
+        launch.with_params(|params| {
+            // SAFETY: the node is of the graph that this was made from; the parameters are complete,
+            // and copied.
+            unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, node, params)) }
+        })
+    }
+
+    /// Changes a copy node of one row for later launches. The driver changes no others.
+    pub(super) fn set_copy(&mut self, node: GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
+        let (node, context, params) = (self.own_node(node), self.context.raw(), copy.params());
+        let params = &raw const params;
+        // SAFETY: the node is of the graph that this was made from; the parameters are complete, and
+        // copied.
+        unsafe { call!(self.context.driver, cuGraphExecMemcpyNodeSetParams(self.raw, node, params, context)) }
+    }
+
+    /// Enables or disables a kernel or copy node in later launches.
+    ///
+    /// Not a memset node: with a disabled one the driver loses the order of what comes before and
+    /// after it. The caller sets the parameters of a node again after it has enabled it: if a node
+    /// gets new parameters and is disabled before a launch has used them, the driver forgets them.
+    pub(super) fn set_enabled(&mut self, node: GraphNode, enabled: bool) -> Result<(), CudaFailure> {
+        let node = self.own_node(node);
+        // SAFETY: the node is of the graph that this was made from, and of a kind that can be disabled.
+        unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, node, u32::from(enabled))) }
+    }
+
+    /// Makes later launches do what `graph` says, whose nodes are like those of the graph that this
+    /// was made from. False where the driver refuses; then later launches may do anything.
+    pub(super) fn update(&mut self, graph: &mut CudaGraph) -> Result<bool, CudaFailure> {
+        let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo_st>::zeroed();
+        let info_ptr = info.as_mut_ptr();
+        // SAFETY: both are alive; the pointer is valid for such a structure.
+        match unsafe { call!(self.context.driver, cuGraphExecUpdate(self.raw, graph.raw(), info_ptr)) } {
+            Ok(()) => Ok(true),
+            Err(CudaFailure { code: INVALID_VALUE | NOT_SUPPORTED | UPDATE_FAILURE, .. }) => {
+                // Read as a number: a newer driver's reason may be no value of the type.
+                // SAFETY: the structure begins with this number, and all its bytes are initialized.
+                let reason = unsafe { info_ptr.cast::<u32>().read() };
+                tracing::debug!(target: "wakegraph::cuda", reason, "an update in place was refused");
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Lets a record node record another event in later launches.
+    pub(super) fn set_event(&mut self, node: GraphNode, event: &RawEvent) -> Result<(), CudaFailure> {
+        let (event, node) = (event.raw(), self.own_node(node));
+        // SAFETY: the node is of the graph that this was made from; the event is alive.
+        unsafe { call!(self.context.driver, cuGraphExecEventRecordNodeSetEvent(self.raw, node, event)) }
+    }
+}
+
+impl Drop for CudaGraphExec {
+    /// Launches in flight go on. The driver frees the graph when they are done.
+    fn drop(&mut self) {
+        self.context.destroy(|| {
+            // SAFETY: made once, destroyed once.
+            unsafe { call!(self.context.driver, cuGraphExecDestroy(self.raw)) }
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! The instance of a command-buffer's graph: what enqueues launch and updates change.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::completion_counter::{CompletionCounter, CountedRun};
+use super::graph::GraphNode;
+use super::graph_exec::CudaGraphExec;
+use super::low_latency::CounterDemand;
+use super::stream::{CudaStream, RawEvent};
+use super::sys::CudaFailure;
+use crate::hal::support::retired::Retired;
+use crate::types::{Error, ErrorKind, Result};
+
+/// An instantiated graph, and what launches of it in flight may still use.
+#[derive(Debug)]
+pub(super) struct CudaGraphInstance {
+    exec: CudaGraphExec,
+    /// Counts at the end of every launch, if it is there.
+    counter: Option<Arc<CompletionCounter>>,
+    demand: CounterDemand,
+    /// The stream of the last launch, of this graph or one that it has replaced.
+    last: Option<Arc<CudaStream>>,
+    /// The next launch waits for this: the end of the last launch of the graph before this one.
+    after: Option<RawEvent>,
+    retired: Retired<RawEvent, Box<dyn Any + Send>>,
+    /// With profiling: owns the events of the record nodes. The driver cannot give a node another
+    /// event once the node's own is destroyed.
+    recorded: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Why it must not be launched any more.
+    broken: Option<Error>,
+}
+
+impl CudaGraphInstance {
+    pub(super) fn new(exec: CudaGraphExec) -> Self {
+        Self {
+            exec,
+            counter: None,
+            demand: CounterDemand::default(),
+            last: None,
+            after: None,
+            retired: Retired::default(),
+            recorded: Vec::new(),
+            broken: None,
+        }
+    }
+
+    /// Launches the graph. The driver starts it when its last launch is done, on whatever stream that
+    /// was, so runs are counted in the order of the launches. Returns the counted run, if there is a
+    /// counter.
+    pub(super) fn launch(&mut self, stream: &Arc<CudaStream>) -> Result<Option<CountedRun>> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        self.purge();
+        if let Some(after) = &self.after {
+            stream.wait(after)?;
+        }
+        self.exec.launch(stream)?;
+        self.after = None;
+        if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
+            self.last = Some(Arc::clone(stream));
+        }
+        Ok(self.counter.as_ref().map(CompletionCounter::launched))
+    }
+
+    /// Makes the record nodes record these events in later launches. `owner` owns all of them.
+    pub(super) fn record<'a>(
+        &mut self,
+        owner: Arc<dyn Any + Send + Sync>,
+        events: impl Iterator<Item = (GraphNode, &'a RawEvent)>,
+    ) -> Result<(), CudaFailure> {
+        // If this fails half-way, the nodes have events of both owners.
+        self.recorded.push(owner);
+        for (node, event) in events {
+            self.exec.set_event(node, event)?;
+        }
+        self.recorded.drain(..self.recorded.len() - 1);
+        Ok(())
+    }
+
+    /// Takes note that an enqueue follows, which asks for a counter or does not. Returns whether
+    /// there should be one, if that differs from what is there.
+    pub(super) fn needed_change(&mut self, asked: bool) -> Option<bool> {
+        if self.is_broken() {
+            return None;
+        }
+        let counts = self.counts();
+        let wanted = self.demand.next(asked, counts);
+        (wanted != counts).then_some(wanted)
+    }
+
+    /// The change failed. It is not tried again soon.
+    pub(super) fn change_failed(&mut self) {
+        self.demand.back_off();
+    }
+
+    /// Whether every launch counts.
+    pub(super) fn counts(&self) -> bool {
+        self.counter.is_some()
+    }
+
+    /// Replaces the graph. Launches in flight go on, and the next launch comes after them.
+    pub(super) fn replace(
+        &mut self,
+        exec: CudaGraphExec,
+        counter: Option<Arc<CompletionCounter>>,
+    ) -> Result<(), CudaFailure> {
+        if let Some(fence) = self.fence()? {
+            self.after = Some(fence);
+        }
+        if self.counts() && counter.is_none() {
+            self.demand.back_off();
+        }
+        let old = (std::mem::replace(&mut self.exec, exec), std::mem::replace(&mut self.counter, counter));
+        self.retire(old);
+        self.broken = None;
+        Ok(())
+    }
+
+    /// Keeps what launches in flight may use until they are done. The driver does not: it unloads a
+    /// kernel that runs.
+    pub(super) fn retire(&mut self, replaced: impl Any + Send) {
+        self.purge();
+        match self.fence() {
+            Ok(Some(fence)) => self.retired.keep(fence, Box::new(replaced)),
+            Ok(None) => {}
+            Err(failure) => {
+                let error = Error::from(failure);
+                tracing::warn!(target: "wakegraph::cuda", %error, "what an update has replaced is leaked");
+                std::mem::forget(replaced);
+            }
+        }
+    }
+
+    pub(super) fn exec(&mut self) -> &mut CudaGraphExec {
+        &mut self.exec
+    }
+
+    /// Drops what has been replaced and no launch uses any more.
+    fn purge(&mut self) {
+        self.retired.purge(|fence| matches!(fence.is_complete(), Ok(true)));
+    }
+
+    /// Changes what later launches do: all of `change`, or nothing if that fails and `undo`
+    /// succeeds. If `undo` fails as well, the state is unknown, and nothing is launched until another
+    /// graph replaces this one.
+    ///
+    /// # Errors
+    /// That of `change`; once the state is unknown, one that says so.
+    pub(super) fn change<E: Into<Error>>(
+        &mut self,
+        change: impl FnOnce(&mut CudaGraphExec) -> Result<(), E>,
+        undo: impl FnOnce(&mut CudaGraphExec) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let Err(error) = change(&mut self.exec) else { return Ok(()) };
+        let error = error.into();
+        let Err(cause) = undo(&mut self.exec) else { return Err(error) };
+        let why = format!("an update failed half-way and could not be undone ({cause}): {}", error.message());
+        let unknown = Error::new(ErrorKind::Driver, why)
+            .help("update everything from a graph with `update_from`, or finalize the graph again");
+        self.broken = Some(unknown.clone());
+        Err(unknown)
+    }
+
+    /// Whether an update has left it in an unknown state.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Complete when everything launched so far is.
+    fn fence(&self) -> Result<Option<RawEvent>, CudaFailure> {
+        self.last.as_ref().map(|last| RawEvent::recorded_on(last)).transpose()
+    }
+}

@@ -1,0 +1,136 @@
+//! The pool that device memory comes from, ordered by a stream of the device's own.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use super::context::CudaContext;
+use super::stream::CudaStream;
+use super::sys::{
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
+};
+use crate::types::{Error, ErrorKind, Result};
+
+/// A pool of device memory that keeps freed memory for later allocations.
+#[derive(Debug)]
+pub(super) struct MemoryPool {
+    context: Arc<CudaContext>,
+    raw: CUmemoryPool,
+    /// For allocations, reads and writes: they must not queue behind the user's work.
+    stream: CudaStream,
+}
+
+// SAFETY: any thread may use the driver's pools, and several may do so at a time.
+unsafe impl Send for MemoryPool {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for MemoryPool {}
+
+fn on_device(device: c_int) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
+impl MemoryPool {
+    pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
+        let stream = CudaStream::create(context)?;
+        let _bound = context.bind()?;
+        let properties = CUmemPoolProps {
+            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: on_device(context.device),
+            win32SecurityAttributes: ptr::null_mut(),
+            maxSize: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the context is bound; the properties are complete; the pointer is valid for a pointer.
+        unsafe { call!(context.driver, cuMemPoolCreate(&raw mut raw, &raw const properties)) }?;
+        let pool = Self { context: Arc::clone(context), raw, stream };
+        // By default every synchronization would return unused memory to the system.
+        let mut keep = u64::MAX;
+        let (attribute, value) =
+            (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
+        // SAFETY: this attribute is a number of 64 bits.
+        unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw, attribute, value)) }?;
+        Ok(pool)
+    }
+
+    /// The stream on which memory is allocated and freed.
+    pub(super) fn stream(&self) -> &CudaStream {
+        &self.stream
+    }
+
+    /// Lets another device use the memory.
+    pub(super) fn open_to(&self, peer: &CudaContext) -> Result<(), CudaFailure> {
+        let _bound = self.context.bind()?;
+        let access = CUmemAccessDesc {
+            location: on_device(peer.device),
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // SAFETY: the pool is alive; there is one description.
+        unsafe { call!(self.context.driver, cuMemPoolSetAccess(self.raw, &raw const access, 1)) }
+    }
+
+    /// The caller has bound the context.
+    pub(super) fn allocate(&self, len: usize) -> Result<CUdeviceptr, CudaFailure> {
+        let (driver, raw, stream) = (self.context.driver, self.raw, self.stream.raw());
+        let mut address = 0;
+        // SAFETY: pool and stream are of one device; the pointer is valid for an address.
+        unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, raw, stream)) }?;
+        Ok(address)
+    }
+
+    /// Zeroes new memory of the pool, and waits until that is done. The caller has bound the context.
+    ///
+    /// # Safety
+    /// The memory is as long as that, and nothing else uses it.
+    pub(super) unsafe fn zero(&self, address: CUdeviceptr, len: usize) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, cuMemsetD8Async(address, 0, len, self.stream.raw())) }?;
+        self.stream.synchronize()
+    }
+
+    /// Returns memory to the pool. The caller has bound the context.
+    ///
+    /// # Safety
+    /// The memory was allocated here and is freed once; nothing that uses it is in flight.
+    pub(super) unsafe fn free(&self, address: CUdeviceptr) -> Result<(), CudaFailure> {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, cuMemFreeAsync(address, self.stream.raw())) }
+    }
+
+    /// Returns unused memory to the system, once everything on the stream is done. The caller has
+    /// bound the context.
+    pub(super) fn trim(&self) -> Result<(), CudaFailure> {
+        self.stream.synchronize()?;
+        // SAFETY: the pool is alive.
+        unsafe { call!(self.context.driver, cuMemPoolTrimTo(self.raw, 0)) }
+    }
+
+    /// Calls `work`, and if it runs out of memory trims the pool and calls it once more: the driver
+    /// does not allocate graphs, modules and host memory from the pool. The caller has bound the
+    /// context.
+    pub(super) fn retry_with_room<T, E: Into<Error>>(
+        &self,
+        mut work: impl FnMut() -> Result<T, E>,
+    ) -> Result<T> {
+        match work().map_err(E::into) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                self.trim()?;
+                work().map_err(E::into)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+impl Drop for MemoryPool {
+    fn drop(&mut self) {
+        self.context.destroy(|| {
+            // SAFETY: created by `create`, destroyed once, after all its memory.
+            unsafe { call!(self.context.driver, cuMemPoolDestroy(self.raw)) }
+        });
+    }
+}
