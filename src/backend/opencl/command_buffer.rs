@@ -1,120 +1,117 @@
-//! Command-buffers: a list, and beside it a recording where that is faster.
+//! Command-buffers: a list of operations, and a recording of it on devices where that is faster.
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::device::Shared;
-use super::invalid_operation;
-use super::lower;
+use super::context::OpenclContext;
+use super::measure;
 use super::options::Lowering;
-use super::queue::{OpenclQueue, Work};
-use super::record::Recording;
-use super::replay::{After, List};
-use super::signal::Signal;
-use super::sys;
-use super::update::Replaced;
+use super::queue::{EnqueueRequest, OpenclQueue};
+use super::recording::OpenclRecording;
+use super::replay::CommandList;
+use super::signal::OpenclSignal;
+use super::update::StagedUpdate;
+use crate::hal::support::refusal;
+use crate::hal::support::retired::Retired;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandChange, CommandUpdate, Queue, QueueOrder, SyncPoint, WaitList,
+    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
 };
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 
 /// A command-buffer.
 #[derive(Debug)]
 pub(super) struct OpenclCommandBuffer {
     id: CommandBufferId,
     desc: CommandBufferDesc,
-    pub(super) shared: Arc<Shared>,
+    context: Arc<OpenclContext>,
     state: CommandBufferState,
-    /// For in-order queues of the driver's. Like all recordings it is dropped before the list: then
-    /// the driver releases each kernel for good when the list is dropped, in the list's order.
-    pub(super) recording: Option<Recording>,
-    /// The same for out-of-order queues, made when the first of them gets an enqueue; `None` in it
-    /// where that cannot be.
-    pub(super) out_of_order: OnceLock<Option<Recording>>,
-    pub(super) run: Mutex<Run>,
-    /// Keeps what the operations use, and what an update builds on.
-    pub(super) commands: Vec<Command>,
-    /// The commands that each follows.
-    pub(super) after: Vec<After>,
-    pub(super) list: List,
+    /// Like all recordings it is dropped before the list: then the driver releases each kernel for good
+    /// when the list is dropped, in the list's order.
+    pub(super) recording: Option<OpenclRecording>,
+    in_flight: Mutex<InFlight>,
+    /// Keeps the operands of the commands alive, and is what updates build on.
+    commands: Vec<Command>,
+    pub(super) list: CommandList,
 }
 
-/// What is in flight.
+/// What the driver may still use.
 #[derive(Debug, Default)]
-pub(super) struct Run {
+struct InFlight {
     /// The last enqueue, which the next must not overlap.
-    pub(super) last: Option<Arc<Signal>>,
-    /// Recordings that updates have replaced, with the enqueue that may still use them.
-    pub(super) retired: Vec<(Arc<Signal>, Recording)>,
+    last: Option<Arc<OpenclSignal>>,
+    /// Recordings that updates have replaced, each with the last enqueue that may use it.
+    retired: Retired<Arc<OpenclSignal>, OpenclRecording>,
 }
 
 impl OpenclCommandBuffer {
-    pub(super) fn new(shared: &Arc<Shared>, desc: CommandBufferDesc) -> Self {
+    pub(super) fn new(context: &Arc<OpenclContext>, desc: CommandBufferDesc) -> Self {
         Self {
             id: CommandBufferId::unique(),
             desc,
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
             state: CommandBufferState::Recording,
-            commands: Vec::new(),
-            after: Vec::new(),
-            list: List::default(),
             recording: None,
-            out_of_order: OnceLock::new(),
-            run: Mutex::default(),
+            in_flight: Mutex::default(),
+            commands: Vec::new(),
+            list: CommandList::default(),
         }
     }
 
-    /// The recording that enqueues shall use, if any.
-    fn record(&self) -> Result<Option<Recording>> {
-        // Times of commands come from replaying them; nothing at all is a marker either way.
-        if self.desc.profiling || self.commands.is_empty() {
-            return Ok(None);
-        }
-        let shared = &self.shared;
-        if !Recording::supports(shared, &self.list, QueueOrder::InOrder)
-            || shared.choice.get(shared, self.commands.len()) == Lowering::Replay
+    /// A recording of the list, if the device can record it and that is the faster lowering.
+    fn record(&self) -> Result<Option<OpenclRecording>> {
+        let context = &self.context;
+        // The times of commands come from replaying them, and an empty list is a marker either way.
+        if self.desc.profiling
+            || self.commands.is_empty()
+            || !OpenclRecording::can_hold(context, &self.list)
+            || measure::faster(context, self.commands.len()) == Lowering::Replay
         {
             return Ok(None);
         }
-        let queue = shared.service().map_err(|failure| shared.error(failure))?;
-        let recording = Recording::new(shared, &self.list, queue, self.desc.updatable);
-        recording.map(Some).map_err(|failure| shared.error(failure))
+        let recording = OpenclRecording::new(context, &self.list, self.desc.updatable);
+        recording.map(Some).map_err(|failure| context.error(failure))
     }
 
-    /// The recording for enqueues on this queue. Out of order, one that fails is none: commands are
-    /// replayed then.
-    fn recording_for(&self, queue: &OpenclQueue) -> Option<&Recording> {
-        let in_order = self.recording.as_ref()?;
-        let driver_queue = queue.driver();
-        if driver_queue.order() == QueueOrder::InOrder {
-            return Some(in_order);
+    /// The last enqueue, if it is still pending.
+    fn pending(&self) -> Option<Arc<OpenclSignal>> {
+        self.in_flight.lock().last.clone().filter(|last| !last.is_final())
+    }
+
+    /// Replaces the recording. The old one is kept while an enqueue may use it.
+    fn replace_recording(&mut self, new: Option<OpenclRecording>) {
+        let old = std::mem::replace(&mut self.recording, new);
+        if let Some((pending, old)) = self.pending().zip(old) {
+            self.in_flight.get_mut().retired.keep(pending, old);
         }
-        if driver_queue.profiling() {
-            return None;
-        }
-        let record = || {
-            let shared = &self.shared;
-            if !Recording::supports(shared, &self.list, QueueOrder::OutOfOrder) {
-                return None;
+    }
+
+    /// Puts the staged commands in place and records them. Enqueued commands have read their arguments,
+    /// so they keep the old values.
+    fn apply(&mut self, mut update: StagedUpdate) -> Result<()> {
+        update.exchange(&mut self.commands, &mut self.list);
+        let pending = self.pending();
+        if let Some(recording) = &self.recording
+            && (pending.is_some() || !update.change_in_place(recording, &self.commands, &self.list))
+        {
+            match self.record() {
+                Ok(recording) => self.replace_recording(recording),
+                Err(error) => {
+                    update.exchange(&mut self.commands, &mut self.list);
+                    // The driver may have changed the recording in part before it refused the change. The
+                    // list still says what the commands do, and is replayed from now on.
+                    self.replace_recording(None);
+                    return Err(error);
+                }
             }
-            let recording = Recording::new(shared, &self.list, driver_queue, self.desc.updatable);
-            recording
-                .inspect_err(|failure| {
-                    let sys::Failure { call, code } = failure;
-                    tracing::debug!(target: "wakegraph::opencl", call, code, "not recorded for out-of-order queues");
-                })
-                .ok()
-        };
-        self.out_of_order.get_or_init(record).as_ref()
-    }
-
-    #[cfg(test)]
-    pub(super) fn recordings(&self) -> [Option<&Recording>; 2] {
-        [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
+        }
+        if let Some(pending) = pending {
+            pending.keep(update.into_memory());
+        }
+        Ok(())
     }
 }
 
@@ -131,7 +128,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         };
         CommandBufferInfo {
             id: self.id,
-            device: self.shared.info.id,
+            device: self.context.info.id,
             desc: self.desc,
             state: self.state,
             commands: self.commands.len(),
@@ -141,156 +138,69 @@ impl CommandBuffer for OpenclCommandBuffer {
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
         if self.state == CommandBufferState::Executable {
-            return Err(invalid_operation("commands cannot be appended after finalize"));
+            return Err(refusal::append_after_finalize());
         }
-        let index = u32::try_from(self.commands.len())
-            .map_err(|_| invalid_operation("the command-buffer is full"))?;
-        if after.iter().any(|point| point.buffer != self.id || point.index >= index) {
-            let why = "a sync-point is not of an earlier command of this command-buffer";
-            return Err(Error::new(ErrorKind::InvalidSyncPoint, why));
-        }
-        let mut after: After = after.iter().map(|point| point.index).collect();
+        let (index, mut after) = refusal::next_command(self.id, self.commands.len(), after)?;
         if self.desc.in_order {
-            after.clear();
-            after.extend(index.checked_sub(1));
+            after = index.checked_sub(1).into_iter().collect();
         }
-        self.list.push(&self.shared, command, &after).map_err(|error| self.shared.error(error))?;
+        self.list.push(&self.context, command, after).map_err(|error| self.context.error(error))?;
         self.commands.push(command.clone());
-        self.after.push(after);
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
-    /// The first time on a device for commands of about this number, this measures both lowerings.
+    /// The first call on a device for a command-buffer of about this size measures both lowerings.
     fn finalize(&mut self) -> Result<()> {
         if self.state == CommandBufferState::Executable {
-            return Err(invalid_operation("the command-buffer is finalized already"));
+            return Err(refusal::finalized_twice());
         }
         self.recording = self.record()?;
         self.state = CommandBufferState::Executable;
         Ok(())
     }
 
-    unsafe fn enqueue(
-        &self,
-        queue: &dyn Queue,
-        wait: WaitList<'_>,
-        signal: crate::hal::Signal<'_>,
-    ) -> Result<()> {
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         if self.state == CommandBufferState::Recording {
-            return Err(invalid_operation("the command-buffer is not finalized"));
+            return Err(refusal::enqueue_before_finalize());
         }
-        let queue = OpenclQueue::of(queue, &self.shared)?;
-        // One at a time: enqueues of one command-buffer follow each other.
-        let mut run = self.run.lock();
-        if run.last.as_ref().is_some_and(|last| last.status().is_final()) {
-            // So that its event can use it again.
-            run.last = None;
-            run.retired.clear();
-        }
-        let work = Work {
+        let queue = OpenclQueue::of(queue, &self.context)?;
+        // The lock is held until the commands are enqueued: enqueues of one command-buffer follow each
+        // other.
+        let mut in_flight = self.in_flight.lock();
+        in_flight.retired.purge(OpenclSignal::is_final);
+        // A signal that is over is dropped, so that its event can use it again.
+        in_flight.last = in_flight.last.take().filter(|last| !last.is_final());
+        let request = EnqueueRequest {
             list: &self.list,
-            recording: self.recording_for(queue),
+            recording: self.recording.as_ref(),
             timed: self.desc.profiling,
-            previous: run.last.as_ref(),
+            previous: in_flight.last.as_ref(),
         };
         // SAFETY: passed on to the caller.
-        let last = unsafe { queue.submit(work, wait, signal.event) }?;
-        run.last = Some(Arc::clone(&last));
-        drop(run);
+        let last = unsafe { queue.submit(request, wait, signal.event) }?;
+        in_flight.last = Some(Arc::clone(&last));
+        drop(in_flight);
         queue.notify(last, signal.notification);
         Ok(())
     }
 
-    /// What is already enqueued has read its arguments, so an update replaces the kernel's
-    /// instance, and, where there is a recording, records anew.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         if self.state == CommandBufferState::Recording {
-            return Err(invalid_operation("a command-buffer can be updated only after finalize"));
+            return Err(refusal::update_before_finalize());
         }
-        // All are prepared before the first is put in place: on an error nothing has changed.
-        let changes = CommandChange::of(updates, |index| self.commands.get(index))?;
-        let mut new = Vec::with_capacity(changes.len());
-        let mut switches = Vec::new();
-        for CommandChange { index, launch, enabled } in changes {
-            new.extend(launch.map(|launch| (index, Command::Kernel(launch))));
-            switches.extend(enabled.filter(|on| *on != self.list.is_enabled(index)).map(|on| (index, on)));
-        }
-        if new.is_empty() && switches.is_empty() {
-            return Ok(());
-        }
-        let lowered = new.iter().map(|(index, launch)| Ok((*index, lower::lower(&self.shared, launch)?)));
-        let lowered: Vec<_> =
-            lowered.collect::<Result<_>>().map_err(|error: Error| self.shared.error(error))?;
-        let disabled = self.list.disabled().to_vec();
-        let old_commands = self.exchange_commands(new);
-        let old = match self.exchange(lowered) {
-            Ok(old) => old,
-            Err(error) => {
-                self.exchange_commands(old_commands);
-                return Err(self.shared.error(error));
-            }
-        };
-        for &(index, enabled) in &switches {
-            self.list.set_enabled(index, enabled);
-        }
-        // What is disabled is left out of a recording.
-        let [in_order, out_of_order] = match switches.is_empty() {
-            true => self.change_in_place(&old_commands, &old),
-            false => [false; 2],
-        };
-        if self.recording.is_some() && !in_order {
-            match self.record() {
-                Ok(recording) => {
-                    let replaced = std::mem::replace(&mut self.recording, recording);
-                    self.retire(replaced);
-                }
-                Err(error) => {
-                    self.exchange_commands(old_commands);
-                    match old {
-                        Replaced::List(list) => self.list = list,
-                        // They fitted before.
-                        Replaced::Ops(ops) => _ = self.exchange(ops),
-                    }
-                    self.list.set_disabled(disabled);
-                    self.retire_recordings();
-                    return Err(error);
-                }
-            }
-        }
-        if !out_of_order {
-            self.retire_out_of_order();
-        }
-        if let Replaced::List(old) = old {
-            self.keep_staged(old);
-        }
-        Ok(())
+        let staged = StagedUpdate::of_changes(&self.context, updates, &self.commands, &self.list);
+        let staged = staged.map_err(|error| self.context.error(error))?;
+        if staged.is_empty() { Ok(()) } else { self.apply(staged) }
     }
 
-    /// Always a new list, and, where recording is the faster lowering, a new recording.
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         if self.state == CommandBufferState::Recording {
-            return Err(invalid_operation("a command-buffer can be updated only after finalize"));
+            return Err(refusal::update_before_finalize());
         }
         let other = other.as_any().downcast_ref::<Self>();
-        let other = other.filter(|other| Arc::ptr_eq(&other.shared, &self.shared));
-        let other = other.ok_or_else(|| super::foreign("command-buffer"))?;
-        let list = List::build(&self.shared, &other.commands, &self.after);
-        let mut list = list.map_err(|error| self.shared.error(error))?;
-        list.set_disabled(other.list.disabled().to_vec());
-        let old_commands = std::mem::replace(&mut self.commands, other.commands.clone());
-        let old_list = std::mem::replace(&mut self.list, list);
-        match self.record() {
-            Ok(recording) => {
-                let replaced = std::mem::replace(&mut self.recording, recording);
-                self.retire(replaced);
-            }
-            Err(error) => {
-                (self.commands, self.list) = (old_commands, old_list);
-                return Err(error);
-            }
-        }
-        self.retire_out_of_order();
-        self.keep_staged(old_list);
-        Ok(())
+        let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
+        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let staged = StagedUpdate::of_all(&self.context, &other.commands, &other.list);
+        self.apply(staged.map_err(|error| self.context.error(error))?)
     }
 }

@@ -1,19 +1,19 @@
-//! What a device can do, from what it reports.
+//! What a device can do, read from the driver.
 
 use super::options::OpenclOptions;
 use super::query::DeviceQuery;
-use super::sys::{self, Failure};
+use super::sys::{self, OpenclFailure};
 use crate::hal::{Capabilities, Progress, UpdateCapabilities};
 use crate::types::CommandKinds;
 
-/// What the backend itself asks about a device.
+/// Features that only this backend needs to know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {
     /// Memory is shared virtual memory that the host sees at all times.
     pub(super) shared_memory: bool,
     /// `cl_khr_command_buffer`.
-    pub(super) recording: Option<Recording>,
-    /// What the part of a buffer object that is an argument must start at a multiple of, in bytes.
+    pub(super) recording: Option<RecordingFeatures>,
+    /// Alignment in bytes of a part of a buffer object that is passed as an argument.
     pub(super) part_alignment: usize,
     /// Whether shared virtual memory can be moved to the device ahead of its use (2.1).
     pub(super) migrates_shared_memory: bool,
@@ -29,23 +29,14 @@ pub(super) struct Features {
     pub(super) out_of_order_queues: bool,
 }
 
-/// How a device records.
+/// How a device records command-buffers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recording {
-    /// The commands other than kernels have a `properties` argument.
-    pub(super) properties: bool,
-    /// Commands on shared virtual memory can be recorded.
-    pub(super) pointers: bool,
+pub(super) struct RecordingFeatures {
     /// A recording can be enqueued again while it is pending.
     pub(super) simultaneous: bool,
     /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
     pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
-    /// A recording can be made for, and enqueued on, an out-of-order queue.
-    pub(super) out_of_order: bool,
 }
-
-/// The capability bit for out-of-order queues, which later versions replaced by a query of queue properties.
-const CAPABILITY_OUT_OF_ORDER: sys::cl_bitfield = 1 << 3;
 
 const fn version(major: u32, minor: u32, patch: u32) -> sys::cl_version {
     (major << 22) | (minor << 12) | patch
@@ -57,8 +48,8 @@ impl Features {
         let numeric = device.text(sys::CL_DEVICE_VERSION).map_or((1, 2), |text| parse_version(&text));
         Self {
             shared_memory: options.shared_memory && svm & sys::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
-            recording: Recording::read(device),
-            // Told in bits.
+            recording: RecordingFeatures::read(device),
+            // The driver counts in bits.
             part_alignment: device
                 .value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)
                 .map_or(1, |bits| (bits as usize / 8).max(1)),
@@ -67,48 +58,36 @@ impl Features {
             spirv: device.text(sys::CL_DEVICE_IL_VERSION).is_ok_and(|il| il.contains("SPIR-V")),
             timer: numeric >= (2, 1),
             queue_properties: numeric >= (2, 0),
-            // Intel's runtime for CPUs deadlocks now and then when one is released: its last task
-            // waits for itself.
+            // Intel's CPU runtime sometimes deadlocks while it releases one: its last task waits for
+            // itself.
             out_of_order_queues: platform != INTEL,
         }
     }
 }
 
-impl Recording {
+impl RecordingFeatures {
     fn read(device: DeviceQuery<'_>) -> Option<Self> {
-        let reported = device.extension("cl_khr_command_buffer")?;
-        let capabilities =
-            device.value::<sys::cl_bitfield>(sys::CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR).unwrap_or(0);
-        let required = device
-            .value::<sys::cl_bitfield>(sys::CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR)
-            .unwrap_or(0);
-        if required != 0 {
-            // Recordings are made for in-order queues without profiling; one that needs more is replayed.
+        // Before 0.9.5 the functions had other signatures: such a device replays.
+        device.extension("cl_khr_command_buffer").filter(|&reported| reported >= version(0, 9, 5))?;
+        let bits = |what| device.value::<sys::cl_bitfield>(what).unwrap_or(0);
+        if bits(sys::CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES_KHR) != 0 {
+            // Recordings are made for in-order queues without profiling.
             return None;
         }
-        let out_of_order = if reported >= version(0, 9, 6) {
-            let what = sys::CL_DEVICE_COMMAND_BUFFER_SUPPORTED_QUEUE_PROPERTIES_KHR;
-            device.value::<sys::cl_bitfield>(what).unwrap_or(0) & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
-        } else {
-            capabilities & CAPABILITY_OUT_OF_ORDER
-        };
+        let capabilities = bits(sys::CL_DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR);
+        // Before 0.9.2 updates were passed as a linked list: such a device makes a new recording.
         let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
-        // Before 0.9.2 updates were passed as a linked list: such a device records anew.
-        let mutable = match updates >= version(0, 9, 2) {
-            true => device.value(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR).unwrap_or(0),
-            false => 0,
-        };
         Some(Self {
-            mutable,
-            properties: reported >= version(0, 9, 5),
-            pointers: reported >= version(0, 9, 4),
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
-            out_of_order: out_of_order != 0,
+            mutable: match updates >= version(0, 9, 2) {
+                true => bits(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR),
+                false => 0,
+            },
         })
     }
 }
 
-/// The two numbers in "OpenCL 3.0 some text"; of a text without them, the lowest version that works at all.
+/// The two numbers in "OpenCL 3.0 some text"; without them, the oldest version that is supported.
 fn parse_version(text: &str) -> (u32, u32) {
     let number = text.split_whitespace().nth(1).and_then(|number| number.split_once('.'));
     let parsed = number.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
@@ -119,9 +98,8 @@ const INTEL: &str = "Intel(R) OpenCL";
 
 pub(super) const POCL: &str = "Portable Computing Language";
 
-/// PoCL's threads call back as they complete an event: whoever waits is woken as soon as by the
-/// driver's own wait, and no thread has to look, for which there is no core to spare where kernels
-/// run on all of them.
+/// PoCL's threads call back as they complete an event. A waiting task is then woken as soon as by the
+/// driver's own wait, and no thread has to poll: kernels run on all cores, so none is to spare.
 fn calls_back(platform: &str) -> bool {
     platform == POCL
 }
@@ -139,9 +117,8 @@ pub(super) fn capabilities(
     platform: &str,
     features: &Features,
     alone: bool,
-) -> Result<Capabilities, Failure> {
-    // OpenCL has no commands that decide on the device, and nothing that takes down what others
-    // enqueue on a queue.
+) -> Result<Capabilities, OpenclFailure> {
+    // OpenCL has no control flow on the device, and cannot capture what others enqueue on a queue.
     let mut commands = CommandKinds::all()
         - CommandKinds::HOST_TASK
         - CommandKinds::SUB_GRAPH
@@ -167,12 +144,11 @@ pub(super) fn capabilities(
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),
         max_work_groups: [usize::MAX; 3],
-        // OpenCL leaves open what becomes of a buffer object that several devices use at once,
-        // unless it is memory that they share. What is the only device of its context shares with
-        // none.
+        // Unless it is shared virtual memory, the specification leaves undefined what happens to a
+        // buffer object that several devices of a context use at once.
         concurrent_parts: features.shared_memory || alone,
         global_offset: true,
-        // What cannot be passed as it is, is passed as a copy (`lower.rs`).
+        // `lower.rs` passes a copy of a part that the driver does not accept.
         view_alignment: 1,
         local_memory: device.value::<u64>(sys::CL_DEVICE_LOCAL_MEM_SIZE)?.try_into().unwrap_or(usize::MAX),
         max_allocation: device

@@ -1,24 +1,25 @@
-//! Kernels, and their instances: one `cl_kernel` for each recorded launch, with its arguments set.
+//! Kernels, and their instances: a `cl_kernel` for each recorded launch, with its arguments set.
 //!
-//! Setting arguments is the one thing that OpenCL does not allow on several threads at once, and a
-//! launch reads them when it is enqueued: so every launch has an instance of its own, set once.
+//! A launch reads the arguments of its `cl_kernel` when it is enqueued, and OpenCL does not allow
+//! several threads to set them at once. So every launch has an instance of its own, set once.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::device::Shared;
+use super::context::OpenclContext;
 use super::memory::OpenclMemory;
-use super::program::Code;
+use super::program::{self, Code};
 use super::query::KernelQuery;
-use super::sys::{self, Failure, MemObject, Owned, Program, call, create};
+use super::sys::{self, Core, MemObject, OpenclFailure, Owned, Program, call, create};
+use crate::hal::support::refusal::foreign;
 use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, ParamKind, dialect};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{Error, ErrorKind, Range, Result};
 
 /// A kernel of a built program.
 #[derive(Debug)]
@@ -26,18 +27,18 @@ pub(super) struct OpenclKernel {
     name: CString,
     text: String,
     params: Vec<Param>,
-    /// Whether it is of the portable dialect: then each slice is followed by its length.
+    /// Whether it is in the portable dialect, where each slice is followed by its length.
     portable: bool,
     program: Arc<Owned<Program>>,
     max_work_group_size: usize,
-    /// The only work-group size that the source allows, if it names one.
+    /// The work-group size that the source requires, if it does.
     required_work_group: Option<[usize; 3]>,
-    shared: Arc<Shared>,
+    context: Arc<OpenclContext>,
 }
 
-/// A driver's kernel with its arguments, and the parts of buffers that these refer to.
+/// A kernel of the driver with its arguments, and the parts of buffers that these refer to.
 #[derive(Debug)]
-pub(super) struct Instance {
+pub(super) struct KernelInstance {
     pub(super) kernel: Owned<sys::Kernel>,
     _parts: SmallVec<[Owned<MemObject>; 2]>,
 }
@@ -45,34 +46,48 @@ pub(super) struct Instance {
 /// One argument as the driver takes it.
 #[derive(Debug)]
 pub(super) enum Argument<'a> {
-    /// Bytes that the driver copies: a value, or the handle of a buffer object.
-    Bytes(Cow<'a, [u8]>),
+    Value(&'a [u8]),
+    /// A buffer object.
+    Buffer(sys::cl_mem),
     /// An address in shared memory.
     Pointer(usize),
-    /// So many bytes of local memory.
+    /// Local memory of this many bytes.
     Local(usize),
     /// The length of the slice before it, in elements.
     Length(u64),
 }
 
+impl Argument<'_> {
+    /// The size and address of what the driver copies; `None` for an address in shared memory.
+    pub(super) fn by_value(&self) -> Option<(usize, *const c_void)> {
+        Some(match self {
+            Self::Value(bytes) => (bytes.len(), bytes.as_ptr().cast()),
+            Self::Buffer(buffer) => (size_of::<sys::cl_mem>(), ptr::from_ref(buffer).cast()),
+            Self::Local(bytes) => (*bytes, ptr::null()),
+            Self::Length(len) => (size_of::<u64>(), ptr::from_ref(len).cast()),
+            Self::Pointer(_) => return None,
+        })
+    }
+}
+
 impl OpenclKernel {
-    pub(super) fn load(shared: &Arc<Shared>, desc: &KernelDesc<'_>) -> Result<Self> {
+    pub(super) fn load(context: &Arc<OpenclContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
-        let (code, symbol, portable) = code(shared, desc)?;
-        let program = shared.programs.get(shared, code, name)?;
+        let (code, symbol, portable) = code(context, desc)?;
+        let program = program::get(context, code, name)?;
         let symbol = CString::new(symbol.as_ref()).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
         })?;
-        let kernel = create_kernel(shared, &program, &symbol).map_err(|failure| match failure.code {
+        let kernel = create_kernel(context, &program, &symbol).map_err(|failure| match failure.code {
             sys::CL_INVALID_KERNEL_NAME => {
                 Error::new(ErrorKind::InvalidArgument, format!("the source has no kernel '{name}'"))
                     .help("name the function in the source as the kernel")
             }
             _ => failure.into(),
         })?;
-        let query = KernelQuery { core: shared.core, kernel: kernel.raw() };
+        let query = KernelQuery { core: context.core, kernel: kernel.raw() };
         check_parameters(query, desc, portable)?;
-        let device = shared.id.raw();
+        let device = context.id.raw();
         let required = query.work_group::<[usize; 3]>(device, sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
         Ok(Self {
             name: symbol,
@@ -82,49 +97,56 @@ impl OpenclKernel {
             program,
             max_work_group_size: query.work_group(device, sys::CL_KERNEL_WORK_GROUP_SIZE)?,
             required_work_group: (required != [0; 3]).then_some(required),
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
         })
     }
 
-    pub(super) fn required_work_group(&self) -> Option<[usize; 3]> {
-        self.required_work_group
+    /// The work-group size for a launch: the range's or else the source's; `None` leaves it to the
+    /// driver.
+    pub(super) fn local_size(&self, range: &Range) -> Result<Option<[usize; 3]>> {
+        let Some(required) = self.required_work_group else { return Ok(range.local_size()) };
+        let local = range.local_size().unwrap_or(required);
+        let divides = range.global_size().iter().zip(required).all(|(global, local)| global % local == 0);
+        if local != required || !divides {
+            let why =
+                format!("the kernel's source demands work-groups of {required:?}, not those of {range}");
+            return Err(Error::new(ErrorKind::InvalidSize, why)
+                .help("leave the work-group size to the device, and make the global size a multiple of it"));
+        }
+        Ok(Some(local))
     }
 
     /// The kernel, if `device` can launch it.
-    pub(super) fn of<'a>(kernel: &'a dyn Kernel, device: &Shared) -> Result<&'a Self> {
+    pub(super) fn of<'a>(kernel: &'a dyn Kernel, device: &OpenclContext) -> Result<&'a Self> {
         kernel
             .as_any()
             .downcast_ref::<Self>()
-            .filter(|kernel| {
-                Arc::ptr_eq(&kernel.shared.context, &device.context) && kernel.shared.id == device.id
-            })
-            .ok_or_else(|| super::foreign("kernel"))
+            .filter(|kernel| kernel.context.shares_memory_with(device) && kernel.context.id == device.id)
+            .ok_or_else(|| foreign("kernel"))
     }
 
     /// An instance with these arguments.
-    pub(super) fn instance(&self, args: &[KernelArg]) -> Result<Instance> {
-        let kernel = create_kernel(&self.shared, &self.program, &self.name)?;
+    pub(super) fn instance(&self, args: &[KernelArg]) -> Result<KernelInstance> {
+        let kernel = create_kernel(&self.context, &self.program, &self.name)?;
         let mut parts = SmallVec::new();
-        let arguments = self.arguments(&self.shared, args, &mut parts)?;
+        let arguments = self.arguments(args, &mut parts)?;
         for (index, (param, argument)) in arguments.iter().enumerate() {
-            set_argument(&self.shared, &kernel, index, argument)
+            set_argument(self.context.core, &kernel, index, argument)
                 .map_err(|failure| self.not_accepted(param, failure.into()))?;
         }
-        Ok(Instance { kernel, _parts: parts })
+        Ok(KernelInstance { kernel, _parts: parts })
     }
 
-    /// All arguments of the code in its order, with the parameters that they belong to: in the
-    /// dialect the length of a slice follows it. Parts of buffers that they need are added to
-    /// `parts`.
+    /// The arguments in the order of the source, each with its parameter; in the portable dialect the
+    /// length of a slice follows it. The parts of buffers that they refer to are added to `parts`.
     pub(super) fn arguments<'a>(
         &self,
-        shared: &Shared,
         args: &'a [KernelArg],
         parts: &mut SmallVec<[Owned<MemObject>; 2]>,
     ) -> Result<SmallVec<[(&Param, Argument<'a>); 8]>> {
         let mut all = SmallVec::new();
         for (param, arg) in self.params.iter().zip(args) {
-            let own = argument(shared, arg, parts).map_err(|error| self.not_accepted(param, error))?;
+            let own = argument(&self.context, arg, parts).map_err(|error| self.not_accepted(param, error))?;
             all.push((param, own));
             let len = dialect::slice_len(param, arg).filter(|_| self.portable);
             all.extend(len.map(|len| (param, Argument::Length(len))));
@@ -138,21 +160,21 @@ impl OpenclKernel {
     }
 }
 
-/// The variant that the device takes, what the kernel is called in it, and whether it is of the
-/// portable dialect.
-fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
+/// The source variant for the device, the kernel's name in it, and whether it is in the portable
+/// dialect.
+fn code<'a>(context: &OpenclContext, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
     let sources = desc.sources;
     let own_name = Cow::Borrowed(desc.name);
     match (&sources.opencl_c, &sources.spirv, &sources.c) {
         (Some(source), ..) => Ok((Code::Source { prelude: "", source }, own_name, false)),
-        (_, Some(binary), _) if shared.features.spirv => Ok((Code::Binary(binary), own_name, false)),
+        (_, Some(binary), _) if context.features.spirv => Ok((Code::Binary(binary), own_name, false)),
         (.., Some(source)) => {
             let entry = dialect::entry_name(desc.name);
             Ok((Code::Source { prelude: dialect::OPENCL, source }, entry.into(), true))
         }
         _ => {
-            let there = sources.names();
-            let why = format!("kernel '{}' has no variant for this device, only {there:?}", desc.name);
+            let (name, found) = (desc.name, sources.names());
+            let why = format!("kernel '{name}' has no variant for this device, only {found:?}");
             Err(Error::new(ErrorKind::FeatureNotSupported, why)
                 .help("add a source in the portable C dialect (`c:`)"))
         }
@@ -160,14 +182,14 @@ fn code<'a>(shared: &Shared, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<
 }
 
 fn create_kernel(
-    shared: &Shared,
+    context: &OpenclContext,
     program: &Owned<Program>,
     name: &CString,
-) -> Result<Owned<sys::Kernel>, Failure> {
+) -> Result<Owned<sys::Kernel>, OpenclFailure> {
     // SAFETY: the program is built, and the name ends in NUL.
-    let kernel = unsafe { create!(shared.core, clCreateKernel(program.raw(), name.as_ptr())) }?;
-    // SAFETY: the kernel has just been created, for us.
-    Ok(unsafe { Owned::new(shared.core, kernel) })
+    let kernel = unsafe { create!(context.core, clCreateKernel(program.raw(), name.as_ptr())) }?;
+    // SAFETY: the driver has just created the kernel for this object.
+    Ok(unsafe { Owned::new(context.core, kernel) })
 }
 
 /// What a parameter of the source must be.
@@ -175,13 +197,13 @@ fn create_kernel(
 enum Expected {
     Buffer,
     Local,
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     Value(usize),
-    /// The length of the slice before it, of the dialect.
+    /// The length of the slice before it.
     Length,
 }
 
-/// The parameters that the source must have: of a kernel in the dialect, slices have two.
+/// The parameters that the source must have. In the portable dialect a slice has two.
 fn expected(params: &[Param], portable: bool) -> Vec<(&Param, Expected)> {
     let mut all = Vec::new();
     for param in params {
@@ -198,14 +220,14 @@ fn expected(params: &[Param], portable: bool) -> Vec<(&Param, Expected)> {
     all
 }
 
-/// Whether the parameters in the source are those of the declaration, as far as the driver tells.
+/// Compares the parameters in the source with the declaration, as far as the driver reports them.
 fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: bool) -> Result<()> {
     let expected = expected(desc.params, portable);
     let (name, declared, in_source) = (desc.name, expected.len(), query.arguments()? as usize);
     let help = match portable {
         true => {
-            "declare the parameters of the source, in its order; there `&[T]` is SLICE(const T, x), `&mut [T]` is \
-                 SLICE(T, x), and `Local<T>` is LOCAL_SLICE(T, x), which are two parameters each"
+            "declare the parameters of the source, in its order; in the source `&[T]` is SLICE(const T, x), \
+             `&mut [T]` is SLICE(T, x), and `Local<T>` is LOCAL_SLICE(T, x), which are two parameters each"
         }
         false => "declare the parameters of the source, in its order",
     };
@@ -236,16 +258,15 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: boo
         }
         let (Some(declared), Ok(type_name)) = (size, query.argument_type(index as u32)) else { continue };
         if let Some(size) = scalar_size(&type_name).filter(|&size| size != declared) {
-            return refused(format!(
-                "{param} is declared as a value of {declared} bytes, in the source it is a {type_name} of {size}"
-            ));
+            let source = format!("in the source it is a {type_name} of {size}");
+            return refused(format!("{param} is declared as a value of {declared} bytes, {source}"));
         }
     }
     Ok(())
 }
 
-/// The size of a scalar type of OpenCL C or of the portable dialect; not every driver compares it
-/// with the argument's.
+/// The size of a scalar type of OpenCL C or of the portable dialect. Not every driver compares it with
+/// the size of the argument.
 fn scalar_size(type_name: &str) -> Option<usize> {
     Some(match type_name {
         "char" | "uchar" | "i8" | "u8" => 1,
@@ -256,81 +277,67 @@ fn scalar_size(type_name: &str) -> Option<usize> {
     })
 }
 
-/// The argument for the driver; a part of a buffer that it needs is added to `parts`.
+/// The argument for the driver. A part of a buffer that it refers to is added to `parts`.
 fn argument<'a>(
-    shared: &Shared,
+    context: &OpenclContext,
     arg: &'a KernelArg,
     parts: &mut SmallVec<[Owned<MemObject>; 2]>,
 ) -> Result<Argument<'a>> {
     Ok(match arg {
-        KernelArg::Value(bytes) => Argument::Bytes(Cow::Borrowed(bytes)),
+        KernelArg::Value(bytes) => Argument::Value(bytes),
         KernelArg::Local(bytes) => Argument::Local(*bytes),
         KernelArg::Usm(pointer) => Argument::Pointer(pointer.address()),
         KernelArg::Memory(view) => {
-            let memory = memory(view)?;
-            let start = memory.shared_address().filter(|_| memory.is_in(shared));
-            match (start, memory.buffer_in(shared)) {
+            let memory = OpenclMemory::of(view)?;
+            let start = memory.shared_address().filter(|_| memory.is_in(context));
+            match (start, memory.buffer_in(context)) {
                 // Drivers for CPUs launch sooner with a buffer object than with an address.
-                (_, Some(buffer)) if view.len() == view.memory().len() => handle(buffer),
+                (_, Some(buffer)) if view.len() == view.memory().len() => Argument::Buffer(buffer.raw()),
                 (Some(start), _) => Argument::Pointer(start.as_ptr().expose_provenance() + view.offset()),
                 (None, Some(buffer)) => {
-                    let part = part(shared, buffer, view)?;
-                    let argument = handle(&part);
+                    let part = part(context, buffer, view)?;
+                    let argument = Argument::Buffer(part.raw());
                     parts.push(part);
                     argument
                 }
-                (None, None) => return Err(super::foreign("memory")),
+                (None, None) => return Err(foreign("memory")),
             }
         }
     })
 }
 
-/// A buffer object as an argument is the bytes of its handle.
-fn handle(buffer: &Owned<MemObject>) -> Argument<'static> {
-    Argument::Bytes(Cow::Owned(buffer.raw().expose_provenance().to_ne_bytes().to_vec()))
-}
-
-pub(super) fn memory(view: &MemoryView) -> Result<&OpenclMemory> {
-    view.memory().as_any().downcast_ref().ok_or_else(|| super::foreign("memory"))
-}
-
-/// A part of a buffer as an object of its own.
-fn part(shared: &Shared, buffer: &Owned<MemObject>, view: &MemoryView) -> Result<Owned<MemObject>, Failure> {
+/// A part of a buffer, as a buffer object of its own.
+fn part(
+    context: &OpenclContext,
+    buffer: &Owned<MemObject>,
+    view: &MemoryView,
+) -> Result<Owned<MemObject>, OpenclFailure> {
     let region = sys::cl_buffer_region { origin: view.offset(), size: view.len() };
     let (whole, flags, kind) = (buffer.raw(), sys::CL_MEM_READ_WRITE, sys::CL_BUFFER_CREATE_TYPE_REGION);
     let region = (&raw const region).cast();
     // SAFETY: the buffer is alive, and the kind says that there is a region behind the pointer.
-    let part = unsafe { create!(shared.core, clCreateSubBuffer(whole, flags, kind, region)) }?;
-    // SAFETY: the part has just been created, for us.
-    Ok(unsafe { Owned::new(shared.core, part) })
+    let part = unsafe { create!(context.core, clCreateSubBuffer(whole, flags, kind, region)) }?;
+    // SAFETY: the driver has just created the part for this object.
+    Ok(unsafe { Owned::new(context.core, part) })
 }
 
 fn set_argument(
-    shared: &Shared,
+    core: &Core,
     kernel: &Owned<sys::Kernel>,
     index: usize,
     argument: &Argument<'_>,
-) -> Result<(), Failure> {
-    let (core, kernel, index) = (shared.core, kernel.raw(), index as sys::cl_uint);
+) -> Result<(), OpenclFailure> {
+    let (kernel, index) = (kernel.raw(), index as sys::cl_uint);
     match argument {
-        Argument::Bytes(bytes) => {
-            let (len, bytes) = (bytes.len(), bytes.as_ptr().cast());
-            // SAFETY: the kernel is this thread's alone, and the driver copies `len` bytes.
-            unsafe { call!(core, clSetKernelArg(kernel, index, len, bytes)) }
-        }
-        Argument::Length(len) => {
-            let len = ptr::from_ref(len).cast();
-            // SAFETY: the kernel is this thread's alone, and the driver copies the number.
-            unsafe { call!(core, clSetKernelArg(kernel, index, size_of::<u64>(), len)) }
-        }
-        Argument::Local(len) => {
-            // SAFETY: the kernel is this thread's alone.
-            unsafe { call!(core, clSetKernelArg(kernel, index, *len, ptr::null())) }
-        }
         Argument::Pointer(address) => {
             let pointer = ptr::with_exposed_provenance(*address);
-            // SAFETY: the kernel is this thread's alone; the pointer is followed only when it is launched.
+            // SAFETY: only this thread knows the kernel; the pointer is used only when it is launched.
             unsafe { call!(core, clSetKernelArgSVMPointer(kernel, index, pointer)) }
+        }
+        other => {
+            let (len, value) = other.by_value().unwrap_or((0, ptr::null()));
+            // SAFETY: only this thread knows the kernel, and the driver copies `len` bytes.
+            unsafe { call!(core, clSetKernelArg(kernel, index, len, value)) }
         }
     }
 }

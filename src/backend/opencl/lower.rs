@@ -1,292 +1,317 @@
-//! Commands become operations of the driver: one each as far as it can, several where it cannot.
+//! Commands become operations of the driver: one each where possible, several where not.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::device::Shared;
-use super::hint::Prefetch;
-use super::kernel::{self, OpenclKernel};
-use super::memory::OpenclMemory;
-use super::op::{Buffer, KernelOp, LONGEST_PATTERN, Op, Pattern};
-use super::rect::{self, Piece};
+use super::context::OpenclContext;
+use super::kernel::OpenclKernel;
+use super::memory::{Buffer, OpenclMemory};
+use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, Operation, Prefetch, Route};
+use crate::hal::support::refusal::foreign;
+use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
 use crate::hal::{
-    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView,
+    Body, Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView,
     ParamKind, UsmPointer,
 };
-use crate::types::{Error, ErrorKind, Pitch, Range, Rect, Result};
+use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
-/// What a command becomes: at least one operation, in order, and memory of ours that they read.
+/// Indices of earlier commands, or of earlier operations of a command.
+pub(super) type After = SmallVec<[u32; 2]>;
+
+/// The operations that a command becomes.
 #[derive(Debug, Default)]
-pub(super) struct Lowered {
-    pub(super) ops: SmallVec<[Op; 1]>,
+pub(super) struct LoweredCommand {
+    /// At least one, in an order in which they can run. The last follows all others.
+    pub(super) operations: SmallVec<[OrderedOperation; 1]>,
+    /// Memory of the backend that the operations use.
     pub(super) staged: SmallVec<[Arc<OpenclMemory>; 1]>,
 }
 
-impl From<Op> for Lowered {
-    fn from(op: Op) -> Self {
-        Self { ops: smallvec![op], staged: SmallVec::new() }
-    }
+#[derive(Debug)]
+pub(super) struct OrderedOperation {
+    pub(super) operation: Operation,
+    /// The earlier operations of the command that it follows. Without any it follows what the
+    /// command follows.
+    pub(super) after: After,
 }
 
-/// The operations for `command`, which [`checked`](crate::hal::checked) has let pass.
-pub(super) fn lower(shared: &Arc<Shared>, command: &Command) -> Result<Lowered> {
-    let to = Lowering { shared };
-    match command {
-        Command::Kernel(launch) => to.launch(launch),
-        Command::UsmCopy { src, dst, len } => {
-            Ok(Op::PointerCopy { src: src.address(), dst: dst.address(), len: *len }.into())
-        }
-        Command::UsmFill { dst, pattern } => to.pointer_fill(*dst, pattern),
-        Command::BufferCopy { src, dst } => to.copy(src, dst),
-        Command::BufferRead { src, host } => to.copy(src, host),
-        Command::BufferWrite { host, dst } => to.copy(host, dst),
-        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch } => {
-            to.copy_rect((src, *src_pitch), (dst, *dst_pitch), *rect)
-        }
-        Command::BufferReadRect { src, host, rect, src_pitch, host_pitch } => {
-            to.copy_rect((src, *src_pitch), (host, *host_pitch), *rect)
-        }
-        Command::BufferWriteRect { host, dst, rect, host_pitch, dst_pitch } => {
-            to.copy_rect((host, *host_pitch), (dst, *dst_pitch), *rect)
-        }
-        Command::BufferFill { dst, pattern } => to.fill(dst, pattern),
-        Command::UsmPrefetch { memory } => {
-            Ok(Prefetch::new(shared, *memory).map_or(Op::Marker, Op::Prefetch).into())
-        }
-        // Advice has no words in OpenCL, and only keeps its place in the order.
-        Command::UsmAdvise { .. } | Command::Empty => Ok(Op::Marker.into()),
-        // The commands of a child graph are lowered one by one (`flatten.rs`).
-        Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_) => {
-            let why = format!("OpenCL has nothing that a {} could become", command.kind());
-            Err(Error::new(ErrorKind::FeatureNotSupported, why))
-        }
-    }
+/// The operations for a command that has passed [`checked`](crate::hal::checked).
+pub(super) fn lower(context: &Arc<OpenclContext>, command: &Command) -> Result<LoweredCommand> {
+    let mut lowering = CommandLowering { context, lowered: LoweredCommand::default() };
+    lowering.command(command, After::new())?;
+    Ok(lowering.lowered)
 }
 
-/// The work-group size: what the launch says, else what the source demands, else the driver's choice.
-fn local_size(kernel: &OpenclKernel, range: &Range) -> Result<Option<[usize; 3]>> {
-    let Some(required) = kernel.required_work_group() else { return Ok(range.local_size()) };
-    let local = range.local_size().unwrap_or(required);
-    let divides = range.global_size().iter().zip(required).all(|(global, local)| global % local == 0);
-    if local != required || !divides {
-        let why = format!("the kernel's source demands work-groups of {required:?}, not those of {range}");
-        return Err(Error::new(ErrorKind::InvalidSize, why)
-            .help("leave the work-group size to the device, and make the global size a multiple of it"));
-    }
-    Ok(Some(local))
+/// The work of lowering one command and those in its body.
+struct CommandLowering<'a> {
+    context: &'a Arc<OpenclContext>,
+    lowered: LoweredCommand,
 }
 
-/// One side of a copy.
-enum Side {
-    Buffer(Buffer),
-    /// Host memory that is no buffer object here: its address.
-    Host(usize),
-}
-
-#[derive(Clone, Copy)]
-struct Lowering<'a> {
-    shared: &'a Arc<Shared>,
-}
-
-impl Lowering<'_> {
-    fn side(self, view: &MemoryView) -> Result<Side> {
-        let memory = view.memory();
-        let own = memory.as_any().downcast_ref::<OpenclMemory>();
-        if let Some(buffer) = own.and_then(|own| own.buffer_in(self.shared)) {
-            return Ok(Side::Buffer(buffer.clone()));
+impl CommandLowering<'_> {
+    /// Adds the operations of a command. Gives the index of the last.
+    fn command(&mut self, command: &Command, after: After) -> Result<u32> {
+        if let Command::Child(body) = command {
+            return self.body(body, after);
         }
-        // Device memory of another device may have an address too; the copy through the host is the
-        // runtime's to make.
-        match memory.host_ptr().filter(|_| memory.kind() == MemoryKind::Host) {
-            Some(start) => Ok(Side::Host(start.as_ptr().expose_provenance())),
-            None => Err(super::foreign("memory")),
+        let context = self.context;
+        let operations: SmallVec<[Operation; 1]> = match command {
+            Command::Kernel(launch) => self.launch(launch)?,
+            Command::UsmCopy { src, dst, len } => {
+                smallvec![Operation::PointerCopy { src: src.address(), dst: dst.address(), len: *len }]
+            }
+            Command::UsmFill { dst, pattern } => self.pointer_fill(*dst, pattern)?,
+            Command::BufferCopy { src, dst }
+            | Command::BufferRead { src, host: dst }
+            | Command::BufferWrite { host: src, dst } => smallvec![self.copy(src, dst)?],
+            Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
+            | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
+            | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
+                self.copy_rect((src, *src_pitch), (dst, *dst_pitch), *rect)?
+            }
+            Command::BufferFill { dst, pattern } => self.fill(dst, pattern)?,
+            Command::UsmPrefetch { memory } => {
+                smallvec![Prefetch::new(context, *memory).map_or(Operation::Marker, Operation::Prefetch)]
+            }
+            // OpenCL has no advice; the command only keeps its place in the order.
+            Command::UsmAdvise { .. } | Command::Empty => smallvec![Operation::Marker],
+            Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_) => {
+                let why = format!("OpenCL cannot run a {}", command.kind());
+                return Err(Error::new(ErrorKind::FeatureNotSupported, why));
+            }
+        };
+        let mut after = Some(after);
+        for operation in operations {
+            let previous = self.lowered.operations.len().checked_sub(1).map(|last| last as u32);
+            let after = after.take().unwrap_or_else(|| previous.into_iter().collect());
+            self.lowered.operations.push(OrderedOperation { operation, after });
         }
+        Ok(self.lowered.operations.len() as u32 - 1)
     }
 
-    /// A launch; arguments that the driver does not take as they are go in and out as copies.
-    fn launch(self, launch: &KernelLaunch) -> Result<Lowered> {
-        let shared = self.shared;
+    /// Adds the operations of a child's commands. The recursion is bounded by `Body::MAX_DEPTH`.
+    fn body(&mut self, body: &Body, after: After) -> Result<u32> {
+        let mut ends: Vec<u32> = Vec::with_capacity(body.len());
+        let mut is_leaf = vec![true; body.len()];
+        for (command, befores) in body.commands() {
+            let mut behind = after.clone();
+            if !befores.is_empty() {
+                behind = befores.iter().map(|&before| ends[before as usize]).collect();
+                befores.iter().for_each(|&before| is_leaf[before as usize] = false);
+            }
+            ends.push(self.command(command, behind)?);
+        }
+        let leaves: After =
+            ends.into_iter().zip(is_leaf).filter_map(|(end, leaf)| leaf.then_some(end)).collect();
+        if let [leaf] = leaves[..] {
+            // The operation that ends the only leaf was added last.
+            return Ok(leaf);
+        }
+        self.command(&Command::Empty, if leaves.is_empty() { after } else { leaves })
+    }
+
+    /// A launch. Arguments that the driver does not take are copied before and after it.
+    fn launch(&mut self, launch: &KernelLaunch) -> Result<SmallVec<[Operation; 1]>> {
+        let context = self.context;
         for kernel in &launch.alternatives {
-            OpenclKernel::of(&**kernel, shared)?;
+            OpenclKernel::of(&**kernel, context)?;
         }
-        let kernel = OpenclKernel::of(&*launch.kernel, shared)?;
-        let (mut before, mut after, mut staged) =
-            (SmallVec::new(), SmallVec::<[Op; 1]>::new(), SmallVec::new());
+        let kernel = OpenclKernel::of(&*launch.kernel, context)?;
+        let (mut operations, mut copies_back) = (SmallVec::new(), SmallVec::<[Operation; 1]>::new());
         let mut args = Cow::Borrowed(&launch.args[..]);
         for (index, (arg, param)) in launch.args.iter().zip(kernel.params()).enumerate() {
             let (KernelArg::Memory(view), ParamKind::Buffer { access, .. }) = (arg, &param.kind) else {
                 continue;
             };
-            if kernel::memory(view)?.is_argument(shared, view.offset()) {
+            if OpenclMemory::of(view)?.is_argument(context, view.offset()) {
                 continue;
             }
-            let desc = MemoryDesc { len: view.len(), kind: MemoryKind::Device };
-            let copy = Arc::new(OpenclMemory::allocate(shared, &desc)?);
-            let whole = MemoryView::whole(copy.clone());
-            // Also what is only written: a kernel need not write all of it.
-            before.extend(self.copy(view, &whole)?.ops);
+            let whole = MemoryView::whole(self.stage(view.len())?);
+            // Memory that is only written is copied, too: a kernel need not write all of it.
+            operations.push(self.copy(view, &whole)?);
             if access.writes() {
-                after.extend(self.copy(&whole, view)?.ops);
+                copies_back.push(self.copy(&whole, view)?);
             }
             args.to_mut()[index] = KernelArg::Memory(whole);
-            staged.push(copy);
         }
-        before.push(Op::Kernel(KernelOp {
-            local: local_size(kernel, &launch.range)?,
+        operations.push(Operation::Kernel(KernelOperation {
+            local: kernel.local_size(&launch.range)?,
             instance: kernel.instance(&args)?,
             dimensions: launch.range.dimensions() as u32,
             offset: launch.range.global_offset(),
             global: launch.range.global_size(),
         }));
-        before.extend(after);
-        Ok(Lowered { ops: before, staged })
+        operations.extend(copies_back);
+        Ok(operations)
     }
 
-    fn copy(self, src: &MemoryView, dst: &MemoryView) -> Result<Lowered> {
-        Ok(row(&self.side(src)?, src.offset(), &self.side(dst)?, dst.offset(), src.len()).into())
+    fn copy(&self, src: &MemoryView, dst: &MemoryView) -> Result<Operation> {
+        let route = self.route(src, dst)?;
+        Ok(Operation::Copy { route, from: src.offset(), to: dst.offset(), len: src.len() })
     }
 
-    fn copy_rect(self, src: (&MemoryView, Pitch), dst: (&MemoryView, Pitch), rect: Rect) -> Result<Lowered> {
-        let (from, to) = (self.side(src.0)?, self.side(dst.0)?);
-        let placed =
+    fn copy_rect(
+        &self,
+        src: (&MemoryView, Pitch),
+        dst: (&MemoryView, Pitch),
+        rect: Rect,
+    ) -> Result<SmallVec<[Operation; 1]>> {
+        let route = self.route(src.0, dst.0)?;
+        let at =
             |(view, pitch): (&MemoryView, Pitch)| Pitch { offset: pitch.offset + view.offset(), ..pitch };
         let same_buffer = src.0.memory().resource() == dst.0.memory().resource();
-        let pieces = rect::pieces(rect, placed(src), placed(dst), same_buffer);
-        let ops = pieces.into_iter().map(|piece| match piece {
-            Piece::Row { from: offset, to: dst_offset, len } => row(&from, offset, &to, dst_offset, len),
-            Piece::Rect { from: source, to: target, region } => match (&from, &to) {
-                (Side::Buffer(src), Side::Buffer(dst)) => {
-                    Op::CopyRect { src: src.clone(), from: source, dst: dst.clone(), to: target, region }
-                }
-                (Side::Buffer(src), Side::Host(host)) => {
-                    Op::ReadRect { src: src.clone(), from: source, host: *host, to: target, region }
-                }
-                (Side::Host(host), Side::Buffer(dst)) => {
-                    Op::WriteRect { host: *host, from: source, dst: dst.clone(), to: target, region }
-                }
-                // One side of every command is device memory.
-                (Side::Host(_), Side::Host(_)) => Op::Marker,
-            },
-        });
-        Ok(Lowered { ops: ops.collect(), staged: SmallVec::new() })
-    }
-
-    fn fill(self, dst: &MemoryView, pattern: &[u8]) -> Result<Lowered> {
-        let Side::Buffer(buffer) = self.side(dst)? else { return Err(super::foreign("memory")) };
-        let (offset, len) = (dst.offset(), dst.len());
-        if let Some(pattern) = native_pattern(pattern, offset, len) {
-            return Ok(Op::Fill { dst: buffer, offset, len, pattern }.into());
-        }
-        let staged = self.stage(pattern, len)?;
-        let first = staged.len().min(len);
-        let source = staged.buffer_in(self.shared).ok_or_else(|| super::foreign("memory"))?;
-        let copy = |src: &Buffer, src_offset, dst_offset, len| Op::Copy {
-            src: src.clone(),
-            src_offset,
-            dst: buffer.clone(),
-            dst_offset,
-            len,
+        let whole = |rect: Rect, from, to| {
+            // Inside one buffer object the driver wants the same pitch on both sides.
+            let corners = corner(rect, from).zip(corner(rect, to)).filter(|_| !same_buffer);
+            let region = [rect.width, rect.height, rect.depth];
+            corners.map(|(from, to)| Operation::CopyRect { route: route.clone(), from, to, region })
         };
-        let mut ops = smallvec![copy(source, 0, offset, first)];
-        ops.extend(doublings(first, len).map(|(at, more)| copy(&buffer, offset, offset + at, more)));
-        Ok(Lowered { ops, staged: smallvec![Arc::new(staged)] })
+        let row = |from, to, len| Operation::Copy { route: route.clone(), from, to, len };
+        Ok(rect_pieces(rect, at(src), at(dst), &whole, &row).into())
     }
 
-    fn pointer_fill(self, dst: UsmPointer, pattern: &[u8]) -> Result<Lowered> {
-        let (address, len) = (dst.address(), dst.len());
-        if let Some(pattern) = native_pattern(pattern, address, len) {
-            return Ok(Op::PointerFill { dst: address, len, pattern }.into());
+    fn route(&self, src: &MemoryView, dst: &MemoryView) -> Result<Route> {
+        match (self.side(src)?, self.side(dst)?) {
+            (CopySide::Buffer(src), CopySide::Buffer(dst)) => Ok(Route::Copy { src, dst }),
+            (CopySide::Buffer(src), CopySide::Host(host)) => Ok(Route::Read { src, host }),
+            (CopySide::Host(host), CopySide::Buffer(dst)) => Ok(Route::Write { host, dst }),
+            (CopySide::Host(_), CopySide::Host(_)) => Err(foreign("memory")),
         }
-        let staged = self.stage(pattern, len)?;
-        let first = staged.len().min(len);
-        let source = staged.shared_address().ok_or_else(|| super::foreign("memory"))?;
-        let src = source.as_ptr().expose_provenance();
-        let mut ops = smallvec![Op::PointerCopy { src, dst: address, len: first }];
-        ops.extend(doublings(first, len).map(|(at, more)| Op::PointerCopy {
-            src: address,
-            dst: address + at,
-            len: more,
-        }));
-        Ok(Lowered { ops, staged: smallvec![Arc::new(staged)] })
     }
 
-    /// Memory of ours that starts with whole patterns.
-    fn stage(self, pattern: &[u8], len: usize) -> Result<OpenclMemory> {
+    fn side(&self, view: &MemoryView) -> Result<CopySide> {
+        let memory = view.memory();
+        let own = memory.as_any().downcast_ref::<OpenclMemory>();
+        if let Some(buffer) = own.and_then(|own| own.buffer_in(self.context)) {
+            return Ok(CopySide::Buffer(buffer.clone()));
+        }
+        // The device memory of another device may have an address too, but the runtime copies that
+        // through the host.
+        match memory.host_ptr().filter(|_| memory.kind() == MemoryKind::Host) {
+            Some(start) => Ok(CopySide::Host(start.as_ptr().expose_provenance())),
+            None => Err(foreign("memory")),
+        }
+    }
+
+    fn fill(&mut self, dst: &MemoryView, pattern: &[u8]) -> Result<SmallVec<[Operation; 1]>> {
+        let CopySide::Buffer(buffer) = self.side(dst)? else { return Err(foreign("memory")) };
+        let (offset, len) = (dst.offset(), dst.len());
+        if let Some(element) = fill_element(pattern, offset as u64, len, LONGEST_PATTERN) {
+            return Ok(smallvec![Operation::Fill { dst: buffer, offset, len, pattern: element.into() }]);
+        }
+        let staged = self.stage_pattern(pattern, len)?;
+        let source = staged.buffer_in(self.context).ok_or_else(|| foreign("memory"))?;
+        let copy = |src: &Buffer, from, to, len| {
+            let route = Route::Copy { src: src.clone(), dst: buffer.clone() };
+            Operation::Copy { route, from, to, len }
+        };
+        let first = staged.len().min(len);
+        let mut operations = smallvec![copy(source, 0, offset, first)];
+        operations.extend(doublings(first, len).map(|(at, more)| copy(&buffer, offset, offset + at, more)));
+        Ok(operations)
+    }
+
+    fn pointer_fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<SmallVec<[Operation; 1]>> {
+        let (address, len) = (dst.address(), dst.len());
+        if let Some(element) = fill_element(pattern, address as u64, len, LONGEST_PATTERN) {
+            return Ok(smallvec![Operation::PointerFill { dst: address, len, pattern: element.into() }]);
+        }
+        let staged = self.stage_pattern(pattern, len)?;
+        let source = staged.shared_address().ok_or_else(|| foreign("memory"))?;
+        let copy = |src, dst, len| Operation::PointerCopy { src, dst, len };
+        let first = staged.len().min(len);
+        let mut operations = smallvec![copy(source.as_ptr().expose_provenance(), address, first)];
+        operations.extend(doublings(first, len).map(|(at, more)| copy(address, address + at, more)));
+        Ok(operations)
+    }
+
+    /// Memory of the backend that the operations use.
+    fn stage(&mut self, len: usize) -> Result<Arc<OpenclMemory>> {
+        let desc = MemoryDesc { len, kind: MemoryKind::Device };
+        let staged = Arc::new(OpenclMemory::allocate(self.context, &desc)?);
+        self.lowered.staged.push(staged.clone());
+        Ok(staged)
+    }
+
+    /// Memory of the backend that starts with whole patterns.
+    #[expect(unsafe_code, reason = "writes memory that nothing else knows")]
+    fn stage_pattern(&mut self, pattern: &[u8], len: usize) -> Result<Arc<OpenclMemory>> {
         /// So that a long fill is a few large copies.
         const BYTES: usize = 4096;
         let bytes = pattern.repeat((BYTES.min(len) / pattern.len()).max(1));
-        let desc = MemoryDesc { len: bytes.len(), kind: MemoryKind::Device };
-        let staged = OpenclMemory::allocate(self.shared, &desc)?;
-        write_staged(&staged, &bytes)?;
+        let staged = self.stage(bytes.len())?;
+        // SAFETY: nothing else knows the memory yet.
+        unsafe { staged.write(0, &bytes) }?;
         Ok(staged)
     }
 }
 
-#[expect(unsafe_code, reason = "writes memory that nobody else knows")]
-fn write_staged(staged: &OpenclMemory, bytes: &[u8]) -> Result<()> {
-    // SAFETY: nobody else knows the memory yet.
-    unsafe { staged.write(0, bytes) }
+/// One side of a copy.
+enum CopySide {
+    Buffer(Buffer),
+    /// The address of host memory that has no buffer object here.
+    Host(usize),
 }
 
-fn row(from: &Side, src_offset: usize, to: &Side, dst_offset: usize, len: usize) -> Op {
-    match (from, to) {
-        (Side::Buffer(src), Side::Buffer(dst)) => {
-            Op::Copy { src: src.clone(), src_offset, dst: dst.clone(), dst_offset, len }
-        }
-        (Side::Buffer(src), Side::Host(host)) => {
-            Op::Read { src: src.clone(), offset: src_offset, host: host + dst_offset, len }
-        }
-        (Side::Host(host), Side::Buffer(dst)) => {
-            Op::Write { host: host + src_offset, dst: dst.clone(), offset: dst_offset, len }
-        }
-        // One side of every command is device memory.
-        (Side::Host(_), Side::Host(_)) => Op::Marker,
+/// The place of a rectangle as the driver counts it, if it can be expressed: rows fit their pitch, and
+/// slices are whole rows apart.
+fn corner(rect: Rect, pitch: Pitch) -> Option<Corner> {
+    let row = pitch.row;
+    // The pitch of an only slice is free to choose.
+    let slice = if rect.depth == 1 { row.checked_mul(rect.height)? } else { pitch.slice };
+    if row < rect.width || !slice.is_multiple_of(row) || slice < row.checked_mul(rect.height)? {
+        return None;
     }
-}
-
-/// A pattern with which the driver's own fill writes the same bytes: of a length that it takes, and
-/// that start and length are multiples of.
-fn native_pattern(pattern: &[u8], start: usize, len: usize) -> Option<Pattern> {
-    let (&first, rest) = pattern.split_first()?;
-    if rest.iter().all(|&byte| byte == first) {
-        return Some(smallvec![first]);
-    }
-    let size = pattern.len();
-    let fits = size.is_power_of_two()
-        && size <= LONGEST_PATTERN
-        && start.is_multiple_of(size)
-        && len.is_multiple_of(size);
-    fits.then(|| pattern.into())
-}
-
-/// Where copies of what is filled go, and how long they are, when the first `filled` bytes are.
-fn doublings(mut filled: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
-    std::iter::from_fn(move || {
-        let more = filled.min(len - filled);
-        let at = filled;
-        filled += more;
-        (more > 0).then_some((at, more))
-    })
+    let (x, rows) = (pitch.offset % row, pitch.offset / row);
+    let rows_in_slice = slice / row;
+    let (y, z) = if rect.depth == 1 { (rows, 0) } else { (rows % rows_in_slice, rows / rows_in_slice) };
+    let fits = x + rect.width <= row && (rect.depth == 1 || y + rect.height <= rows_in_slice);
+    fits.then_some(Corner { origin: [x, y, z], row, slice })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn patterns_that_the_driver_takes() {
-        assert_eq!(native_pattern(&[7, 7, 7], 1, 9).as_deref(), Some(&[7][..]));
-        assert_eq!(native_pattern(&[1, 2], 4, 8).as_deref(), Some(&[1, 2][..]));
-        assert_eq!(native_pattern(&[1, 2], 1, 8), None, "starts between");
-        assert_eq!(native_pattern(&[1, 2, 3], 0, 9), None);
-        assert_eq!(native_pattern(&[[1, 2]; 128].concat(), 0, 512), None, "too long");
+    /// Bytes of a rectangle in rows, slices and columns, by the offsets of both sides.
+    fn bytes([width, height, depth]: [usize; 3], place: Corner) -> Vec<usize> {
+        let start = place.origin[0] + place.origin[1] * place.row + place.origin[2] * place.slice;
+        let rows = (0..depth).flat_map(|z| (0..height).map(move |y| start + y * place.row + z * place.slice));
+        rows.flat_map(|row| row..row + width).collect()
     }
 
     #[test]
-    fn doublings_cover_everything_once() {
-        assert_eq!(doublings(3, 20).collect::<Vec<_>>(), [(3, 3), (6, 6), (12, 8)]);
-        assert_eq!(doublings(5, 5).count(), 0);
+    fn corners_name_the_bytes_of_the_rectangle() {
+        let pitches = [
+            Pitch { offset: 0, row: 3, slice: 6 },
+            Pitch { offset: 5, row: 4, slice: 16 },
+            Pitch { offset: 7, row: 4, slice: 9 },
+            Pitch { offset: 2, row: 5, slice: 8 },
+            Pitch { offset: 2 + 16, row: 5, slice: 15 },
+            Pitch { offset: 100, row: 10, slice: 23 },
+        ];
+        let mut expressed = 0;
+        for (width, height, depth) in [(3, 2, 2), (3, 2, 1), (1, 2, 3)] {
+            let rect = Rect { width, height, depth };
+            for pitch in pitches {
+                let Some(corner) = corner(rect, pitch) else { continue };
+                let expected: Vec<_> = rect.rows(pitch).flat_map(|row| row..row + width).collect();
+                assert_eq!(bytes([width, height, depth], corner), expected, "{rect:?} {pitch:?}");
+                expressed += 1;
+            }
+        }
+        assert!(expressed > 6, "{expressed}");
+    }
+
+    #[test]
+    fn rectangles_that_the_driver_cannot_express_have_no_corner() {
+        let rect = Rect { width: 3, height: 2, depth: 2 };
+        let pitch = Pitch { offset: 15, row: 5, slice: 15 };
+        assert!(corner(rect, pitch).is_some());
+        assert!(corner(rect, Pitch { slice: 9, ..pitch }).is_none(), "slices are not whole rows apart");
+        assert!(corner(rect, Pitch { offset: 3, ..pitch }).is_none(), "rows wrap around");
+        assert!(corner(rect, Pitch { row: 2, ..pitch }).is_none(), "rows overlap");
     }
 }

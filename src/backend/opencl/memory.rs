@@ -1,27 +1,28 @@
 //! Memory: buffer objects, over fine-grained shared virtual memory where the device has it.
 //!
-//! Shared memory has an address that kernels, commands and the host use alike, and the buffer
-//! object over it adds what exists for buffer objects only: rectangles, and commands that every
-//! version can record. Without it, device memory is a buffer object and host memory is plain
-//! memory, which only copies use.
-#![expect(
-    unsafe_code,
-    reason = "allocates, and hands out what the trait's contract says is the caller's to order"
-)]
+//! Shared memory has one address for kernels, commands and the host. The buffer object over it adds
+//! what exists for buffer objects only: rectangular copies, and commands that every version can
+//! record. On a device without shared memory, device memory is a buffer object, and host memory is
+//! plain memory that only copies use.
+#![expect(unsafe_code, reason = "allocates, and accesses memory that the caller orders")]
 
 use std::alloc::{self, Layout};
 use std::any::Any;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::device::Shared;
-use super::sys::{self, Failure, MemObject, Owned, call, create};
-use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
+use super::context::OpenclContext;
+use super::sys::{self, Core, MemObject, OpenclFailure, Owned, call, create};
+use crate::hal::support::refusal::foreign;
+use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
-/// What buffer objects and their parts must be aligned to on CPUs, and the largest alignment that
-/// shared memory can be asked for: the size of the largest built-in type.
+/// Alignment of host memory: the size of the largest built-in type. CPU drivers need it for buffer
+/// objects, and it is the largest that shared memory can have.
 const ALIGN: usize = 128;
+
+/// A buffer object, kept alive by the operations that use it.
+pub(super) type Buffer = Arc<Owned<MemObject>>;
 
 /// One allocation.
 #[derive(Debug)]
@@ -29,71 +30,71 @@ pub(super) struct OpenclMemory {
     resource: ResourceId,
     kind: MemoryKind,
     len: usize,
-    /// Released before the block behind it.
-    buffer: Option<Arc<Owned<MemObject>>>,
-    block: Option<Block>,
-    shared: Arc<Shared>,
+    storage: Storage,
+    context: Arc<OpenclContext>,
 }
 
-/// Memory that the host sees.
 #[derive(Debug)]
-struct Block {
-    start: NonNull<u8>,
-    kind: BlockKind,
-    shared: Arc<Shared>,
+enum Storage {
+    /// Shared virtual memory, and a buffer object over it, which is released first.
+    Shared(Buffer, HostBlock),
+    /// A buffer object of the device's own.
+    Device(Buffer),
+    /// Plain memory of the host.
+    Host(HostBlock),
 }
 
-#[derive(Clone, Copy, Debug)]
-enum BlockKind {
-    Shared,
-    Plain(Layout),
+/// Memory that the host can access.
+#[derive(Debug)]
+struct HostBlock {
+    start: NonNull<u8>,
+    /// The layout of plain memory; `None` for shared virtual memory.
+    layout: Option<Layout>,
+    context: Arc<OpenclContext>,
 }
 
 // SAFETY: the block belongs to this object alone, and the methods that touch it are `unsafe` with
 // the ordering of accesses as their contract.
-unsafe impl Send for Block {}
+unsafe impl Send for HostBlock {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Block {}
+unsafe impl Sync for HostBlock {}
 
-impl Drop for Block {
+impl Drop for HostBlock {
     fn drop(&mut self) {
-        match self.kind {
-            BlockKind::Shared => {
-                if let Some(free) = self.shared.core.clSVMFree {
-                    // SAFETY: allocated in this context by `shared`, freed once.
-                    unsafe { free(self.shared.context.raw(), self.start.as_ptr().cast()) }
-                }
-            }
-            // SAFETY: allocated by `plain` with this layout, given back once.
-            BlockKind::Plain(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
+        if let Some(layout) = self.layout {
+            // SAFETY: allocated by `plain` with this layout, freed once.
+            unsafe { alloc::dealloc(self.start.as_ptr(), layout) }
+        } else if let Some(free) = self.context.core.clSVMFree {
+            // SAFETY: allocated in this context by `shared`, freed once.
+            unsafe { free(self.context.raw.raw(), self.start.as_ptr().cast()) }
         }
     }
 }
 
-impl Block {
+impl HostBlock {
     /// Zeroed shared memory.
-    fn shared(shared: &Arc<Shared>, len: usize) -> Option<Self> {
-        let allocate = shared.core.clSVMAlloc?;
+    fn shared(context: &Arc<OpenclContext>, len: usize) -> Option<Self> {
+        let allocate = context.core.clSVMAlloc?;
         let flags = sys::CL_MEM_READ_WRITE | sys::CL_MEM_SVM_FINE_GRAIN_BUFFER;
-        // SAFETY: the context is alive; the driver refuses sizes that it cannot give.
-        let start = unsafe { allocate(shared.context.raw(), flags, len, ALIGN as sys::cl_uint) };
+        // SAFETY: the context is alive; the driver refuses sizes that it cannot allocate.
+        let start = unsafe { allocate(context.raw.raw(), flags, len, ALIGN as sys::cl_uint) };
         let start = NonNull::new(start.cast::<u8>())?;
         // SAFETY: `len` bytes have just been allocated at `start`, and the host may use them.
         unsafe { start.write_bytes(0, len) };
-        Some(Self { start, kind: BlockKind::Shared, shared: Arc::clone(shared) })
+        Some(Self { start, layout: None, context: Arc::clone(context) })
     }
 
-    /// Zeroed memory of the host's own.
-    fn plain(shared: &Arc<Shared>, len: usize) -> Option<Self> {
+    /// Zeroed plain memory.
+    fn plain(context: &Arc<OpenclContext>, len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len, ALIGN).ok()?;
         // SAFETY: an allocation of 0 bytes has been refused.
         let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
-        Some(Self { start, kind: BlockKind::Plain(layout), shared: Arc::clone(shared) })
+        Some(Self { start, layout: Some(layout), context: Arc::clone(context) })
     }
 }
 
 impl OpenclMemory {
-    pub(super) fn allocate(shared: &Arc<Shared>, desc: &MemoryDesc) -> Result<Self> {
+    pub(super) fn allocate(context: &Arc<OpenclContext>, desc: &MemoryDesc) -> Result<Self> {
         let MemoryDesc { len, kind } = *desc;
         if len == 0 {
             return Err(Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes"));
@@ -102,59 +103,65 @@ impl OpenclMemory {
             Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated"))
                 .help("free memory, or work in smaller pieces")
         };
-        if len > shared.capabilities.max_allocation {
-            let most = shared.capabilities.max_allocation;
-            return Err(
-                out_of_memory().caused_by(format!("the device allocates at most {most} bytes at once"))
-            );
+        let most = context.capabilities.max_allocation;
+        if len > most {
+            let why = format!("the device allocates at most {most} bytes at once");
+            return Err(out_of_memory().caused_by(why));
         }
-        let block = match (shared.features.shared_memory, kind) {
-            (true, _) => Some(Block::shared(shared, len).ok_or_else(out_of_memory)?),
-            (false, MemoryKind::Host) => Some(Block::plain(shared, len).ok_or_else(out_of_memory)?),
-            (false, MemoryKind::Device) => None,
+        let object = |buffer: Result<Owned<MemObject>, OpenclFailure>| {
+            buffer.map(Arc::new).map_err(|failure| match failure.code {
+                sys::CL_OUT_OF_RESOURCES | sys::CL_INVALID_BUFFER_SIZE => {
+                    out_of_memory().caused_by(Error::from(failure))
+                }
+                _ => failure.into(),
+            })
         };
-        let buffer = match (&block, shared.features.shared_memory) {
-            (Some(block), true) => {
-                Some(create_buffer(shared, sys::CL_MEM_USE_HOST_PTR, len, block.start.as_ptr()))
+        let storage = match (context.features.shared_memory, kind) {
+            (true, _) => {
+                let block = HostBlock::shared(context, len).ok_or_else(out_of_memory)?;
+                let buffer = create_buffer(context, sys::CL_MEM_USE_HOST_PTR, len, block.start.as_ptr());
+                Storage::Shared(object(buffer)?, block)
             }
-            (Some(_), false) => None,
-            (None, _) => Some(create_zeroed(shared, len)),
+            (false, MemoryKind::Host) => {
+                Storage::Host(HostBlock::plain(context, len).ok_or_else(out_of_memory)?)
+            }
+            (false, MemoryKind::Device) => Storage::Device(object(create_zeroed(context, len))?),
         };
-        let buffer = buffer.transpose().map_err(|failure| match failure.code {
-            sys::CL_OUT_OF_RESOURCES | sys::CL_INVALID_BUFFER_SIZE => {
-                out_of_memory().caused_by(Error::from(failure))
-            }
-            _ => failure.into(),
-        })?;
-        Ok(Self {
-            resource: ResourceId::unique(),
-            kind,
-            len,
-            buffer: buffer.map(Arc::new),
-            block,
-            shared: Arc::clone(shared),
-        })
+        Ok(Self { resource: ResourceId::unique(), kind, len, storage, context: Arc::clone(context) })
     }
 
-    /// Whether the device is one of its context.
-    pub(super) fn is_in(&self, device: &Shared) -> bool {
-        Arc::ptr_eq(&self.shared.context, &device.context)
+    /// The memory behind a view, if this backend made it.
+    pub(super) fn of(view: &MemoryView) -> Result<&Self> {
+        view.memory().as_any().downcast_ref().ok_or_else(|| foreign("memory"))
     }
 
-    /// Whether a kernel can be given this range as it is; else it has to be given a copy.
-    pub(super) fn is_argument(&self, device: &Shared, offset: usize) -> bool {
+    /// Whether the device can access it: it has the same driver's context.
+    pub(super) fn is_in(&self, device: &OpenclContext) -> bool {
+        self.context.shares_memory_with(device)
+    }
+
+    /// Whether a kernel can be given the part from this offset on, or only a copy of it.
+    pub(super) fn is_argument(&self, device: &OpenclContext, offset: usize) -> bool {
         let part = self.buffer_in(device).is_some() && offset.is_multiple_of(device.features.part_alignment);
         self.shared_address().is_some() || part
     }
 
     /// The buffer object, for devices of its context.
-    pub(super) fn buffer_in(&self, device: &Shared) -> Option<&Arc<Owned<MemObject>>> {
-        self.buffer.as_ref().filter(|_| self.is_in(device))
+    pub(super) fn buffer_in(&self, device: &OpenclContext) -> Option<&Buffer> {
+        match &self.storage {
+            Storage::Shared(buffer, _) | Storage::Device(buffer) => {
+                Some(buffer).filter(|_| self.is_in(device))
+            }
+            Storage::Host(_) => None,
+        }
     }
 
-    /// The address that kernels can use, where it is shared memory.
+    /// The address that kernels can use, if it is shared memory.
     pub(super) fn shared_address(&self) -> Option<NonNull<u8>> {
-        self.block.as_ref().filter(|block| matches!(block.kind, BlockKind::Shared)).map(|block| block.start)
+        match &self.storage {
+            Storage::Shared(_, block) => Some(block.start),
+            Storage::Device(_) | Storage::Host(_) => None,
+        }
     }
 
     fn check_range(&self, offset: usize, len: usize) -> Result<()> {
@@ -164,35 +171,45 @@ impl OpenclMemory {
         let why = format!("{len} bytes at {offset} are not a range of {} bytes", self.len);
         Err(Error::new(ErrorKind::InvalidSize, why))
     }
+
+    /// Has `transfer` enqueue on the device's own queue, and waits for it.
+    fn transfer(
+        &self,
+        transfer: impl FnOnce(&Core, sys::cl_command_queue) -> Result<(), OpenclFailure>,
+    ) -> Result<()> {
+        let service = self.context.service();
+        // Not by a blocking transfer: on Intel's CPU runtime (2026.2), a blocking write of a few bytes
+        // is not over when it returns.
+        service
+            .and_then(|queue| transfer(self.context.core, queue.raw()).and_then(|()| queue.finish()))
+            .map_err(|failure| self.context.error(failure))
+    }
 }
 
 /// A buffer object of `len` bytes; `bytes` is what the flags say.
-pub(super) fn create_buffer(
-    shared: &Shared,
+fn create_buffer(
+    context: &OpenclContext,
     flags: sys::cl_mem_flags,
     len: usize,
     bytes: *mut u8,
-) -> Result<Owned<MemObject>, Failure> {
-    let (context, flags) = (shared.context.raw(), flags | sys::CL_MEM_READ_WRITE);
+) -> Result<Owned<MemObject>, OpenclFailure> {
+    let (raw, flags) = (context.raw.raw(), flags | sys::CL_MEM_READ_WRITE);
     // SAFETY: the context is alive; callers pass as many bytes as they say, for as long as the
     // flags need them.
-    let buffer = unsafe { create!(shared.core, clCreateBuffer(context, flags, len, bytes.cast())) }?;
-    // SAFETY: the buffer has just been created, for us.
-    Ok(unsafe { Owned::new(shared.core, buffer) })
+    let buffer = unsafe { create!(context.core, clCreateBuffer(raw, flags, len, bytes.cast())) }?;
+    // SAFETY: the driver has just created the buffer for this object.
+    Ok(unsafe { Owned::new(context.core, buffer) })
 }
 
-fn create_zeroed(shared: &Shared, len: usize) -> Result<Owned<MemObject>, Failure> {
-    let buffer = create_buffer(shared, 0, len, ptr::null_mut())?;
-    let (queue, zero) = (shared.service()?, 0u8);
-    let (to, from) = (buffer.raw(), (&raw const zero).cast());
+/// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
+fn create_zeroed(context: &OpenclContext, len: usize) -> Result<Owned<MemObject>, OpenclFailure> {
+    let buffer = create_buffer(context, 0, len, ptr::null_mut())?;
+    let (service, zero) = (context.service()?, 0u8);
+    let (queue, to, from) = (service.raw(), buffer.raw(), (&raw const zero).cast());
+    let (none, event) = (ptr::null(), ptr::null_mut());
     // SAFETY: the buffer has `len` bytes; the driver copies the pattern during the call.
-    unsafe {
-        call!(
-            shared.core,
-            clEnqueueFillBuffer(queue.raw(), to, from, 1, 0, len, 0, ptr::null(), ptr::null_mut())
-        )
-    }?;
-    queue.finish()?;
+    unsafe { call!(context.core, clEnqueueFillBuffer(queue, to, from, 1, 0, len, 0, none, event)) }?;
+    service.finish()?;
     Ok(buffer)
 }
 
@@ -206,7 +223,7 @@ impl Memory for OpenclMemory {
     }
 
     fn device(&self) -> DeviceId {
-        self.shared.info.id
+        self.context.info.id
     }
 
     fn kind(&self) -> MemoryKind {
@@ -218,104 +235,60 @@ impl Memory for OpenclMemory {
     }
 
     fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.block.as_ref().map(|block| block.start)
+        match &self.storage {
+            Storage::Shared(_, block) | Storage::Host(block) => Some(block.start),
+            Storage::Device(_) => None,
+        }
     }
 
     fn usm(&self) -> Option<UsmPointer> {
         let address = self.shared_address()?.as_ptr().expose_provenance();
-        // SAFETY: these bytes are valid on the host and on the context's devices; that the memory
-        // outlives the pointer's use is the business of whoever enqueues it
-        // (`CommandBuffer::enqueue`).
+        // SAFETY: these bytes are valid on the host and on the context's devices. Callers that
+        // enqueue the pointer keep the memory alive (`CommandBuffer::enqueue`).
         Some(unsafe { UsmPointer::new(address, self.len) })
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len())?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        match (&self.block, &self.buffer) {
-            (Some(block), _) => {
+        match &self.storage {
+            _ if bytes.is_empty() => Ok(()),
+            Storage::Shared(_, block) | Storage::Host(block) => {
                 // SAFETY: the offset is inside the allocation.
                 let to = unsafe { block.start.add(offset) };
-                // SAFETY: the range was checked; the caller vouched that nobody else touches the bytes.
+                // SAFETY: the range was checked; the caller vouched that nothing else accesses the bytes.
                 unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
                 Ok(())
             }
-            (None, Some(buffer)) => {
-                let core = self.shared.core;
-                let service = self.shared.service().map_err(|failure| self.shared.error(failure))?;
-                let (queue, to, len) = (service.raw(), buffer.raw(), bytes.len());
-                let (from, wait) = (bytes.as_ptr().cast(), sys::CL_FALSE);
+            Storage::Device(buffer) => self.transfer(|core, queue| {
+                let (to, from, len) = (buffer.raw(), bytes.as_ptr().cast(), bytes.len());
+                let (wait, none, event) = (sys::CL_FALSE, ptr::null(), ptr::null_mut());
                 // SAFETY: the range was checked; the queue is finished before the bytes may go.
                 unsafe {
-                    call!(
-                        core,
-                        clEnqueueWriteBuffer(
-                            queue,
-                            to,
-                            wait,
-                            offset,
-                            len,
-                            from,
-                            0,
-                            ptr::null(),
-                            ptr::null_mut()
-                        )
-                    )
+                    call!(core, clEnqueueWriteBuffer(queue, to, wait, offset, len, from, 0, none, event))
                 }
-                // A blocking write of a few bytes is not over when it returns, on Intel's CPU
-                // runtime (2026.2).
-                .and_then(|()| service.finish())
-                .map_err(|failure| self.shared.error(failure))
-            }
-            (None, None) => Err(no_memory()),
+            }),
         }
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.check_range(offset, bytes.len())?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        match (&self.block, &self.buffer) {
-            (Some(block), _) => {
+        match &self.storage {
+            _ if bytes.is_empty() => Ok(()),
+            Storage::Shared(_, block) | Storage::Host(block) => {
                 // SAFETY: the offset is inside the allocation.
                 let from = unsafe { block.start.add(offset) };
-                // SAFETY: the range was checked; the caller vouched that nobody writes the bytes.
+                // SAFETY: the range was checked; the caller vouched that nothing writes the bytes.
                 unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
                 Ok(())
             }
-            (None, Some(buffer)) => {
-                let core = self.shared.core;
-                let queue = self.shared.service().map_err(|failure| self.shared.error(failure))?;
-                let (queue, from, len) = (queue.raw(), buffer.raw(), bytes.len());
-                let (to, wait) = (bytes.as_mut_ptr().cast(), sys::CL_TRUE);
-                // SAFETY: the range was checked; the call is over when the bytes have been written.
+            Storage::Device(buffer) => self.transfer(|core, queue| {
+                let (from, to, len) = (buffer.raw(), bytes.as_mut_ptr().cast(), bytes.len());
+                let (wait, none, event) = (sys::CL_FALSE, ptr::null(), ptr::null_mut());
+                // SAFETY: the range was checked; the queue is finished before the bytes are used.
                 unsafe {
-                    call!(
-                        core,
-                        clEnqueueReadBuffer(
-                            queue,
-                            from,
-                            wait,
-                            offset,
-                            len,
-                            to,
-                            0,
-                            ptr::null(),
-                            ptr::null_mut()
-                        )
-                    )
+                    call!(core, clEnqueueReadBuffer(queue, from, wait, offset, len, to, 0, none, event))
                 }
-                .map_err(|failure| self.shared.error(failure))
-            }
-            (None, None) => Err(no_memory()),
+            }),
         }
     }
-}
-
-/// Every allocation has one of the two.
-fn no_memory() -> Error {
-    Error::new(ErrorKind::Bug, "an allocation without memory")
 }

@@ -1,52 +1,52 @@
 //! The OpenCL backend: every device of every platform that the system's loader finds.
 //!
-//! What each object is:
-//!
-//! | contract | here |
+//! | object of the contract | its form in OpenCL |
 //! |---|---|
-//! | device | a device of a platform, or a part of one; one context for a platform's whole devices, one for each split |
-//! | memory | fine-grained shared virtual memory with a buffer object over it; where a device has none, a buffer object, and plain memory on the host's side |
+//! | device | a device of a platform, or a part of one; a platform's whole devices share a context, and so do the parts of a device |
+//! | memory | fine-grained shared virtual memory with a buffer object over it; on a device without that, a buffer object, and plain host memory |
 //! | kernel | a built program and a name; each recorded launch has a `cl_kernel` of its own, with its arguments set |
-//! | command-buffer | a list of driver commands, replayed, or a `cl_khr_command_buffer` of them |
+//! | command-buffer | a list of driver calls that is replayed, or a `cl_khr_command_buffer` of them |
 //! | queue | a `cl_command_queue`, and a second one with profiling once a profiled command-buffer needs it |
-//! | event | a `signal`: the driver's event of the last enqueue, and the signals it depends on |
+//! | event | a signal: the driver's event of the last enqueue, and the signals that it depends on |
 //!
 //! # Two lowerings
 //!
-//! A command-buffer is always kept as a list that can be replayed: an in-order queue takes the
-//! commands one by one, with the wait list on the first and an event on the last. Where the device
-//! has `cl_khr_command_buffer` and can record every command of the list, a recording exists beside
-//! it. Which one an enqueue uses is measured once for each device and size (`choice`), and can be
-//! [forced](OpenclOptions::lowering).
+//! Every command-buffer has a list that can be replayed: an in-order queue takes its operations one by
+//! one, with the wait list on the first and an event on the last. If the device has
+//! `cl_khr_command_buffer` 0.9.5 or newer and can record every operation of the list, there may be a
+//! recording beside it. The first finalize in each class of sizes measures which of the two is faster
+//! on the device (`measure`). The choice can be [forced](OpenclOptions::lowering).
 //!
 //! # Failure
 //!
-//! Drivers do not agree on what an event reports whose wait list failed, so a signal keeps what it
-//! depends on, and looks there first.
+//! Drivers do not agree on what an event reports whose wait list failed, so a signal keeps the signals
+//! that it depends on, and inherits their failures.
 //!
-//! Imports `types` and `hal` only.
+//! # Files
+//!
+//! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
+//! `driver_queue` `context` `program` (with `spirv`) `memory` `kernel` `operation` `lower` `signal`
+//! `replay` `recording` `measure` `event` `queue` `update` `command_buffer` `device`. The backend
+//! imports only `types`, `util` and `hal`.
 
-mod choice;
 mod command_buffer;
+mod context;
 mod device;
+mod driver_queue;
 mod error;
 mod event;
 mod features;
-mod flatten;
-mod hint;
 mod kernel;
 mod lower;
+mod measure;
 mod memory;
-mod mutate;
-mod notify;
-mod op;
+mod operation;
 mod options;
 mod platform;
 mod program;
 mod query;
 mod queue;
-mod record;
-mod rect;
+mod recording;
 mod replay;
 mod signal;
 mod spirv;
@@ -55,13 +55,11 @@ mod sys;
 mod tests;
 mod update;
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-
+use crate::hal::support::open_devices::OpenDevices;
 use crate::hal::{Backend, Device};
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::Result;
 use device::OpenclDevice;
 
 pub use options::{Lowering, OpenclOptions};
@@ -75,34 +73,28 @@ impl Backend for OpenclBackend {
         "opencl"
     }
 
-    /// The devices of all platforms: GPUs first, then accelerators, then others, CPUs last; among
-    /// these in the alphabetical order of their platforms' names and versions, and within a
-    /// platform in the driver's order. The order in which the loader finds the platforms does not
-    /// matter, unless two of them have the same name and version.
+    /// The devices of all platforms: first GPUs, then accelerators, then others, and CPUs last. Devices
+    /// of the same kind are in the alphabetical order of their platforms' names and versions, and
+    /// within a platform in the driver's order. The order in which the loader finds the platforms
+    /// matters only if two of them have the same name and version.
     ///
-    /// Each has the names of the device, the vendor and the platform, and the platform's short
+    /// Each entry holds the names of the device, the vendor and the platform, and the platform's short
     /// name, such as `POCL`.
     fn device_names(&self) -> Result<Vec<String>> {
         Ok(platform::devices()?.iter().map(|found| found.names.clone()).collect())
     }
 
-    /// While a device is open, opening its index again gives the same device.
+    /// While a device is open and works, opening its index again gives the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
-        static OPEN: LazyLock<Mutex<HashMap<usize, Weak<OpenclDevice>>>> = LazyLock::new(Mutex::default);
-        let mut open = OPEN.lock();
-        if let Some(device) = open.get(&index).and_then(Weak::upgrade) {
-            return Ok(device);
-        }
-        open.retain(|_, device| device.strong_count() > 0);
-        let device = Arc::new(OpenclDevice::open(index, OpenclOptions::from_environment())?);
-        open.insert(index, Arc::downgrade(&device));
-        Ok(device)
+        static OPEN: OpenDevices<OpenclDevice> = OpenDevices::new();
+        let open = || OpenclDevice::open(index, OpenclOptions::from_environment());
+        Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
     }
 }
 
-/// Opens the device with this index, with options: an object that no other call gives; the hardware
-/// behind it is shared. [`OpenclBackend`]'s [`device_names`](Backend::device_names) says in which
-/// order devices are counted.
+/// Opens the device with this index with options of its own. Each call returns a new object for the
+/// same hardware. [`OpenclBackend`]'s [`device_names`](Backend::device_names) says in which order
+/// devices are counted.
 ///
 /// ```no_run
 /// use wakegraph::backend::opencl::{self, Lowering, OpenclOptions};
@@ -114,14 +106,4 @@ impl Backend for OpenclBackend {
 /// [`Unavailable`](ErrorKind::Unavailable) without an OpenCL library, or without a device of this index.
 pub fn open(index: usize, options: OpenclOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(OpenclDevice::open(index, options)?))
-}
-
-/// The error for an object that another device made.
-fn foreign(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("the {what} belongs to another device"))
-        .help(format!("create the {what} on the device that is to use it"))
-}
-
-fn invalid_operation(why: &str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, why)
 }

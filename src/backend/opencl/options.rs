@@ -1,4 +1,4 @@
-//! How to open a device.
+//! Options with which a device is opened.
 
 /// What a command-buffer becomes on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -9,7 +9,7 @@ pub enum Lowering {
     CommandBuffer,
 }
 
-/// How to open an OpenCL device of one's own.
+/// Options with which [`open`](super::open) opens a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenclOptions {
     pub(super) lowering: Option<Lowering>,
@@ -20,19 +20,20 @@ pub struct OpenclOptions {
 const LOWERING_VARIABLE: &str = "WAKEGRAPH_OPENCL_LOWERING";
 
 impl OpenclOptions {
-    /// Measures which lowering is faster, and uses shared virtual memory where the device has it.
+    /// The defaults: the device's faster lowering is found by measuring, and shared virtual memory is used
+    /// where the device has it.
     pub fn new() -> Self {
         Self { lowering: None, shared_memory: true }
     }
 
-    /// Takes this lowering instead of measuring.
+    /// Uses this lowering instead of measuring.
     #[must_use]
     pub fn lowering(self, lowering: Lowering) -> Self {
         Self { lowering: Some(lowering), ..self }
     }
 
-    /// Whether memory is shared virtual memory where the device has it fine-grained. Without, the
-    /// device is used as one that has none: memory is buffer objects, and there are no raw
+    /// Whether memory is shared virtual memory on devices that have it fine-grained, which is the
+    /// default. If not, memory is buffer objects, as on devices without it, and there are no raw
     /// pointers.
     #[must_use]
     pub fn shared_memory(self, shared_memory: bool) -> Self {
@@ -46,8 +47,8 @@ impl OpenclOptions {
             Ok("replay") => Some(Lowering::Replay),
             Ok("command-buffer") => Some(Lowering::CommandBuffer),
             Ok(other) if !other.is_empty() => {
-                let variable = LOWERING_VARIABLE;
-                tracing::warn!(target: "wakegraph::opencl", variable, other, "neither 'replay' nor 'command-buffer'");
+                let (variable, why) = (LOWERING_VARIABLE, "neither 'replay' nor 'command-buffer'");
+                tracing::warn!(target: "wakegraph::opencl", variable, other, why);
                 None
             }
             _ => None,

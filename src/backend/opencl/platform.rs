@@ -1,4 +1,4 @@
-//! Platforms, and the devices of all of them in one row, in an order of our own.
+//! Platforms, and the list of all their devices in a stable order.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_void;
@@ -9,11 +9,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::query::{self, DeviceQuery};
-use super::sys::{self, Context, Core, Extensions, Failure, OldExtensions, Owned, call, create};
+use super::sys::{self, Context, Core, Extensions, OpenclFailure, Owned, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
-/// What the driver knows a device or platform by. It stays valid; a part of a device is released by
-/// its owner.
+/// The driver's handle of a device or platform. It stays valid for the life of the process, or, for a
+/// part of a device, of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Id(*mut c_void);
 
@@ -39,19 +39,17 @@ pub(super) struct Platform {
     id: Id,
     pub(super) name: String,
     version: String,
-    /// The tag by which loaders know the vendor, such as `POCL` or `INTEL`; empty where the driver has none.
+    /// The vendor's short name for loaders, such as `POCL` or `INTEL`; empty where the driver has none.
     tag: String,
-    /// All devices in the driver's order: those of the context.
+    /// All devices in the driver's order: the context is for these.
     devices: Vec<Id>,
     pub(super) extensions: Extensions,
-    pub(super) old_extensions: OldExtensions,
     /// The context that all whole devices share while one is open: buffers and events do not leave it.
     context: Mutex<Weak<Owned<Context>>>,
 }
 
 impl Platform {
-    fn new(core: &'static Core, id: Id) -> Result<Self, Failure> {
-        let (extensions, old_extensions) = sys::load_extensions(core, id.raw());
+    fn new(core: &'static Core, id: Id) -> Result<Self, OpenclFailure> {
         Ok(Self {
             core,
             #[cfg(test)]
@@ -60,15 +58,14 @@ impl Platform {
             version: query::platform_text(core, id.raw(), sys::CL_PLATFORM_VERSION)?,
             tag: query::platform_text(core, id.raw(), sys::CL_PLATFORM_ICD_SUFFIX_KHR).unwrap_or_default(),
             devices: device_ids(core, id)?,
-            extensions,
-            old_extensions,
+            extensions: Extensions::of(core, id.raw()),
             context: Mutex::default(),
         })
     }
 
-    /// The same platform with a context of its own, for tests that change its functions.
+    /// The same platform with a context of its own, for tests that replace its functions.
     #[cfg(test)]
-    pub(super) fn again(&self) -> Result<Self, Failure> {
+    pub(super) fn again(&self) -> Result<Self, OpenclFailure> {
         Self::new(self.core, self.id)
     }
 
@@ -101,7 +98,7 @@ impl Debug for Platform {
 }
 
 /// A context of these devices, which are all of one platform.
-pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> Result<Owned<Context>, Failure> {
+pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> Result<Owned<Context>, OpenclFailure> {
     let raw: Vec<_> = devices.iter().map(|device| device.raw()).collect();
     let count = raw.len() as sys::cl_uint;
     // SAFETY: the devices are the library's own; no properties and no callback.
@@ -111,12 +108,12 @@ pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> Result<Owne
     Ok(unsafe { Owned::new(core, context) })
 }
 
-/// A device, before it is opened.
+/// A device that has not been opened yet.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundDevice {
     pub(super) platform: Arc<Platform>,
     pub(super) id: Id,
-    /// Its own name, and those of its platform and vendor: what a selector may use.
+    /// The names that a selector may use: its own, its vendor's and its platform's.
     pub(super) names: String,
     rank: Rank,
 }
@@ -130,8 +127,8 @@ enum Rank {
     Cpu,
 }
 
-impl Found {
-    fn new(platform: &Arc<Platform>, id: Id) -> Result<Self, Failure> {
+impl FoundDevice {
+    fn new(platform: &Arc<Platform>, id: Id) -> Result<Self, OpenclFailure> {
         let query = DeviceQuery { core: platform.core, device: id.raw() };
         let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
         let kind = query.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
@@ -150,22 +147,23 @@ impl Found {
 
 /// Sorts devices by their kind, then by their platform. Devices of one platform keep the driver's order.
 ///
-/// The loader's order does not count: that is the order of the files in a directory, which differs
-/// between machines and changes when a runtime is installed anew.
-fn sort(devices: &mut [Found]) {
+/// The loader's order is ignored: it is the order of the files in a directory, which differs between
+/// machines and changes when a runtime is installed again.
+fn sort(devices: &mut [FoundDevice]) {
     devices.sort_by(|a, b| {
-        let key = |found: &Found| (found.rank, found.platform.name.clone(), found.platform.version.clone());
+        let key =
+            |found: &FoundDevice| (found.rank, found.platform.name.clone(), found.platform.version.clone());
         key(a).cmp(&key(b))
     });
 }
 
-/// The devices of all platforms, in the order in which they are counted. Found once; where there
+/// The devices of all platforms, in the order in which they are counted. FoundDevice once; where there
 /// was none, the next call looks for them again.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without a library, a platform or a device, with the remedy.
-pub(super) fn devices() -> Result<Arc<[Found]>> {
-    static FOUND: Mutex<Option<Arc<[Found]>>> = Mutex::new(None);
+pub(super) fn devices() -> Result<Arc<[FoundDevice]>> {
+    static FOUND: Mutex<Option<Arc<[FoundDevice]>>> = Mutex::new(None);
     let mut found = FOUND.lock();
     if let Some(devices) = &*found {
         return Ok(devices.clone());
@@ -185,7 +183,7 @@ pub(super) fn devices() -> Result<Arc<[Found]>> {
             platform
                 .devices
                 .iter()
-                .map(|&device| Found::new(&platform, device))
+                .map(|&device| FoundDevice::new(&platform, device))
                 .collect::<Result<Vec<_>, _>>()
         });
         match found {
@@ -206,37 +204,40 @@ pub(super) fn devices() -> Result<Arc<[Found]>> {
 }
 
 fn no_platform(why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, why)
-        .help("install a vendor's OpenCL runtime, or for CPUs Debian's pocl-opencl-icd; `clinfo` lists what is found")
+    Error::new(ErrorKind::Unavailable, why).help(
+        "install a vendor's OpenCL runtime, or for CPUs Debian's pocl-opencl-icd; `clinfo` lists the platforms",
+    )
 }
 
-fn platform_ids(core: &Core) -> Result<Vec<Id>, Failure> {
+fn platform_ids(core: &Core) -> Result<Vec<Id>, OpenclFailure> {
+    list_ids(sys::CL_PLATFORM_NOT_FOUND_KHR, |room, places, count| {
+        // SAFETY: there is room for as many ids as `room` says.
+        unsafe { call!(core, clGetPlatformIDs(room, places, count)) }
+    })
+}
+
+fn device_ids(core: &Core, platform: Id) -> Result<Vec<Id>, OpenclFailure> {
+    list_ids(sys::CL_DEVICE_NOT_FOUND, |room, places, count| {
+        let all = sys::CL_DEVICE_TYPE_ALL;
+        // SAFETY: as above, and the platform is the library's own.
+        unsafe { call!(core, clGetDeviceIDs(platform.raw(), all, room, places, count)) }
+    })
+}
+
+/// All ids that `list` gives. It takes how many there is room for, the places for them, and the place
+/// for their number; `none` is its code for an empty list.
+fn list_ids(
+    none: sys::cl_int,
+    list: impl Fn(sys::cl_uint, *mut *mut c_void, *mut sys::cl_uint) -> Result<(), OpenclFailure>,
+) -> Result<Vec<Id>, OpenclFailure> {
     let mut count = 0;
-    // SAFETY: asks for the number only.
-    match unsafe { call!(core, clGetPlatformIDs(0, ptr::null_mut(), &raw mut count)) } {
-        Err(Failure { code: sys::CL_PLATFORM_NOT_FOUND_KHR, .. }) => return Ok(Vec::new()),
+    match list(0, ptr::null_mut(), &raw mut count) {
+        Err(failure) if failure.code == none => return Ok(Vec::new()),
         other => other?,
     }
     let mut ids = vec![ptr::null_mut(); count as usize];
     if count > 0 {
-        // SAFETY: there is room for `count` ids.
-        unsafe { call!(core, clGetPlatformIDs(count, ids.as_mut_ptr(), ptr::null_mut())) }?;
-    }
-    Ok(ids.into_iter().map(Id).collect())
-}
-
-fn device_ids(core: &Core, platform: Id) -> Result<Vec<Id>, Failure> {
-    let (platform, all) = (platform.raw(), sys::CL_DEVICE_TYPE_ALL);
-    let mut count = 0;
-    // SAFETY: asks for the number only.
-    match unsafe { call!(core, clGetDeviceIDs(platform, all, 0, ptr::null_mut(), &raw mut count)) } {
-        Err(Failure { code: sys::CL_DEVICE_NOT_FOUND, .. }) => return Ok(Vec::new()),
-        other => other?,
-    }
-    let mut ids = vec![ptr::null_mut(); count as usize];
-    if count > 0 {
-        // SAFETY: there is room for `count` ids.
-        unsafe { call!(core, clGetDeviceIDs(platform, all, count, ids.as_mut_ptr(), ptr::null_mut())) }?;
+        list(count, ids.as_mut_ptr(), ptr::null_mut())?;
     }
     Ok(ids.into_iter().map(Id).collect())
 }
@@ -246,10 +247,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_counted_in_the_same_order_whatever_the_loader_finds_first() {
+    fn the_order_of_devices_does_not_depend_on_the_loader() {
         let Ok(devices) = devices() else { return };
-        let names = |devices: &[Found]| devices.iter().map(|found| found.names.clone()).collect::<Vec<_>>();
-        let mut platforms: Vec<Vec<Found>> = Vec::new();
+        let names =
+            |devices: &[FoundDevice]| devices.iter().map(|found| found.names.clone()).collect::<Vec<_>>();
+        let mut platforms: Vec<Vec<FoundDevice>> = Vec::new();
         for found in &*devices {
             match platforms.iter_mut().find(|known| Arc::ptr_eq(&known[0].platform, &found.platform)) {
                 Some(platform) => platform.push(found.clone()),

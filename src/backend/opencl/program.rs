@@ -1,28 +1,23 @@
-//! Programs: built once for each source and device, and kept for the next kernel of the same source.
+//! Programs: built once for each source and device, and cached for further kernels of the same source.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::collections::HashMap;
-use std::ffi::{CString, c_char};
-use std::fmt::{self, Debug};
+use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::device::Shared;
+use super::context::OpenclContext;
+use super::error::describe;
 use super::query;
 use super::spirv;
-use super::sys::{self, Failure, Owned, Program, call, create};
+use super::sys::{self, OpenclFailure, Owned, Program, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Argument kinds are compared with the declaration, so the program has to keep them.
-const OPTIONS: &str = "-cl-kernel-arg-info";
+/// Makes programs keep the kinds of arguments, which are compared with the kernel's declaration.
+const OPTIONS: &CStr = c"-cl-kernel-arg-info";
 
-/// Programs beyond this number are kept only as long as a kernel of theirs is.
-const MOST_UNUSED: usize = 256;
-
-/// What a program is built from.
+/// The code that a program is built from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Code<'a> {
     /// OpenCL C, after a prelude.
@@ -32,7 +27,7 @@ pub(super) enum Code<'a> {
 }
 
 impl Code<'_> {
-    /// What tells it from other code: all of it.
+    /// The key of the cache: all of the code.
     fn key(self) -> Vec<u8> {
         match self {
             Self::Source { prelude, source } => [b"C", prelude.as_bytes(), source.as_bytes()].concat(),
@@ -41,63 +36,39 @@ impl Code<'_> {
     }
 }
 
-/// The programs of one device by their code.
-#[derive(Default)]
-pub(super) struct Programs(Mutex<HashMap<Vec<u8>, Arc<Owned<Program>>>>);
-
-impl Programs {
-    /// The program of this code, built if it is the first time; `kernel` is for errors.
-    ///
-    /// # Errors
-    /// [`Driver`](ErrorKind::Driver) with the build log when it does not compile.
-    pub(super) fn get(&self, shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Arc<Owned<Program>>> {
-        let key = code.key();
-        if let Some(known) = self.0.lock().get(&key) {
-            return Ok(known.clone());
-        }
-        // Built without the lock: it takes long. Two threads that build the same keep one of the two.
-        let program = Arc::new(build(shared, code, kernel)?);
-        let mut known = self.0.lock();
-        if known.len() >= MOST_UNUSED {
-            known.retain(|_, program| Arc::strong_count(program) > 1);
-        }
-        Ok(known.entry(key).or_insert(program).clone())
-    }
+/// The program of this code, built the first time; `kernel` names it in errors.
+///
+/// # Errors
+/// [`Driver`](ErrorKind::Driver) with the build log when it does not compile.
+pub(super) fn get(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Arc<Owned<Program>>> {
+    context.programs.get_or_compile(code.key(), || Ok(Arc::new(build(context, code, kernel)?)))
 }
 
-impl Debug for Programs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Programs").field(&self.0.lock().len()).finish()
-    }
-}
-
-fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>> {
-    let core = shared.core;
+fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<Program>> {
     if let Code::Binary(binary) = code
         && let Some(fault) = spirv::fault(binary)
     {
         return Err(refused(binary, kernel).caused_by(fault));
     }
-    let program = create(shared, code).map_err(|failure| match (code, failure.code) {
+    let program = create(context, code).map_err(|failure| match (code, failure.code) {
         (Code::Binary(binary), sys::CL_INVALID_VALUE) => {
             refused(binary, kernel).caused_by(Error::from(failure))
         }
         _ => failure.into(),
     })?;
-    let options =
-        CString::new(OPTIONS).map_err(|_| Error::new(ErrorKind::Bug, "the build options hold a NUL"))?;
-    let (raw, device, text) = (program.raw(), shared.id.raw(), options.as_ptr());
+    let (raw, device, text) = (program.raw(), context.id.raw(), OPTIONS.as_ptr());
     // SAFETY: all objects are alive; without a callback the call ends when the program is built.
-    let built =
-        unsafe { call!(core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut())) };
+    let built = unsafe {
+        call!(context.core, clBuildProgram(raw, 1, &raw const device, text, None, ptr::null_mut()))
+    };
     match built {
         Ok(()) => Ok(program),
-        Err(failure @ Failure { code: sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION, .. }) => {
+        Err(failure @ OpenclFailure { code: sys::CL_OUT_OF_HOST_MEMORY | sys::MISSING_FUNCTION, .. }) => {
             Err(failure.into())
         }
         Err(failure) => {
-            let log = query::build_log(core, raw, device);
-            let code_name = super::error::describe(failure.code);
+            let log = query::build_log(context.core, raw, device);
+            let code_name = describe(failure.code);
             let (what, remedy) = match code {
                 Code::Source { .. } => ("does not compile", "correct the kernel's source"),
                 Code::Binary(_) => ("has SPIR-V that does not compile", VALIDATE),
@@ -108,17 +79,8 @@ fn build(shared: &Shared, code: Code<'_>, kernel: &str) -> Result<Owned<Program>
     }
 }
 
-const VALIDATE: &str =
-    "check the module with `spirv-val`; it has to be for OpenCL, in a version that the device takes";
-
-/// The error for bytes that are no SPIR-V for the driver.
-fn refused(binary: &[u8], kernel: &str) -> Error {
-    let why = format!("kernel '{kernel}': its {} bytes are no SPIR-V module", binary.len());
-    Error::new(ErrorKind::Driver, why).help(VALIDATE)
-}
-
-fn create(shared: &Shared, code: Code<'_>) -> Result<Owned<Program>, Failure> {
-    let (core, context) = (shared.core, shared.context.raw());
+fn create(context: &OpenclContext, code: Code<'_>) -> Result<Owned<Program>, OpenclFailure> {
+    let (core, raw) = (context.core, context.raw.raw());
     let program = match code {
         Code::Source { prelude, source } => {
             // The driver takes a length of 0 for a text that ends in NUL, so an empty one is left out.
@@ -130,14 +92,23 @@ fn create(shared: &Shared, code: Code<'_>) -> Result<Owned<Program>, Failure> {
                 texts.iter().map(|text| text.as_ptr().cast()).collect();
             let (starts, lens) = (starts.as_mut_ptr(), lens.as_ptr());
             // SAFETY: as many texts as lengths, which the driver copies.
-            unsafe { create!(core, clCreateProgramWithSource(context, count, starts, lens)) }
+            unsafe { create!(core, clCreateProgramWithSource(raw, count, starts, lens)) }
         }
         Code::Binary(binary) => {
             let (bytes, len) = (binary.as_ptr().cast(), binary.len());
             // SAFETY: `len` bytes, which the driver copies and checks.
-            unsafe { create!(core, clCreateProgramWithIL(context, bytes, len)) }
+            unsafe { create!(core, clCreateProgramWithIL(raw, bytes, len)) }
         }
     }?;
-    // SAFETY: the program has just been created, for us.
+    // SAFETY: the driver has just created the program for this object.
     Ok(unsafe { Owned::new(core, program) })
+}
+
+const VALIDATE: &str =
+    "check the module with `spirv-val`; it has to be for OpenCL, in a version that the device takes";
+
+/// The error for bytes that are no SPIR-V for the driver.
+fn refused(binary: &[u8], kernel: &str) -> Error {
+    let why = format!("kernel '{kernel}': its {} bytes are no SPIR-V module", binary.len());
+    Error::new(ErrorKind::Driver, why).help(VALIDATE)
 }

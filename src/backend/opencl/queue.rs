@@ -2,186 +2,97 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
-use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::device::Shared;
+use super::context::OpenclContext;
+use super::driver_queue::DriverQueue;
 use super::event::OpenclEvent;
-use super::notify;
-use super::record::Recording;
-use super::replay::{List, Started, Timing};
-use super::signal::{self, Signal, Waited};
-use super::sys::{self, CommandQueue, Core, Event, Failure, Owned, call, create};
-use crate::hal::{Command, Event as _, EventStatus, Notification, Queue, QueueDesc, QueueOrder, WaitList};
+use super::lower::After;
+use super::recording::OpenclRecording;
+use super::replay::CommandList;
+use super::signal::{OpenclSignal, StartedWork, TimesWanted};
+use super::sys::{self, Event, OpenclFailure, Owned};
+use crate::hal::support::dependency::Dependencies;
+use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
+use crate::hal::{
+    Command, Event as _, EventStatus, Notification, Queue, QueueDesc, QueueOrder, Signal, WaitList,
+};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
-
-/// A queue of the driver's.
-#[derive(Debug)]
-pub(super) struct DriverQueue {
-    queue: Owned<CommandQueue>,
-    core: &'static Core,
-    order: QueueOrder,
-    profiling: bool,
-}
-
-impl DriverQueue {
-    pub(super) fn create(shared: &Shared, order: QueueOrder, profiling: bool) -> Result<Self, Failure> {
-        let core = shared.core;
-        // An in-order queue keeps every promise of one out of order, as what is waited for was
-        // enqueued before.
-        let order = if shared.features.out_of_order_queues { order } else { QueueOrder::InOrder };
-        let mut bits = 0;
-        if order == QueueOrder::OutOfOrder {
-            bits |= sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
-        }
-        if profiling {
-            bits |= sys::CL_QUEUE_PROFILING_ENABLE;
-        }
-        let (context, device) = (shared.context.raw(), shared.id.raw());
-        let queue = if shared.features.queue_properties {
-            let list = [sys::CL_QUEUE_PROPERTIES as sys::cl_queue_properties, bits, 0];
-            let list = if bits == 0 { ptr::null() } else { list.as_ptr() };
-            // SAFETY: the device is one of the context's, the list ends in 0.
-            unsafe { create!(core, clCreateCommandQueueWithProperties(context, device, list)) }
-        } else {
-            // SAFETY: the device is one of the context's.
-            unsafe { create!(core, clCreateCommandQueue(context, device, bits)) }
-        }?;
-        // SAFETY: the queue has just been created, for us.
-        Ok(Self { queue: unsafe { Owned::new(core, queue) }, core, order, profiling })
-    }
-
-    pub(super) fn raw(&self) -> sys::cl_command_queue {
-        self.queue.raw()
-    }
-
-    pub(super) fn order(&self) -> QueueOrder {
-        self.order
-    }
-
-    pub(super) fn profiling(&self) -> bool {
-        self.profiling
-    }
-
-    pub(super) fn flush(&self) -> Result<(), Failure> {
-        // SAFETY: the queue is alive.
-        unsafe { call!(self.core, clFlush(self.raw())) }
-    }
-
-    pub(super) fn finish(&self) -> Result<(), Failure> {
-        // SAFETY: the queue is alive.
-        unsafe { call!(self.core, clFinish(self.raw())) }
-    }
-
-    /// The event of a marker behind `wait`; without any, behind everything enqueued so far. Where
-    /// the driver refuses even a marker, this blocks until both are over, and there is no event.
-    pub(super) fn marker(
-        &self,
-        core: &'static Core,
-        wait: &[sys::cl_event],
-    ) -> Result<Option<Owned<Event>>, Failure> {
-        let mut event = ptr::null_mut();
-        let (waits, list) = super::op::list(wait);
-        // SAFETY: the queue and the events are alive.
-        let enqueued =
-            unsafe { call!(core, clEnqueueMarkerWithWaitList(self.raw(), waits, list, &raw mut event)) };
-        match enqueued {
-            Ok(()) => signal::adopt(core, event).map(Some),
-            Err(_) => {
-                self.finish()?;
-                if waits > 0 {
-                    // SAFETY: the events are alive. An error says that one of them has failed, so it is over.
-                    let _ = unsafe { call!(core, clWaitForEvents(waits, list)) };
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    /// The event of a marker behind `wait` and behind everything enqueued so far.
-    fn marker_behind_all(
-        &self,
-        core: &'static Core,
-        wait: &[sys::cl_event],
-    ) -> Result<Option<Owned<Event>>, Failure> {
-        if !wait.is_empty() {
-            // A marker with a wait list waits for nothing else on an out-of-order queue, so it takes two.
-            self.marker(core, wait)?;
-        }
-        self.marker(core, &[])
-    }
-}
-
-/// What is to be enqueued.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Work<'a> {
-    pub(super) list: &'a List,
-    /// The same, recorded.
-    pub(super) recording: Option<&'a Recording>,
-    /// Its commands' times are wanted.
-    pub(super) timed: bool,
-    /// What it must not overlap.
-    pub(super) previous: Option<&'a Arc<Signal>>,
-}
 
 /// A queue.
 #[derive(Debug)]
 pub(super) struct OpenclQueue {
-    shared: Arc<Shared>,
+    context: Arc<OpenclContext>,
     desc: QueueDesc,
     main: Arc<DriverQueue>,
-    /// For command-buffers with profiling, where the queue itself has none.
+    /// For command-buffers with profiling, if the queue itself has none.
     profiled: OnceLock<Arc<DriverQueue>>,
     /// Whether the last enqueue went to `profiled`. Held while enqueueing: an enqueue is several calls.
     on_profiled: Mutex<bool>,
 }
 
+/// The commands of one enqueue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EnqueueRequest<'a> {
+    pub(super) list: &'a CommandList,
+    /// The same commands, recorded.
+    pub(super) recording: Option<&'a OpenclRecording>,
+    /// Whether the commands' times are wanted.
+    pub(super) timed: bool,
+    /// An earlier enqueue of the same commands, which must be over first.
+    pub(super) previous: Option<&'a Arc<OpenclSignal>>,
+}
+
 impl OpenclQueue {
-    pub(super) fn create(shared: &Arc<Shared>, desc: QueueDesc) -> Result<Self, Failure> {
-        let main = Arc::new(DriverQueue::create(shared, desc.order, desc.profiling)?);
+    pub(super) fn create(context: &Arc<OpenclContext>, desc: QueueDesc) -> Result<Self, OpenclFailure> {
         Ok(Self {
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
             desc,
-            main,
+            main: Arc::new(context.create_queue(desc.order, desc.profiling)?),
             profiled: OnceLock::new(),
             on_profiled: Mutex::new(false),
         })
     }
 
-    /// The driver's queue for what has no times of its own.
+    /// The driver's queue for commands without times of their own.
+    #[cfg(test)]
     pub(super) fn driver(&self) -> &Arc<DriverQueue> {
         &self.main
     }
 
     /// The queue behind `queue`, if it is one of `device`.
-    pub(super) fn of<'a>(queue: &'a dyn Queue, device: &Shared) -> Result<&'a Self> {
+    pub(super) fn of<'a>(queue: &'a dyn Queue, device: &OpenclContext) -> Result<&'a Self> {
         let queue = queue.as_any().downcast_ref::<Self>();
-        queue.filter(|queue| queue.shared.info.id == device.info.id).ok_or_else(|| super::foreign("queue"))
+        queue.filter(|queue| queue.context.info.id == device.info.id).ok_or_else(|| foreign("queue"))
+    }
+
+    fn driver_queues(&self) -> impl Iterator<Item = &Arc<DriverQueue>> {
+        std::iter::once(&self.main).chain(self.profiled.get())
     }
 
     /// Whether everything enqueued from now on comes after `signal` by the queue's order.
-    fn is_in_line(&self, signal: &Signal) -> bool {
-        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
-        self.desc.order == QueueOrder::InOrder && queues.any(|queue| signal.is_on(queue))
+    fn follows(&self, signal: &OpenclSignal) -> bool {
+        self.desc.order == QueueOrder::InOrder && self.driver_queues().any(|queue| signal.is_on(queue))
     }
 
-    /// Enqueues `work`, and gives its signal.
+    /// Enqueues the commands of a request, and gives their signal.
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue).
     pub(super) unsafe fn submit(
         &self,
-        work: Work<'_>,
+        request: EnqueueRequest<'_>,
         wait: WaitList<'_>,
         event: &Arc<dyn crate::hal::Event>,
-    ) -> Result<Arc<Signal>> {
+    ) -> Result<Arc<OpenclSignal>> {
+        let context = &self.context;
         let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event = event.filter(|event| event.device() == self.shared.info.id);
-        let event = event.ok_or_else(|| super::foreign("event"))?;
-        let mut waits = Waits::default();
+        let event =
+            event.filter(|event| event.device() == context.info.id).ok_or_else(|| foreign("event"))?;
+        let mut waits = DriverWaitList::default();
         for dependency in wait.dependencies {
             waits.add(self, *dependency, true)?;
         }
@@ -189,96 +100,96 @@ impl OpenclQueue {
             waits.add(self, *order, false)?;
         }
         let mut on_profiled = self.on_profiled.lock();
-        let (queue, is_profiled) = self.select(work.timed, *on_profiled, &mut waits)?;
-        if let Some(previous) = work.previous {
+        let selected = self.select(request.timed, *on_profiled, &mut waits);
+        let (queue, is_profiled) = selected.map_err(|failure| context.error(failure))?;
+        if let Some(previous) = request.previous {
             let ordered = queue.order == QueueOrder::InOrder && previous.is_on(queue);
-            if !ordered && matches!(previous.status(), EventStatus::Pending) {
+            if !ordered && !previous.is_final() {
                 waits.events.extend(previous.event());
             }
         }
         let mut slot = event.slot();
-        if slot.as_ref().is_some_and(|last| matches!(last.status(), EventStatus::Pending)) {
-            return Err(super::invalid_operation("the event to signal is still pending")
-                .help("wait for the event, or signal another one"));
+        if slot.as_ref().is_some_and(|last| !last.is_final()) {
+            return Err(pending_signal());
         }
         // SAFETY: passed on to the caller.
-        let started = unsafe { self.start(queue, &work, &waits) };
-        let started = started.map_err(|failure| self.shared.error(failure))?;
-        // Not before: where the driver has refused everything, the next enqueue still has to wait
-        // for the other queue.
+        let started = unsafe { self.start(queue, &request, &waits) };
+        let started = started.map_err(|failure| context.error(failure))?;
+        // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
         *on_profiled = is_profiled;
         if let Err(failure) = queue.flush() {
-            // What it started is in flight all the same.
-            let error = self.shared.error(failure);
+            // The commands are enqueued all the same.
+            let error = context.error(failure);
             tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
         }
-        let new = Signal::new(&self.shared, queue, started, waits.pending);
-        // The last use's signal is used again, if nobody refers to it any more.
-        match slot.as_mut().and_then(Arc::get_mut) {
-            Some(last) => *last = new,
-            None => *slot = Some(Arc::new(new)),
+        let new = OpenclSignal::new(context, queue, started, waits.dependencies);
+        // The signal of the event's last use is used again, unless something still refers to it.
+        if let Some(last) = slot.as_mut().and_then(Arc::get_mut) {
+            *last = new;
+        } else {
+            *slot = Some(Arc::new(new));
         }
-        match &*slot {
-            Some(signal) => Ok(Arc::clone(signal)),
-            None => Err(Error::new(ErrorKind::Bug, "an enqueue without a signal")),
+        slot.clone().ok_or_else(|| Error::new(ErrorKind::Bug, "an enqueue without a signal"))
+    }
+
+    /// Has the device notify when the signal is over, if it does so. Callers hold no lock.
+    pub(super) fn notify(&self, signal: Arc<OpenclSignal>, notification: Option<Notification>) {
+        if let Some(notification) = notification.filter(|_| self.context.capabilities.notifies) {
+            signal.notify(notification);
         }
     }
 
-    /// Has the device tell when it is over, where it does so. Not for callers that hold a lock.
-    pub(super) fn notify(&self, signal: Arc<Signal>, notification: Option<Notification>) {
-        if let Some(notification) = notification.filter(|_| self.shared.capabilities.notifies) {
-            notify::when_over(self.shared.core, signal, notification);
-        }
-    }
-
-    unsafe fn start(&self, queue: &DriverQueue, work: &Work<'_>, waits: &Waits) -> Result<Started, Failure> {
-        let (shared, events) = (&*self.shared, &waits.events[..]);
+    unsafe fn start(
+        &self,
+        queue: &DriverQueue,
+        request: &EnqueueRequest<'_>,
+        waits: &DriverWaitList,
+    ) -> Result<StartedWork, OpenclFailure> {
+        let (context, events) = (&*self.context, &waits.events[..]);
         if let Some(failure) = &waits.failure {
-            // Nothing runs, but in its turn.
+            // Nothing runs, but the failure keeps its place in the order.
             let event = match (self.desc.order, events) {
-                (QueueOrder::OutOfOrder, []) => Some(signal::completed(shared)?),
-                _ => queue.marker(shared.core, events)?,
+                (QueueOrder::OutOfOrder, []) => Some(context.completed_event()?),
+                _ => queue.marker(events)?,
             };
-            return Ok(Started { event, failure: Some(failure.clone()), times: None });
+            return Ok(StartedWork { event, failure: Some(failure.clone()), ..StartedWork::default() });
         }
-        let recording = work.recording.filter(|recording| {
-            let free =
-                recording.simultaneous() || work.previous.is_none_or(|previous| previous.status().is_final());
-            free && !work.timed && recording.fits(queue)
+        let recording = request.recording.filter(|recording| {
+            let free = recording.simultaneous || request.previous.is_none_or(OpenclSignal::is_final);
+            free && !request.timed && recording.fits(queue)
         });
         if let Some(recording) = recording {
             // SAFETY: passed on to the caller.
             match unsafe { recording.enqueue(queue, events) } {
-                Ok(event) => return Ok(Started { event: Some(event), failure: None, times: None }),
-                // PoCL takes a recording for pending for a moment after its event is complete.
-                Err(Failure { code: sys::CL_INVALID_OPERATION, .. }) => {}
-                // Intel's runtime looks at a recording's commands one by one: those before the
+                Ok(event) => return Ok(StartedWork { event: Some(event), ..StartedWork::default() }),
+                // PoCL considers a recording pending for a moment after its event is complete.
+                Err(OpenclFailure { code: sys::CL_INVALID_OPERATION, .. }) => {}
+                // Intel's runtime checks the commands of a recording one by one: those before the
                 // refused one run.
                 Err(failure) => {
-                    let failure = Some(shared.error(failure));
-                    let event = queue.marker_behind_all(shared.core, events)?;
-                    return Ok(Started { event, failure, times: None });
+                    let failure = Some(context.error(failure));
+                    let event = queue.marker_behind_all(events)?;
+                    return Ok(StartedWork { event, failure, ..StartedWork::default() });
                 }
             }
         }
-        let timing = match (work.timed, self.desc.profiling) {
-            (true, _) => Timing::Commands,
-            (false, true) => Timing::Whole,
-            (false, false) => Timing::None,
+        let wanted = match (request.timed, self.desc.profiling) {
+            (true, _) => TimesWanted::Commands,
+            (false, true) => TimesWanted::Whole,
+            (false, false) => TimesWanted::None,
         };
         // SAFETY: passed on to the caller.
-        unsafe { work.list.enqueue(shared, queue, events, timing) }
+        unsafe { request.list.enqueue(context, queue, events, wanted) }
     }
 
     /// The driver's queue for an enqueue with or without times, and whether it is the profiled one.
-    /// Where the last enqueue went to the other queue, `waits` gets an event behind everything
-    /// there.
+    /// If the last enqueue went to the other queue, `waits` gets an event behind everything there.
     fn select<'a>(
         &'a self,
         timed: bool,
         on_profiled: bool,
-        waits: &mut Waits,
-    ) -> Result<(&'a Arc<DriverQueue>, bool)> {
+        waits: &mut DriverWaitList,
+    ) -> Result<(&'a Arc<DriverQueue>, bool), OpenclFailure> {
         let timed = timed && !self.desc.profiling;
         if !timed && !on_profiled {
             return Ok((&self.main, false));
@@ -286,18 +197,15 @@ impl OpenclQueue {
         let profiled = match self.profiled.get() {
             Some(profiled) => profiled,
             None => {
-                let created = DriverQueue::create(&self.shared, self.desc.order, true)
-                    .map_err(|failure| self.shared.error(failure))?;
-                self.profiled.get_or_init(|| Arc::new(created))
+                let created = Arc::new(self.context.create_queue(self.desc.order, true)?);
+                self.profiled.get_or_init(|| created)
             }
         };
         let (now, before) = if timed { (profiled, &self.main) } else { (&self.main, profiled) };
         if timed != on_profiled && self.desc.order == QueueOrder::InOrder {
-            let marker =
-                before.marker(self.shared.core, &[]).map_err(|failure| self.shared.error(failure))?;
-            before.flush().map_err(|failure| self.shared.error(failure))?;
-            waits.events.extend(marker.as_ref().map(Owned::raw));
-            waits.marker = marker;
+            waits.marker = before.marker(&[])?;
+            before.flush()?;
+            waits.events.extend(waits.marker.as_ref().map(Owned::raw));
         }
         Ok((now, timed))
     }
@@ -305,30 +213,23 @@ impl OpenclQueue {
 
 /// A wait list as the driver takes it.
 #[derive(Default)]
-struct Waits {
+struct DriverWaitList {
     events: SmallVec<[sys::cl_event; 8]>,
-    /// Those whose failure would be ours.
-    pending: Waited,
-    /// A dependency has failed already.
+    /// Signals whose failure is inherited.
+    dependencies: Dependencies<Arc<OpenclSignal>>,
+    /// The failure of a dependency that has failed already.
     failure: Option<Error>,
-    /// Keeps events alive during the call.
-    order: Waited,
+    /// Keeps other events alive during the call.
+    order: SmallVec<[Arc<OpenclSignal>; 2]>,
     marker: Option<Owned<Event>>,
 }
 
-impl Waits {
+impl DriverWaitList {
     fn add(&mut self, queue: &OpenclQueue, event: &dyn crate::hal::Event, needed: bool) -> Result<()> {
         let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event = event.filter(|event| Arc::ptr_eq(&event.shared().context, &queue.shared.context));
-        let event = event.ok_or_else(|| {
-            Error::new(ErrorKind::InvalidWaitList, "the queue cannot wait for an event of this other device")
-                .help("wait on the host first; `Device::can_wait_for` tells when that is needed")
-        })?;
-        let signal = event.signal().ok_or_else(|| {
-            Error::new(ErrorKind::InvalidWaitList, "an event to wait for was never enqueued")
-                .help("enqueue what signals it first")
-        })?;
-        // It may be pending only because of what comes before it in its queue.
+        let event = event.filter(|event| event.context().shares_memory_with(&queue.context));
+        let signal = event.ok_or_else(foreign_wait)?.signal().ok_or_else(idle_wait)?;
+        // A signal that is going to fail may still be pending because of earlier work on its queue.
         if let Some(error) = signal.known_failure().filter(|_| needed) {
             self.failure.get_or_insert_with(|| error.clone());
         }
@@ -336,11 +237,10 @@ impl Waits {
             EventStatus::Failed(error) if needed => {
                 self.failure.get_or_insert(error);
             }
-            // What is in the same line comes later anyway.
-            EventStatus::Pending if !needed && queue.is_in_line(&signal) => {}
+            EventStatus::Pending if !needed && queue.follows(&signal) => {}
             EventStatus::Pending => {
                 self.events.extend(signal.event());
-                if needed { self.pending.push(signal) } else { self.order.push(signal) }
+                if needed { self.dependencies.push(signal) } else { self.order.push(signal) }
             }
             _ => {}
         }
@@ -354,36 +254,32 @@ impl Queue for OpenclQueue {
     }
 
     fn device(&self) -> DeviceId {
-        self.shared.info.id
+        self.context.info.id
     }
 
     fn desc(&self) -> &QueueDesc {
         &self.desc
     }
 
-    unsafe fn enqueue(
-        &self,
-        command: &Command,
-        wait: WaitList<'_>,
-        signal: crate::hal::Signal<'_>,
-    ) -> Result<()> {
-        let mut list = List::default();
-        list.push(&self.shared, command, &[]).map_err(|error| self.shared.error(error))?;
-        let work = Work { list: &list, recording: None, timed: false, previous: None };
-        // SAFETY: passed on to the caller. The driver keeps kernels and buffer objects of what is in flight.
-        let enqueued = unsafe { self.submit(work, wait, signal.event) }?;
-        enqueued.keep(list.into_staged());
+    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        let mut list = CommandList::default();
+        list.push(&self.context, command, After::new()).map_err(|error| self.context.error(error))?;
+        let request = EnqueueRequest { list: &list, recording: None, timed: false, previous: None };
+        // SAFETY: passed on to the caller. The driver keeps the kernels and buffer objects of enqueued
+        // commands.
+        let enqueued = unsafe { self.submit(request, wait, signal.event) }?;
+        enqueued.keep(list.staged());
         self.notify(enqueued, signal.notification);
         Ok(())
     }
 
     fn flush(&self) -> Result<()> {
-        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues.try_for_each(|queue| queue.flush()).map_err(|failure| self.shared.error(failure))
+        let mut queues = self.driver_queues();
+        queues.try_for_each(|queue| queue.flush()).map_err(|failure| self.context.error(failure))
     }
 
     fn finish(&self) -> Result<()> {
-        let mut queues = std::iter::once(&self.main).chain(self.profiled.get());
-        queues.try_for_each(|queue| queue.finish()).map_err(|failure| self.shared.error(failure))
+        let mut queues = self.driver_queues();
+        queues.try_for_each(|queue| queue.finish()).map_err(|failure| self.context.error(failure))
     }
 }

@@ -1,292 +1,200 @@
-//! The list of a command-buffer, and how it is enqueued command by command.
+//! The list of a command-buffer's operations, and how it is enqueued operation by operation.
 #![expect(unsafe_code, reason = "enqueues on the driver's queues")]
 
-use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::device::Shared;
-use super::flatten::{Part, flatten};
-use super::lower::Lowered;
+use super::context::OpenclContext;
+use super::driver_queue::DriverQueue;
+use super::lower::{After, LoweredCommand, lower};
 use super::memory::OpenclMemory;
-use super::op::Op;
-use super::queue::DriverQueue;
-use super::signal::{self, Times};
-use super::sys::{self, Event, Failure, Owned};
+use super::operation::Operation;
+use super::signal::{EnqueueTimes, StartedWork, TimesWanted};
+use super::sys::{self, Event, OpenclFailure, Owned};
 use crate::hal::{Command, QueueOrder};
-use crate::types::{Error, Result};
+use crate::types::Result;
 
-/// Operations with their order.
+/// The commands of a command-buffer, lowered, with their order.
 #[derive(Debug, Default)]
-pub(super) struct List {
-    steps: Vec<Step>,
-    /// The first and the last step of each command.
-    commands: Vec<(u32, u32)>,
-    /// Which commands are disabled; empty while none ever was.
-    disabled: Vec<bool>,
-    staged: Vec<Arc<OpenclMemory>>,
+pub(super) struct CommandList {
+    pub(super) commands: Vec<ListedCommand>,
 }
 
-/// What a disabled command does.
-static NOTHING: Op = Op::Marker;
-
-/// The commands that one follows.
-pub(super) type After = SmallVec<[u32; 2]>;
-
-/// One operation.
+/// One command of a list.
 #[derive(Debug)]
-pub(super) struct Step {
-    pub(super) op: Op,
-    pub(super) command: u32,
-    /// Earlier steps that it follows.
-    pub(super) after: After,
-    /// Whether a later one follows it.
-    followed: bool,
+pub(super) struct ListedCommand {
+    pub(super) lowered: LoweredCommand,
+    pub(super) enabled: bool,
+    /// The earlier commands that it follows.
+    after: After,
 }
 
-impl Drop for List {
-    fn drop(&mut self) {
-        // PoCL keeps the kernels of a program in a linked list, the newest in front, and searches
-        // it from there for the one that is released.
-        while self.steps.pop().is_some() {}
+/// The operation of a disabled command.
+static NOTHING: Operation = Operation::Marker;
+
+impl ListedCommand {
+    /// Its operations, each with those before it that it follows.
+    fn ordered_operations(&self) -> impl Iterator<Item = (&Operation, &[u32])> {
+        let (all, nothing) = match self.enabled {
+            true => (&self.lowered.operations[..], None),
+            false => (&[][..], Some((&NOTHING, &[][..]))),
+        };
+        all.iter().map(|ordered| (&ordered.operation, &ordered.after[..])).chain(nothing)
+    }
+
+    /// Its operations in an order in which they can run.
+    pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
+        self.ordered_operations().map(|(operation, _)| operation)
     }
 }
 
-/// How an enqueue went that has started.
-#[derive(Debug)]
-pub(super) struct Started {
-    /// Over when everything that was enqueued is; without one it is over already.
-    pub(super) event: Option<Owned<Event>>,
-    /// What did not start, and with it all that should have followed.
-    pub(super) failure: Option<Error>,
-    pub(super) times: Option<Times>,
+impl Drop for CommandList {
+    fn drop(&mut self) {
+        // PoCL keeps the kernels of a program in a linked list with the newest in front, and searches
+        // it from there for each one that is released.
+        while self.commands.pop().is_some() {}
+    }
 }
 
-/// What an enqueue should keep for its times.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Timing {
-    None,
-    /// When the first began and the last ended.
-    Whole,
-    /// Those of each command, too.
-    Commands,
-}
-
-impl List {
-    /// Appends a command after these earlier ones.
-    pub(super) fn push(&mut self, shared: &Arc<Shared>, command: &Command, after: &[u32]) -> Result<()> {
-        // Everything is lowered before the first step is added: on an error the list is as it was.
-        let parts = flatten(shared, command)?;
-        let first = self.steps.len() as u32;
-        let follows: After = after.iter().map(|&c| self.commands[c as usize].1).collect();
-        let mut ends: SmallVec<[u32; 1]> = SmallVec::new();
-        for Part { lowered, after } in parts {
-            let behind = after.iter().map(|&part| ends[part as usize]).collect();
-            ends.push(self.add(lowered, if after.is_empty() { follows.clone() } else { behind }));
-        }
-        self.commands.push((first, self.steps.len() as u32 - 1));
+impl CommandList {
+    /// Appends a command that follows these earlier ones.
+    pub(super) fn push(
+        &mut self,
+        context: &Arc<OpenclContext>,
+        command: &Command,
+        after: After,
+    ) -> Result<()> {
+        self.commands.push(ListedCommand { lowered: lower(context, command)?, enabled: true, after });
         Ok(())
     }
 
-    /// Adds operations in their order behind these steps. Gives the last.
-    fn add(&mut self, Lowered { ops, staged }: Lowered, mut follows: After) -> u32 {
-        self.staged.extend(staged);
-        let number = self.commands.len() as u32;
-        for op in ops {
-            for &earlier in &follows {
-                self.steps[earlier as usize].followed = true;
-            }
-            let after = std::mem::take(&mut follows);
-            follows.push(self.steps.len() as u32);
-            self.steps.push(Step { op, command: number, after, followed: false });
-        }
-        self.steps.len() as u32 - 1
-    }
-
-    /// Memory of ours that the operations read, for whoever outlives the list.
-    pub(super) fn into_staged(mut self) -> Vec<Arc<OpenclMemory>> {
-        std::mem::take(&mut self.staged)
-    }
-
-    pub(super) fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    /// What a step does: nothing where its command is disabled.
-    pub(super) fn op<'a>(&self, step: &'a Step) -> &'a Op {
-        if self.is_enabled(step.command as usize) { &step.op } else { &NOTHING }
-    }
-
-    pub(super) fn is_enabled(&self, command: usize) -> bool {
-        !self.disabled.get(command).is_some_and(|disabled| *disabled)
-    }
-
-    /// Which commands are disabled, as [`set_disabled`](Self::set_disabled) takes it.
-    pub(super) fn disabled(&self) -> &[bool] {
-        &self.disabled
-    }
-
-    pub(super) fn set_disabled(&mut self, disabled: Vec<bool>) {
-        self.disabled = disabled;
-    }
-
-    pub(super) fn set_enabled(&mut self, command: usize, enabled: bool) {
-        self.disabled.resize(self.commands.len(), false);
-        self.disabled[command] = !enabled;
-    }
-
-    /// The step that a command starts with.
-    pub(super) fn first_step(&self, command: usize) -> Option<usize> {
-        self.commands.get(command).map(|(first, _)| *first as usize)
-    }
-
-    /// The list of these commands; `after[i]` are those that command `i` follows.
-    pub(super) fn build(shared: &Arc<Shared>, commands: &[Command], after: &[After]) -> Result<Self> {
-        let mut list = Self::default();
-        commands.iter().zip(after).try_for_each(|(command, after)| list.push(shared, command, after))?;
-        Ok(list)
-    }
-
-    /// Whether the command can become this without a new list: it was one operation, and is again.
-    pub(super) fn fits(&self, command: usize, new: &Lowered) -> bool {
-        new.ops.len() == 1 && self.commands.get(command).is_some_and(|(first, last)| first == last)
-    }
-
-    /// Puts what a command becomes in place of what it was, which it gives back. They must [fit](Self::fits).
-    pub(super) fn replace(&mut self, command: usize, mut new: Lowered) -> Lowered {
-        let (first, _) = self.commands[command];
-        if let Some(op) = new.ops.first_mut() {
-            std::mem::swap(op, &mut self.steps[first as usize].op);
-        }
-        new
+    /// The memory of the backend that the operations use.
+    pub(super) fn staged(&self) -> impl Iterator<Item = Arc<OpenclMemory>> {
+        self.commands.iter().flat_map(|command| command.lowered.staged.iter().cloned())
     }
 
     /// Enqueues everything behind the events in `wait`.
     ///
     /// # Errors
-    /// That of the first call; nothing was enqueued then. A later one's is in [`Started::failure`].
+    /// That of the first call; nothing was enqueued then. A later one's is in
+    /// [`StartedWork::failure`].
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue); the events are alive.
     pub(super) unsafe fn enqueue(
         &self,
-        shared: &Shared,
+        context: &OpenclContext,
         queue: &DriverQueue,
         wait: &[sys::cl_event],
-        timing: Timing,
-    ) -> Result<Started, Failure> {
-        match queue.order() {
+        wanted: TimesWanted,
+    ) -> Result<StartedWork, OpenclFailure> {
+        match queue.order {
             // SAFETY: passed on to the caller.
-            QueueOrder::InOrder => unsafe { self.enqueue_in_order(shared, queue, wait, timing) },
+            QueueOrder::InOrder => unsafe { self.enqueue_in_order(context, queue, wait, wanted) },
             // SAFETY: passed on to the caller.
-            QueueOrder::OutOfOrder => unsafe { self.enqueue_graph(shared, queue, wait, timing) },
+            QueueOrder::OutOfOrder => unsafe { self.enqueue_graph(context, queue, wait, wanted) },
         }
     }
 
-    /// On an in-order queue the first waits, the last has the event, and what lies between needs neither.
+    /// On an in-order queue the first operation waits and the last has the event.
     unsafe fn enqueue_in_order(
         &self,
-        shared: &Shared,
+        context: &OpenclContext,
         queue: &DriverQueue,
         wait: &[sys::cl_event],
-        timing: Timing,
-    ) -> Result<Started, Failure> {
-        let core = shared.core;
-        let all = timing == Timing::Commands;
+        wanted: TimesWanted,
+    ) -> Result<StartedWork, OpenclFailure> {
+        let all = wanted == TimesWanted::Commands;
+        let operations = (0..)
+            .zip(&self.commands)
+            .flat_map(|(number, command)| command.operations().map(move |operation| (number, operation)));
         // In order, a marker does nothing but for its event.
-        let runs = |step: &&Step| all || !matches!(self.op(step), Op::Marker);
-        let mut rest = self.steps.iter().filter(runs).peekable();
-        let mut times = Times::new(timing, self.commands.len());
+        let mut rest =
+            operations.filter(|(_, operation)| all || !matches!(operation, Operation::Marker)).peekable();
+        let mut times = EnqueueTimes::new(wanted, self.commands.len());
         let mut started = false;
-        while let Some(step) = rest.next() {
+        while let Some((command, operation)) = rest.next() {
             let last = rest.peek().is_none();
-            let wanted = last || all || (timing == Timing::Whole && !started);
-            let mut event = ptr::null_mut();
-            let place = if wanted { &raw mut event } else { ptr::null_mut() };
+            let wants_event = last || all || (wanted == TimesWanted::Whole && !started);
             let wait = if started { &[][..] } else { wait };
             // SAFETY: passed on to the caller.
-            let enqueued = unsafe { self.op(step).enqueue(core, queue.raw(), wait, place) };
-            let event = match enqueued {
-                Ok(()) if wanted => Some(signal::adopt(core, event)?),
-                Ok(()) => None,
+            match unsafe { operation.enqueue(context, queue, wait, wants_event) } {
+                Ok(event) if last => {
+                    times.last = Some(command);
+                    return Ok(StartedWork { event, failure: None, times });
+                }
+                Ok(event) => event.into_iter().for_each(|event| times.add(command, event)),
                 Err(failure) if !started => return Err(failure),
                 Err(failure) => {
-                    let failure = shared.error(failure).at_command(step.command);
-                    return Ok(Started {
-                        event: queue.marker(core, &[])?,
-                        failure: Some(failure),
-                        times: None,
-                    });
+                    let failure = Some(context.error(failure).at_command(command));
+                    return Ok(StartedWork { event: queue.marker(&[])?, failure, ..StartedWork::default() });
                 }
-            };
-            started = true;
-            match (last, event) {
-                (true, event) => {
-                    let times = Times::end_with(times, step.command);
-                    return Ok(Started { event, failure: None, times });
-                }
-                (false, Some(event)) => Times::add(&mut times, step.command, event),
-                (false, None) => {}
             }
+            started = true;
         }
-        Ok(Started { event: queue.marker(core, wait)?, failure: None, times: None })
+        Ok(StartedWork { event: queue.marker(wait)?, ..StartedWork::default() })
     }
 
-    /// On an out-of-order queue every step has an event, and waits for those that it follows.
+    /// On an out-of-order queue every operation has an event, and waits for those that it follows.
     unsafe fn enqueue_graph(
         &self,
-        shared: &Shared,
+        context: &OpenclContext,
         queue: &DriverQueue,
         wait: &[sys::cl_event],
-        timing: Timing,
-    ) -> Result<Started, Failure> {
-        let core = shared.core;
-        let mut events: Vec<Owned<Event>> = Vec::with_capacity(self.steps.len());
+        wanted: TimesWanted,
+    ) -> Result<StartedWork, OpenclFailure> {
+        let mut started: Vec<StartedOperation> = Vec::with_capacity(self.commands.len());
+        // Of each command, the last operation.
+        let mut ends: Vec<usize> = Vec::with_capacity(self.commands.len());
         let mut failure = None;
-        for step in &self.steps {
-            let mut event = ptr::null_mut();
-            let after: SmallVec<[sys::cl_event; 8]> =
-                step.after.iter().map(|&earlier| events[earlier as usize].raw()).collect();
-            let wait = if after.is_empty() { wait } else { &after };
-            let op = self.op(step);
-            let enqueued = if matches!(op, Op::Marker) && wait.is_empty() {
-                // Without a wait list it would wait for everything in the queue.
-                signal::completed(shared).map(|done| events.push(done))
-            } else {
-                // SAFETY: passed on to the caller.
-                let enqueued = unsafe { op.enqueue(core, queue.raw(), wait, &raw mut event) };
-                enqueued.and_then(|()| {
-                    events.push(signal::adopt(core, event)?);
-                    Ok(())
-                })
-            };
-            match enqueued {
-                Ok(()) => {}
-                Err(error) if events.is_empty() => return Err(error),
-                Err(error) => {
-                    failure = Some(shared.error(error).at_command(step.command));
-                    break;
+        'commands: for (number, command) in (0..).zip(&self.commands) {
+            let first = started.len();
+            for (operation, after) in command.ordered_operations() {
+                let after: SmallVec<[usize; 8]> = match after {
+                    [] => command.after.iter().map(|&earlier| ends[earlier as usize]).collect(),
+                    after => after.iter().map(|&earlier| first + earlier as usize).collect(),
+                };
+                let events: SmallVec<[sys::cl_event; 8]> =
+                    after.iter().map(|&earlier| started[earlier].event.raw()).collect();
+                let wait = if events.is_empty() { wait } else { &events };
+                let enqueued = if matches!(operation, Operation::Marker) && wait.is_empty() {
+                    // Without a wait list it would wait for everything in the queue.
+                    context.completed_event()
+                } else {
+                    // SAFETY: passed on to the caller.
+                    let enqueued = unsafe { operation.enqueue(context, queue, wait, true) };
+                    enqueued.and_then(|event| event.ok_or(sys::missing("clEnqueue*")))
+                };
+                match enqueued {
+                    Ok(event) => {
+                        started.push(StartedOperation { event, command: number, is_followed: false })
+                    }
+                    Err(error) if started.is_empty() => return Err(error),
+                    Err(error) => {
+                        failure = Some(context.error(error).at_command(number));
+                        break 'commands;
+                    }
                 }
+                after.iter().for_each(|&earlier| started[earlier].is_followed = true);
             }
+            ends.push(started.len() - 1);
         }
-        let ends: SmallVec<[sys::cl_event; 8]> = match failure {
-            // What follows the failed step did not start, so that what it would have followed ends the list.
-            Some(_) => events.iter().map(Owned::raw).collect(),
-            None => {
-                let ends = self.steps.iter().zip(&events).filter(|(step, _)| !step.followed);
-                ends.map(|(_, event)| event.raw()).collect()
-            }
+        let ends = started.iter().filter(|operation| !operation.is_followed);
+        let ends: SmallVec<[sys::cl_event; 8]> = ends.map(|operation| operation.event.raw()).collect();
+        let event = match if ends.is_empty() { wait } else { &ends } {
+            [] => Some(context.completed_event()?),
+            ends => queue.marker(ends)?,
         };
-        let ends = if ends.is_empty() { wait } else { &ends };
-        let event = match ends {
-            [] => Some(signal::completed(shared)?),
-            ends => queue.marker(core, ends)?,
-        };
-        let mut times = Times::new(timing, self.commands.len());
-        for (step, event) in self.steps.iter().zip(events) {
-            Times::add(&mut times, step.command, event);
-        }
-        Ok(Started { event, failure, times })
+        let mut times = EnqueueTimes::new(wanted, self.commands.len());
+        started.into_iter().for_each(|operation| times.add(operation.command, operation.event));
+        Ok(StartedWork { event, failure, times })
     }
+}
+
+/// An operation on an out-of-order queue.
+struct StartedOperation {
+    event: Owned<Event>,
+    command: u32,
+    is_followed: bool,
 }

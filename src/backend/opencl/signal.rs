@@ -1,122 +1,125 @@
-//! Signals: one enqueue each, from the driver's event to the outcome that our event reports.
+//! Signals: one enqueue each, from the driver's event to the outcome that the backend's event reports.
 #![expect(unsafe_code, reason = "calls the driver")]
 
+use std::ffi::c_void;
 use std::fmt::{self, Debug};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
-use super::device::Shared;
+use super::context::OpenclContext;
+use super::driver_queue::DriverQueue;
 use super::error;
 use super::memory::OpenclMemory;
 use super::query;
-use super::queue::DriverQueue;
-use super::replay::{Started, Timing};
-use super::sys::{self, Core, Event, Failure, Owned, call, create};
-use crate::hal::support::dependency::{self as chain, Attempt as Link};
-use crate::hal::{CommandTimes, EventProfile, EventStatus};
+use super::sys::{self, Event, OpenclFailure, Owned, call};
+use crate::hal::support::dependency::{Attempt, Dependencies, Dependency, Outcome, release, settle};
+use crate::hal::support::refusal::no_times;
+use crate::hal::{CommandTimes, EventProfile, EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::panics::catch_and_log;
 
 /// One enqueue.
 ///
 /// Drivers do not agree on what an event reports that waited for a failed one: Intel's CPU runtime
-/// says complete. So the signals of a wait list are kept, and looked at first.
-pub(super) struct Signal {
-    shared: Arc<Shared>,
-    event: Option<Owned<Event>>,
+/// reports success. So a signal keeps the signals that it depends on, and their failures come first.
+pub(super) struct OpenclSignal {
+    context: Arc<OpenclContext>,
+    work: StartedWork,
     queue: Arc<DriverQueue>,
-    /// Known when it was enqueued: a dependency had failed, or not everything could be enqueued.
-    failure: Option<Error>,
-    times: Option<Times>,
-    /// Signals that were pending when this one was enqueued behind them; empty once this one is settled.
-    waited: Mutex<Waited>,
-    /// Memory of ours that what was enqueued reads.
+    /// Signals that were pending when this one was enqueued behind them; empty once it is settled.
+    dependencies: Mutex<Dependencies<Arc<Self>>>,
+    /// Memory of the backend that the enqueued commands use.
     staged: Mutex<Vec<Arc<OpenclMemory>>>,
-    /// What the driver's callback has said of its end; more than 0 until then.
-    told: AtomicI32,
-    /// How it ended, once that is known.
-    outcome: OnceLock<Option<Error>>,
+    /// The status that the driver has passed to the callback: more than 0 until then.
+    reported: AtomicI32,
+    outcome: Outcome,
 }
 
-/// Signals that one waits for.
-pub(super) type Waited = SmallVec<[Arc<Signal>; 2]>;
+/// The result of an enqueue that has started.
+#[derive(Debug, Default)]
+pub(super) struct StartedWork {
+    /// Over when everything that was enqueued is; without one it is over already.
+    pub(super) event: Option<Owned<Event>>,
+    /// Why the enqueue fails: not everything was enqueued, or a dependency had failed.
+    pub(super) failure: Option<Error>,
+    pub(super) times: EnqueueTimes,
+}
+
+/// Which times an enqueue keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum TimesWanted {
+    #[default]
+    None,
+    /// When the first command began and the last ended.
+    Whole,
+    /// Those of each command, too.
+    Commands,
+}
 
 /// The events from which the times of an enqueue come.
-#[derive(Debug)]
-pub(super) struct Times {
-    /// With the command that each belongs to.
+#[derive(Debug, Default)]
+pub(super) struct EnqueueTimes {
+    wanted: TimesWanted,
+    /// Events, each with the command that it belongs to.
     events: Vec<(u32, Owned<Event>)>,
-    /// The command that the signal's own event belongs to, if it is of one.
-    last: Option<u32>,
+    /// The command that the signal's own event belongs to, if it is one's.
+    pub(super) last: Option<u32>,
     /// How many commands have times of their own.
     commands: usize,
 }
 
-impl Times {
-    pub(super) fn new(timing: Timing, commands: usize) -> Option<Self> {
-        let commands = match timing {
-            Timing::None => return None,
-            Timing::Whole => 0,
-            Timing::Commands => commands,
-        };
-        Some(Self { events: Vec::new(), last: None, commands })
+impl EnqueueTimes {
+    pub(super) fn new(wanted: TimesWanted, commands: usize) -> Self {
+        let commands = if wanted == TimesWanted::Commands { commands } else { 0 };
+        Self { wanted, commands, ..Self::default() }
     }
 
-    pub(super) fn add(times: &mut Option<Self>, command: u32, event: Owned<Event>) {
-        if let Some(times) = times {
-            times.events.push((command, event));
+    pub(super) fn add(&mut self, command: u32, event: Owned<Event>) {
+        if self.wanted != TimesWanted::None {
+            self.events.push((command, event));
         }
-    }
-
-    /// The signal's own event is that of `command`.
-    pub(super) fn end_with(times: Option<Self>, command: u32) -> Option<Self> {
-        times.map(|times| Self { last: Some(command), ..times })
     }
 }
 
-impl Signal {
+impl Dependency for Arc<OpenclSignal> {
+    fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+}
+
+impl OpenclSignal {
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        context: &Arc<OpenclContext>,
         queue: &Arc<DriverQueue>,
-        started: Started,
-        waited: Waited,
+        work: StartedWork,
+        dependencies: Dependencies<Arc<Self>>,
     ) -> Self {
-        let Started { event, failure, times } = started;
         Self {
-            shared: Arc::clone(shared),
-            event,
+            context: Arc::clone(context),
+            work,
             queue: Arc::clone(queue),
-            failure,
-            times,
-            waited: Mutex::new(waited),
+            dependencies: Mutex::new(dependencies),
             staged: Mutex::default(),
-            told: AtomicI32::new(sys::CL_QUEUED as sys::cl_int),
-            outcome: OnceLock::new(),
+            reported: AtomicI32::new(sys::CL_QUEUED as sys::cl_int),
+            outcome: Outcome::default(),
         }
     }
 
-    /// Keeps memory until the event is used again.
-    pub(super) fn keep(&self, staged: Vec<Arc<OpenclMemory>>) {
-        if !staged.is_empty() {
-            self.staged.lock().extend(staged);
-        }
+    /// Keeps memory until the event is signalled again.
+    pub(super) fn keep(&self, staged: impl IntoIterator<Item = Arc<OpenclMemory>>) {
+        self.staged.lock().extend(staged);
     }
 
-    /// The driver has called back: 0, or what is wrong.
-    pub(super) fn has_ended(&self, code: sys::cl_int) {
-        self.told.store(code.min(sys::CL_SUCCESS), Ordering::Release);
-    }
-
-    /// The driver's event, while it is not over.
+    /// The driver's event, if there is one.
     pub(super) fn event(&self) -> Option<sys::cl_event> {
-        self.event.as_ref().map(Owned::raw)
+        self.work.event.as_ref().map(Owned::raw)
     }
 
     /// Why it will fail, as far as that was known when it was enqueued.
     pub(super) fn known_failure(&self) -> Option<&Error> {
-        self.failure.as_ref()
+        self.work.failure.as_ref()
     }
 
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
@@ -124,45 +127,43 @@ impl Signal {
     }
 
     pub(super) fn status(self: &Arc<Self>) -> EventStatus {
-        if self.outcome.get().is_none() && !self.settle() {
-            return EventStatus::Pending;
+        if !self.outcome.is_known() {
+            settle(Arc::clone(self), |signal| signal.attempt());
         }
-        match self.outcome.get() {
-            Some(Some(error)) => EventStatus::Failed(error.clone()),
-            _ => EventStatus::Complete,
-        }
+        self.outcome.status()
     }
 
-    /// Works out how it ended; false while it is pending.
-    fn settle(self: &Arc<Self>) -> bool {
-        chain::settle(Arc::clone(self), |signal| signal.step())
+    pub(super) fn is_final(self: &Arc<Self>) -> bool {
+        self.status().is_final()
     }
 
-    /// Works out how it ended, if that is known of all that it waited for.
-    fn step(&self) -> Link<Arc<Self>> {
-        if self.outcome.get().is_some() {
-            return Link::Settled;
+    /// Sets the outcome, if those of all dependencies are known.
+    fn attempt(&self) -> Attempt<Arc<Self>> {
+        if self.outcome.is_known() {
+            return Attempt::Settled;
         }
-        let Some(code) = self.code() else { return Link::Pending };
-        let unsettled = self.waited.lock().iter().find(|other| other.outcome.get().is_none()).cloned();
-        if let Some(other) = unsettled {
-            return Link::Needs(other);
+        let Some(code) = self.code() else { return Attempt::Pending };
+        let mut dependencies = self.dependencies.lock();
+        if let Some(open) = dependencies.first_open() {
+            return Attempt::Needs(open);
         }
-        let waited = std::mem::take(&mut *self.waited.lock());
-        let inherited = || waited.iter().find_map(|other| other.outcome.get()?.clone());
-        let outcome = self.failure.clone().or_else(inherited).or_else(|| self.fault(code));
-        let _ = self.outcome.set(outcome);
-        Link::Settled
+        let inherited = || dependencies.failure().cloned();
+        // Under the lock: another thread that finds no dependencies finds the outcome known.
+        self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| self.fault(code)));
+        let settled = std::mem::take(&mut *dependencies);
+        drop(dependencies);
+        drop(settled);
+        Attempt::Settled
     }
 
-    /// What the driver says of its end: 0, or what is wrong; `None` while it is pending.
+    /// The driver's status of the event, once it is over: 0, or an error code.
     fn code(&self) -> Option<sys::cl_int> {
-        let Some(event) = &self.event else { return Some(sys::CL_SUCCESS) };
-        let told = self.told.load(Ordering::Acquire);
-        if told <= sys::CL_SUCCESS {
-            return Some(told);
+        let Some(event) = self.event() else { return Some(sys::CL_SUCCESS) };
+        let reported = self.reported.load(Ordering::Acquire);
+        if reported <= sys::CL_SUCCESS {
+            return Some(reported);
         }
-        match query::event_status(self.shared.core, event.raw()) {
+        match query::event_status(self.context.core, event) {
             Ok(code) if code > 0 => None,
             Ok(code) => Some(code),
             Err(failure) => Some(failure.code),
@@ -176,109 +177,110 @@ impl Signal {
         let lost = error::is_fatal(code) || code == sys::CL_OUT_OF_RESOURCES;
         let kind = if lost { ErrorKind::DeviceLost } else { ErrorKind::Driver };
         let why = format!("a command failed on the device: {}", error::describe(code));
-        Some(self.shared.error(Error::new(kind, why)))
+        Some(self.context.error(Error::new(kind, why)))
     }
 
     /// Blocks until the driver says that it is over.
     pub(super) fn wait(&self) {
         if let Some(event) = self.event() {
-            // SAFETY: the event is alive. How it ended is asked for later.
-            let _ = unsafe { call!(self.shared.core, clWaitForEvents(1, &raw const event)) };
+            // SAFETY: the event is alive. The caller polls for the outcome.
+            let _ = unsafe { call!(self.context.core, clWaitForEvents(1, &raw const event)) };
         }
     }
 
-    /// The times, which are there when it is complete and its queue keeps them.
+    /// The times, once it is complete, if its queue keeps them.
     pub(super) fn profile(&self) -> Result<EventProfile> {
-        let no_times = || {
-            Error::new(
-                ErrorKind::InvalidOperation,
-                "neither the queue nor the command-buffer was created with profiling",
-            )
-        };
-        let event = self.event.as_ref().ok_or_else(no_times)?;
-        let own = self.read(event).map_err(|failure| match failure.code {
+        let StartedWork { event, times, .. } = &self.work;
+        let event = event.as_ref().ok_or_else(no_times)?;
+        let own = self.read_times(event).map_err(|failure| match failure.code {
             sys::CL_PROFILING_INFO_NOT_AVAILABLE => no_times(),
-            _ => self.shared.error(failure),
+            _ => self.context.error(failure),
         })?;
-        let Some(times) = &self.times else {
-            return Ok(EventProfile {
-                submitted: own.0,
-                start: own.1.start,
-                end: own.1.end,
-                commands: Vec::new(),
-            });
+        let (mut submitted, mut whole) = own;
+        let mut of_commands: Vec<Option<CommandTimes>> = vec![None; times.commands];
+        let join = |a: CommandTimes, b: CommandTimes| CommandTimes {
+            start: a.start.min(b.start),
+            end: a.end.max(b.end),
         };
-        let mut profile =
-            EventProfile { submitted: own.0, start: own.1.start, end: own.1.end, commands: Vec::new() };
-        let mut of_commands = vec![None; times.commands];
-        let mut add = |command: u32, (submitted, read): (u64, CommandTimes)| {
-            profile.submitted = profile.submitted.min(submitted);
-            profile.start = profile.start.min(read.start);
-            profile.end = profile.end.max(read.end);
+        // An event that was complete from the beginning has no times.
+        let others =
+            times.events.iter().filter_map(|(command, event)| Some((*command, self.read_times(event).ok()?)));
+        for (command, (queued, read)) in others.chain(times.last.map(|command| (command, own))) {
+            submitted = submitted.min(queued);
+            whole = join(whole, read);
             if let Some(slot) = of_commands.get_mut(command as usize) {
-                let known = slot.unwrap_or(read);
-                *slot =
-                    Some(CommandTimes { start: known.start.min(read.start), end: known.end.max(read.end) });
-            }
-        };
-        for (command, event) in &times.events {
-            // What was over at once has no times of its own.
-            if let Ok(read) = self.read(event) {
-                add(*command, read);
+                *slot = Some(slot.map_or(read, |known| join(known, read)));
             }
         }
-        if let Some(last) = times.last {
-            add(last, own);
-        }
-        let start = profile.start;
+        let CommandTimes { start, end } = whole;
         let nothing = CommandTimes { start, end: start };
-        profile.commands = of_commands.into_iter().map(|times| times.unwrap_or(nothing)).collect();
-        Ok(profile)
+        let commands = of_commands.into_iter().map(|times| times.unwrap_or(nothing)).collect();
+        Ok(EventProfile { submitted, start, end, commands })
     }
 
     /// When it was enqueued, and its times.
-    fn read(&self, event: &Owned<Event>) -> Result<(u64, CommandTimes), Failure> {
-        let time = |what| query::event_time(self.shared.core, event.raw(), what);
+    fn read_times(&self, event: &Owned<Event>) -> Result<(u64, CommandTimes), OpenclFailure> {
+        let time = |what| query::event_time(self.context.core, event.raw(), what);
         let (start, end) = (time(sys::CL_PROFILING_COMMAND_START)?, time(sys::CL_PROFILING_COMMAND_END)?);
-        // Intel's CPU runtime says 0 for barriers.
+        // Intel's CPU runtime reports 0 for barriers.
         let queued = Some(time(sys::CL_PROFILING_COMMAND_QUEUED)?).filter(|&queued| queued > 0);
         Ok((queued.unwrap_or(start), CommandTimes { start, end }))
     }
+
+    /// Notifies once the signal is over: on the driver's thread or, if it is over already, on this
+    /// one. Callers hold no lock.
+    pub(super) fn notify(self: Arc<Self>, notification: Notification) {
+        let Some(event) = self.event() else { return notify_now(self, notification) };
+        let core = self.context.core;
+        let pending = Box::into_raw(Box::new(PendingNotification { signal: self, notification }));
+        let complete = sys::CL_COMPLETE as sys::cl_int;
+        // SAFETY: the event is alive, as `pending` has its signal. The callback is called at most once,
+        // and takes the box then.
+        let set = unsafe { call!(core, clSetEventCallback(event, complete, Some(on_event), pending.cast())) };
+        if let Err(OpenclFailure { call, code }) = set {
+            tracing::warn!(target: "wakegraph::opencl", call, code, "waiting for an event without a callback");
+            // SAFETY: made above; a refused callback is not called.
+            let PendingNotification { signal, notification } = *unsafe { Box::from_raw(pending) };
+            signal.wait();
+            notify_now(signal, notification);
+        }
+    }
 }
 
-impl Drop for Signal {
+/// What the driver passes to the callback.
+struct PendingNotification {
+    signal: Arc<OpenclSignal>,
+    notification: Notification,
+}
+
+/// The driver's callback.
+unsafe extern "C" fn on_event(_: sys::cl_event, code: sys::cl_int, pending: *mut c_void) {
+    // SAFETY: the box that `notify` gave to the driver, which gives it back once.
+    let PendingNotification { signal, notification } =
+        *unsafe { Box::from_raw(pending.cast::<PendingNotification>()) };
+    signal.reported.store(code.min(sys::CL_SUCCESS), Ordering::Release);
+    notify_now(signal, notification);
+}
+
+fn notify_now(signal: Arc<OpenclSignal>, notification: Notification) {
+    // So that the event can use it again.
+    drop(signal);
+    // Wakers run foreign code, and the driver's thread cannot be unwound.
+    catch_and_log("a notification of the OpenCL backend", move || {
+        notification.target.notify(notification.token);
+        drop(notification);
+    });
+}
+
+impl Drop for OpenclSignal {
     fn drop(&mut self) {
-        let waited = std::mem::take(self.waited.get_mut());
-        chain::release(waited, |other| std::mem::take(other.waited.get_mut()));
+        let dependencies = std::mem::take(self.dependencies.get_mut());
+        release(dependencies, |other| std::mem::take(other.dependencies.get_mut()));
     }
 }
 
-impl Debug for Signal {
+impl Debug for OpenclSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signal").field("outcome", &self.outcome.get()).finish_non_exhaustive()
+        f.debug_struct("OpenclSignal").field("outcome", &self.outcome).finish_non_exhaustive()
     }
-}
-
-/// Takes over the event that an enqueue has given.
-pub(super) fn adopt(core: &'static Core, event: sys::cl_event) -> Result<Owned<Event>, Failure> {
-    let event = sys::object("clEnqueue*", sys::CL_SUCCESS, event)?;
-    // SAFETY: the enqueue has just created it, for us.
-    Ok(unsafe { Owned::new(core, event) })
-}
-
-/// An event that is complete, without a queue.
-pub(super) fn completed(shared: &Shared) -> Result<Owned<Event>, Failure> {
-    let event = user_event(shared)?;
-    let complete = sys::CL_COMPLETE as sys::cl_int;
-    // SAFETY: the event is a user's, and its status has not been set before.
-    unsafe { call!(shared.core, clSetUserEventStatus(event.raw(), complete)) }?;
-    Ok(event)
-}
-
-/// An event whose status we set.
-pub(super) fn user_event(shared: &Shared) -> Result<Owned<Event>, Failure> {
-    // SAFETY: the context is alive.
-    let event = unsafe { create!(shared.core, clCreateUserEvent(shared.context.raw())) }?;
-    // SAFETY: the event has just been created, for us.
-    Ok(unsafe { Owned::new(shared.core, event) })
 }

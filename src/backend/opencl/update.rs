@@ -1,93 +1,224 @@
-//! The parts of an update: what commands become, what that replaces, and which recordings can stay.
+//! Updates: new commands, all of which are prepared before the first takes its place; and changes of a
+//! recording in place, by mutable dispatch.
+#![expect(unsafe_code, reason = "calls the driver's extension")]
 
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::Arc;
 
-use super::command_buffer::OpenclCommandBuffer;
-use super::lower::Lowered;
-use super::mutate::{self, Change};
-use super::record::Recording;
-use super::replay::List;
-use super::signal::Signal;
-use crate::hal::{Command, EventStatus};
-use crate::types::Result;
+use smallvec::SmallVec;
 
-/// What an update has taken out of the list.
-pub(super) enum Replaced {
-    Ops(Vec<(usize, Lowered)>),
-    List(List),
+use super::context::OpenclContext;
+use super::kernel::{Argument, OpenclKernel};
+use super::lower::{LoweredCommand, lower};
+use super::memory::OpenclMemory;
+use super::recording::OpenclRecording;
+use super::replay::CommandList;
+use super::sys::{self, OpenclFailure, call};
+use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
+use crate::types::{Range, Result};
+
+/// The new commands of an update before [`exchange`](Self::exchange), the old ones after it.
+#[derive(Debug)]
+pub(super) struct StagedUpdate(Vec<StagedCommand>);
+
+#[derive(Debug)]
+struct StagedCommand {
+    index: usize,
+    /// The command and its operations, unless the update only enables or disables it.
+    command: Option<(Command, LoweredCommand)>,
+    enabled: bool,
 }
 
-impl OpenclCommandBuffer {
-    pub(super) fn exchange_commands(&mut self, new: Vec<(usize, Command)>) -> Vec<(usize, Command)> {
-        new.into_iter()
-            .map(|(index, command)| (index, std::mem::replace(&mut self.commands[index], command)))
-            .collect()
-    }
-
-    /// Puts what the commands have become into the list; where that changes how many operations
-    /// they are, the list is made anew.
-    pub(super) fn exchange(&mut self, lowered: Vec<(usize, Lowered)>) -> Result<Replaced> {
-        if lowered.iter().all(|(index, lowered)| self.list.fits(*index, lowered)) {
-            let old = lowered.into_iter().map(|(index, lowered)| (index, self.list.replace(index, lowered)));
-            return Ok(Replaced::Ops(old.collect()));
+impl StagedUpdate {
+    /// The commands that `updates` change. Without a change to any command it is empty.
+    pub(super) fn of_changes(
+        context: &Arc<OpenclContext>,
+        updates: &[CommandUpdate],
+        commands: &[Command],
+        list: &CommandList,
+    ) -> Result<Self> {
+        let mut staged = Vec::with_capacity(updates.len());
+        for CommandChange { index, launch, enabled } in
+            CommandChange::of(updates, |index| commands.get(index))?
+        {
+            let before = list.commands[index].enabled;
+            let enabled = enabled.unwrap_or(before);
+            let command = launch.map(|launch| lowered(context, Command::Kernel(launch))).transpose()?;
+            if command.is_some() || enabled != before {
+                staged.push(StagedCommand { index, command, enabled });
+            }
         }
-        let mut list = List::build(&self.shared, &self.commands, &self.after)?;
-        list.set_disabled(self.list.disabled().to_vec());
-        Ok(Replaced::List(std::mem::replace(&mut self.list, list)))
+        Ok(Self(staged))
     }
 
-    /// Changes the recordings themselves, if they are not in flight and the device can: which of
-    /// the two it has changed.
-    pub(super) fn change_in_place(&mut self, old_commands: &[(usize, Command)], old: &Replaced) -> [bool; 2] {
-        let pending = self.pending().is_some();
-        let (Replaced::Ops(_), false) = (old, pending) else { return [false; 2] };
-        if self.recording.is_none() {
-            return [false; 2];
-        }
-        let changes: Option<Vec<_>> = old_commands
-            .iter()
-            .map(|(index, old)| match (old, &self.commands[*index]) {
-                (Command::Kernel(old), Command::Kernel(new)) => {
-                    Some(Change { step: self.list.first_step(*index)?, old, new })
-                }
-                _ => None,
-            })
-            .collect();
-        let Some(changes) = changes else { return [false; 2] };
-        [self.recording.as_ref(), self.out_of_order.get().and_then(Option::as_ref)]
-            .map(|recording| recording.is_some_and(|recording| mutate::change(recording, &changes)))
+    /// All commands of another command-buffer.
+    pub(super) fn of_all(
+        context: &Arc<OpenclContext>,
+        commands: &[Command],
+        list: &CommandList,
+    ) -> Result<Self> {
+        let staged = commands.iter().zip(&list.commands).enumerate().map(|(index, (command, listed))| {
+            let command = Some(lowered(context, command.clone())?);
+            Ok(StagedCommand { index, command, enabled: listed.enabled })
+        });
+        Ok(Self(staged.collect::<Result<_>>()?))
     }
 
-    /// Keeps a recording that has been replaced while an enqueue of it is in flight.
-    pub(super) fn retire(&mut self, replaced: Option<Recording>) {
-        let pending = self.pending();
-        self.run.get_mut().retired.extend(pending.zip(replaced));
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
-    /// The next enqueue that needs such a recording makes it.
-    pub(super) fn retire_out_of_order(&mut self) {
-        let replaced = std::mem::take(&mut self.out_of_order).into_inner().flatten();
-        self.retire(replaced);
-    }
-
-    /// After an update that failed: a change that the driver refused may have been made in part, or
-    /// in one of the two recordings only, so nobody knows what they do. The list says what the
-    /// commands do, and is replayed from now on.
-    pub(super) fn retire_recordings(&mut self) {
-        let unknown = self.recording.take();
-        self.retire(unknown);
-        self.retire_out_of_order();
-    }
-
-    /// The memory of ours that a replaced list reads is kept while an enqueue of it is in flight.
-    pub(super) fn keep_staged(&self, list: List) {
-        if let Some(pending) = self.pending() {
-            pending.keep(list.into_staged());
+    /// Exchanges the staged commands and those in their places; a second call puts them back.
+    pub(super) fn exchange(&mut self, commands: &mut [Command], list: &mut CommandList) {
+        for StagedCommand { index, command, enabled } in &mut self.0 {
+            let listed = &mut list.commands[*index];
+            std::mem::swap(enabled, &mut listed.enabled);
+            if let Some((command, lowered)) = command {
+                std::mem::swap(command, &mut commands[*index]);
+                std::mem::swap(lowered, &mut listed.lowered);
+            }
         }
     }
 
-    /// The last enqueue, if it is in flight.
-    fn pending(&self) -> Option<Arc<Signal>> {
-        self.run.lock().last.clone().filter(|last| matches!(last.status(), EventStatus::Pending))
+    /// The memory of the backend that the commands use.
+    pub(super) fn into_memory(self) -> impl Iterator<Item = Arc<OpenclMemory>> {
+        let lowered = self.0.into_iter().filter_map(|staged| staged.command);
+        lowered.flat_map(|(_, lowered)| lowered.staged)
     }
+
+    /// After an [`exchange`](Self::exchange), changes the recording of the old commands in place. False
+    /// if that is not possible, or if the driver refuses it: then the recording may have been changed in
+    /// part, and has to be replaced.
+    pub(super) fn change_in_place(
+        &self,
+        recording: &OpenclRecording,
+        commands: &[Command],
+        list: &CommandList,
+    ) -> bool {
+        let changes = self.0.iter().map(|StagedCommand { index, command, enabled }| {
+            let (Some((Command::Kernel(old), _)), Command::Kernel(new)) = (command, &commands[*index]) else {
+                return None;
+            };
+            // A recording leaves out disabled commands.
+            let listed = &list.commands[*index];
+            let fits = *enabled == listed.enabled && listed.lowered.operations.len() == 1;
+            DispatchValues::new(recording, *index, old, new).filter(|_| fits)
+        });
+        let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
+        match change(recording, &changes) {
+            Ok(()) => true,
+            Err(OpenclFailure { call, code }) => {
+                tracing::debug!(target: "wakegraph::opencl", call, code, "an update in place was refused");
+                false
+            }
+        }
+    }
+}
+
+fn lowered(context: &Arc<OpenclContext>, command: Command) -> Result<(Command, LoweredCommand)> {
+    let lowered = lower(context, &command)?;
+    Ok((command, lowered))
+}
+
+/// The new values of a recorded launch, in places to which the driver can be pointed.
+struct DispatchValues<'a> {
+    handle: sys::cl_mutable_command_khr,
+    dimensions: u32,
+    args: Vec<Argument<'a>>,
+    offset: [usize; 3],
+    global: [usize; 3],
+    local: Option<[usize; 3]>,
+}
+
+impl<'a> DispatchValues<'a> {
+    /// The values, if the device can change the old launch to the new one.
+    fn new(
+        recording: &OpenclRecording,
+        index: usize,
+        old: &KernelLaunch,
+        new: &'a KernelLaunch,
+    ) -> Option<Self> {
+        let handle = recording.handles.get(index).copied().filter(|handle| !handle.is_null())?;
+        let (before, now) = (&old.range, &new.range);
+        if before.local_size().is_some() && now.local_size().is_none() {
+            // The extension cannot leave the work-group size to the device again.
+            return None;
+        }
+        let same_kernel = ptr::addr_eq(Arc::as_ptr(&old.kernel), Arc::as_ptr(&new.kernel));
+        let needed = sys::CL_MUTABLE_DISPATCH_ARGUMENTS_KHR | changed_fields(before, now);
+        if !same_kernel || before.dimensions() != now.dimensions() || needed & !recording.mutable != 0 {
+            return None;
+        }
+        let mut parts = SmallVec::new();
+        let kernel = OpenclKernel::of(&*new.kernel, recording.context()).ok()?;
+        let args = kernel.arguments(&new.args, &mut parts).ok()?;
+        // Parts of buffers would have to live longer than this call and the recording.
+        parts.is_empty().then(|| Self {
+            handle,
+            dimensions: now.dimensions() as u32,
+            args: args.into_iter().map(|(_, argument)| argument).collect(),
+            offset: now.global_offset(),
+            global: now.global_size(),
+            local: now.local_size(),
+        })
+    }
+
+    /// The arguments by value, and those by address.
+    fn arguments(&self) -> [Vec<sys::cl_mutable_dispatch_arg_khr>; 2] {
+        let mut lists = [Vec::new(), Vec::new()];
+        for (arg_index, argument) in (0..).zip(&self.args) {
+            let (list, (arg_size, arg_value)) = match argument {
+                Argument::Pointer(address) => (1, (0, ptr::with_exposed_provenance(*address))),
+                other => (0, other.by_value().unwrap_or((0, ptr::null()))),
+            };
+            lists[list].push(sys::cl_mutable_dispatch_arg_khr { arg_index, arg_size, arg_value });
+        }
+        lists
+    }
+
+    fn config(
+        &self,
+        mutable: sys::cl_mutable_dispatch_fields_khr,
+        [by_value, by_address]: &[Vec<sys::cl_mutable_dispatch_arg_khr>; 2],
+    ) -> sys::cl_mutable_dispatch_config_khr {
+        // A field that the device cannot change may not be given, and has not changed.
+        let given = |bit, place: *const usize| if mutable & bit == 0 { ptr::null() } else { place };
+        let local = self.local.as_ref().map_or(ptr::null(), |local| local.as_ptr());
+        let ((num_args, arg_list), (num_svm_args, arg_svm_list)) =
+            (sys::list(by_value), sys::list(by_address));
+        sys::cl_mutable_dispatch_config_khr {
+            command: self.handle,
+            num_args,
+            num_svm_args,
+            num_exec_infos: 0,
+            work_dim: self.dimensions,
+            arg_list,
+            arg_svm_list,
+            exec_info_list: ptr::null(),
+            global_work_offset: given(sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR, self.offset.as_ptr()),
+            global_work_size: given(sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR, self.global.as_ptr()),
+            local_work_size: given(sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR, local),
+        }
+    }
+}
+
+fn changed_fields(before: &Range, now: &Range) -> sys::cl_mutable_dispatch_fields_khr {
+    let field = |changed: bool, bit| if changed { bit } else { 0 };
+    field(before.global_size() != now.global_size(), sys::CL_MUTABLE_DISPATCH_GLOBAL_SIZE_KHR)
+        | field(before.local_size() != now.local_size(), sys::CL_MUTABLE_DISPATCH_LOCAL_SIZE_KHR)
+        | field(before.global_offset() != now.global_offset(), sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR)
+}
+
+fn change(recording: &OpenclRecording, changes: &[DispatchValues<'_>]) -> Result<(), OpenclFailure> {
+    let args: Vec<_> = changes.iter().map(DispatchValues::arguments).collect();
+    let configs = changes.iter().zip(&args).map(|(values, args)| values.config(recording.mutable, args));
+    let configs: Vec<_> = configs.collect();
+    let types = vec![sys::CL_STRUCTURE_TYPE_MUTABLE_DISPATCH_CONFIG_KHR; configs.len()];
+    let mut list: Vec<*const c_void> = configs.iter().map(|config| ptr::from_ref(config).cast()).collect();
+    let (count, types, list) = (configs.len() as sys::cl_uint, types.as_ptr(), list.as_mut_ptr());
+    let extensions = &recording.context().platform.extensions;
+    // SAFETY: the recording is finalized and not pending; the configurations and what they point to
+    // live until the end of the call.
+    unsafe { call!(extensions, clUpdateMutableCommandsKHR(recording.raw(), count, types, list)) }
 }

@@ -1,4 +1,4 @@
-//! Objects of the driver's, released when dropped.
+//! Objects of the driver, released when dropped.
 
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
@@ -13,13 +13,13 @@ use super::Core;
 type Release = Option<unsafe extern "C" fn(*mut c_void) -> cl_int>;
 
 /// A kind of object.
-pub(in crate::backend::opencl) trait Kind: 'static {
-    /// What releases it, and what that is called.
+pub(in crate::backend::opencl) trait ObjectKind: 'static {
+    /// The function that releases it, and that function's name.
     fn release(core: &Core) -> (Release, &'static str);
 }
 
-/// One reference to a driver's object.
-pub(in crate::backend::opencl) struct Owned<K: Kind> {
+/// One reference to an object of the driver.
+pub(in crate::backend::opencl) struct Owned<K: ObjectKind> {
     raw: NonNull<c_void>,
     core: &'static Core,
     kind: PhantomData<K>,
@@ -27,11 +27,11 @@ pub(in crate::backend::opencl) struct Owned<K: Kind> {
 
 // SAFETY: OpenCL's objects may be used and released on any thread. The one exception, setting
 // arguments of a kernel while it is used, is up to the kernel's owner (`kernel.rs`).
-unsafe impl<K: Kind> Send for Owned<K> {}
+unsafe impl<K: ObjectKind> Send for Owned<K> {}
 // SAFETY: as for `Send`.
-unsafe impl<K: Kind> Sync for Owned<K> {}
+unsafe impl<K: ObjectKind> Sync for Owned<K> {}
 
-impl<K: Kind> Owned<K> {
+impl<K: ObjectKind> Owned<K> {
     /// Takes over a reference.
     ///
     /// # Safety
@@ -46,7 +46,7 @@ impl<K: Kind> Owned<K> {
     }
 }
 
-impl<K: Kind> Drop for Owned<K> {
+impl<K: ObjectKind> Drop for Owned<K> {
     fn drop(&mut self) {
         let (release, call) = K::release(self.core);
         let Some(release) = release else { return };
@@ -58,7 +58,7 @@ impl<K: Kind> Drop for Owned<K> {
     }
 }
 
-impl<K: Kind> Debug for Owned<K> {
+impl<K: ObjectKind> Debug for Owned<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:p}", self.raw)
     }
@@ -71,7 +71,7 @@ macro_rules! kinds {
             #[derive(Debug)]
             pub(in crate::backend::opencl) struct $kind;
 
-            impl Kind for $kind {
+            impl ObjectKind for $kind {
                 fn release(core: &Core) -> (Release, &'static str) {
                     (core.$release, stringify!($release))
                 }
@@ -83,7 +83,7 @@ macro_rules! kinds {
 kinds! {
     /// A part of a device.
     SubDevice: clReleaseDevice,
-    /// What objects are shared within.
+    /// The devices that share memory and events.
     Context: clReleaseContext,
     /// A queue.
     CommandQueue: clReleaseCommandQueue,

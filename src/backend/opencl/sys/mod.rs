@@ -1,33 +1,34 @@
-//! OpenCL's types, constants and functions: the only place that names the vendor's symbols' libraries.
+//! OpenCL's types, constants and functions. No other file names the library or its symbols.
 //!
-//! `opencl-sys` has the declarations. The functions are looked up here rather than through `cl3`,
-//! for three reasons: its enqueues ask the driver for an event each time, which a replayed list
-//! needs for its last command only; its table declares them with Rust's calling convention; and
-//! extension functions must be asked for by platform, or they are not found behind a loader.
+//! `opencl-sys` has the declarations. This module looks the functions up itself instead of using
+//! `cl3`, for three reasons: `cl3` asks the driver for an event at every enqueue, which a replayed
+//! list needs for its last command only; its table declares the functions with Rust's calling
+//! convention; and extension functions have to be requested by platform, or a loader does not find
+//! them.
 #![expect(unsafe_code, reason = "loads the library and calls it")]
 
-mod extensions;
 mod handle;
 mod table;
 
-pub(super) use extensions::{Extensions, OldExtensions, load as load_extensions};
 pub(super) use handle::{CommandQueue, Context, Event, Kernel, MemObject, Owned, Program, SubDevice};
 pub(super) use opencl_sys::*;
-pub(super) use table::{Core, core};
+pub(super) use table::{Core, Extensions, core};
 
-/// Calls a function of the core table or of an extension: `Ok` where it returned success.
+/// Calls a function of the core table or of the extensions: `Ok` where it returned success.
 ///
 /// Expands to one unsafe operation.
 macro_rules! call {
     ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $table.$function {
-            Some(function) => $crate::backend::opencl::sys::outcome(stringify!($function), function($($argument),*)),
+            Some(function) => {
+                $crate::backend::opencl::sys::outcome(stringify!($function), function($($argument),*))
+            }
             None => Err($crate::backend::opencl::sys::missing(stringify!($function))),
         }
     };
 }
 
-/// Calls a function that returns an object, and its code through a last argument.
+/// Calls a function that returns an object, and an error code through its last argument.
 ///
 /// Expands to one unsafe operation.
 macro_rules! create {
@@ -47,31 +48,44 @@ pub(super) use {call, create};
 
 /// A call that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Failure {
+pub(super) struct OpenclFailure {
     /// The function.
     pub(super) call: &'static str,
-    /// What it returned.
+    /// The code that it returned.
     pub(super) code: cl_int,
 }
 
 /// The code for a function that the library does not have; not one of OpenCL's.
 pub(super) const MISSING_FUNCTION: cl_int = cl_int::MIN;
 
-pub(super) fn outcome(call: &'static str, code: cl_int) -> Result<(), Failure> {
-    if code == CL_SUCCESS { Ok(()) } else { Err(Failure { call, code }) }
+pub(super) fn outcome(call: &'static str, code: cl_int) -> Result<(), OpenclFailure> {
+    if code == CL_SUCCESS { Ok(()) } else { Err(OpenclFailure { call, code }) }
 }
 
 #[cold]
-pub(super) fn missing(call: &'static str) -> Failure {
-    Failure { call, code: MISSING_FUNCTION }
+pub(super) fn missing(call: &'static str) -> OpenclFailure {
+    OpenclFailure { call, code: MISSING_FUNCTION }
 }
 
-/// A driver that says success and gives no object has no memory left.
+/// A driver that reports success without an object has run out of memory.
 pub(super) fn object(
     call: &'static str,
     code: cl_int,
     raw: *mut std::ffi::c_void,
-) -> Result<std::ptr::NonNull<std::ffi::c_void>, Failure> {
+) -> Result<std::ptr::NonNull<std::ffi::c_void>, OpenclFailure> {
     outcome(call, code)?;
-    std::ptr::NonNull::new(raw).ok_or(Failure { call, code: CL_OUT_OF_HOST_MEMORY })
+    std::ptr::NonNull::new(raw).ok_or(OpenclFailure { call, code: CL_OUT_OF_HOST_MEMORY })
+}
+
+/// Takes over the event that an enqueue has returned.
+pub(super) fn adopt(core: &'static Core, event: cl_event) -> Result<Owned<Event>, OpenclFailure> {
+    let event = object("clEnqueue*", CL_SUCCESS, event)?;
+    // SAFETY: the enqueue has just created the event for the caller.
+    Ok(unsafe { Owned::new(core, event) })
+}
+
+/// A list as the driver expects it: its length, and a null pointer if it is empty.
+pub(super) fn list<T>(items: &[T]) -> (cl_uint, *const T) {
+    let address = if items.is_empty() { std::ptr::null() } else { items.as_ptr() };
+    (items.len() as cl_uint, address)
 }

@@ -1,13 +1,16 @@
-//! The functions of the core library.
+//! The functions of the library and of its extensions.
 #![allow(non_snake_case, reason = "the vendor's names")]
 
+use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
+use std::ptr;
 use std::sync::OnceLock;
 
 use libloading::Library;
 use opencl_sys::cl_function_types::*;
+use opencl_sys::*;
 
-/// Declares a table of functions with the names and types that `opencl-sys` has for them, and how to fill it.
+/// Declares a table of functions, whose types `opencl-sys` names after them, and how to fill it.
 macro_rules! table {
     ($(#[$attribute:meta])* $table:ident: $($function:ident: $type:ident),+ $(,)?) => {
         $(#[$attribute])*
@@ -27,15 +30,15 @@ macro_rules! table {
             ///
             /// # Safety
             /// Each address is null or that of the function with this name.
-            unsafe fn load(mut find: impl FnMut(&std::ffi::CStr) -> *const std::ffi::c_void) -> Self {
+            unsafe fn load(mut find: impl FnMut(&CStr) -> *const c_void) -> Self {
                 $(
                     let $function = {
                         const NAME: &[u8] = concat!(stringify!($function), "\0").as_bytes();
-                        let address = std::ffi::CStr::from_bytes_with_nul(NAME)
-                            .map_or(std::ptr::null(), |name| find(name));
+                        let address = CStr::from_bytes_with_nul(NAME)
+                            .map_or(ptr::null(), |name| find(name));
                         // SAFETY: an optional function pointer has the layout of a nullable
                         // pointer, and the caller vouched for what it points to.
-                        unsafe { std::mem::transmute::<*const std::ffi::c_void, $type>(address) }
+                        unsafe { std::mem::transmute::<*const c_void, $type>(address) }
                     };
                 )+
                 Self { $($function,)+ }
@@ -43,10 +46,9 @@ macro_rules! table {
         }
     };
 }
-pub(super) use table;
 
 table! {
-    /// The core functions up to OpenCL 2.1. What a library does not have is `None`.
+    /// The core functions up to OpenCL 2.1. A function that the library does not have is `None`.
     Core:
     clGetPlatformIDs: clGetPlatformIDs_t,
     clGetPlatformInfo: clGetPlatformInfo_t,
@@ -101,6 +103,41 @@ table! {
     clGetExtensionFunctionAddressForPlatform: clGetExtensionFunctionAddressForPlatform_t,
 }
 
+table! {
+    /// `cl_khr_command_buffer` with the signatures of 0.9.5 and later, and
+    /// `cl_intel_unified_shared_memory`.
+    Extensions:
+    clCreateCommandBufferKHR: clCreateCommandBufferKHR_t,
+    clFinalizeCommandBufferKHR: clFinalizeCommandBufferKHR_t,
+    clReleaseCommandBufferKHR: clReleaseCommandBufferKHR_t,
+    clEnqueueCommandBufferKHR: clEnqueueCommandBufferKHR_t,
+    clCommandBarrierWithWaitListKHR: clCommandBarrierWithWaitListKHR_t,
+    clCommandCopyBufferKHR: clCommandCopyBufferKHR_t,
+    clCommandCopyBufferRectKHR: clCommandCopyBufferRectKHR_t,
+    clCommandFillBufferKHR: clCommandFillBufferKHR_t,
+    clCommandNDRangeKernelKHR: clCommandNDRangeKernelKHR_t,
+    clCommandSVMMemcpyKHR: clCommandSVMMemcpyKHR_t,
+    clCommandSVMMemFillKHR: clCommandSVMMemFillKHR_t,
+    clUpdateMutableCommandsKHR: clUpdateMutableCommandsKHR_t,
+    clGetMemAllocInfoINTEL: clGetMemAllocInfoINTEL_t,
+    clEnqueueMigrateMemINTEL: clEnqueueMigrateMemINTEL_t,
+}
+
+impl Extensions {
+    /// The functions of a platform, which have to be requested by platform: a loader does not
+    /// export them.
+    pub(in crate::backend::opencl) fn of(core: &Core, platform: cl_platform_id) -> Self {
+        let find = |name: &CStr| match core.clGetExtensionFunctionAddressForPlatform {
+            // SAFETY: the platform is one that the library named, and the name ends in NUL.
+            Some(address) => unsafe { address(platform, name.as_ptr()) }.cast_const(),
+            None => ptr::null(),
+        };
+        // SAFETY: the driver gives the function of this name. Recordings are used from the version
+        // on that has these signatures (`features.rs`).
+        unsafe { Self::load(find) }
+    }
+}
+
 /// Names another library than the system's `OpenCL`.
 const LIBRARY_VARIABLE: &str = "WAKEGRAPH_OPENCL_LIBRARY";
 
@@ -131,10 +168,10 @@ fn load() -> Result<Core, String> {
         // SAFETY: loading the system's OpenCL library runs its initialisers, as linking against it would.
         match unsafe { Library::new(&path) } {
             Ok(library) => {
-                let find = |name: &std::ffi::CStr| {
+                let find = |name: &CStr| {
                     // SAFETY: nothing is called through this address before it has the function's type.
-                    let symbol = unsafe { library.get::<*const std::ffi::c_void>(name) };
-                    symbol.map_or(std::ptr::null(), |symbol| *symbol)
+                    let symbol = unsafe { library.get::<*const c_void>(name) };
+                    symbol.map_or(ptr::null(), |symbol| *symbol)
                 };
                 // SAFETY: a library under OpenCL's name exports OpenCL's functions under their names.
                 let core = unsafe { Core::load(find) };

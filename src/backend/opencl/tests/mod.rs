@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use super::device::OpenclDevice;
 use super::event::OpenclEvent;
-use super::replay::Started;
-use super::signal::{self, Signal, Waited};
-use super::sys::{Event, Owned, call};
+use super::signal::{OpenclSignal, StartedWork};
+use super::sys::call;
 use super::{OpenclBackend, OpenclOptions};
+use crate::hal::support::dependency::Dependencies;
 use crate::hal::{
     Backend as _, Command, Device as _, Event as _, EventStatus, MemoryDesc, MemoryKind, MemoryView,
     Queue as _, QueueDesc, QueueOrder, WaitList,
@@ -32,12 +32,13 @@ fn devices() -> Vec<OpenclDevice> {
 
 /// An event of ours that is pending until `end` is called on the driver's.
 fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<OpenclEvent>, sys_event::Raw) {
-    let shared = device.shared();
-    let user = signal::user_event(shared).unwrap();
+    let context = device.context();
+    let user = context.user_event().unwrap();
     let raw = sys_event::Raw(user.raw());
-    let started = Started { event: Some(user), failure: None, times: None };
-    let event = OpenclEvent::new(shared);
-    *event.slot() = Some(Arc::new(Signal::new(shared, queue.driver(), started, Waited::new())));
+    let started = StartedWork { event: Some(user), ..StartedWork::default() };
+    let event = OpenclEvent::new(context);
+    *event.slot() =
+        Some(Arc::new(OpenclSignal::new(context, queue.driver(), started, Dependencies::default())));
     (Arc::new(event), raw)
 }
 
@@ -48,12 +49,12 @@ mod sys_event {
 
 fn end(device: &OpenclDevice, event: &sys_event::Raw, status: i32) {
     // SAFETY: a user event that is alive, whose status has not been set.
-    unsafe { call!(device.shared().core, clSetUserEventStatus(event.0, status)) }.unwrap();
+    unsafe { call!(device.context().core, clSetUserEventStatus(event.0, status)) }.unwrap();
 }
 
 fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
     let desc = QueueDesc { order: QueueOrder::InOrder, profiling: false };
-    super::queue::OpenclQueue::create(device.shared(), desc).unwrap()
+    super::queue::OpenclQueue::create(device.context(), desc).unwrap()
 }
 
 // fails on the device -> b -> c: Intel's runtime reports the events of b and c as complete.
@@ -65,7 +66,7 @@ fn what_waits_for_a_failure_fails_whatever_the_driver_says() {
             Command::BufferFill { dst: MemoryView::whole(memory.clone()), pattern: [7].as_slice().into() };
         let (first, second) = (queue(&device), queue(&device));
         let (a, driver_event) = pending(&device, &first);
-        let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.shared())));
+        let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.context())));
         let [b, c] = events.map(|event| event as Arc<dyn crate::hal::Event>);
         let enqueue = |queue: &super::queue::OpenclQueue, wait: &dyn crate::hal::Event, event| {
             let signal = crate::hal::Signal { event, notification: None, prompt: false };
@@ -102,10 +103,10 @@ fn long_chains_do_not_need_the_stack() {
         let (first, driver_event) = pending(&device, &queue);
         let mut last = first.signal().unwrap();
         for _ in 0..200_000 {
-            let event: Option<Owned<Event>> = None;
-            let started = Started { event, failure: None, times: None };
-            let waited = std::iter::once(last).collect();
-            last = Arc::new(Signal::new(device.shared(), queue.driver(), started, waited));
+            let started = StartedWork::default();
+            let mut dependencies = Dependencies::default();
+            dependencies.push(last);
+            last = Arc::new(OpenclSignal::new(device.context(), queue.driver(), started, dependencies));
         }
         assert!(matches!(last.status(), EventStatus::Pending));
         end(&device, &driver_event, CODE);

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use super::super::device::OpenclDevice;
 use super::super::event::OpenclEvent;
-use super::super::signal::Signal;
+use super::super::operation::Operation;
+use super::super::signal::OpenclSignal;
 use super::super::sys::{self, call};
-use super::super::{OpenclOptions, lower, op};
+use super::super::{OpenclOptions, lower};
 use super::{devices, queue};
 use crate::hal::{
     Command, Device as _, EventStatus, MemoryDesc, MemoryKind, Queue as _, UsmPointer, WaitList,
 };
 
 /// What kind of command the driver says an event is of, once it is over.
-fn kind_of(device: &OpenclDevice, signal: &Signal) -> u32 {
-    let (core, event) = (device.shared().core, signal.event().unwrap());
+fn kind_of(device: &OpenclDevice, signal: &OpenclSignal) -> u32 {
+    let (core, event) = (device.context().core, signal.event().unwrap());
     // SAFETY: the event is alive.
     unsafe { call!(core, clWaitForEvents(1, &raw const event)) }.unwrap();
     let (mut kind, what) = (0u32, sys::CL_EVENT_COMMAND_TYPE);
@@ -31,13 +32,13 @@ fn kind_of(device: &OpenclDevice, signal: &Signal) -> u32 {
 #[test]
 fn prefetches_reach_the_driver_or_keep_the_order() {
     for device in devices() {
-        let shared = device.shared();
-        if !shared.features.shared_memory {
+        let context = device.context();
+        if !context.features.shared_memory {
             continue;
         }
         let queue = queue(&device);
         let prefetch = |memory: UsmPointer| {
-            let event: Arc<dyn crate::hal::Event> = Arc::new(OpenclEvent::new(shared));
+            let event: Arc<dyn crate::hal::Event> = Arc::new(OpenclEvent::new(context));
             let signal = crate::hal::Signal { event: &event, notification: None, prompt: false };
             // SAFETY: the memory lives until the end of this test.
             unsafe { queue.enqueue(&Command::UsmPrefetch { memory }, WaitList::NONE, signal) }.unwrap();
@@ -47,15 +48,15 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
         };
         let (svm, usm) = (sys::CL_COMMAND_SVM_MIGRATE_MEM, sys::CL_COMMAND_MIGRATEMEM_INTEL);
         let memory = device.allocate(&MemoryDesc { len: 4096, kind: MemoryKind::Device }).unwrap();
-        if shared.features.migrates_shared_memory {
+        if context.features.migrates_shared_memory {
             let kind = prefetch(memory.usm().unwrap());
             assert_eq!(kind, svm, "{kind:#x}");
         }
-        if shared.features.unified_memory {
+        if context.features.unified_memory {
             let unified = unified::Memory::new(&device, 4096);
             let command = Command::UsmPrefetch { memory: unified.pointer() };
-            let lowered = format!("{:?}", lower::lower(shared, &command).unwrap());
-            assert!(lowered.contains("way: Unified"), "{lowered}");
+            let lowered = format!("{:?}", lower::lower(context, &command).unwrap());
+            assert!(lowered.contains("unified: true"), "{lowered}");
             // Intel's runtime for CPUs knows the way to the host only.
             let kind = prefetch(unified.pointer());
             assert!([usm, sys::CL_COMMAND_MARKER].contains(&kind), "{kind:#x}");
@@ -68,8 +69,9 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
         let mut old = OpenclDevice::open(0, OpenclOptions::new()).unwrap();
         let features = old.features_mut();
         (features.migrates_shared_memory, features.unified_memory) = (false, false);
-        let lowered = lower::lower(old.shared(), &Command::UsmPrefetch { memory: memory.usm().unwrap() });
-        assert!(matches!(lowered.unwrap().ops[..], [op::Op::Marker]));
+        let lowered = lower::lower(old.context(), &Command::UsmPrefetch { memory: memory.usm().unwrap() });
+        let operations = lowered.unwrap().operations;
+        assert!(operations.len() == 1 && matches!(operations[0].operation, Operation::Marker));
     }
 }
 
@@ -87,7 +89,7 @@ mod unified {
 
     impl<'a> Memory<'a> {
         pub(super) fn new(device: &'a OpenclDevice, len: usize) -> Self {
-            let (context, id) = (device.shared().context.raw(), device.shared().id.raw());
+            let (context, id) = (device.context().raw.raw(), device.context().id.raw());
             // SAFETY: the function of this name has this type.
             let allocate: sys::clSharedMemAllocINTEL_t =
                 unsafe { std::mem::transmute(function(device, c"clSharedMemAllocINTEL")) };
@@ -110,14 +112,14 @@ mod unified {
             let free: sys::clMemFreeINTEL_t =
                 unsafe { std::mem::transmute(function(self.device, c"clMemFreeINTEL")) };
             // SAFETY: allocated in this context, freed once, when the commands are over.
-            unsafe { free.unwrap()(self.device.shared().context.raw(), self.start) };
+            unsafe { free.unwrap()(self.device.context().raw.raw(), self.start) };
         }
     }
 
     fn function(device: &OpenclDevice, name: &CStr) -> *mut c_void {
-        let shared = device.shared();
-        let find = shared.core.clGetExtensionFunctionAddressForPlatform.unwrap();
+        let context = device.context();
+        let find = context.core.clGetExtensionFunctionAddressForPlatform.unwrap();
         // SAFETY: the platform is the driver's own, and the name ends in NUL.
-        unsafe { find(shared.platform.id(), name.as_ptr()) }
+        unsafe { find(context.platform.id(), name.as_ptr()) }
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::super::command_buffer::OpenclCommandBuffer;
 use super::super::device::OpenclDevice;
-use super::super::op::Op;
+use super::super::operation::Operation;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use crate::hal::{
     Backend as _, Command, CommandBuffer as _, CommandBufferDesc, Device as _, KernelArg, KernelDesc,
@@ -59,15 +59,16 @@ fn kernels_are_released_from_the_newest_on() {
             let buffer = recorded(&device);
             let created: Vec<_> = buffer
                 .list
-                .steps()
+                .commands
                 .iter()
-                .filter_map(|step| match &step.op {
-                    Op::Kernel(op) => Some(Released::Kernel(op.instance.kernel.raw().addr())),
+                .flat_map(|command| command.operations())
+                .filter_map(|operation| match operation {
+                    Operation::Kernel(launch) => Some(Released::Kernel(launch.instance.kernel.raw().addr())),
                     _ => None,
                 })
                 .collect();
             assert_eq!(created.len(), 10);
-            let is_recorded = buffer.recordings().iter().any(Option::is_some);
+            let is_recorded = buffer.recording.is_some();
             RELEASED.take();
             drop(buffer);
             let recordings = is_recorded.then_some(Released::Recording);
@@ -87,7 +88,7 @@ fn recorded(device: &OpenclDevice) -> OpenclCommandBuffer {
         device.create_kernel(&KernelDesc { name: "one", params: &params, sources: &sources }).unwrap();
     let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
     let desc = CommandBufferDesc { updatable: false, in_order: true, profiling: false };
-    let mut buffer = OpenclCommandBuffer::new(device.shared(), desc);
+    let mut buffer = OpenclCommandBuffer::new(device.context(), desc);
     for _ in 0..10 {
         let launch = KernelLaunch {
             kernel: kernel.clone(),

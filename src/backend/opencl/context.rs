@@ -1,0 +1,209 @@
+//! The context of a device: what all of its objects share and keep alive.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use super::driver_queue::DriverQueue;
+use super::features::{self, Features, POCL};
+use super::options::{Lowering, OpenclOptions};
+use super::platform::{Id, Platform};
+use super::query::{self, DeviceQuery};
+use super::sys::{self, Context, Core, Event, OpenclFailure, Owned, Program, SubDevice, call, create};
+use crate::hal::support::program_cache::ProgramCache;
+use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueOrder};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
+
+/// The context of a device.
+#[derive(Debug)]
+pub(super) struct OpenclContext {
+    pub(super) core: &'static Core,
+    pub(super) platform: Arc<Platform>,
+    /// The driver's context, which the devices of a platform, or the parts of one device, share.
+    pub(super) raw: Arc<Owned<Context>>,
+    pub(super) id: Id,
+    pub(super) info: DeviceInfo,
+    pub(super) capabilities: Capabilities,
+    pub(super) features: Features,
+    pub(super) options: OpenclOptions,
+    /// The programs by their code (`program.rs`).
+    pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
+    /// The faster lowering for each class of sizes, once it has been measured.
+    pub(super) faster: [OnceLock<Lowering>; SIZE_CLASSES],
+    /// The error with which the device was lost.
+    lost: OnceLock<Error>,
+    /// An in-order queue without profiling for the backend's own reads, writes and recordings.
+    service: OnceLock<DriverQueue>,
+    /// Keeps a part of a device alive.
+    part: Option<Owned<SubDevice>>,
+}
+
+/// Capacity of the cache of programs.
+const PROGRAMS: usize = 256;
+
+/// Number of classes of command-buffers by size, in each of which the lowerings are measured once.
+pub(super) const SIZE_CLASSES: usize = 3;
+
+impl Drop for OpenclContext {
+    fn drop(&mut self) {
+        // PoCL 3.1 frees a part while its threads still work for the part's last queue. A kilobyte
+        // leaks for each split.
+        if self.platform.name == POCL {
+            std::mem::forget(self.part.take());
+        }
+    }
+}
+
+impl OpenclContext {
+    /// `alone` says whether the device is the only one of the driver's context.
+    pub(super) fn new(
+        platform: &Arc<Platform>,
+        raw: &Arc<Owned<Context>>,
+        alone: bool,
+        id: Id,
+        part: Option<Owned<SubDevice>>,
+        selector: String,
+        options: OpenclOptions,
+    ) -> Result<Self, OpenclFailure> {
+        let core = platform.core;
+        let query = DeviceQuery { core, device: id.raw() };
+        let features = Features::read(query, &platform.name, &options);
+        let driver = query.text(sys::CL_DRIVER_VERSION)?;
+        let info = DeviceInfo {
+            id: DeviceId::unique(),
+            backend: "opencl",
+            selector,
+            name: query.text(sys::CL_DEVICE_NAME)?,
+            driver: format!("{} {driver}", platform.name),
+            memory: query.value(sys::CL_DEVICE_GLOBAL_MEM_SIZE)?,
+            compute_units: query.value::<u32>(sys::CL_DEVICE_MAX_COMPUTE_UNITS)? as usize,
+        };
+        Ok(Self {
+            core,
+            platform: Arc::clone(platform),
+            raw: Arc::clone(raw),
+            id,
+            info,
+            capabilities: features::capabilities(query, &platform.name, &features, alone)?,
+            features,
+            options,
+            programs: ProgramCache::new(PROGRAMS),
+            faster: Default::default(),
+            lost: OnceLock::new(),
+            service: OnceLock::new(),
+            part,
+        })
+    }
+
+    /// Whether both devices share the driver's context, and with it memory and events.
+    pub(super) fn shares_memory_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.raw, &other.raw)
+    }
+
+    pub(super) fn query(&self) -> DeviceQuery<'_> {
+        DeviceQuery { core: self.core, device: self.id.raw() }
+    }
+
+    pub(super) fn create_queue(
+        &self,
+        order: QueueOrder,
+        profiling: bool,
+    ) -> Result<DriverQueue, OpenclFailure> {
+        // An in-order queue keeps every promise of an out-of-order one: what a command waits for was
+        // enqueued before it.
+        let order = if self.features.out_of_order_queues { order } else { QueueOrder::InOrder };
+        let mut bits = 0;
+        if order == QueueOrder::OutOfOrder {
+            bits |= sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
+        }
+        if profiling {
+            bits |= sys::CL_QUEUE_PROFILING_ENABLE;
+        }
+        let (core, context, device) = (self.core, self.raw.raw(), self.id.raw());
+        let raw = if self.features.queue_properties {
+            let list = [sys::CL_QUEUE_PROPERTIES as sys::cl_queue_properties, bits, 0];
+            // SAFETY: the device is one of the context's, and the list ends in 0.
+            unsafe { create!(core, clCreateCommandQueueWithProperties(context, device, list.as_ptr())) }
+        } else {
+            // SAFETY: the device is one of the context's.
+            unsafe { create!(core, clCreateCommandQueue(context, device, bits)) }
+        }?;
+        // SAFETY: the driver has just created the queue for this object.
+        Ok(DriverQueue { core, raw: unsafe { Owned::new(core, raw) }, order, profiling })
+    }
+
+    /// The device's own queue, for work that must not queue behind the user's.
+    pub(super) fn service(&self) -> Result<&DriverQueue, OpenclFailure> {
+        if let Some(queue) = self.service.get() {
+            return Ok(queue);
+        }
+        let queue = self.create_queue(QueueOrder::InOrder, false)?;
+        Ok(self.service.get_or_init(|| queue))
+    }
+
+    /// An event that the host completes or fails.
+    pub(super) fn user_event(&self) -> Result<Owned<Event>, OpenclFailure> {
+        // SAFETY: the context is alive.
+        let event = unsafe { create!(self.core, clCreateUserEvent(self.raw.raw())) }?;
+        // SAFETY: the driver has just created the event for this object.
+        Ok(unsafe { Owned::new(self.core, event) })
+    }
+
+    /// An event that is complete.
+    pub(super) fn completed_event(&self) -> Result<Owned<Event>, OpenclFailure> {
+        let (event, complete) = (self.user_event()?, sys::CL_COMPLETE as sys::cl_int);
+        // SAFETY: the event is a user event whose status has not been set before.
+        unsafe { call!(self.core, clSetUserEventStatus(event.raw(), complete)) }?;
+        Ok(event)
+    }
+
+    /// Names the device in the error, and remembers the first error that says that it is lost.
+    pub(super) fn error(&self, error: impl Into<Error>) -> Error {
+        let error = error.into().on_device(&self.info.selector);
+        if error.kind() == ErrorKind::DeviceLost {
+            let _ = self.lost.set(error.clone());
+        }
+        error
+    }
+
+    /// Whether the device works, and if not, why.
+    pub(super) fn status(&self) -> Result<()> {
+        if let Some(error) = self.lost.get() {
+            return Err(error.clone());
+        }
+        match self.query().value::<u32>(sys::CL_DEVICE_AVAILABLE) {
+            Ok(0) => {
+                let why = "the driver says that the device is not available";
+                Err(self.error(Error::new(ErrorKind::DeviceLost, why)))
+            }
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.error(failure)),
+        }
+    }
+
+    pub(super) fn clock(&self) -> Result<ClockSample, OpenclFailure> {
+        if self.features.timer
+            && let Ok(sample) = self.timer_clock()
+        {
+            return Ok(sample);
+        }
+        self.marker_clock()
+    }
+
+    fn timer_clock(&self) -> Result<ClockSample, OpenclFailure> {
+        let (mut device, mut host) = (0, 0);
+        // SAFETY: the device is alive, both places are numbers.
+        unsafe { call!(self.core, clGetDeviceAndHostTimer(self.id.raw(), &raw mut device, &raw mut host)) }?;
+        Ok(ClockSample { device, host: Instant::now() })
+    }
+
+    /// The time of a marker that has just run, for drivers that cannot read both clocks.
+    fn marker_clock(&self) -> Result<ClockSample, OpenclFailure> {
+        let queue = self.create_queue(QueueOrder::InOrder, true)?;
+        let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
+        queue.finish()?;
+        let host = Instant::now();
+        let device = query::event_time(self.core, event.raw(), sys::CL_PROFILING_COMMAND_END)?;
+        Ok(ClockSample { device, host })
+    }
+}

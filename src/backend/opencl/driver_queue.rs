@@ -1,0 +1,62 @@
+//! Queues of the driver.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+
+use super::sys::{self, CommandQueue, Core, Event, OpenclFailure, Owned, adopt, call};
+use crate::hal::QueueOrder;
+
+/// A queue of the driver.
+#[derive(Debug)]
+pub(super) struct DriverQueue {
+    pub(super) core: &'static Core,
+    pub(super) raw: Owned<CommandQueue>,
+    pub(super) order: QueueOrder,
+    pub(super) profiling: bool,
+}
+
+impl DriverQueue {
+    pub(super) fn raw(&self) -> sys::cl_command_queue {
+        self.raw.raw()
+    }
+
+    pub(super) fn flush(&self) -> Result<(), OpenclFailure> {
+        // SAFETY: the queue is alive.
+        unsafe { call!(self.core, clFlush(self.raw())) }
+    }
+
+    pub(super) fn finish(&self) -> Result<(), OpenclFailure> {
+        // SAFETY: the queue is alive.
+        unsafe { call!(self.core, clFinish(self.raw())) }
+    }
+
+    /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
+    /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
+    pub(super) fn marker(&self, wait: &[sys::cl_event]) -> Result<Option<Owned<Event>>, OpenclFailure> {
+        let (mut event, (waits, list)) = (ptr::null_mut(), sys::list(wait));
+        // SAFETY: the queue and the events are alive.
+        let enqueued =
+            unsafe { call!(self.core, clEnqueueMarkerWithWaitList(self.raw(), waits, list, &raw mut event)) };
+        if enqueued.is_ok() {
+            return adopt(self.core, event).map(Some);
+        }
+        self.finish()?;
+        if waits > 0 {
+            // SAFETY: the events are alive. An error says that one of them has failed, so it is over.
+            let _ = unsafe { call!(self.core, clWaitForEvents(waits, list)) };
+        }
+        Ok(None)
+    }
+
+    /// The event of a marker behind `wait` and behind everything enqueued so far.
+    pub(super) fn marker_behind_all(
+        &self,
+        wait: &[sys::cl_event],
+    ) -> Result<Option<Owned<Event>>, OpenclFailure> {
+        if !wait.is_empty() {
+            // On an out-of-order queue a marker with a wait list waits for nothing else, so it takes two.
+            self.marker(wait)?;
+        }
+        self.marker(&[])
+    }
+}
