@@ -9,7 +9,7 @@ use super::features::{self, Features, POCL};
 use super::options::{Lowering, OpenclOptions};
 use super::platform::{Id, Platform};
 use super::query::{self, DeviceQuery};
-use super::sys::{self, Context, Core, Event, OpenclFailure, Owned, Program, SubDevice, call, create};
+use super::sys::{self, Context, Core, DriverResult, Event, Owned, Program, SubDevice, call, create};
 use crate::hal::support::program_cache::ProgramCache;
 use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueOrder};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
@@ -64,7 +64,7 @@ impl OpenclContext {
         part: Option<Owned<SubDevice>>,
         selector: String,
         options: OpenclOptions,
-    ) -> Result<Self, OpenclFailure> {
+    ) -> DriverResult<Self> {
         let core = platform.core;
         let query = DeviceQuery { core, device: id.raw() };
         let features = Features::read(query, &platform.name, &options);
@@ -100,25 +100,13 @@ impl OpenclContext {
         Arc::ptr_eq(&self.raw, &other.raw)
     }
 
-    pub(super) fn query(&self) -> DeviceQuery<'_> {
-        DeviceQuery { core: self.core, device: self.id.raw() }
-    }
-
-    pub(super) fn create_queue(
-        &self,
-        order: QueueOrder,
-        profiling: bool,
-    ) -> Result<DriverQueue, OpenclFailure> {
+    pub(super) fn create_queue(&self, order: QueueOrder, profiling: bool) -> DriverResult<DriverQueue> {
         // An in-order queue keeps every promise of an out-of-order one: what a command waits for was
         // enqueued before it.
         let order = if self.features.out_of_order_queues { order } else { QueueOrder::InOrder };
-        let mut bits = 0;
-        if order == QueueOrder::OutOfOrder {
-            bits |= sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE;
-        }
-        if profiling {
-            bits |= sys::CL_QUEUE_PROFILING_ENABLE;
-        }
+        let bit = |set: bool, bit| if set { bit } else { 0 };
+        let bits = bit(order == QueueOrder::OutOfOrder, sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE)
+            | bit(profiling, sys::CL_QUEUE_PROFILING_ENABLE);
         let (core, context, device) = (self.core, self.raw.raw(), self.id.raw());
         let raw = if self.features.queue_properties {
             let list = [sys::CL_QUEUE_PROPERTIES as sys::cl_queue_properties, bits, 0];
@@ -133,7 +121,7 @@ impl OpenclContext {
     }
 
     /// The device's own queue, for work that must not queue behind the user's.
-    pub(super) fn service(&self) -> Result<&DriverQueue, OpenclFailure> {
+    pub(super) fn service(&self) -> DriverResult<&DriverQueue> {
         if let Some(queue) = self.service.get() {
             return Ok(queue);
         }
@@ -142,7 +130,7 @@ impl OpenclContext {
     }
 
     /// An event that the host completes or fails.
-    pub(super) fn user_event(&self) -> Result<Owned<Event>, OpenclFailure> {
+    pub(super) fn user_event(&self) -> DriverResult<Owned<Event>> {
         // SAFETY: the context is alive.
         let event = unsafe { create!(self.core, clCreateUserEvent(self.raw.raw())) }?;
         // SAFETY: the driver has just created the event for this object.
@@ -150,7 +138,7 @@ impl OpenclContext {
     }
 
     /// An event that is complete.
-    pub(super) fn completed_event(&self) -> Result<Owned<Event>, OpenclFailure> {
+    pub(super) fn completed_event(&self) -> DriverResult<Owned<Event>> {
         let (event, complete) = (self.user_event()?, sys::CL_COMPLETE as sys::cl_int);
         // SAFETY: the event is a user event whose status has not been set before.
         unsafe { call!(self.core, clSetUserEventStatus(event.raw(), complete)) }?;
@@ -171,7 +159,8 @@ impl OpenclContext {
         if let Some(error) = self.lost.get() {
             return Err(error.clone());
         }
-        match self.query().value::<u32>(sys::CL_DEVICE_AVAILABLE) {
+        let query = DeviceQuery { core: self.core, device: self.id.raw() };
+        match query.value::<u32>(sys::CL_DEVICE_AVAILABLE) {
             Ok(0) => {
                 let why = "the driver says that the device is not available";
                 Err(self.error(Error::new(ErrorKind::DeviceLost, why)))
@@ -181,7 +170,7 @@ impl OpenclContext {
         }
     }
 
-    pub(super) fn clock(&self) -> Result<ClockSample, OpenclFailure> {
+    pub(super) fn clock(&self) -> DriverResult<ClockSample> {
         if self.features.timer
             && let Ok(sample) = self.timer_clock()
         {
@@ -190,7 +179,7 @@ impl OpenclContext {
         self.marker_clock()
     }
 
-    fn timer_clock(&self) -> Result<ClockSample, OpenclFailure> {
+    fn timer_clock(&self) -> DriverResult<ClockSample> {
         let (mut device, mut host) = (0, 0);
         // SAFETY: the device is alive, both places are numbers.
         unsafe { call!(self.core, clGetDeviceAndHostTimer(self.id.raw(), &raw mut device, &raw mut host)) }?;
@@ -198,7 +187,7 @@ impl OpenclContext {
     }
 
     /// The time of a marker that has just run, for drivers that cannot read both clocks.
-    fn marker_clock(&self) -> Result<ClockSample, OpenclFailure> {
+    fn marker_clock(&self) -> DriverResult<ClockSample> {
         let queue = self.create_queue(QueueOrder::InOrder, true)?;
         let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
         queue.finish()?;

@@ -14,7 +14,7 @@ use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
 use super::platform::{self, FoundDevice, Id, Platform};
 use super::queue::OpenclQueue;
-use super::sys::{self, OpenclFailure, Owned, SubDevice, call};
+use super::sys::{self, DriverResult, Owned, SubDevice, call};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
@@ -40,7 +40,7 @@ impl OpenclDevice {
     }
 
     fn of(platform: &Arc<Platform>, id: Id, selector: String, options: OpenclOptions) -> Result<Self> {
-        let (raw, alone) = (platform.context()?, platform.has_one_device());
+        let (raw, alone) = (platform.context()?, platform.devices.len() == 1);
         let context = OpenclContext::new(platform, &raw, alone, id, None, selector, options)?;
         Ok(Self { context: Arc::new(context) })
     }
@@ -70,7 +70,7 @@ impl OpenclDevice {
     }
 
     /// Parts of `units` compute units each.
-    fn split(&self, count: usize, units: usize) -> Result<Vec<Arc<dyn Device>>, OpenclFailure> {
+    fn split(&self, count: usize, units: usize) -> DriverResult<Vec<Arc<dyn Device>>> {
         let OpenclContext { core, platform, id, options, info, .. } = &*self.context;
         let mut properties = vec![sys::CL_DEVICE_PARTITION_BY_COUNTS];
         properties.extend(std::iter::repeat_n(units as sys::cl_device_partition_property, count));
@@ -85,8 +85,8 @@ impl OpenclDevice {
             // SAFETY: the driver has just created the part for this object.
             Ok(unsafe { Owned::<SubDevice>::new(core, part) })
         });
-        let parts = parts.collect::<Result<Vec<_>, OpenclFailure>>()?;
-        let ids: Vec<_> = parts.iter().map(|part| Id::new(part.raw())).collect();
+        let parts = parts.collect::<DriverResult<Vec<_>>>()?;
+        let ids: Vec<_> = parts.iter().map(|part| Id(part.raw())).collect();
         let (raw, alone) = (Arc::new(platform::create_context(core, &ids)?), count == 1);
         let devices = parts.into_iter().zip(ids).enumerate().map(|(number, (part, id))| {
             let selector = format!("{} (part {number} of {count})", info.selector);
@@ -123,17 +123,13 @@ unsafe impl Device for OpenclDevice {
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
-        match OpenclMemory::allocate(&self.context, desc) {
-            Ok(memory) => Ok(Arc::new(memory)),
-            Err(error) => Err(self.context.error(error)),
-        }
+        let memory = OpenclMemory::allocate(&self.context, desc);
+        Ok(Arc::new(memory.map_err(|error| self.context.error(error))?))
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
-        match OpenclKernel::load(&self.context, desc) {
-            Ok(kernel) => Ok(Arc::new(kernel)),
-            Err(error) => Err(self.context.error(error)),
-        }
+        let kernel = OpenclKernel::load(&self.context, desc);
+        Ok(Arc::new(kernel.map_err(|error| self.context.error(error))?))
     }
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
@@ -141,10 +137,8 @@ unsafe impl Device for OpenclDevice {
             let why = "the device has no out-of-order queues";
             return Err(self.context.error(Error::new(ErrorKind::FeatureNotSupported, why)));
         }
-        match OpenclQueue::create(&self.context, *desc) {
-            Ok(queue) => Ok(Arc::new(queue)),
-            Err(failure) => Err(self.context.error(failure)),
-        }
+        let queue = OpenclQueue::create(&self.context, *desc);
+        Ok(Arc::new(queue.map_err(|failure| self.context.error(failure))?))
     }
 
     fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {

@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use super::sys::{self, CommandQueue, Core, Event, OpenclFailure, Owned, adopt, call};
+use super::sys::{self, CommandQueue, Core, DriverResult, Event, Owned, adopt, call};
 use crate::hal::QueueOrder;
 
 /// A queue of the driver.
@@ -20,19 +20,19 @@ impl DriverQueue {
         self.raw.raw()
     }
 
-    pub(super) fn flush(&self) -> Result<(), OpenclFailure> {
+    pub(super) fn flush(&self) -> DriverResult {
         // SAFETY: the queue is alive.
         unsafe { call!(self.core, clFlush(self.raw())) }
     }
 
-    pub(super) fn finish(&self) -> Result<(), OpenclFailure> {
+    pub(super) fn finish(&self) -> DriverResult {
         // SAFETY: the queue is alive.
         unsafe { call!(self.core, clFinish(self.raw())) }
     }
 
     /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
     /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
-    pub(super) fn marker(&self, wait: &[sys::cl_event]) -> Result<Option<Owned<Event>>, OpenclFailure> {
+    pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
         let (mut event, (waits, list)) = (ptr::null_mut(), sys::list(wait));
         // SAFETY: the queue and the events are alive.
         let enqueued =
@@ -46,17 +46,5 @@ impl DriverQueue {
             let _ = unsafe { call!(self.core, clWaitForEvents(waits, list)) };
         }
         Ok(None)
-    }
-
-    /// The event of a marker behind `wait` and behind everything enqueued so far.
-    pub(super) fn marker_behind_all(
-        &self,
-        wait: &[sys::cl_event],
-    ) -> Result<Option<Owned<Event>>, OpenclFailure> {
-        if !wait.is_empty() {
-            // On an out-of-order queue a marker with a wait list waits for nothing else, so it takes two.
-            self.marker(wait)?;
-        }
-        self.marker(&[])
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::context::OpenclContext;
 use super::signal::OpenclSignal;
@@ -15,8 +15,8 @@ use crate::types::{DeviceId, Result};
 /// An event. Enqueued commands do not need it, so it may be dropped before they end.
 #[derive(Debug)]
 pub(super) struct OpenclEvent {
-    context: Arc<OpenclContext>,
-    signal: Mutex<Option<Arc<OpenclSignal>>>,
+    pub(super) context: Arc<OpenclContext>,
+    pub(super) signal: Mutex<Option<Arc<OpenclSignal>>>,
 }
 
 impl OpenclEvent {
@@ -24,18 +24,9 @@ impl OpenclEvent {
         Self { context: Arc::clone(context), signal: Mutex::new(None) }
     }
 
-    pub(super) fn context(&self) -> &Arc<OpenclContext> {
-        &self.context
-    }
-
     /// The signal that a wait for this event means now.
-    pub(super) fn signal(&self) -> Option<Arc<OpenclSignal>> {
+    pub(super) fn last_signal(&self) -> Option<Arc<OpenclSignal>> {
         self.signal.lock().clone()
-    }
-
-    /// The place of the signal, for an enqueue.
-    pub(super) fn slot(&self) -> MutexGuard<'_, Option<Arc<OpenclSignal>>> {
-        self.signal.lock()
     }
 }
 
@@ -53,7 +44,7 @@ impl Event for OpenclEvent {
     }
 
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
-        let Some(signal) = self.signal() else { return EventStatus::Idle };
+        let Some(signal) = self.last_signal() else { return EventStatus::Idle };
         if timeout.is_none() {
             // Before the first poll: on some drivers a thread that blocks here does the work itself, and
             // a poll hands it to other threads.
@@ -63,7 +54,7 @@ impl Event for OpenclEvent {
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        match self.signal().filter(|signal| matches!(signal.status(), EventStatus::Complete)) {
+        match self.last_signal().filter(|signal| matches!(signal.status(), EventStatus::Complete)) {
             Some(signal) => signal.profile(),
             None => Err(refusal::times_before_completion()),
         }

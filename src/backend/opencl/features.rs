@@ -2,7 +2,7 @@
 
 use super::options::OpenclOptions;
 use super::query::DeviceQuery;
-use super::sys::{self, OpenclFailure};
+use super::sys::{self, DriverResult};
 use crate::hal::{Capabilities, Progress, UpdateCapabilities};
 use crate::types::CommandKinds;
 
@@ -25,7 +25,7 @@ pub(super) struct Features {
     pub(super) timer: bool,
     /// Whether a queue can be created with properties (2.0), or only the old way.
     pub(super) queue_properties: bool,
-    /// Whether out-of-order queues of the driver's can be used.
+    /// Whether the driver's out-of-order queues can be used.
     pub(super) out_of_order_queues: bool,
 }
 
@@ -98,26 +98,13 @@ const INTEL: &str = "Intel(R) OpenCL";
 
 pub(super) const POCL: &str = "Portable Computing Language";
 
-/// PoCL's threads call back as they complete an event. A waiting task is then woken as soon as by the
-/// driver's own wait, and no thread has to poll: kernels run on all cores, so none is to spare.
-fn calls_back(platform: &str) -> bool {
-    platform == POCL
-}
-
-fn progress(device: DeviceQuery<'_>) -> Progress {
-    match device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE).unwrap_or(0) & sys::CL_DEVICE_TYPE_CPU {
-        0 => Progress::Device,
-        _ => Progress::HostCores,
-    }
-}
-
 /// `alone` is whether the device is the only one of its context.
 pub(super) fn capabilities(
     device: DeviceQuery<'_>,
     platform: &str,
     features: &Features,
     alone: bool,
-) -> Result<Capabilities, OpenclFailure> {
+) -> DriverResult<Capabilities> {
     // OpenCL has no control flow on the device, and cannot capture what others enqueue on a queue.
     let mut commands = CommandKinds::all()
         - CommandKinds::HOST_TASK
@@ -131,14 +118,20 @@ pub(super) fn capabilities(
             | CommandKinds::USM_PREFETCH
             | CommandKinds::USM_ADVISE;
     }
+    let bytes = |what| Ok(device.value::<u64>(what)?.try_into().unwrap_or(usize::MAX));
     let queues = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)?;
     let sizes = device.values::<usize>(sys::CL_DEVICE_MAX_WORK_ITEM_SIZES)?;
     Ok(Capabilities {
         commands,
         update: UpdateCapabilities::all(),
         profiling: true,
-        notifies: calls_back(platform),
-        progress: progress(device),
+        // PoCL's threads call back as they complete an event. A waiting task is then woken as soon as by
+        // the driver's own wait, and no thread has to poll while kernels run on all cores.
+        notifies: platform == POCL,
+        progress: match device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)? {
+            kind if kind & sys::CL_DEVICE_TYPE_CPU != 0 => Progress::HostCores,
+            _ => Progress::Device,
+        },
         batches: false,
         out_of_order_queues: queues & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
@@ -150,11 +143,8 @@ pub(super) fn capabilities(
         global_offset: true,
         // `lower.rs` passes a copy of a part that the driver does not accept.
         view_alignment: 1,
-        local_memory: device.value::<u64>(sys::CL_DEVICE_LOCAL_MEM_SIZE)?.try_into().unwrap_or(usize::MAX),
-        max_allocation: device
-            .value::<u64>(sys::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?
-            .try_into()
-            .unwrap_or(usize::MAX),
+        local_memory: bytes(sys::CL_DEVICE_LOCAL_MEM_SIZE)?,
+        max_allocation: bytes(sys::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
     })
 }
 

@@ -16,7 +16,7 @@ use super::context::OpenclContext;
 use super::memory::OpenclMemory;
 use super::program::{self, Code};
 use super::query::KernelQuery;
-use super::sys::{self, Core, MemObject, OpenclFailure, Owned, Program, call, create};
+use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
 use crate::hal::support::refusal::foreign;
 use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
@@ -58,15 +58,20 @@ pub(super) enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// The size and address of what the driver copies; `None` for an address in shared memory.
-    pub(super) fn by_value(&self) -> Option<(usize, *const c_void)> {
-        Some(match self {
+    /// Its size and the address of its value; an address in shared memory has no size.
+    pub(super) fn value(&self) -> (usize, *const c_void) {
+        match self {
             Self::Value(bytes) => (bytes.len(), bytes.as_ptr().cast()),
             Self::Buffer(buffer) => (size_of::<sys::cl_mem>(), ptr::from_ref(buffer).cast()),
+            Self::Pointer(address) => (0, ptr::with_exposed_provenance(*address)),
             Self::Local(bytes) => (*bytes, ptr::null()),
             Self::Length(len) => (size_of::<u64>(), ptr::from_ref(len).cast()),
-            Self::Pointer(_) => return None,
-        })
+        }
+    }
+
+    /// Whether it is set by the function for shared virtual memory.
+    pub(super) fn is_pointer(&self) -> bool {
+        matches!(self, Self::Pointer(_))
     }
 }
 
@@ -130,9 +135,17 @@ impl OpenclKernel {
         let kernel = create_kernel(&self.context, &self.program, &self.name)?;
         let mut parts = SmallVec::new();
         let arguments = self.arguments(args, &mut parts)?;
-        for (index, (param, argument)) in arguments.iter().enumerate() {
-            set_argument(self.context.core, &kernel, index, argument)
-                .map_err(|failure| self.not_accepted(param, failure.into()))?;
+        let (core, raw) = (self.context.core, kernel.raw());
+        for (index, (param, argument)) in (0..).zip(&arguments) {
+            let (len, value) = argument.value();
+            let set = if argument.is_pointer() {
+                // SAFETY: only this thread knows the kernel. The driver does not read through the pointer.
+                unsafe { call!(core, clSetKernelArgSVMPointer(raw, index, value)) }
+            } else {
+                // SAFETY: only this thread knows the kernel, and the driver copies `len` bytes.
+                unsafe { call!(core, clSetKernelArg(raw, index, len, value)) }
+            };
+            set.map_err(|failure| self.not_accepted(param, failure.into()))?;
         }
         Ok(KernelInstance { kernel, _parts: parts })
     }
@@ -185,44 +198,38 @@ fn create_kernel(
     context: &OpenclContext,
     program: &Owned<Program>,
     name: &CString,
-) -> Result<Owned<sys::Kernel>, OpenclFailure> {
+) -> DriverResult<Owned<sys::Kernel>> {
     // SAFETY: the program is built, and the name ends in NUL.
     let kernel = unsafe { create!(context.core, clCreateKernel(program.raw(), name.as_ptr())) }?;
     // SAFETY: the driver has just created the kernel for this object.
     Ok(unsafe { Owned::new(context.core, kernel) })
 }
 
-/// What a parameter of the source must be.
-#[derive(Clone, Copy)]
-enum Expected {
-    Buffer,
-    Local,
-    /// A value of this many bytes.
-    Value(usize),
-    /// The length of the slice before it.
-    Length,
-}
-
-/// The parameters that the source must have. In the portable dialect a slice has two.
-fn expected(params: &[Param], portable: bool) -> Vec<(&Param, Expected)> {
+/// The parameters that the source must have, each with its description, its kind and, for a value, its
+/// size. In the portable dialect a slice has two.
+fn source_params(params: &[Param], portable: bool) -> Vec<(String, &'static str, Option<usize>)> {
     let mut all = Vec::new();
     for param in params {
-        let (expected, is_slice) = match param.kind {
-            ParamKind::Value { size } => (Expected::Value(size), false),
-            ParamKind::Buffer { .. } => (Expected::Buffer, true),
-            ParamKind::Local { .. } => (Expected::Local, true),
+        let (kind, size) = match param.kind {
+            ParamKind::Value { size } => (VALUE, Some(size)),
+            ParamKind::Buffer { .. } => (BUFFER, None),
+            ParamKind::Local { .. } => (LOCAL, None),
         };
-        all.push((param, expected));
-        if portable && is_slice {
-            all.push((param, Expected::Length));
+        all.push((format!("'{}'", param.name), kind, size));
+        if portable && size.is_none() {
+            all.push((format!("the length of '{}'", param.name), VALUE, Some(size_of::<u64>())));
         }
     }
     all
 }
 
+const VALUE: &str = "a value";
+const BUFFER: &str = "a buffer";
+const LOCAL: &str = "local memory";
+
 /// Compares the parameters in the source with the declaration, as far as the driver reports them.
 fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: bool) -> Result<()> {
-    let expected = expected(desc.params, portable);
+    let expected = source_params(desc.params, portable);
     let (name, declared, in_source) = (desc.name, expected.len(), query.arguments()? as usize);
     let help = match portable {
         true => {
@@ -236,27 +243,20 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: boo
     if in_source != declared {
         return refused(format!(" is declared with {declared} parameters, its source has {in_source}"));
     }
-    for (index, (param, expected)) in expected.into_iter().enumerate() {
-        // A program from a binary, or an old driver, has no such information.
-        let Ok(address) = query.argument_address(index as u32) else { return Ok(()) };
+    for (index, (param, kind, size)) in (0..).zip(expected) {
+        // A program from a binary, or of an old driver, has no such information.
+        let Ok(address) = query.argument_address(index) else { return Ok(()) };
         let found = match address {
-            sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => "a buffer",
-            sys::CL_KERNEL_ARG_ADDRESS_LOCAL => "local memory",
-            sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => "a value",
+            sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => BUFFER,
+            sys::CL_KERNEL_ARG_ADDRESS_LOCAL => LOCAL,
+            sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => VALUE,
             _ => continue,
         };
-        let (what, size) = match expected {
-            Expected::Buffer => ("a buffer", None),
-            Expected::Local => ("local memory", None),
-            Expected::Value(size) => ("a value", Some(size)),
-            Expected::Length => ("a value", Some(size_of::<u64>())),
-        };
-        let of = if matches!(expected, Expected::Length) { "the length of " } else { "" };
-        let param = format!(": parameter {index}, {of}'{}',", param.name);
-        if found != what {
-            return refused(format!("{param} is declared as {what}, in the source it is {found}"));
+        let param = format!(": parameter {index}, {param},");
+        if found != kind {
+            return refused(format!("{param} is declared as {kind}, in the source it is {found}"));
         }
-        let (Some(declared), Ok(type_name)) = (size, query.argument_type(index as u32)) else { continue };
+        let (Some(declared), Ok(type_name)) = (size, query.argument_type(index)) else { continue };
         if let Some(size) = scalar_size(&type_name).filter(|&size| size != declared) {
             let source = format!("in the source it is a {type_name} of {size}");
             return refused(format!("{param} is declared as a value of {declared} bytes, {source}"));
@@ -311,7 +311,7 @@ fn part(
     context: &OpenclContext,
     buffer: &Owned<MemObject>,
     view: &MemoryView,
-) -> Result<Owned<MemObject>, OpenclFailure> {
+) -> DriverResult<Owned<MemObject>> {
     let region = sys::cl_buffer_region { origin: view.offset(), size: view.len() };
     let (whole, flags, kind) = (buffer.raw(), sys::CL_MEM_READ_WRITE, sys::CL_BUFFER_CREATE_TYPE_REGION);
     let region = (&raw const region).cast();
@@ -319,27 +319,6 @@ fn part(
     let part = unsafe { create!(context.core, clCreateSubBuffer(whole, flags, kind, region)) }?;
     // SAFETY: the driver has just created the part for this object.
     Ok(unsafe { Owned::new(context.core, part) })
-}
-
-fn set_argument(
-    core: &Core,
-    kernel: &Owned<sys::Kernel>,
-    index: usize,
-    argument: &Argument<'_>,
-) -> Result<(), OpenclFailure> {
-    let (kernel, index) = (kernel.raw(), index as sys::cl_uint);
-    match argument {
-        Argument::Pointer(address) => {
-            let pointer = ptr::with_exposed_provenance(*address);
-            // SAFETY: only this thread knows the kernel; the pointer is used only when it is launched.
-            unsafe { call!(core, clSetKernelArgSVMPointer(kernel, index, pointer)) }
-        }
-        other => {
-            let (len, value) = other.by_value().unwrap_or((0, ptr::null()));
-            // SAFETY: only this thread knows the kernel, and the driver copies `len` bytes.
-            unsafe { call!(core, clSetKernelArg(kernel, index, len, value)) }
-        }
-    }
 }
 
 impl Kernel for OpenclKernel {

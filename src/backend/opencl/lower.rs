@@ -20,6 +20,9 @@ use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 /// Indices of earlier commands, or of earlier operations of a command.
 pub(super) type After = SmallVec<[u32; 2]>;
 
+/// Operations that run one after the other.
+type Operations = SmallVec<[Operation; 1]>;
+
 /// The operations that a command becomes.
 #[derive(Debug, Default)]
 pub(super) struct LoweredCommand {
@@ -57,7 +60,7 @@ impl CommandLowering<'_> {
             return self.body(body, after);
         }
         let context = self.context;
-        let operations: SmallVec<[Operation; 1]> = match command {
+        let operations: Operations = match command {
             Command::Kernel(launch) => self.launch(launch)?,
             Command::UsmCopy { src, dst, len } => {
                 smallvec![Operation::PointerCopy { src: src.address(), dst: dst.address(), len: *len }]
@@ -113,13 +116,13 @@ impl CommandLowering<'_> {
     }
 
     /// A launch. Arguments that the driver does not take are copied before and after it.
-    fn launch(&mut self, launch: &KernelLaunch) -> Result<SmallVec<[Operation; 1]>> {
+    fn launch(&mut self, launch: &KernelLaunch) -> Result<Operations> {
         let context = self.context;
         for kernel in &launch.alternatives {
             OpenclKernel::of(&**kernel, context)?;
         }
         let kernel = OpenclKernel::of(&*launch.kernel, context)?;
-        let (mut operations, mut copies_back) = (SmallVec::new(), SmallVec::<[Operation; 1]>::new());
+        let (mut operations, mut copies_back) = (Operations::new(), Operations::new());
         let mut args = Cow::Borrowed(&launch.args[..]);
         for (index, (arg, param)) in launch.args.iter().zip(kernel.params()).enumerate() {
             let (KernelArg::Memory(view), ParamKind::Buffer { access, .. }) = (arg, &param.kind) else {
@@ -157,7 +160,7 @@ impl CommandLowering<'_> {
         src: (&MemoryView, Pitch),
         dst: (&MemoryView, Pitch),
         rect: Rect,
-    ) -> Result<SmallVec<[Operation; 1]>> {
+    ) -> Result<Operations> {
         let route = self.route(src.0, dst.0)?;
         let at =
             |(view, pitch): (&MemoryView, Pitch)| Pitch { offset: pitch.offset + view.offset(), ..pitch };
@@ -195,7 +198,7 @@ impl CommandLowering<'_> {
         }
     }
 
-    fn fill(&mut self, dst: &MemoryView, pattern: &[u8]) -> Result<SmallVec<[Operation; 1]>> {
+    fn fill(&mut self, dst: &MemoryView, pattern: &[u8]) -> Result<Operations> {
         let CopySide::Buffer(buffer) = self.side(dst)? else { return Err(foreign("memory")) };
         let (offset, len) = (dst.offset(), dst.len());
         if let Some(element) = fill_element(pattern, offset as u64, len, LONGEST_PATTERN) {
@@ -213,7 +216,7 @@ impl CommandLowering<'_> {
         Ok(operations)
     }
 
-    fn pointer_fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<SmallVec<[Operation; 1]>> {
+    fn pointer_fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<Operations> {
         let (address, len) = (dst.address(), dst.len());
         if let Some(element) = fill_element(pattern, address as u64, len, LONGEST_PATTERN) {
             return Ok(smallvec![Operation::PointerFill { dst: address, len, pattern: element.into() }]);

@@ -2,8 +2,7 @@
 //!
 //! On CPUs a recording is often slower than plain enqueues, and on GPUs it should not be; nothing that
 //! a device reports tells. So the first finalize in each class of sizes times both. It uses a chain of
-//! kernels that do next to nothing, but that to real memory: without arguments, recordings would look
-//! faster than they are.
+//! kernels that do next to nothing, but with real memory: kernels without arguments favour recordings.
 #![expect(unsafe_code, reason = "enqueues kernels on memory of its own")]
 
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use super::memory::OpenclMemory;
 use super::options::Lowering;
 use super::query;
 use super::recording::OpenclRecording;
-use super::replay::CommandList;
+use super::replay::{CommandList, ReplayTarget};
 use super::signal::{StartedWork, TimesWanted};
-use super::sys::{self, Event, OpenclFailure, Owned};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::{
     Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
     ParamKind, QueueOrder,
@@ -73,11 +72,12 @@ fn measure(context: &Arc<OpenclContext>, kernels: usize) -> Result<Lowering> {
     }
     let queue = context.create_queue(QueueOrder::InOrder, false)?;
     let recording = OpenclRecording::new(context, &list, false)?;
+    let target = ReplayTarget { context, queue: &queue, wait: &[], wanted: TimesWanted::None };
     let (mut replayed, mut recorded) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         time_runs(&mut replayed, || {
             // SAFETY: the memory is used here only, and lives until the event that is waited for.
-            match unsafe { list.enqueue(context, &queue, &[], TimesWanted::None) }? {
+            match unsafe { list.enqueue(target) }? {
                 StartedWork { event: Some(event), failure: None, .. } => wait(&queue, &event),
                 _ => Err(OpenclFailure { call: "clEnqueueNDRangeKernel", code: sys::CL_OUT_OF_RESOURCES }),
             }
@@ -98,10 +98,7 @@ fn measure(context: &Arc<OpenclContext>, kernels: usize) -> Result<Lowering> {
 }
 
 /// Times one turn of runs.
-fn time_runs(
-    times: &mut Vec<Duration>,
-    mut run: impl FnMut() -> Result<(), OpenclFailure>,
-) -> Result<(), OpenclFailure> {
+fn time_runs(times: &mut Vec<Duration>, mut run: impl FnMut() -> DriverResult) -> DriverResult {
     for number in 0..RUNS {
         let start = Instant::now();
         run()?;
@@ -113,7 +110,7 @@ fn time_runs(
 }
 
 /// Polls as the runtime does: after a blocking wait, some drivers sometimes wake the thread late.
-fn wait(queue: &DriverQueue, event: &Owned<Event>) -> Result<(), OpenclFailure> {
+fn wait(queue: &DriverQueue, event: &Owned<Event>) -> DriverResult {
     queue.flush()?;
     while query::event_status(queue.core, event.raw())? > sys::CL_COMPLETE as sys::cl_int {
         std::thread::yield_now();

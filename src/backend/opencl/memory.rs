@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::OpenclContext;
-use super::sys::{self, Core, MemObject, OpenclFailure, Owned, call, create};
+use super::sys::{self, Core, DriverResult, MemObject, Owned, call, create};
 use crate::hal::support::refusal::foreign;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
@@ -108,7 +108,7 @@ impl OpenclMemory {
             let why = format!("the device allocates at most {most} bytes at once");
             return Err(out_of_memory().caused_by(why));
         }
-        let object = |buffer: Result<Owned<MemObject>, OpenclFailure>| {
+        let object = |buffer: DriverResult<Owned<MemObject>>| {
             buffer.map(Arc::new).map_err(|failure| match failure.code {
                 sys::CL_OUT_OF_RESOURCES | sys::CL_INVALID_BUFFER_SIZE => {
                     out_of_memory().caused_by(Error::from(failure))
@@ -119,7 +119,7 @@ impl OpenclMemory {
         let storage = match (context.features.shared_memory, kind) {
             (true, _) => {
                 let block = HostBlock::shared(context, len).ok_or_else(out_of_memory)?;
-                let buffer = create_buffer(context, sys::CL_MEM_USE_HOST_PTR, len, block.start.as_ptr());
+                let buffer = create_buffer(context, len, Some(block.start));
                 Storage::Shared(object(buffer)?, block)
             }
             (false, MemoryKind::Host) => {
@@ -173,10 +173,7 @@ impl OpenclMemory {
     }
 
     /// Has `transfer` enqueue on the device's own queue, and waits for it.
-    fn transfer(
-        &self,
-        transfer: impl FnOnce(&Core, sys::cl_command_queue) -> Result<(), OpenclFailure>,
-    ) -> Result<()> {
+    fn transfer(&self, transfer: impl FnOnce(&Core, sys::cl_command_queue) -> DriverResult) -> Result<()> {
         let service = self.context.service();
         // Not by a blocking transfer: on Intel's CPU runtime (2026.2), a blocking write of a few bytes
         // is not over when it returns.
@@ -186,24 +183,23 @@ impl OpenclMemory {
     }
 }
 
-/// A buffer object of `len` bytes; `bytes` is what the flags say.
+/// A buffer object of `len` bytes: those of a block, which outlives it, or memory of its own.
 fn create_buffer(
     context: &OpenclContext,
-    flags: sys::cl_mem_flags,
     len: usize,
-    bytes: *mut u8,
-) -> Result<Owned<MemObject>, OpenclFailure> {
-    let (raw, flags) = (context.raw.raw(), flags | sys::CL_MEM_READ_WRITE);
-    // SAFETY: the context is alive; callers pass as many bytes as they say, for as long as the
-    // flags need them.
-    let buffer = unsafe { create!(context.core, clCreateBuffer(raw, flags, len, bytes.cast())) }?;
+    block: Option<NonNull<u8>>,
+) -> DriverResult<Owned<MemObject>> {
+    let flags = sys::CL_MEM_READ_WRITE | block.map_or(0, |_| sys::CL_MEM_USE_HOST_PTR);
+    let (raw, start) = (context.raw.raw(), block.map_or(ptr::null_mut(), |start| start.as_ptr().cast()));
+    // SAFETY: the context is alive, and the block has `len` bytes.
+    let buffer = unsafe { create!(context.core, clCreateBuffer(raw, flags, len, start)) }?;
     // SAFETY: the driver has just created the buffer for this object.
     Ok(unsafe { Owned::new(context.core, buffer) })
 }
 
 /// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
-fn create_zeroed(context: &OpenclContext, len: usize) -> Result<Owned<MemObject>, OpenclFailure> {
-    let buffer = create_buffer(context, 0, len, ptr::null_mut())?;
+fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
+    let buffer = create_buffer(context, len, None)?;
     let (service, zero) = (context.service()?, 0u8);
     let (queue, to, from) = (service.raw(), buffer.raw(), (&raw const zero).cast());
     let (none, event) = (ptr::null(), ptr::null_mut());

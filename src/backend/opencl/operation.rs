@@ -10,7 +10,7 @@ use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::kernel::KernelInstance;
 use super::memory::Buffer;
-use super::sys::{self, Event, OpenclFailure, Owned, adopt, call};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call};
 use crate::hal::UsmPointer;
 
 /// One call of the driver.
@@ -173,7 +173,7 @@ impl Operation {
         queue: &DriverQueue,
         wait: &[sys::cl_event],
         wants_event: bool,
-    ) -> Result<Option<Owned<Event>>, OpenclFailure> {
+    ) -> DriverResult<Option<Owned<Event>>> {
         let (mut event, (waits, wait)) = (ptr::null_mut(), sys::list(wait));
         let place = if wants_event { &raw mut event } else { ptr::null_mut() };
         // SAFETY: passed on to the caller.
@@ -192,7 +192,7 @@ impl Operation {
         context: &OpenclContext,
         buffer: sys::cl_command_buffer_khr,
         mutable: sys::cl_mutable_dispatch_fields_khr,
-    ) -> Result<sys::cl_mutable_command_khr, OpenclFailure> {
+    ) -> DriverResult<sys::cl_mutable_command_khr> {
         let mut handle = ptr::null_mut();
         let list = [sys::CL_MUTABLE_DISPATCH_UPDATABLE_FIELDS_KHR, mutable, 0];
         let (properties, place) = match self {
@@ -215,7 +215,7 @@ impl Operation {
 
     /// # Safety
     /// As for [`enqueue`](Self::enqueue) or [`record`](Self::record).
-    unsafe fn emit(&self, context: &OpenclContext, to: Target) -> Result<(), OpenclFailure> {
+    unsafe fn emit(&self, context: &OpenclContext, to: Target) -> DriverResult {
         let (core, wait) = (context.core, sys::CL_FALSE);
         match self {
             Self::Kernel(KernelOperation { instance, dimensions, offset, global, local }) => {

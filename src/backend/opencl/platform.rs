@@ -2,20 +2,19 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_void;
-use std::fmt::{self, Debug};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::query::{self, DeviceQuery};
-use super::sys::{self, Context, Core, Extensions, OpenclFailure, Owned, call, create};
+use super::sys::{self, Context, Core, DriverResult, Extensions, Owned, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The driver's handle of a device or platform. It stays valid for the life of the process, or, for a
 /// part of a device, of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Id(*mut c_void);
+pub(super) struct Id(pub(super) *mut c_void);
 
 // SAFETY: an id is only ever handed back to the driver, which takes it on any thread.
 unsafe impl Send for Id {}
@@ -23,16 +22,13 @@ unsafe impl Send for Id {}
 unsafe impl Sync for Id {}
 
 impl Id {
-    pub(super) fn new(raw: *mut c_void) -> Self {
-        Self(raw)
-    }
-
     pub(super) fn raw(self) -> *mut c_void {
         self.0
     }
 }
 
 /// One vendor's OpenCL.
+#[derive(Debug)]
 pub(super) struct Platform {
     pub(super) core: &'static Core,
     #[cfg(test)]
@@ -42,14 +38,19 @@ pub(super) struct Platform {
     /// The vendor's short name for loaders, such as `POCL` or `INTEL`; empty where the driver has none.
     tag: String,
     /// All devices in the driver's order: the context is for these.
-    devices: Vec<Id>,
+    pub(super) devices: Vec<Id>,
     pub(super) extensions: Extensions,
     /// The context that all whole devices share while one is open: buffers and events do not leave it.
     context: Mutex<Weak<Owned<Context>>>,
 }
 
 impl Platform {
-    fn new(core: &'static Core, id: Id) -> Result<Self, OpenclFailure> {
+    fn new(core: &'static Core, id: Id) -> DriverResult<Self> {
+        let all = sys::CL_DEVICE_TYPE_ALL;
+        let devices = list_ids(sys::CL_DEVICE_NOT_FOUND, |room, places, count| {
+            // SAFETY: the platform is the library's own; there is room for as many ids as `room` says.
+            unsafe { call!(core, clGetDeviceIDs(id.raw(), all, room, places, count)) }
+        })?;
         Ok(Self {
             core,
             #[cfg(test)]
@@ -57,7 +58,7 @@ impl Platform {
             name: query::platform_text(core, id.raw(), sys::CL_PLATFORM_NAME)?,
             version: query::platform_text(core, id.raw(), sys::CL_PLATFORM_VERSION)?,
             tag: query::platform_text(core, id.raw(), sys::CL_PLATFORM_ICD_SUFFIX_KHR).unwrap_or_default(),
-            devices: device_ids(core, id)?,
+            devices,
             extensions: Extensions::of(core, id.raw()),
             context: Mutex::default(),
         })
@@ -65,18 +66,13 @@ impl Platform {
 
     /// The same platform with a context of its own, for tests that replace its functions.
     #[cfg(test)]
-    pub(super) fn again(&self) -> Result<Self, OpenclFailure> {
+    pub(super) fn again(&self) -> DriverResult<Self> {
         Self::new(self.core, self.id)
     }
 
     #[cfg(test)]
     pub(super) fn id(&self) -> *mut c_void {
         self.id.raw()
-    }
-
-    /// Whether the context of the platform's whole devices has one device only.
-    pub(super) fn has_one_device(&self) -> bool {
-        self.devices.len() == 1
     }
 
     /// The context of the platform's whole devices.
@@ -91,20 +87,14 @@ impl Platform {
     }
 }
 
-impl Debug for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Platform").field("name", &self.name).field("devices", &self.devices.len()).finish()
-    }
-}
-
 /// A context of these devices, which are all of one platform.
-pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> Result<Owned<Context>, OpenclFailure> {
+pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> DriverResult<Owned<Context>> {
     let raw: Vec<_> = devices.iter().map(|device| device.raw()).collect();
     let count = raw.len() as sys::cl_uint;
     // SAFETY: the devices are the library's own; no properties and no callback.
     let context =
         unsafe { create!(core, clCreateContext(ptr::null(), count, raw.as_ptr(), None, ptr::null_mut())) }?;
-    // SAFETY: the context has just been created, for us.
+    // SAFETY: the driver has just created the context for this object.
     Ok(unsafe { Owned::new(core, context) })
 }
 
@@ -115,28 +105,20 @@ pub(super) struct FoundDevice {
     pub(super) id: Id,
     /// The names that a selector may use: its own, its vendor's and its platform's.
     pub(super) names: String,
-    rank: Rank,
-}
-
-/// The kinds of devices in the order in which they are counted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Rank {
-    Gpu,
-    Accelerator,
-    Other,
-    Cpu,
+    /// The place of its kind in the order in which devices are counted.
+    rank: u8,
 }
 
 impl FoundDevice {
-    fn new(platform: &Arc<Platform>, id: Id) -> Result<Self, OpenclFailure> {
+    fn new(platform: &Arc<Platform>, id: Id) -> DriverResult<Self> {
         let query = DeviceQuery { core: platform.core, device: id.raw() };
         let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
         let kind = query.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
         let rank = match kind {
-            kind if kind & sys::CL_DEVICE_TYPE_GPU != 0 => Rank::Gpu,
-            kind if kind & sys::CL_DEVICE_TYPE_ACCELERATOR != 0 => Rank::Accelerator,
-            kind if kind & sys::CL_DEVICE_TYPE_CPU != 0 => Rank::Cpu,
-            _ => Rank::Other,
+            kind if kind & sys::CL_DEVICE_TYPE_GPU != 0 => 0,
+            kind if kind & sys::CL_DEVICE_TYPE_ACCELERATOR != 0 => 1,
+            kind if kind & sys::CL_DEVICE_TYPE_CPU != 0 => 3,
+            _ => 2,
         };
         let Platform { name: platform_name, tag, .. } = &**platform;
         let separator = if tag.is_empty() { "" } else { ", " };
@@ -150,15 +132,14 @@ impl FoundDevice {
 /// The loader's order is ignored: it is the order of the files in a directory, which differs between
 /// machines and changes when a runtime is installed again.
 fn sort(devices: &mut [FoundDevice]) {
-    devices.sort_by(|a, b| {
-        let key =
-            |found: &FoundDevice| (found.rank, found.platform.name.clone(), found.platform.version.clone());
-        key(a).cmp(&key(b))
+    devices.sort_by_cached_key(|found| {
+        let platform = &found.platform;
+        (found.rank, platform.name.clone(), platform.version.clone())
     });
 }
 
-/// The devices of all platforms, in the order in which they are counted. FoundDevice once; where there
-/// was none, the next call looks for them again.
+/// The devices of all platforms, in the order in which they are counted. They are found once; while
+/// none has been found, every call searches again.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without a library, a platform or a device, with the remedy.
@@ -173,18 +154,18 @@ pub(super) fn devices() -> Result<Arc<[FoundDevice]>> {
             "install an OpenCL loader, for instance Debian's ocl-icd-libopencl1, and a vendor's runtime",
         )
     })?;
-    let ids = platform_ids(core).map_err(|failure| {
+    let ids = list_ids(sys::CL_PLATFORM_NOT_FOUND_KHR, |room, places, count| {
+        // SAFETY: there is room for as many ids as `room` says.
+        unsafe { call!(core, clGetPlatformIDs(room, places, count)) }
+    });
+    let ids = ids.map_err(|failure| {
         no_platform("the OpenCL loader finds no platform").caused_by(Error::from(failure))
     })?;
     let mut devices = Vec::new();
     for id in ids {
-        let found = Platform::new(core, id).and_then(|platform| {
-            let platform = Arc::new(platform);
-            platform
-                .devices
-                .iter()
-                .map(|&device| FoundDevice::new(&platform, device))
-                .collect::<Result<Vec<_>, _>>()
+        let found = Platform::new(core, id).map(Arc::new).and_then(|platform| {
+            let found = platform.devices.iter().map(|&device| FoundDevice::new(&platform, device));
+            found.collect::<DriverResult<Vec<_>>>()
         });
         match found {
             Ok(found) => devices.extend(found),
@@ -209,27 +190,12 @@ fn no_platform(why: &str) -> Error {
     )
 }
 
-fn platform_ids(core: &Core) -> Result<Vec<Id>, OpenclFailure> {
-    list_ids(sys::CL_PLATFORM_NOT_FOUND_KHR, |room, places, count| {
-        // SAFETY: there is room for as many ids as `room` says.
-        unsafe { call!(core, clGetPlatformIDs(room, places, count)) }
-    })
-}
-
-fn device_ids(core: &Core, platform: Id) -> Result<Vec<Id>, OpenclFailure> {
-    list_ids(sys::CL_DEVICE_NOT_FOUND, |room, places, count| {
-        let all = sys::CL_DEVICE_TYPE_ALL;
-        // SAFETY: as above, and the platform is the library's own.
-        unsafe { call!(core, clGetDeviceIDs(platform.raw(), all, room, places, count)) }
-    })
-}
-
 /// All ids that `list` gives. It takes how many there is room for, the places for them, and the place
 /// for their number; `none` is its code for an empty list.
 fn list_ids(
     none: sys::cl_int,
-    list: impl Fn(sys::cl_uint, *mut *mut c_void, *mut sys::cl_uint) -> Result<(), OpenclFailure>,
-) -> Result<Vec<Id>, OpenclFailure> {
+    list: impl Fn(sys::cl_uint, *mut *mut c_void, *mut sys::cl_uint) -> DriverResult,
+) -> DriverResult<Vec<Id>> {
     let mut count = 0;
     match list(0, ptr::null_mut(), &raw mut count) {
         Err(failure) if failure.code == none => return Ok(Vec::new()),

@@ -11,7 +11,7 @@ use super::context::OpenclContext;
 use super::error::describe;
 use super::query;
 use super::spirv;
-use super::sys::{self, OpenclFailure, Owned, Program, call, create};
+use super::sys::{self, DriverResult, OpenclFailure, Owned, Program, call, create};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Makes programs keep the kinds of arguments, which are compared with the kernel's declaration.
@@ -79,7 +79,7 @@ fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<
     }
 }
 
-fn create(context: &OpenclContext, code: Code<'_>) -> Result<Owned<Program>, OpenclFailure> {
+fn create(context: &OpenclContext, code: Code<'_>) -> DriverResult<Owned<Program>> {
     let (core, raw) = (context.core, context.raw.raw());
     let program = match code {
         Code::Source { prelude, source } => {

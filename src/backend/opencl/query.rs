@@ -6,44 +6,51 @@ use std::ptr;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
-use super::sys::{self, Core, OpenclFailure, call};
+use super::sys::{self, Core, DriverResult, call};
 
 /// One of OpenCL's info functions, which all take the size and address of a place, and return the size needed.
-type Ask<'a> = &'a dyn Fn(usize, *mut c_void, *mut usize) -> Result<(), OpenclFailure>;
+type Info<'a> = &'a dyn Fn(usize, *mut c_void, *mut usize) -> DriverResult;
 
 /// A value of known size.
-fn value<T: AnyBitPattern + NoUninit>(ask: Ask<'_>) -> Result<T, OpenclFailure> {
+fn value<T: AnyBitPattern + NoUninit>(info: Info<'_>) -> DriverResult<T> {
     let mut value = T::zeroed();
-    ask(size_of::<T>(), (&raw mut value).cast(), ptr::null_mut())?;
+    info(size_of::<T>(), (&raw mut value).cast(), ptr::null_mut())?;
     Ok(value)
 }
 
 /// As many values as there are.
-fn values<T: AnyBitPattern + NoUninit>(ask: Ask<'_>) -> Result<Vec<T>, OpenclFailure> {
+fn values<T: AnyBitPattern + NoUninit>(info: Info<'_>) -> DriverResult<Vec<T>> {
     let mut bytes = 0;
-    ask(0, ptr::null_mut(), &raw mut bytes)?;
+    info(0, ptr::null_mut(), &raw mut bytes)?;
     let mut values = vec![T::zeroed(); bytes / size_of::<T>()];
     if !values.is_empty() {
-        ask(values.len() * size_of::<T>(), values.as_mut_ptr().cast(), ptr::null_mut())?;
+        info(values.len() * size_of::<T>(), values.as_mut_ptr().cast(), ptr::null_mut())?;
     }
     Ok(values)
 }
 
 /// A text, without its terminator and the spaces around it.
-fn text(ask: Ask<'_>) -> Result<String, OpenclFailure> {
-    let bytes = values::<u8>(ask)?;
+fn text(info: Info<'_>) -> DriverResult<String> {
+    let bytes = values::<u8>(info)?;
     Ok(String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\n']).to_owned())
+}
+
+/// An info function with its first arguments. They are alive objects and what is asked of them.
+macro_rules! info {
+    ($core:expr, $function:ident($($argument:expr),*)) => {
+        &|size, place, needed| {
+            // SAFETY: the objects are alive, and `place` has room for `size` bytes.
+            unsafe { call!($core, $function($($argument,)* size, place, needed)) }
+        }
+    };
 }
 
 pub(super) fn platform_text(
     core: &Core,
     platform: sys::cl_platform_id,
     what: sys::cl_platform_info,
-) -> Result<String, OpenclFailure> {
-    text(&|size, place, needed| {
-        // SAFETY: the platform is the library's own; `place` has room for `size` bytes.
-        unsafe { call!(core, clGetPlatformInfo(platform, what, size, place, needed)) }
-    })
+) -> DriverResult<String> {
+    text(info!(core, clGetPlatformInfo(platform, what)))
 }
 
 /// Questions to a device.
@@ -54,22 +61,19 @@ pub(super) struct DeviceQuery<'a> {
 }
 
 impl DeviceQuery<'_> {
-    pub(super) fn text(self, what: sys::cl_device_info) -> Result<String, OpenclFailure> {
-        text(&|size, place, needed| self.ask(what, size, place, needed))
+    pub(super) fn text(self, what: sys::cl_device_info) -> DriverResult<String> {
+        text(info!(self.core, clGetDeviceInfo(self.device, what)))
     }
 
-    pub(super) fn value<T: AnyBitPattern + NoUninit>(
-        self,
-        what: sys::cl_device_info,
-    ) -> Result<T, OpenclFailure> {
-        value(&|size, place, needed| self.ask(what, size, place, needed))
+    pub(super) fn value<T: AnyBitPattern + NoUninit>(self, what: sys::cl_device_info) -> DriverResult<T> {
+        value(info!(self.core, clGetDeviceInfo(self.device, what)))
     }
 
     pub(super) fn values<T: AnyBitPattern + NoUninit>(
         self,
         what: sys::cl_device_info,
-    ) -> Result<Vec<T>, OpenclFailure> {
-        values(&|size, place, needed| self.ask(what, size, place, needed))
+    ) -> DriverResult<Vec<T>> {
+        values(info!(self.core, clGetDeviceInfo(self.device, what)))
     }
 
     /// The version of an extension, as OpenCL packs it; `None` without the extension, and 0 from a
@@ -88,27 +92,11 @@ impl DeviceQuery<'_> {
             names.split_whitespace().any(|other| other == name).then_some(0)
         })
     }
-
-    fn ask(
-        self,
-        what: sys::cl_device_info,
-        size: usize,
-        place: *mut c_void,
-        needed: *mut usize,
-    ) -> Result<(), OpenclFailure> {
-        // SAFETY: the device is the library's own; `place` has room for `size` bytes.
-        unsafe { call!(self.core, clGetDeviceInfo(self.device, what, size, place, needed)) }
-    }
 }
 
 /// The build log of a program on a device.
 pub(super) fn build_log(core: &Core, program: sys::cl_program, device: sys::cl_device_id) -> String {
-    let log = text(&|size, place, needed| {
-        let what = sys::CL_PROGRAM_BUILD_LOG;
-        // SAFETY: both objects are alive; `place` has room for `size` bytes.
-        unsafe { call!(core, clGetProgramBuildInfo(program, device, what, size, place, needed)) }
-    });
-    log.unwrap_or_default()
+    text(info!(core, clGetProgramBuildInfo(program, device, sys::CL_PROGRAM_BUILD_LOG))).unwrap_or_default()
 }
 
 /// Questions to a kernel.
@@ -119,59 +107,33 @@ pub(super) struct KernelQuery<'a> {
 }
 
 impl KernelQuery<'_> {
-    pub(super) fn arguments(self) -> Result<u32, OpenclFailure> {
-        value(&|size, place, needed| {
-            let what = sys::CL_KERNEL_NUM_ARGS;
-            // SAFETY: the kernel is alive; `place` has room for `size` bytes.
-            unsafe { call!(self.core, clGetKernelInfo(self.kernel, what, size, place, needed)) }
-        })
+    pub(super) fn arguments(self) -> DriverResult<u32> {
+        value(info!(self.core, clGetKernelInfo(self.kernel, sys::CL_KERNEL_NUM_ARGS)))
     }
 
     /// The address space of an argument, if the program keeps such information.
-    pub(super) fn argument_address(self, index: u32) -> Result<u32, OpenclFailure> {
-        value(&|size, place, needed| {
-            self.ask(index, sys::CL_KERNEL_ARG_ADDRESS_QUALIFIER, size, place, needed)
-        })
+    pub(super) fn argument_address(self, index: u32) -> DriverResult<u32> {
+        let what = sys::CL_KERNEL_ARG_ADDRESS_QUALIFIER;
+        value(info!(self.core, clGetKernelArgInfo(self.kernel, index, what)))
     }
 
     /// The argument's type as the source names it.
-    pub(super) fn argument_type(self, index: u32) -> Result<String, OpenclFailure> {
-        text(&|size, place, needed| self.ask(index, sys::CL_KERNEL_ARG_TYPE_NAME, size, place, needed))
-    }
-
-    fn ask(
-        self,
-        index: u32,
-        what: sys::cl_kernel_arg_info,
-        size: usize,
-        place: *mut c_void,
-        needed: *mut usize,
-    ) -> Result<(), OpenclFailure> {
-        // SAFETY: the kernel is alive; `place` has room for `size` bytes.
-        unsafe { call!(self.core, clGetKernelArgInfo(self.kernel, index, what, size, place, needed)) }
+    pub(super) fn argument_type(self, index: u32) -> DriverResult<String> {
+        text(info!(self.core, clGetKernelArgInfo(self.kernel, index, sys::CL_KERNEL_ARG_TYPE_NAME)))
     }
 
     pub(super) fn work_group<T: AnyBitPattern + NoUninit>(
         self,
         device: sys::cl_device_id,
         what: sys::cl_kernel_work_group_info,
-    ) -> Result<T, OpenclFailure> {
-        value(&|size, place, needed| {
-            // SAFETY: both objects are alive; `place` has room for `size` bytes.
-            unsafe {
-                call!(self.core, clGetKernelWorkGroupInfo(self.kernel, device, what, size, place, needed))
-            }
-        })
+    ) -> DriverResult<T> {
+        value(info!(self.core, clGetKernelWorkGroupInfo(self.kernel, device, what)))
     }
 }
 
 /// The status of an event: positive while it is pending, 0 when complete, negative when failed.
-pub(super) fn event_status(core: &Core, event: sys::cl_event) -> Result<sys::cl_int, OpenclFailure> {
-    value(&|size, place, needed| {
-        let what = sys::CL_EVENT_COMMAND_EXECUTION_STATUS;
-        // SAFETY: the event is alive; `place` has room for `size` bytes.
-        unsafe { call!(core, clGetEventInfo(event, what, size, place, needed)) }
-    })
+pub(super) fn event_status(core: &Core, event: sys::cl_event) -> DriverResult<sys::cl_int> {
+    value(info!(core, clGetEventInfo(event, sys::CL_EVENT_COMMAND_EXECUTION_STATUS)))
 }
 
 /// One of an event's times, in nanoseconds of the device's clock.
@@ -179,9 +141,6 @@ pub(super) fn event_time(
     core: &Core,
     event: sys::cl_event,
     what: sys::cl_profiling_info,
-) -> Result<u64, OpenclFailure> {
-    value(&|size, place, needed| {
-        // SAFETY: the event is alive; `place` has room for `size` bytes.
-        unsafe { call!(core, clGetEventProfilingInfo(event, what, size, place, needed)) }
-    })
+) -> DriverResult<u64> {
+    value(info!(core, clGetEventProfilingInfo(event, what)))
 }

@@ -12,9 +12,9 @@ use super::driver_queue::DriverQueue;
 use super::event::OpenclEvent;
 use super::lower::After;
 use super::recording::OpenclRecording;
-use super::replay::CommandList;
+use super::replay::{CommandList, ReplayTarget};
 use super::signal::{OpenclSignal, StartedWork, TimesWanted};
-use super::sys::{self, Event, OpenclFailure, Owned};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::support::dependency::Dependencies;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
 use crate::hal::{
@@ -47,7 +47,7 @@ pub(super) struct EnqueueRequest<'a> {
 }
 
 impl OpenclQueue {
-    pub(super) fn create(context: &Arc<OpenclContext>, desc: QueueDesc) -> Result<Self, OpenclFailure> {
+    pub(super) fn create(context: &Arc<OpenclContext>, desc: QueueDesc) -> DriverResult<Self> {
         Ok(Self {
             context: Arc::clone(context),
             desc,
@@ -108,7 +108,7 @@ impl OpenclQueue {
                 waits.events.extend(previous.event());
             }
         }
-        let mut slot = event.slot();
+        let mut slot = event.signal.lock();
         if slot.as_ref().is_some_and(|last| !last.is_final()) {
             return Err(pending_signal());
         }
@@ -144,7 +144,7 @@ impl OpenclQueue {
         queue: &DriverQueue,
         request: &EnqueueRequest<'_>,
         waits: &DriverWaitList,
-    ) -> Result<StartedWork, OpenclFailure> {
+    ) -> DriverResult<StartedWork> {
         let (context, events) = (&*self.context, &waits.events[..]);
         if let Some(failure) = &waits.failure {
             // Nothing runs, but the failure keeps its place in the order.
@@ -165,10 +165,10 @@ impl OpenclQueue {
                 // PoCL considers a recording pending for a moment after its event is complete.
                 Err(OpenclFailure { code: sys::CL_INVALID_OPERATION, .. }) => {}
                 // Intel's runtime checks the commands of a recording one by one: those before the
-                // refused one run.
+                // refused one run. The event is behind them by the order of the queue.
                 Err(failure) => {
                     let failure = Some(context.error(failure));
-                    let event = queue.marker_behind_all(events)?;
+                    let event = queue.marker(events)?;
                     return Ok(StartedWork { event, failure, ..StartedWork::default() });
                 }
             }
@@ -179,7 +179,7 @@ impl OpenclQueue {
             (false, false) => TimesWanted::None,
         };
         // SAFETY: passed on to the caller.
-        unsafe { request.list.enqueue(context, queue, events, wanted) }
+        unsafe { request.list.enqueue(ReplayTarget { context, queue, wait: events, wanted }) }
     }
 
     /// The driver's queue for an enqueue with or without times, and whether it is the profiled one.
@@ -189,7 +189,7 @@ impl OpenclQueue {
         timed: bool,
         on_profiled: bool,
         waits: &mut DriverWaitList,
-    ) -> Result<(&'a Arc<DriverQueue>, bool), OpenclFailure> {
+    ) -> DriverResult<(&'a Arc<DriverQueue>, bool)> {
         let timed = timed && !self.desc.profiling;
         if !timed && !on_profiled {
             return Ok((&self.main, false));
@@ -227,8 +227,8 @@ struct DriverWaitList {
 impl DriverWaitList {
     fn add(&mut self, queue: &OpenclQueue, event: &dyn crate::hal::Event, needed: bool) -> Result<()> {
         let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event = event.filter(|event| event.context().shares_memory_with(&queue.context));
-        let signal = event.ok_or_else(foreign_wait)?.signal().ok_or_else(idle_wait)?;
+        let event = event.filter(|event| event.context.shares_memory_with(&queue.context));
+        let signal = event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?;
         // A signal that is going to fail may still be pending because of earlier work on its queue.
         if let Some(error) = signal.known_failure().filter(|_| needed) {
             self.failure.get_or_insert_with(|| error.clone());

@@ -2,20 +2,20 @@
 #![expect(unsafe_code, reason = "calls the driver's extension")]
 
 use std::ffi::c_void;
-use std::fmt::{self, Debug};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::replay::CommandList;
-use super::sys::{self, Event, OpenclFailure, Owned, adopt, call, create};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call, create};
 use crate::hal::QueueOrder;
 
 /// A command-buffer of the driver.
+#[derive(Debug)]
 pub(super) struct OpenclRecording {
     raw: NonNull<c_void>,
-    context: Arc<OpenclContext>,
+    pub(super) context: Arc<OpenclContext>,
     /// It can be enqueued again while it is pending.
     pub(super) simultaneous: bool,
     /// The handle by which each command can be changed; null for one that cannot be.
@@ -42,7 +42,7 @@ impl OpenclRecording {
         context: &Arc<OpenclContext>,
         list: &CommandList,
         updatable: bool,
-    ) -> Result<Self, OpenclFailure> {
+    ) -> DriverResult<Self> {
         let features = context.features.recording.ok_or(sys::missing("clCreateCommandBufferKHR"))?;
         let simultaneous = features.simultaneous;
         let mutable = if updatable { features.mutable } else { 0 };
@@ -75,10 +75,6 @@ impl OpenclRecording {
         self.raw.as_ptr()
     }
 
-    pub(super) fn context(&self) -> &OpenclContext {
-        &self.context
-    }
-
     /// Whether it can be enqueued on `queue`: one like that for which it was recorded.
     pub(super) fn fits(&self, queue: &DriverQueue) -> bool {
         queue.order == QueueOrder::InOrder && !queue.profiling
@@ -91,7 +87,7 @@ impl OpenclRecording {
         &self,
         queue: &DriverQueue,
         wait: &[sys::cl_event],
-    ) -> Result<Owned<Event>, OpenclFailure> {
+    ) -> DriverResult<Owned<Event>> {
         let (extensions, (waits, wait)) = (&self.context.platform.extensions, sys::list(wait));
         let (mut queue, mut event) = (queue.raw(), ptr::null_mut());
         let (queues, place) = (&raw mut queue, &raw mut event);
@@ -109,11 +105,5 @@ impl Drop for OpenclRecording {
         if let Err(OpenclFailure { call, code }) = released {
             tracing::warn!(target: "wakegraph::opencl", call, code, "an object could not be released");
         }
-    }
-}
-
-impl Debug for OpenclRecording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenclRecording").field("commands", &self.handles.len()).finish_non_exhaustive()
     }
 }

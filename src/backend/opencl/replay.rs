@@ -11,7 +11,7 @@ use super::lower::{After, LoweredCommand, lower};
 use super::memory::OpenclMemory;
 use super::operation::Operation;
 use super::signal::{EnqueueTimes, StartedWork, TimesWanted};
-use super::sys::{self, Event, OpenclFailure, Owned};
+use super::sys::{self, DriverResult, Event, Owned};
 use crate::hal::{Command, QueueOrder};
 use crate::types::Result;
 
@@ -28,6 +28,15 @@ pub(super) struct ListedCommand {
     pub(super) enabled: bool,
     /// The earlier commands that it follows.
     after: After,
+}
+
+/// Where a list is enqueued, behind which events, and which times it keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplayTarget<'a> {
+    pub(super) context: &'a OpenclContext,
+    pub(super) queue: &'a DriverQueue,
+    pub(super) wait: &'a [sys::cl_event],
+    pub(super) wanted: TimesWanted,
 }
 
 /// The operation of a disabled command.
@@ -74,7 +83,7 @@ impl CommandList {
         self.commands.iter().flat_map(|command| command.lowered.staged.iter().cloned())
     }
 
-    /// Enqueues everything behind the events in `wait`.
+    /// Enqueues everything.
     ///
     /// # Errors
     /// That of the first call; nothing was enqueued then. A later one's is in
@@ -82,29 +91,18 @@ impl CommandList {
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue); the events are alive.
-    pub(super) unsafe fn enqueue(
-        &self,
-        context: &OpenclContext,
-        queue: &DriverQueue,
-        wait: &[sys::cl_event],
-        wanted: TimesWanted,
-    ) -> Result<StartedWork, OpenclFailure> {
-        match queue.order {
+    pub(super) unsafe fn enqueue(&self, to: ReplayTarget<'_>) -> DriverResult<StartedWork> {
+        match to.queue.order {
             // SAFETY: passed on to the caller.
-            QueueOrder::InOrder => unsafe { self.enqueue_in_order(context, queue, wait, wanted) },
+            QueueOrder::InOrder => unsafe { self.enqueue_in_order(to) },
             // SAFETY: passed on to the caller.
-            QueueOrder::OutOfOrder => unsafe { self.enqueue_graph(context, queue, wait, wanted) },
+            QueueOrder::OutOfOrder => unsafe { self.enqueue_graph(to) },
         }
     }
 
     /// On an in-order queue the first operation waits and the last has the event.
-    unsafe fn enqueue_in_order(
-        &self,
-        context: &OpenclContext,
-        queue: &DriverQueue,
-        wait: &[sys::cl_event],
-        wanted: TimesWanted,
-    ) -> Result<StartedWork, OpenclFailure> {
+    unsafe fn enqueue_in_order(&self, to: ReplayTarget<'_>) -> DriverResult<StartedWork> {
+        let ReplayTarget { context, queue, wait, wanted } = to;
         let all = wanted == TimesWanted::Commands;
         let operations = (0..)
             .zip(&self.commands)
@@ -137,13 +135,8 @@ impl CommandList {
     }
 
     /// On an out-of-order queue every operation has an event, and waits for those that it follows.
-    unsafe fn enqueue_graph(
-        &self,
-        context: &OpenclContext,
-        queue: &DriverQueue,
-        wait: &[sys::cl_event],
-        wanted: TimesWanted,
-    ) -> Result<StartedWork, OpenclFailure> {
+    unsafe fn enqueue_graph(&self, to: ReplayTarget<'_>) -> DriverResult<StartedWork> {
+        let ReplayTarget { context, queue, wait, wanted } = to;
         let mut started: Vec<StartedOperation> = Vec::with_capacity(self.commands.len());
         // Of each command, the last operation.
         let mut ends: Vec<usize> = Vec::with_capacity(self.commands.len());

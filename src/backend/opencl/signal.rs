@@ -13,7 +13,7 @@ use super::driver_queue::DriverQueue;
 use super::error;
 use super::memory::OpenclMemory;
 use super::query;
-use super::sys::{self, Event, OpenclFailure, Owned, call};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, call};
 use crate::hal::support::dependency::{Attempt, Dependencies, Dependency, Outcome, release, settle};
 use crate::hal::support::refusal::no_times;
 use crate::hal::{CommandTimes, EventProfile, EventStatus, Notification};
@@ -219,7 +219,7 @@ impl OpenclSignal {
     }
 
     /// When it was enqueued, and its times.
-    fn read_times(&self, event: &Owned<Event>) -> Result<(u64, CommandTimes), OpenclFailure> {
+    fn read_times(&self, event: &Owned<Event>) -> DriverResult<(u64, CommandTimes)> {
         let time = |what| query::event_time(self.context.core, event.raw(), what);
         let (start, end) = (time(sys::CL_PROFILING_COMMAND_START)?, time(sys::CL_PROFILING_COMMAND_END)?);
         // Intel's CPU runtime reports 0 for barriers.

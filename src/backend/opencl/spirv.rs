@@ -1,8 +1,8 @@
-//! Whether bytes can be a SPIR-V module at all.
+//! Checks whether bytes can be a SPIR-V module at all.
 //!
-//! Intel's runtime ends the process on a module that is cut off: it reads on behind the end. So the
-//! frame is looked at first: the header, whole instructions, whole functions, entry points that are
-//! there. What is inside is the driver's to judge.
+//! Intel's runtime ends the process on a truncated module, because it reads beyond the end. So this
+//! module checks the frame first: the header, complete instructions, complete functions, existing entry
+//! points. The driver checks what is inside.
 
 /// The first word of a module, in the byte order of all others.
 const MAGIC: u32 = 0x0723_0203;

@@ -14,7 +14,7 @@ use super::lower::{LoweredCommand, lower};
 use super::memory::OpenclMemory;
 use super::recording::OpenclRecording;
 use super::replay::CommandList;
-use super::sys::{self, OpenclFailure, call};
+use super::sys::{self, DriverResult, OpenclFailure, call};
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
 use crate::types::{Range, Result};
 
@@ -151,7 +151,7 @@ impl<'a> DispatchValues<'a> {
             return None;
         }
         let mut parts = SmallVec::new();
-        let kernel = OpenclKernel::of(&*new.kernel, recording.context()).ok()?;
+        let kernel = OpenclKernel::of(&*new.kernel, &recording.context).ok()?;
         let args = kernel.arguments(&new.args, &mut parts).ok()?;
         // Parts of buffers would have to live longer than this call and the recording.
         parts.is_empty().then(|| Self {
@@ -168,11 +168,12 @@ impl<'a> DispatchValues<'a> {
     fn arguments(&self) -> [Vec<sys::cl_mutable_dispatch_arg_khr>; 2] {
         let mut lists = [Vec::new(), Vec::new()];
         for (arg_index, argument) in (0..).zip(&self.args) {
-            let (list, (arg_size, arg_value)) = match argument {
-                Argument::Pointer(address) => (1, (0, ptr::with_exposed_provenance(*address))),
-                other => (0, other.by_value().unwrap_or((0, ptr::null()))),
-            };
-            lists[list].push(sys::cl_mutable_dispatch_arg_khr { arg_index, arg_size, arg_value });
+            let (arg_size, arg_value) = argument.value();
+            lists[usize::from(argument.is_pointer())].push(sys::cl_mutable_dispatch_arg_khr {
+                arg_index,
+                arg_size,
+                arg_value,
+            });
         }
         lists
     }
@@ -210,14 +211,14 @@ fn changed_fields(before: &Range, now: &Range) -> sys::cl_mutable_dispatch_field
         | field(before.global_offset() != now.global_offset(), sys::CL_MUTABLE_DISPATCH_GLOBAL_OFFSET_KHR)
 }
 
-fn change(recording: &OpenclRecording, changes: &[DispatchValues<'_>]) -> Result<(), OpenclFailure> {
+fn change(recording: &OpenclRecording, changes: &[DispatchValues<'_>]) -> DriverResult {
     let args: Vec<_> = changes.iter().map(DispatchValues::arguments).collect();
     let configs = changes.iter().zip(&args).map(|(values, args)| values.config(recording.mutable, args));
     let configs: Vec<_> = configs.collect();
     let types = vec![sys::CL_STRUCTURE_TYPE_MUTABLE_DISPATCH_CONFIG_KHR; configs.len()];
     let mut list: Vec<*const c_void> = configs.iter().map(|config| ptr::from_ref(config).cast()).collect();
     let (count, types, list) = (configs.len() as sys::cl_uint, types.as_ptr(), list.as_mut_ptr());
-    let extensions = &recording.context().platform.extensions;
+    let extensions = &recording.context.platform.extensions;
     // SAFETY: the recording is finalized and not pending; the configurations and what they point to
     // live until the end of the call.
     unsafe { call!(extensions, clUpdateMutableCommandsKHR(recording.raw(), count, types, list)) }

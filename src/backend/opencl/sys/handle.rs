@@ -1,7 +1,6 @@
 //! Objects of the driver, released when dropped.
 
 use std::ffi::c_void;
-use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -19,6 +18,7 @@ pub(in crate::backend::opencl) trait ObjectKind: 'static {
 }
 
 /// One reference to an object of the driver.
+#[derive(Debug)]
 pub(in crate::backend::opencl) struct Owned<K: ObjectKind> {
     raw: NonNull<c_void>,
     core: &'static Core,
@@ -55,12 +55,6 @@ impl<K: ObjectKind> Drop for Owned<K> {
         if code != CL_SUCCESS {
             tracing::warn!(target: "wakegraph::opencl", call, code, "an object could not be released");
         }
-    }
-}
-
-impl<K: ObjectKind> Debug for Owned<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:p}", self.raw)
     }
 }
 

@@ -1,7 +1,7 @@
 //! OpenCL's types, constants and functions. No other file names the library or its symbols.
 //!
-//! `opencl-sys` has the declarations. This module looks the functions up itself instead of using
-//! `cl3`, for three reasons: `cl3` asks the driver for an event at every enqueue, which a replayed
+//! `opencl-sys` has the declarations. This module loads the functions itself instead of using `cl3`,
+//! for three reasons: `cl3` asks the driver for an event at every enqueue, which a replayed
 //! list needs for its last command only; its table declares the functions with Rust's calling
 //! convention; and extension functions have to be requested by platform, or a loader does not find
 //! them.
@@ -55,10 +55,12 @@ pub(super) struct OpenclFailure {
     pub(super) code: cl_int,
 }
 
+pub(super) type DriverResult<T = ()> = Result<T, OpenclFailure>;
+
 /// The code for a function that the library does not have; not one of OpenCL's.
 pub(super) const MISSING_FUNCTION: cl_int = cl_int::MIN;
 
-pub(super) fn outcome(call: &'static str, code: cl_int) -> Result<(), OpenclFailure> {
+pub(super) fn outcome(call: &'static str, code: cl_int) -> DriverResult {
     if code == CL_SUCCESS { Ok(()) } else { Err(OpenclFailure { call, code }) }
 }
 
@@ -72,13 +74,13 @@ pub(super) fn object(
     call: &'static str,
     code: cl_int,
     raw: *mut std::ffi::c_void,
-) -> Result<std::ptr::NonNull<std::ffi::c_void>, OpenclFailure> {
+) -> DriverResult<std::ptr::NonNull<std::ffi::c_void>> {
     outcome(call, code)?;
     std::ptr::NonNull::new(raw).ok_or(OpenclFailure { call, code: CL_OUT_OF_HOST_MEMORY })
 }
 
 /// Takes over the event that an enqueue has returned.
-pub(super) fn adopt(core: &'static Core, event: cl_event) -> Result<Owned<Event>, OpenclFailure> {
+pub(super) fn adopt(core: &'static Core, event: cl_event) -> DriverResult<Owned<Event>> {
     let event = object("clEnqueue*", CL_SUCCESS, event)?;
     // SAFETY: the enqueue has just created the event for the caller.
     Ok(unsafe { Owned::new(core, event) })

@@ -37,7 +37,7 @@ fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<Ope
     let raw = sys_event::Raw(user.raw());
     let started = StartedWork { event: Some(user), ..StartedWork::default() };
     let event = OpenclEvent::new(context);
-    *event.slot() =
+    *event.signal.lock() =
         Some(Arc::new(OpenclSignal::new(context, queue.driver(), started, Dependencies::default())));
     (Arc::new(event), raw)
 }
@@ -101,7 +101,7 @@ fn long_chains_do_not_need_the_stack() {
     for device in devices().into_iter().take(1) {
         let queue = queue(&device);
         let (first, driver_event) = pending(&device, &queue);
-        let mut last = first.signal().unwrap();
+        let mut last = first.last_signal().unwrap();
         for _ in 0..200_000 {
             let started = StartedWork::default();
             let mut dependencies = Dependencies::default();
