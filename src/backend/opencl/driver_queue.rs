@@ -33,11 +33,10 @@ impl DriverQueue {
     /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
     /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
-        let (mut event, (waits, list)) = (ptr::null_mut(), sys::list(wait));
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
+        let place = &raw mut event;
         // SAFETY: the queue and the events are alive.
-        let enqueued =
-            unsafe { call!(self.core, clEnqueueMarkerWithWaitList(self.raw(), waits, list, &raw mut event)) };
-        if enqueued.is_ok() {
+        if unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }.is_ok() {
             return adopt(self.core, event).map(Some);
         }
         self.finish()?;

@@ -43,15 +43,16 @@ impl OpenclOptions {
     /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_OPENCL_LOWERING` names: `replay` or
     /// `command-buffer`.
     pub(super) fn from_environment() -> Self {
-        let lowering = match std::env::var(LOWERING_VARIABLE).as_deref() {
-            Ok("replay") => Some(Lowering::Replay),
-            Ok("command-buffer") => Some(Lowering::CommandBuffer),
-            Ok(other) if !other.is_empty() => {
-                let (variable, why) = (LOWERING_VARIABLE, "neither 'replay' nor 'command-buffer'");
+        let variable = LOWERING_VARIABLE;
+        let lowering = match std::env::var(variable).unwrap_or_default().as_str() {
+            "" => None,
+            "replay" => Some(Lowering::Replay),
+            "command-buffer" => Some(Lowering::CommandBuffer),
+            other => {
+                let why = "neither 'replay' nor 'command-buffer'";
                 tracing::warn!(target: "wakegraph::opencl", variable, other, why);
                 None
             }
-            _ => None,
         };
         Self { lowering, ..Self::new() }
     }

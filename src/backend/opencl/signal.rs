@@ -151,8 +151,7 @@ impl OpenclSignal {
         // Under the lock: another thread that finds no dependencies finds the outcome known.
         self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| self.fault(code)));
         let settled = std::mem::take(&mut *dependencies);
-        drop(dependencies);
-        drop(settled);
+        drop((dependencies, settled));
         Attempt::Settled
     }
 
