@@ -32,7 +32,7 @@ pub(super) struct OpenclCommandBuffer {
     /// Like all recordings it is dropped before the list: then the driver releases each kernel for good
     /// when the list is dropped, in the list's order.
     pub(super) recording: Option<OpenclRecording>,
-    in_flight: Mutex<InFlight>,
+    in_flight: Mutex<PendingEnqueues>,
     /// Keeps the operands of the commands alive, and is what updates build on.
     commands: Vec<Command>,
     pub(super) list: CommandList,
@@ -40,7 +40,7 @@ pub(super) struct OpenclCommandBuffer {
 
 /// What the driver may still use.
 #[derive(Debug, Default)]
-struct InFlight {
+struct PendingEnqueues {
     /// The last enqueue, which the next must not overlap.
     last: Option<Arc<OpenclSignal>>,
     /// Recordings that updates have replaced, each with the last enqueue that may use it.

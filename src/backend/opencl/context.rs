@@ -1,4 +1,4 @@
-//! The context of a device: what all of its objects share and keep alive.
+//! The context of a device, which all objects of the device share and keep alive.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! What the driver's codes mean.
+//! The meaning of the driver's error codes.
 
 use super::sys::{self, OpenclFailure};
 use crate::types::{Error, ErrorKind};

@@ -68,11 +68,6 @@ impl Argument<'_> {
             Self::Length(len) => (size_of::<u64>(), ptr::from_ref(len).cast()),
         }
     }
-
-    /// Whether it is set by the function for shared virtual memory.
-    pub(super) fn is_pointer(&self) -> bool {
-        matches!(self, Self::Pointer(_))
-    }
 }
 
 impl OpenclKernel {
@@ -138,7 +133,7 @@ impl OpenclKernel {
         let (core, raw) = (self.context.core, kernel.raw());
         for (index, (param, argument)) in (0..).zip(&arguments) {
             let (len, value) = argument.value();
-            let set = if argument.is_pointer() {
+            let set = if matches!(argument, Argument::Pointer(_)) {
                 // SAFETY: only this thread knows the kernel. The driver does not read through the pointer.
                 unsafe { call!(core, clSetKernelArgSVMPointer(raw, index, value)) }
             } else {

@@ -1,13 +1,13 @@
 //! The OpenCL backend: every device of every platform that the system's loader finds.
 //!
-//! | object of the contract | its form in OpenCL |
-//! |---|---|
-//! | device | a device of a platform, or a part of one; a platform's whole devices share a context, and so do the parts of a device |
-//! | memory | fine-grained shared virtual memory with a buffer object over it; on a device without that, a buffer object, and plain host memory |
-//! | kernel | a built program and a name; each recorded launch has a `cl_kernel` of its own, with its arguments set |
-//! | command-buffer | a list of driver calls that is replayed, or a `cl_khr_command_buffer` of them |
-//! | queue | a `cl_command_queue`, and a second one with profiling once a profiled command-buffer needs it |
-//! | event | a signal: the driver's event of the last enqueue, and the signals that it depends on |
+//! - A device is a device of a platform or a part of one. The whole devices of a platform share a
+//!   context, and so do the parts of one device.
+//! - Memory is fine-grained shared virtual memory with a buffer object over it; on a device without
+//!   that, a buffer object, or plain host memory.
+//! - A kernel is a built program and a name. Each recorded launch has a `cl_kernel` of its own.
+//! - A command-buffer is a list of driver calls that is replayed, or a `cl_khr_command_buffer` of them.
+//! - A queue is a `cl_command_queue`, and a second one for command-buffers with profiling.
+//! - An event has a signal: the driver's event of the last enqueue, and the signals that it depends on.
 //!
 //! # Two lowerings
 //!

@@ -117,7 +117,7 @@ fn is_unified(context: &OpenclContext, address: usize) -> bool {
 
 /// Where an operation goes.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum OperationTarget {
     /// Onto a queue, behind the events of a wait list; `event` is null or a place for its own.
     Queue {
         queue: sys::cl_command_queue,
@@ -140,17 +140,17 @@ macro_rules! emit {
         match $to {
             // SAFETY: the caller of `emit` vouches for the queue, the events and the memory. Arrays have
             // three elements, and the driver copies patterns.
-            Target::Queue { queue, waits, wait, event } => unsafe {
+            OperationTarget::Queue { queue, waits, wait, event } => unsafe {
                 call!($table, $enqueue(queue, $($first,)? $($argument,)* waits, wait, event))
             },
-            Target::Recording { .. } => Err(sys::missing("clCommand*KHR")),
+            OperationTarget::Recording { .. } => Err(sys::missing("clCommand*KHR")),
         }
     };
     ($context:expr, $to:expr, $enqueue:ident $([$first:expr])?, $record:ident: $($argument:expr),*) => {
         match $to {
             // SAFETY: the caller of `emit` vouches for the recording and the memory. A null queue means
             // the recording's own.
-            Target::Recording { buffer, properties, handle } => unsafe {
+            OperationTarget::Recording { buffer, properties, handle } => unsafe {
                 let (queue, none, point) = (ptr::null_mut(), ptr::null(), ptr::null_mut());
                 let extensions = &$context.platform.extensions;
                 call!(extensions, $record(buffer, queue, properties, $($argument,)* 0, none, point, handle))
@@ -177,7 +177,9 @@ impl Operation {
         let (mut event, (waits, wait)) = (ptr::null_mut(), sys::list(wait));
         let place = if wants_event { &raw mut event } else { ptr::null_mut() };
         // SAFETY: passed on to the caller.
-        unsafe { self.emit(context, Target::Queue { queue: queue.raw(), waits, wait, event: place }) }?;
+        unsafe {
+            self.emit(context, OperationTarget::Queue { queue: queue.raw(), waits, wait, event: place })
+        }?;
         if wants_event { adopt(context.core, event).map(Some) } else { Ok(None) }
     }
 
@@ -200,11 +202,11 @@ impl Operation {
             _ => (ptr::null(), ptr::null_mut()),
         };
         // SAFETY: passed on to the caller.
-        unsafe { self.emit(context, Target::Recording { buffer, properties, handle: place }) }?;
+        unsafe { self.emit(context, OperationTarget::Recording { buffer, properties, handle: place }) }?;
         Ok(handle)
     }
 
-    /// Whether a recording can hold it: not what has host memory that is no buffer object.
+    /// Whether a recording can hold it: not if it copies from or to host memory without a buffer object.
     pub(super) fn can_be_recorded(&self) -> bool {
         !matches!(
             self,
@@ -215,7 +217,7 @@ impl Operation {
 
     /// # Safety
     /// As for [`enqueue`](Self::enqueue) or [`record`](Self::record).
-    unsafe fn emit(&self, context: &OpenclContext, to: Target) -> DriverResult {
+    unsafe fn emit(&self, context: &OpenclContext, to: OperationTarget) -> DriverResult {
         let (core, wait) = (context.core, sys::CL_FALSE);
         match self {
             Self::Kernel(KernelOperation { instance, dimensions, offset, global, local }) => {
@@ -265,7 +267,9 @@ impl Operation {
                 emit!(context, to, clEnqueueSVMMemFill, clCommandSVMMemFillKHR:
                     place(*dst), pattern.as_ptr().cast(), pattern.len(), *len)
             }
-            Self::Prefetch(Prefetch { address, len, unified }) if matches!(to, Target::Queue { .. }) => {
+            Self::Prefetch(Prefetch { address, len, unified })
+                if matches!(to, OperationTarget::Queue { .. }) =>
+            {
                 // Without a flag: to the queue's device, with the contents.
                 let (mut start, flags) = (place(*address).cast_const(), 0);
                 let extensions = &context.platform.extensions;
@@ -274,7 +278,7 @@ impl Operation {
                     false => emit!(core, to, clEnqueueSVMMigrateMem: 1, &raw mut start, len, flags),
                 };
                 let Err(OpenclFailure { call, code }) = migrated else { return Ok(()) };
-                tracing::debug!(target: "wakegraph::opencl", call, code, "a marker replaces a refused prefetch");
+                tracing::debug!(target: "wakegraph::opencl", call, code, "a prefetch was refused");
                 // SAFETY: passed on to the caller.
                 unsafe { Self::Marker.emit(context, to) }
             }

@@ -1,6 +1,6 @@
 //! Options with which a device is opened.
 
-/// What a command-buffer becomes on the device.
+/// The form of a command-buffer on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lowering {
     /// Plain enqueues, one for each command.

@@ -186,7 +186,7 @@ pub(super) fn devices() -> Result<Arc<[FoundDevice]>> {
 
 fn no_platform(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, why).help(
-        "install a vendor's OpenCL runtime, or for CPUs Debian's pocl-opencl-icd; `clinfo` lists the platforms",
+        "install a vendor's OpenCL runtime, or for CPUs Debian's pocl-opencl-icd; `clinfo` lists platforms",
     )
 }
 

@@ -8,7 +8,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use super::sys::{self, Core, DriverResult, call};
 
-/// One of OpenCL's info functions, which all take the size and address of a place, and return the size needed.
+/// An info function of OpenCL. Each takes the size and address of a place, and returns the size needed.
 type Info<'a> = &'a dyn Fn(usize, *mut c_void, *mut usize) -> DriverResult;
 
 /// A value of known size.
@@ -35,7 +35,7 @@ fn text(info: Info<'_>) -> DriverResult<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\n']).to_owned())
 }
 
-/// An info function with its first arguments. They are alive objects and what is asked of them.
+/// An info function, with its arguments before those for the answer: live objects, and the question.
 macro_rules! info {
     ($core:expr, $function:ident($($argument:expr),*)) => {
         &|size, place, needed| {

@@ -231,32 +231,28 @@ impl OpenclSignal {
     pub(super) fn notify(self: Arc<Self>, notification: Notification) {
         let Some(event) = self.event() else { return notify_now(self, notification) };
         let core = self.context.core;
-        let pending = Box::into_raw(Box::new(PendingNotification { signal: self, notification }));
+        let pending = Box::into_raw(Box::new((self, notification)));
         let complete = sys::CL_COMPLETE as sys::cl_int;
         // SAFETY: the event is alive, as `pending` has its signal. The callback is called at most once,
         // and takes the box then.
         let set = unsafe { call!(core, clSetEventCallback(event, complete, Some(on_event), pending.cast())) };
         if let Err(OpenclFailure { call, code }) = set {
-            tracing::warn!(target: "wakegraph::opencl", call, code, "waiting for an event without a callback");
+            tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused");
             // SAFETY: made above; a refused callback is not called.
-            let PendingNotification { signal, notification } = *unsafe { Box::from_raw(pending) };
+            let (signal, notification) = *unsafe { Box::from_raw(pending) };
             signal.wait();
             notify_now(signal, notification);
         }
     }
 }
 
-/// What the driver passes to the callback.
-struct PendingNotification {
-    signal: Arc<OpenclSignal>,
-    notification: Notification,
-}
+/// The value that the driver passes to the callback.
+type PendingNotification = (Arc<OpenclSignal>, Notification);
 
 /// The driver's callback.
 unsafe extern "C" fn on_event(_: sys::cl_event, code: sys::cl_int, pending: *mut c_void) {
     // SAFETY: the box that `notify` gave to the driver, which gives it back once.
-    let PendingNotification { signal, notification } =
-        *unsafe { Box::from_raw(pending.cast::<PendingNotification>()) };
+    let (signal, notification) = *unsafe { Box::from_raw(pending.cast::<PendingNotification>()) };
     signal.reported.store(code.min(sys::CL_SUCCESS), Ordering::Release);
     notify_now(signal, notification);
 }

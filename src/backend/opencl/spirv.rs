@@ -15,7 +15,7 @@ const ENTRY_POINT: u32 = 15;
 const FUNCTION: u32 = 54;
 const FUNCTION_END: u32 = 56;
 
-/// What is wrong with the frame of the module, if anything.
+/// The fault in the frame of the module, if there is one.
 pub(super) fn fault(bytes: &[u8]) -> Option<&'static str> {
     let (words, rest) = bytes.as_chunks::<4>();
     let Some((magic, _)) = words.split_first().filter(|_| words.len() >= HEADER && rest.is_empty()) else {

@@ -169,7 +169,8 @@ impl<'a> DispatchValues<'a> {
         let mut lists = [Vec::new(), Vec::new()];
         for (arg_index, argument) in (0..).zip(&self.args) {
             let (arg_size, arg_value) = argument.value();
-            lists[usize::from(argument.is_pointer())].push(sys::cl_mutable_dispatch_arg_khr {
+            let is_pointer = matches!(argument, Argument::Pointer(_));
+            lists[usize::from(is_pointer)].push(sys::cl_mutable_dispatch_arg_khr {
                 arg_index,
                 arg_size,
                 arg_value,

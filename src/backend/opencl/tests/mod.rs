@@ -1,5 +1,5 @@
-//! Failures that a driver tells of itself. The public contract cannot make one happen on purpose; a
-//! user event can.
+//! Failures that the driver reports. The public contract cannot cause one on purpose; a user event
+//! can.
 #![expect(unsafe_code, reason = "enqueues, and fails events by hand")]
 
 mod prefetch;
@@ -21,16 +21,16 @@ use crate::hal::{
 };
 use crate::types::ErrorKind;
 
-/// The code with which events are failed: one of the user's own.
+/// The code with which the tests fail events; not one of OpenCL's.
 const CODE: i32 = -4711;
 
-/// Every device there is; without OpenCL there is nothing to show.
+/// Every device of this machine; without OpenCL none.
 fn devices() -> Vec<OpenclDevice> {
     let count = OpenclBackend.device_count().unwrap_or(0);
     (0..count).map(|index| OpenclDevice::open(index, OpenclOptions::new()).unwrap()).collect()
 }
 
-/// An event of ours that is pending until `end` is called on the driver's.
+/// An event that is pending until `end` is called on the driver's event.
 fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<OpenclEvent>, sys_event::Raw) {
     let context = device.context();
     let user = context.user_event().unwrap();
@@ -57,9 +57,10 @@ fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
     super::queue::OpenclQueue::create(device.context(), desc).unwrap()
 }
 
-// fails on the device -> b -> c: Intel's runtime reports the events of b and c as complete.
+/// `a` fails, `b` waits for `a`, and `c` for `b`. Intel's runtime reports the events of `b` and `c` as
+/// complete.
 #[test]
-fn what_waits_for_a_failure_fails_whatever_the_driver_says() {
+fn failures_are_inherited_whatever_the_driver_reports() {
     for device in devices() {
         let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
         let fill =
@@ -95,7 +96,7 @@ fn what_waits_for_a_failure_fails_whatever_the_driver_says() {
     }
 }
 
-/// Signals that wait for each other are settled and dropped one by one, not one inside the other.
+/// Signals that wait for each other are settled and dropped without recursion.
 #[test]
 fn long_chains_do_not_need_the_stack() {
     for device in devices().into_iter().take(1) {

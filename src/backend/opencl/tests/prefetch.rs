@@ -1,4 +1,4 @@
-//! Prefetches: that they reach the driver, and that nothing fails where they do not.
+//! Prefetches reach the driver, or are replaced by markers.
 #![expect(unsafe_code, reason = "enqueues, and allocates by hand")]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::hal::{
     Command, Device as _, EventStatus, MemoryDesc, MemoryKind, Queue as _, UsmPointer, WaitList,
 };
 
-/// What kind of command the driver says an event is of, once it is over.
+/// The kind of command that the driver reports for an event, once it is over.
 fn kind_of(device: &OpenclDevice, signal: &OpenclSignal) -> u32 {
     let (core, event) = (device.context().core, signal.event().unwrap());
     // SAFETY: the event is alive.
@@ -26,9 +26,8 @@ fn kind_of(device: &OpenclDevice, signal: &OpenclSignal) -> u32 {
     kind
 }
 
-/// Shared virtual memory is really moved, and memory of Intel's extension where there is such; what
-/// the driver refuses keeps its place in the order, and so does a prefetch where nothing can be
-/// moved.
+/// The driver migrates shared virtual memory, and memory of Intel's extension if it has that. A prefetch
+/// that it refuses, or has no function for, keeps its place in the order.
 #[test]
 fn prefetches_reach_the_driver_or_keep_the_order() {
     for device in devices() {
@@ -57,15 +56,15 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
             let command = Command::UsmPrefetch { memory: unified.pointer() };
             let lowered = format!("{:?}", lower::lower(context, &command).unwrap());
             assert!(lowered.contains("unified: true"), "{lowered}");
-            // Intel's runtime for CPUs knows the way to the host only.
+            // Intel's CPU runtime can only migrate it to the host.
             let kind = prefetch(unified.pointer());
             assert!([usm, sys::CL_COMMAND_MARKER].contains(&kind), "{kind:#x}");
         }
-        // Memory of the host's own: some drivers take it, others refuse it.
+        // Plain memory of the host: some drivers accept it, others refuse it.
         let own = vec![0u8; 4096];
         // SAFETY: the bytes live until the end of this test.
         prefetch(unsafe { UsmPointer::new(own.as_ptr().expose_provenance(), own.len()) });
-        // Without memory that can be shared, or with a driver too old, a prefetch is a marker.
+        // On a driver that is too old, a prefetch is a marker.
         let mut old = OpenclDevice::open(0, OpenclOptions::new()).unwrap();
         let features = old.features_mut();
         (features.migrates_shared_memory, features.unified_memory) = (false, false);

@@ -1,4 +1,4 @@
-//! What a driver refuses does not change the order of what it takes.
+//! A refused enqueue does not change the order of the others.
 #![expect(unsafe_code, reason = "enqueues, and stands in for the driver")]
 
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::hal::{
 };
 use crate::types::{AccessMode, Range, Result};
 
-/// Time for a command to end that wrongly starts; what is right does not depend on it.
+/// Time in which a command that wrongly starts ends. A correct result does not depend on it.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 fn memory(device: &OpenclDevice) -> Arc<dyn Memory> {
@@ -74,7 +74,7 @@ fn enqueue(
     unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None, prompt: false }) }
 }
 
-/// An in-order queue is two of the driver's: what is timed goes to one with profiling.
+/// Behind an in-order queue there are two of the driver: commands with times go to one with profiling.
 #[test]
 fn a_refused_enqueue_with_times_keeps_the_order_of_its_queue() {
     for device in devices() {
@@ -112,8 +112,8 @@ unsafe extern "C" fn refuse_recording(
     sys::CL_OUT_OF_RESOURCES
 }
 
-/// The backend cannot know how many of a refused recording's commands run, so its event fails; but
-/// not before the wait list is over, after which alone they may run.
+/// The backend cannot know how many commands of a refused recording run, so its event fails. It does not
+/// fail before the wait list is over, because the commands may run only then.
 #[test]
 fn a_refused_recording_fails_after_its_wait_list() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {

@@ -1,4 +1,4 @@
-//! In which order a command-buffer gives back what the driver has made for it.
+//! The order in which a command-buffer releases the objects of the driver.
 #![expect(unsafe_code, reason = "stands between the backend and the driver")]
 
 use std::cell::RefCell;

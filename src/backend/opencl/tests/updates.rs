@@ -1,4 +1,4 @@
-//! Updates of recordings: in place where the device has mutable dispatch, else by another recording.
+//! Updates of recordings: in place if the device has mutable dispatch, else by a new recording.
 #![expect(unsafe_code, reason = "enqueues what the test orders, and stands in for the driver")]
 
 use std::cell::Cell;
@@ -100,8 +100,8 @@ impl Bench {
     }
 }
 
-/// On every device that records: with mutable dispatch an update of the same kernel changes the
-/// recording itself, of another kernel, or without, there is a new one. The results are the same.
+/// With mutable dispatch, an update of a launch of the same kernel changes the recording itself. For
+/// another kernel, or without mutable dispatch, there is a new recording. The results are the same.
 #[test]
 fn recordings_change_in_place_where_the_device_can() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
@@ -136,7 +136,7 @@ fn recordings_change_in_place_where_the_device_can() {
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 10, 10, 10]);
             assert_eq!(bench.in_place(|update| update.args = vec![(0, number(7))]), arguments);
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 7, 7, 10]);
-            // What is in flight keeps its values, in whichever way.
+            // In both cases an enqueue in flight keeps its values.
             for n in 20..30 {
                 let before = bench.words()[0];
                 bench.enqueue();
@@ -181,7 +181,7 @@ fn out_of_order_queues_replay_recorded_commands() {
 }
 
 thread_local! {
-    /// While it is set, the driver changes recordings but says that it has not, and makes no new ones.
+    /// While this is set, the driver changes recordings but reports that it has not, and creates none.
     static REFUSES: Cell<bool> = const { Cell::new(false) };
     static CHANGE: Cell<sys::clUpdateMutableCommandsKHR_t> = const { Cell::new(None) };
     static CREATE: Cell<sys::clCreateCommandBufferKHR_t> = const { Cell::new(None) };
@@ -213,8 +213,8 @@ unsafe extern "C" fn refuse_creation(
     unsafe { CREATE.get().unwrap()(count, queues, properties, code) }
 }
 
-/// After a refused change in place nobody can say what the recording does, so a command-buffer that
-/// cannot be recorded again is replayed, with the values from before the update.
+/// After a refused change in place it is unknown what the recording does. So a command-buffer that cannot
+/// be recorded again is replayed, with the values from before the update.
 #[test]
 fn failed_re_recording_falls_back_to_replay() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
