@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -47,7 +46,7 @@ impl Event for CudaEvent {
     }
 
     fn is_idle(&self) -> bool {
-        self.signal.is_idle()
+        self.signal.current.lock().phase == UsePhase::Idle
     }
 
     /// The driver's own wait has no time limit, so this polls.
@@ -69,7 +68,7 @@ impl Event for CudaEvent {
     }
 }
 
-/// The driver's events behind one event, and the state of its current use.
+/// The driver's events behind one event, and the event's current use.
 ///
 /// The driver itself spreads faults: they end the whole context. What it does not spread is kept
 /// here: an enqueue of which a part failed, and the failure of another device.
@@ -79,14 +78,13 @@ pub(super) struct CudaSignal {
     end: RawEvent,
     /// With profiling: recorded before the work.
     start: Option<RawEvent>,
-    /// The number of uses, and in the lowest bits the phase of the last one.
-    state: AtomicU64,
     current: Mutex<CurrentUse>,
 }
 
 /// The current use of an event: from one enqueue that signals it to the next.
 #[derive(Debug, Default)]
 struct CurrentUse {
+    phase: UsePhase,
     /// Whatever depends on this use holds another reference.
     outcome: Arc<Outcome>,
     /// The uses that this one needs, until it is final.
@@ -97,6 +95,18 @@ struct CurrentUse {
     /// What the device uses until this use is final.
     kept: Option<Kept>,
     times: EventTimes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum UsePhase {
+    /// Nothing that signals the event has been enqueued.
+    #[default]
+    Idle,
+    /// Being enqueued. Everything else still tells of the use before.
+    Starting,
+    Pending,
+    /// The outcome is known.
+    Final,
 }
 
 /// What tells of the end of a use.
@@ -137,15 +147,6 @@ impl Dependency for EventUse {
 /// What the device uses until an event is final.
 pub(super) type Kept = Arc<dyn Any + Send + Sync>;
 
-const PHASES: u64 = 8;
-/// Nothing that signals the event has been enqueued.
-const IDLE: u64 = 0;
-/// Being enqueued: the driver's event still tells of the use before.
-const STARTING: u64 = 1;
-const PENDING: u64 = 2;
-const COMPLETE: u64 = 3;
-const FAILED: u64 = 4;
-
 /// A fault stops counters. So while one is awaited, the stream is queried this often, and the first
 /// poll after that time notices that the device is lost. Most runs with a counter are over before.
 const BETWEEN_QUERIES: Duration = Duration::from_millis(1);
@@ -157,7 +158,6 @@ impl CudaSignal {
             device: Arc::clone(device),
             end: event()?,
             start: profiling.then(event).transpose()?,
-            state: AtomicU64::new(IDLE),
             current: Mutex::default(),
         })
     }
@@ -176,126 +176,68 @@ impl CudaSignal {
         self.start.as_ref()
     }
 
-    fn status(self: &Arc<Self>) -> EventStatus {
-        let state = self.state.load(Ordering::Acquire);
-        if state % PHASES == PENDING {
-            return self.poll(state);
-        }
-        self.known_status(state)
-    }
-
-    /// The status as far as it is known without a query.
-    fn known_status(&self, state: u64) -> EventStatus {
-        match state % PHASES {
-            IDLE => EventStatus::Idle,
-            COMPLETE => EventStatus::Complete,
-            FAILED => {
-                let current = self.current.lock();
-                match current.outcome.failure() {
-                    Some(error) if self.state.load(Ordering::Acquire) == state => {
-                        EventStatus::Failed(error.clone())
+    fn status(&self) -> EventStatus {
+        loop {
+            // This use is not part of the list that `settle` keeps, so that a poll counts no references.
+            match self.settle(None) {
+                Attempt::Settled => return self.current.lock().status(),
+                Attempt::Pending => return EventStatus::Pending,
+                Attempt::Needs(needed) => {
+                    if !dependency::settle(needed, EventUse::settle) {
+                        return EventStatus::Pending;
                     }
-                    // Another use has begun meanwhile.
-                    _ => EventStatus::Pending,
                 }
             }
-            _ => EventStatus::Pending,
         }
     }
 
     /// The outcome of the current use, if there is a use.
     fn outcome(&self) -> Option<Arc<Outcome>> {
         let current = self.current.lock();
-        (!self.is_idle()).then(|| Arc::clone(&current.outcome))
+        (current.phase != UsePhase::Idle).then(|| Arc::clone(&current.outcome))
     }
 
-    /// Whether nothing that signals the event has been enqueued.
-    fn is_idle(&self) -> bool {
-        self.state.load(Ordering::Acquire) % PHASES == IDLE
-    }
-
-    /// Queries the driver about the use of this state, and settles the use if it is over.
-    fn poll(&self, state: u64) -> EventStatus {
-        // This use is not part of the list that `settle` keeps, so that a poll counts no references.
-        while let Attempt::Needs(needed) = self.settle(state) {
-            if !dependency::settle(needed, EventUse::settle) {
-                return EventStatus::Pending;
-            }
-        }
-        self.known_status(self.state.load(Ordering::Acquire))
-    }
-
-    /// Settles the use of this state if it is over and the outcomes of all uses that it needs are
-    /// known.
-    fn settle(&self, state: u64) -> Attempt<EventUse> {
-        let context = &self.device.context;
-        let lost = match context.lost() {
-            Some(lost) => Some(lost.clone()),
-            None => match self.is_over() {
-                Ok(true) => None,
-                Ok(false) => return Attempt::Pending,
-                Err(failure) => {
-                    let error = context.error(failure);
-                    // Any other failure is one of the query. It says nothing about the work, which
-                    // may still run.
-                    if error.kind() != ErrorKind::DeviceLost {
-                        tracing::trace!(target: "wakegraph::cuda", %error, "an event could not be queried");
-                        return Attempt::Pending;
-                    }
-                    Some(error)
-                }
-            },
-        };
+    /// Settles the current use if it is pending, over, and the outcomes of all uses that it needs are
+    /// known. With `wanted`, only if the current use has this outcome: a later use is irrelevant to
+    /// what needs an earlier one.
+    fn settle(&self, wanted: Option<&Arc<Outcome>>) -> Attempt<EventUse> {
         let mut current = self.current.lock();
-        if self.state.load(Ordering::Acquire) != state {
-            // Another thread has settled it meanwhile.
+        let is_wanted = wanted.is_none_or(|wanted| Arc::ptr_eq(wanted, &current.outcome));
+        if current.phase != UsePhase::Pending || !is_wanted {
             return Attempt::Settled;
         }
-        if lost.is_none()
-            && let Some(needed) = current.needs.first_open()
-        {
-            return Attempt::Needs(needed);
+        let context = &self.device.context;
+        let lost = context.lost();
+        if lost.is_none() {
+            match current.is_over(&self.end) {
+                Ok(true) => {}
+                Ok(false) => return Attempt::Pending,
+                Err(failure) => {
+                    // Without the lock, as this logs.
+                    drop(current);
+                    let error = context.error(failure);
+                    if error.kind() == ErrorKind::DeviceLost {
+                        return self.settle(wanted);
+                    }
+                    // Any other failure is one of the query. It says nothing about the work, which
+                    // may still run.
+                    tracing::trace!(target: "wakegraph::cuda", %error, "an event could not be queried");
+                    return Attempt::Pending;
+                }
+            }
+            if let Some(needed) = current.needs.first_open() {
+                return Attempt::Needs(needed);
+            }
         }
-        let failure = lost.or_else(|| current.needs.failure().cloned()).or_else(|| match &current.end {
-            UseEnd::Broken(error) => Some(error.clone()),
-            _ => None,
-        });
-        current.times.set_seen();
-        let phase = if failure.is_some() { FAILED } else { COMPLETE };
-        current.outcome.set(failure);
-        let CurrentUse { needs, end, kept, .. } = &mut *current;
+        let CurrentUse { phase, outcome, needs, end, kept, times, .. } = &mut *current;
+        let broken = if let UseEnd::Broken(error) = end { Some(&*error) } else { None };
+        outcome.set(lost.or(needs.failure()).or(broken).cloned());
+        times.set_seen();
+        *phase = UsePhase::Final;
         let released = (std::mem::take(needs), std::mem::take(end), kept.take());
-        self.state.store(state - PENDING + phase, Ordering::Release);
         drop(current);
         drop(released);
         Attempt::Settled
-    }
-
-    fn is_over(&self) -> Result<bool, CudaFailure> {
-        let stream = {
-            let mut current = self.current.lock();
-            let CurrentUse { queue, end, .. } = &mut *current;
-            let Some((_, stream)) = queue else { return Ok(true) };
-            match end {
-                UseEnd::Recorded(sequence) => return stream.has_completed(*sequence, &self.end),
-                UseEnd::Broken(_) => {}
-                UseEnd::Counted { run: (counter, runs), next_query } => {
-                    if counter.has_reached(*runs) {
-                        return Ok(true);
-                    }
-                    let now = Instant::now();
-                    let is_due = next_query.is_some_and(|next| next <= now);
-                    if is_due || next_query.is_none() {
-                        *next_query = Some(now + BETWEEN_QUERIES);
-                    }
-                    if !is_due {
-                        return Ok(false);
-                    }
-                }
-            }
-            Arc::clone(stream)
-        };
-        stream.is_idle()
     }
 
     /// Begins a use.
@@ -303,18 +245,18 @@ impl CudaSignal {
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) while the last one is pending.
     pub(super) fn begin(signal: &Arc<Self>) -> Result<StartingUse<'_>> {
-        let is_free = |state| matches!(state % PHASES, IDLE | COMPLETE | FAILED);
-        let mut before = signal.state.load(Ordering::Acquire);
-        if !is_free(before) {
+        let mut current = signal.current.lock();
+        if current.phase == UsePhase::Pending {
+            drop(current);
             signal.status();
-            before = signal.state.load(Ordering::Acquire);
+            current = signal.current.lock();
         }
-        let state = before - before % PHASES + PHASES + STARTING;
-        let exchange = || signal.state.compare_exchange(before, state, Ordering::AcqRel, Ordering::Acquire);
-        if !is_free(before) || exchange().is_err() {
+        let before = current.phase;
+        if matches!(before, UsePhase::Starting | UsePhase::Pending) {
             return Err(refusal::pending_signal());
         }
-        Ok(StartingUse { signal, before, state, needs: Dependencies::default() })
+        current.phase = UsePhase::Starting;
+        Ok(StartingUse { signal, before, needs: Dependencies::default() })
     }
 
     /// Makes later work on the stream of the queue with this id wait for the current use. Returns
@@ -322,9 +264,10 @@ impl CudaSignal {
     ///
     /// # Errors
     /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) when there has been no use; the driver's.
-    pub(super) fn order_before(self: &Arc<Self>, queue: u64, stream: &CudaStream) -> Result<Option<Error>> {
+    pub(super) fn order_before(&self, queue: u64, stream: &CudaStream) -> Result<Option<Error>> {
+        let context = &self.device.context;
         // A wait for a complete event takes less time than a query whether it is.
-        if !self.is_recorded() {
+        if context.lost().is_some() || !self.current.lock().is_recorded() {
             match self.status() {
                 EventStatus::Idle => return Err(refusal::idle_wait()),
                 EventStatus::Complete => return Ok(None),
@@ -333,16 +276,14 @@ impl CudaSignal {
             }
         }
         let current = self.current.lock();
-        let is_pending = self.state.load(Ordering::Acquire) % PHASES == PENDING;
-        let context = &self.device.context;
+        let is_pending = current.phase == UsePhase::Pending;
         match (&current.queue, &current.end) {
             // The queue is in order.
-            (Some((id, _)), _) if *id == queue => Ok(None),
+            (Some((id, _)), _) if *id == queue => {}
             (Some((_, own)), UseEnd::Broken(_)) if is_pending => {
                 let own = Arc::clone(own);
                 drop(current);
                 own.synchronize().map_err(|failure| context.error(failure))?;
-                Ok(None)
             }
             // The event is not recorded, so one is recorded now, behind everything on the stream.
             (Some((_, own)), UseEnd::Counted { .. }) if is_pending => {
@@ -353,29 +294,19 @@ impl CudaSignal {
                     RawEvent::recorded_on(&own)?
                 };
                 stream.wait(&event)?;
-                Ok(None)
             }
             _ => {
                 drop(current);
                 stream.wait(&self.end)?;
-                Ok(None)
             }
         }
-    }
-
-    /// Whether the driver's event tells of the end of the current use, and no failure is known.
-    fn is_recorded(&self) -> bool {
-        if self.state.load(Ordering::Acquire) % PHASES != PENDING || self.device.context.lost().is_some() {
-            return false;
-        }
-        let current = self.current.lock();
-        matches!(current.end, UseEnd::Recorded(_)) && current.needs.failure().is_none()
+        Ok(None)
     }
 
     /// The times of the current use, if it is complete and has any.
     fn times(&self) -> Option<Result<Option<EventProfile>, CudaFailure>> {
         let current = self.current.lock();
-        let is_complete = self.state.load(Ordering::Acquire) % PHASES == COMPLETE;
+        let is_complete = matches!(current.status(), EventStatus::Complete);
         let read = |start: &RawEvent| current.times.read(start, &self.end);
         is_complete.then(|| self.start.as_ref().map_or(Ok(None), read))
     }
@@ -383,12 +314,53 @@ impl CudaSignal {
 
 impl EventUse {
     fn settle(&self) -> Attempt<Self> {
-        let state = self.signal.state.load(Ordering::Acquire);
-        let is_current = Arc::ptr_eq(&self.signal.current.lock().outcome, &self.outcome);
-        match state % PHASES {
-            PENDING if is_current && !self.outcome.is_known() => self.signal.settle(state),
-            // What a later use of the event does is irrelevant.
-            _ => Attempt::Settled,
+        match self.outcome.is_known() {
+            true => Attempt::Settled,
+            false => self.signal.settle(Some(&self.outcome)),
+        }
+    }
+}
+
+impl CurrentUse {
+    /// The status as far as it is known without a query.
+    fn status(&self) -> EventStatus {
+        match self.phase {
+            UsePhase::Idle => EventStatus::Idle,
+            UsePhase::Starting | UsePhase::Pending => EventStatus::Pending,
+            UsePhase::Final => self.outcome.status(),
+        }
+    }
+
+    /// Whether the driver's event tells of the end of a pending use, and no failure is known.
+    fn is_recorded(&self) -> bool {
+        self.phase == UsePhase::Pending
+            && matches!(self.end, UseEnd::Recorded(_))
+            && self.needs.failure().is_none()
+    }
+
+    /// Whether the work of a pending use is over.
+    fn is_over(&mut self, event: &RawEvent) -> Result<bool, CudaFailure> {
+        let Some((_, stream)) = &self.queue else { return Ok(true) };
+        match &mut self.end {
+            UseEnd::Recorded(sequence) => stream.has_completed(*sequence, event),
+            UseEnd::Broken(_) => stream.is_idle(),
+            UseEnd::Counted { run: (counter, runs), .. } if counter.has_reached(*runs) => Ok(true),
+            UseEnd::Counted { next_query, .. } => {
+                let now = Instant::now();
+                let is_due = next_query.is_some_and(|next| next <= now);
+                if is_due || next_query.is_none() {
+                    *next_query = Some(now + BETWEEN_QUERIES);
+                }
+                Ok(is_due && stream.is_idle()?)
+            }
+        }
+    }
+
+    /// A new outcome, in the old allocation if nothing else refers to that.
+    fn renew_outcome(&mut self) {
+        match Arc::get_mut(&mut self.outcome) {
+            Some(outcome) => *outcome = Outcome::default(),
+            None => self.outcome = Arc::default(),
         }
     }
 }
@@ -396,7 +368,7 @@ impl EventUse {
 impl Drop for CudaSignal {
     fn drop(&mut self) {
         let signals = |signal: &mut Self| {
-            std::mem::take(&mut signal.current.get_mut().needs).into_iter().map(|it| it.signal)
+            std::mem::take(&mut signal.current.get_mut().needs).into_iter().map(|needed| needed.signal)
         };
         dependency::release(signals(self), signals);
     }
@@ -406,9 +378,8 @@ impl Drop for CudaSignal {
 #[derive(Debug)]
 pub(super) struct StartingUse<'a> {
     signal: &'a Arc<CudaSignal>,
-    /// The state to go back to.
-    before: u64,
-    state: u64,
+    /// The phase to go back to.
+    before: UsePhase,
     needs: Dependencies<EventUse>,
 }
 
@@ -437,7 +408,7 @@ impl<'a> StartingUse<'a> {
 
     /// Nothing was enqueued: the event is as it was.
     pub(super) fn abandon(self) {
-        self.signal.state.store(self.before, Ordering::Release);
+        self.signal.current.lock().phase = self.before;
     }
 
     /// Nothing was enqueued, as a use that this one needs has failed.
@@ -445,7 +416,7 @@ impl<'a> StartingUse<'a> {
         let mut current = self.signal.current.lock();
         current.renew_outcome();
         current.outcome.set(Some(error));
-        self.signal.state.store(self.state - STARTING + FAILED, Ordering::Release);
+        current.phase = UsePhase::Final;
     }
 
     /// Everything is on the stream.
@@ -456,26 +427,15 @@ impl<'a> StartingUse<'a> {
         kept: Option<Kept>,
         end: UseEnd,
     ) {
-        let Self { signal, state, needs, .. } = self;
-        let mut current = signal.current.lock();
+        let mut current = self.signal.current.lock();
         current.renew_outcome();
-        (current.needs, current.kept, current.end) = (needs, kept, end);
+        (current.needs, current.kept, current.end) = (self.needs, kept, end);
         if !timed {
             current.times.clear();
         }
         if current.queue.as_ref().is_none_or(|(id, _)| *id != queue.0) {
             current.queue = Some((queue.0, Arc::clone(queue.1)));
         }
-        signal.state.store(state - STARTING + PENDING, Ordering::Release);
-    }
-}
-
-impl CurrentUse {
-    /// A new outcome, in the old allocation if nothing else refers to that.
-    fn renew_outcome(&mut self) {
-        match Arc::get_mut(&mut self.outcome) {
-            Some(outcome) => *outcome = Outcome::default(),
-            None => self.outcome = Arc::default(),
-        }
+        current.phase = UsePhase::Pending;
     }
 }

@@ -97,6 +97,16 @@ impl Drop for CudaGraph {
     }
 }
 
+/// Calls a driver's function that adds a node behind others. Expands to one unsafe operation.
+macro_rules! add_node {
+    ($body:ident, $after:ident, $function:ident $(, $argument:expr)*) => {{
+        let (mut node, before, count) = (ptr::null_mut(), $after.as_ptr().cast(), $after.len());
+        let driver = $body.context.driver;
+        call!(driver, $function(&raw mut node, $body.raw, before, count $(, $argument)*))
+            .map(|()| GraphNode(node))
+    }};
+}
+
 /// A place for nodes: a graph, or the driver's own graph that a conditional node runs.
 ///
 /// It borrows the graph exclusively. Every `add` method adds one node behind others, each of which
@@ -117,58 +127,39 @@ impl<'a> GraphBody<'a> {
         launch: &CudaLaunch,
         after: &[GraphNode],
     ) -> Result<GraphNode, CudaFailure> {
-        let driver = self.context.driver;
-        launch.with_params(|params| {
-            self.add(after, |node, graph, before, count| {
-                // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-                unsafe { call!(driver, cuGraphAddKernelNode(node, graph, before, count, params)) }
-            })
-        })
+        // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
+        launch.with_params(|params| unsafe { add_node!(self, after, cuGraphAddKernelNode, params) })
     }
 
     pub(super) fn add_copy(self, copy: &CopyBox, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (driver, context, params) = (self.context.driver, self.context.raw(), copy.params());
-        let params = &raw const params;
-        self.add(after, |node, graph, before, count| {
-            // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-            unsafe { call!(driver, cuGraphAddMemcpyNode(node, graph, before, count, params, context)) }
-        })
+        let (context, params) = (self.context.raw(), copy.params());
+        // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
+        unsafe { add_node!(self, after, cuGraphAddMemcpyNode, &raw const params, context) }
     }
 
     pub(super) fn add_fill(self, fill: &FillRow, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (driver, context, params) = (self.context.driver, self.context.raw(), fill.params());
-        let params = &raw const params;
-        self.add(after, |node, graph, before, count| {
-            // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-            unsafe { call!(driver, cuGraphAddMemsetNode(node, graph, before, count, params, context)) }
-        })
+        let (context, params) = (self.context.raw(), fill.params());
+        // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
+        unsafe { add_node!(self, after, cuGraphAddMemsetNode, &raw const params, context) }
     }
 
     /// Adds a node that does nothing.
     pub(super) fn add_empty(self, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let driver = self.context.driver;
-        self.add(after, |node, graph, before, count| {
-            // SAFETY: nodes and graph are alive.
-            unsafe { call!(driver, cuGraphAddEmptyNode(node, graph, before, count)) }
-        })
+        // SAFETY: nodes and graph are alive.
+        unsafe { add_node!(self, after, cuGraphAddEmptyNode) }
     }
 
     /// Adds a node that records an event.
     pub(super) fn add_record(self, event: &RawEvent, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (driver, event) = (self.context.driver, event.raw());
-        self.add(after, |node, graph, before, count| {
-            // SAFETY: nodes, graph and event are alive.
-            unsafe { call!(driver, cuGraphAddEventRecordNode(node, graph, before, count, event)) }
-        })
+        let event = event.raw();
+        // SAFETY: nodes, graph and event are alive.
+        unsafe { add_node!(self, after, cuGraphAddEventRecordNode, event) }
     }
 
     /// Adds a node that is a copy of another graph.
     pub(super) fn add_graph(self, child: &CudaGraph, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (driver, child) = (self.context.driver, child.raw);
-        self.add(after, |node, graph, before, count| {
-            // SAFETY: nodes and both graphs are alive.
-            unsafe { call!(driver, cuGraphAddChildGraphNode(node, graph, before, count, child)) }
-        })
+        // SAFETY: nodes and both graphs are alive.
+        unsafe { add_node!(self, after, cuGraphAddChildGraphNode, child.raw) }
     }
 
     /// A handle for one conditional node here. Each launch resets it.
@@ -205,26 +196,15 @@ impl<'a> GraphBody<'a> {
             phGraph_out: ptr::null_mut(),
             ctx: self.context.raw(),
         };
-        let params_ptr = &raw mut params;
-        let node = self.add(after, |node, graph, before, count| {
-            // SAFETY: nodes, graph and handle are alive; the parameters are complete.
-            outcome(CALL, unsafe { add(node, graph, before, ptr::null(), count, params_ptr) })
-        })?;
+        let (before, count, params_ptr) = (after.as_ptr().cast(), after.len(), &raw mut params);
+        let mut node = ptr::null_mut();
+        // SAFETY: nodes, graph and handle are alive; the parameters are complete.
+        outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;
         // SAFETY: these are still a conditional's parameters.
         let conditional = unsafe { params.__bindgen_anon_1.conditional };
         // SAFETY: the driver has written a pointer to its array of as many graphs, which live as long
         // as the node.
         let bodies = unsafe { conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
-        Ok((node, bodies.map(|raw| Self { raw, ..self })))
-    }
-
-    fn add(
-        self,
-        after: &[GraphNode],
-        add: impl FnOnce(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize) -> Result<(), CudaFailure>,
-    ) -> Result<GraphNode, CudaFailure> {
-        let mut node = ptr::null_mut();
-        add(&raw mut node, self.raw, after.as_ptr().cast(), after.len())?;
-        Ok(GraphNode(node))
+        Ok((GraphNode(node), bodies.map(|raw| Self { raw, ..self })))
     }
 }

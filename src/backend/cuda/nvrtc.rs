@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use super::sys::{self, CudaFailure, Nvrtc, NvrtcProgram, call};
+use super::sys::{self, Code, CudaFailure, Nvrtc, NvrtcProgram, call, outcome};
 use crate::hal::support::program_cache::ProgramCache;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -117,35 +117,38 @@ impl NvrtcCompilation {
     }
 
     fn log(&self) -> Result<String, CudaFailure> {
-        let mut len = 0;
-        // SAFETY: the pointer is valid for a number.
-        unsafe { call!(self.nvrtc, nvrtcGetProgramLogSize(self.raw, &raw mut len)) }?;
-        let mut log = vec![0u8; len];
-        // SAFETY: there is room for as many bytes.
-        unsafe { call!(self.nvrtc, nvrtcGetProgramLog(self.raw, log.as_mut_ptr().cast())) }?;
+        let Nvrtc { nvrtcGetProgramLogSize: size, nvrtcGetProgramLog: get, .. } = *self.nvrtc;
+        let log = self.output(("nvrtcGetProgramLogSize", size), ("nvrtcGetProgramLog", get))?;
         Ok(String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).into())
     }
 
     fn code(&self, target: CompileTarget) -> Result<Vec<u8>, CudaFailure> {
-        let (nvrtc, mut len) = (self.nvrtc, 0);
-        let is_binary = matches!(target, CompileTarget::Binary(_));
-        if is_binary {
-            // SAFETY: the pointer is valid for a number.
-            unsafe { call!(nvrtc, nvrtcGetCUBINSize(self.raw, &raw mut len)) }?;
-        } else {
-            // SAFETY: the pointer is valid for a number.
-            unsafe { call!(nvrtc, nvrtcGetPTXSize(self.raw, &raw mut len)) }?;
-        }
-        let mut code = vec![0u8; len];
-        let start = code.as_mut_ptr().cast();
-        if is_binary {
-            // SAFETY: there is room for as many bytes.
-            unsafe { call!(nvrtc, nvrtcGetCUBIN(self.raw, start)) }?;
-        } else {
-            // SAFETY: there is room for as many bytes, the NUL at the end included.
-            unsafe { call!(nvrtc, nvrtcGetPTX(self.raw, start)) }?;
-        }
-        Ok(code)
+        let nvrtc = self.nvrtc;
+        let (size, get) = match target {
+            CompileTarget::Binary(_) => {
+                (("nvrtcGetCUBINSize", nvrtc.nvrtcGetCUBINSize), ("nvrtcGetCUBIN", nvrtc.nvrtcGetCUBIN))
+            }
+            // With the NUL at the end.
+            CompileTarget::Ptx(_) => {
+                (("nvrtcGetPTXSize", nvrtc.nvrtcGetPTXSize), ("nvrtcGetPTX", nvrtc.nvrtcGetPTX))
+            }
+        };
+        self.output(size, get)
+    }
+
+    /// One of the program's outputs: `size` gives its length, and `get` its bytes.
+    fn output(
+        &self,
+        size: (&'static str, unsafe extern "C" fn(NvrtcProgram, *mut usize) -> Code),
+        get: (&'static str, unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> Code),
+    ) -> Result<Vec<u8>, CudaFailure> {
+        let mut len = 0;
+        // SAFETY: the pointer is valid for a number.
+        outcome(size.0, unsafe { size.1(self.raw, &raw mut len) })?;
+        let mut bytes = vec![0u8; len];
+        // SAFETY: there is room for as many bytes.
+        outcome(get.0, unsafe { get.1(self.raw, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
     }
 }
 
