@@ -148,10 +148,9 @@ impl CommandBuffer for CudaCommandBuffer {
             let mut instance = instance.lock();
             if self.desc.profiling {
                 starting.with_command_events(|events| {
-                    let records = commands
-                        .iter()
-                        .zip(events)
-                        .filter_map(|(recorded, events)| Some(recorded.records?.into_iter().zip(events)));
+                    let records = commands.iter().zip(events).filter_map(|(recorded, events)| {
+                        Some(recorded.nodes.records?.into_iter().zip(events))
+                    });
                     instance.record(Arc::clone(starting.signal()) as _, records.flatten())
                 })?;
             }

@@ -1,4 +1,4 @@
-//! Lowering: from commands to the operations of graph nodes.
+//! Lowering: adds the nodes of a command to a graph.
 
 use std::sync::Arc;
 
@@ -6,56 +6,346 @@ use smallvec::{SmallVec, smallvec};
 
 use super::builtin_kernels::{BuiltinKernel, address_arg, u32_arg, u64_arg};
 use super::capture::capture;
-use super::control_flow::ControlFlowOrder;
+use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
-use super::graph::CudaGraph;
+use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode};
 use super::launch::{CudaLaunch, address};
 use super::memory::CudaMemory;
+use super::stream::RawEvent;
+use super::sys::CUgraphConditionalNodeType as Conditional;
 use super::transfer::{CopyAddress, CopyBox, FillRow};
 use crate::hal::support::transfer::shortest_element;
 use crate::hal::{Body, Command, KernelArg, MemoryDesc, MemoryKind, MemoryView};
-use crate::types::Result;
+use crate::types::{Error, Result};
 
-/// What a node does.
+/// The nodes that later commands follow to come after a command: as few as possible, each once.
+pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
+
+/// The nodes of one command in a graph.
 #[derive(Debug)]
-pub(super) enum GraphOp {
-    Kernel(CudaLaunch),
-    Copy(CopyBox),
-    Fill(FillRow),
-    Empty,
-    /// The commands of a body, in the place of one node.
-    Child(Vec<BodyCommand>),
-    /// With the address of the word that decides.
-    If(u64, Vec<BodyCommand>, Option<Vec<BodyCommand>>),
-    While(u64, Vec<BodyCommand>),
-    /// Work that a stream has captured.
-    Captured(CudaGraph),
-}
-
-/// A command of a body: operations that need no order among themselves, behind earlier commands.
-#[derive(Debug)]
-pub(super) struct BodyCommand {
-    pub(super) ops: SmallVec<[GraphOp; 1]>,
-    pub(super) after: SmallVec<[u32; 2]>,
-}
-
-/// A command as operations that need no order among themselves.
-pub(super) struct LoweredCommand {
-    pub(super) ops: SmallVec<[GraphOp; 1]>,
-    /// Patterns of fills. Kernels read them, so they live as long as the operations.
+pub(super) struct CommandNodes {
+    pub(super) ends: EndNodes,
+    /// The nodes that do its work.
+    pub(super) work: SmallVec<[GraphNode; 1]>,
+    /// If the command is one launch: its node, and the launch.
+    pub(super) kernel: Option<(GraphNode, CudaLaunch)>,
+    /// With profiling: the nodes that record its times.
+    pub(super) records: Option<[GraphNode; 2]>,
+    /// Patterns of fills. Kernels read them, so they live as long as the nodes.
     pub(super) patterns: Vec<Arc<CudaMemory>>,
 }
 
-impl From<GraphOp> for LoweredCommand {
-    fn from(op: GraphOp) -> Self {
-        Self { ops: smallvec![op], patterns: Vec::new() }
+/// How to add a command.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct AddOptions<'a> {
+    /// Whether its nodes can be disabled in an instantiated graph.
+    pub(super) can_be_disabled: bool,
+    /// The event that nodes before and after it record.
+    pub(super) record: Option<&'a RawEvent>,
+}
+
+/// Adds the nodes of a command behind others. On an error the graph is as it was. The caller has
+/// bound the context.
+pub(super) fn add(
+    device: &Arc<CudaDeviceInner>,
+    graph: &mut CudaGraph,
+    command: &Command,
+    after: EndNodes,
+    options: AddOptions<'_>,
+) -> Result<CommandNodes> {
+    let mut adder = NodeAdder {
+        device,
+        can_be_disabled: options.can_be_disabled,
+        nodes: Vec::new(),
+        work: SmallVec::new(),
+        kernel: None,
+        patterns: Vec::new(),
+        depth: 0,
+    };
+    let added = adder.recorded(graph.body(), command, after, options.record);
+    if added.is_err() {
+        // The driver removes nodes in bodies together with the node that has the bodies.
+        for node in adder.nodes.into_iter().rev() {
+            if let Err(failure) = graph.remove(node) {
+                let error = Error::from(failure);
+                tracing::warn!(target: "wakegraph", %error, "a node could not be removed again");
+            }
+        }
+    }
+    added
+}
+
+/// Adds the nodes of one command.
+struct NodeAdder<'a> {
+    device: &'a Arc<CudaDeviceInner>,
+    can_be_disabled: bool,
+    /// All nodes in the graph itself.
+    nodes: Vec<GraphNode>,
+    /// Those of them that do something.
+    work: SmallVec<[GraphNode; 1]>,
+    /// The command's launch, if it is one.
+    kernel: Option<(GraphNode, CudaLaunch)>,
+    patterns: Vec<Arc<CudaMemory>>,
+    /// How many bodies of conditional nodes the current node is in.
+    depth: usize,
+}
+
+/// Work-items of a fill: enough for every multiprocessor there is.
+const MOST_FILL_ITEMS: usize = 1 << 19;
+
+impl NodeAdder<'_> {
+    fn recorded(
+        &mut self,
+        graph: GraphBody<'_>,
+        command: &Command,
+        mut after: EndNodes,
+        record: Option<&RawEvent>,
+    ) -> Result<CommandNodes> {
+        let first = record.map(|event| graph.add_record(event, &after)).transpose()?;
+        if let Some(first) = first {
+            after = smallvec![self.keep(first)];
+        }
+        let mut ends = self.command(graph, command, &after)?;
+        let kernel = self.kernel.take().filter(|_| command.bodies().next().is_none());
+        let mut records = None;
+        if let (Some(event), Some(first)) = (record, first) {
+            let last = self.keep(graph.add_record(event, &ends)?);
+            (records, ends) = (Some([first, last]), smallvec![last]);
+        }
+        let (work, patterns) = (std::mem::take(&mut self.work), std::mem::take(&mut self.patterns));
+        Ok(CommandNodes { ends, work, kernel, records, patterns })
+    }
+
+    /// Recursion is limited by the depth of bodies ([`Body::MAX_DEPTH`]).
+    fn command(&mut self, graph: GraphBody<'_>, command: &Command, after: &EndNodes) -> Result<EndNodes> {
+        match command {
+            Command::Kernel(launch) => self.kernel(graph, CudaLaunch::of(self.device, launch)?, after),
+            Command::UsmCopy { .. }
+            | Command::BufferCopy { .. }
+            | Command::BufferRead { .. }
+            | Command::BufferWrite { .. }
+            | Command::BufferCopyRect { .. }
+            | Command::BufferReadRect { .. }
+            | Command::BufferWriteRect { .. } => {
+                let mut ends = EndNodes::new();
+                for copy in copy_boxes(command)? {
+                    let node = graph.add_copy(&copy, after)?;
+                    ends.push(self.keep_work(node));
+                }
+                self.joined(graph, ends)
+            }
+            Command::UsmFill { dst, pattern } => {
+                self.fill(graph, (dst.address() as u64, dst.len()), pattern, after)
+            }
+            Command::BufferFill { dst, pattern } => {
+                self.fill(graph, (address(dst)?, dst.len()), pattern, after)
+            }
+            // There are no nodes for hints, which only keep their place in the order. With one
+            // predecessor, later commands can follow that.
+            Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => match after.len() {
+                0 | 1 => Ok(after.clone()),
+                _ => Ok(smallvec![self.keep(graph.add_empty(after)?)]),
+            },
+            Command::Child(body) => self.body(graph, body, after),
+            Command::If { condition, then, otherwise } => {
+                self.conditional(graph, address(condition)?, then, otherwise.as_deref(), after)
+            }
+            Command::While { condition, body } => self.repeated(graph, address(condition)?, body, after),
+            Command::Native(native) => {
+                let node = graph.add_graph(&capture(self.device, native)?, after)?;
+                Ok(smallvec![self.keep_work(node)])
+            }
+        }
+    }
+
+    fn kernel(&mut self, graph: GraphBody<'_>, launch: CudaLaunch, after: &EndNodes) -> Result<EndNodes> {
+        let node = graph.add_kernel(&launch, after)?;
+        self.kernel = Some((node, launch));
+        Ok(smallvec![self.keep_work(node)])
+    }
+
+    /// Adds a memset node where the driver can do the fill with one, else a kernel that reads the
+    /// pattern from memory. A fill that can be disabled is always a kernel: behind a disabled memset
+    /// node the driver loses the order.
+    fn fill(
+        &mut self,
+        graph: GraphBody<'_>,
+        (start, len): (u64, usize),
+        pattern: &[u8],
+        after: &EndNodes,
+    ) -> Result<EndNodes> {
+        let target = address_arg(start, len);
+        let launch = match FillRow::of(start, len, pattern) {
+            Some(row) if self.can_be_disabled => {
+                let args = [target, u64_arg(len as u64), u32_arg(row.word())];
+                // Each work-item sets 16 bytes at a time, and some set the bytes at either end.
+                BuiltinKernel::Set.launch(self.device, args, len.div_ceil(16).clamp(16, MOST_FILL_ITEMS))?
+            }
+            Some(row) => {
+                let node = graph.add_fill(&row, after)?;
+                return Ok(smallvec![self.keep_work(node)]);
+            }
+            None => {
+                let pattern = shortest_element(pattern);
+                let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
+                let memory = Arc::new(CudaMemory::allocate(self.device, &desc)?);
+                write_new(&memory, pattern)?;
+                let view = KernelArg::Memory(MemoryView::whole(Arc::clone(&memory) as _));
+                self.patterns.push(memory);
+                let args = [target, u64_arg(len as u64), view, u64_arg(pattern.len() as u64)];
+                BuiltinKernel::Fill.launch(self.device, args, len.min(MOST_FILL_ITEMS))?
+            }
+        };
+        self.kernel(graph, launch, after)
+    }
+
+    /// Adds the commands of a body with their order, the first of them behind `after`.
+    fn body(&mut self, graph: GraphBody<'_>, body: &Body, after: &EndNodes) -> Result<EndNodes> {
+        // Updates do not change the commands of bodies.
+        self.can_be_disabled = false;
+        let mut all: Vec<EndNodes> = Vec::with_capacity(body.len());
+        let mut is_leaf = vec![true; body.len()];
+        let mut order = ControlFlowOrder::default();
+        for (index, (command, earlier)) in (0..).zip(body.commands()) {
+            let mut follows = EndNodes::new();
+            for earlier in earlier.iter().copied().chain(order.predecessors(index, command)) {
+                is_leaf[earlier as usize] = false;
+                follows.extend_from_slice(&all[earlier as usize]);
+            }
+            order.append(index, command);
+            let follows = if follows.is_empty() { after.clone() } else { once_each(follows) };
+            all.push(self.command(graph, command, &follows)?);
+        }
+        if body.is_empty() {
+            return Ok(after.clone());
+        }
+        let leaves = all.into_iter().zip(is_leaf).filter(|(_, is_leaf)| *is_leaf);
+        self.joined(graph, leaves.flat_map(|(ends, _)| ends).collect())
+    }
+
+    /// Adds the body of a conditional node.
+    fn conditional_body(&mut self, graph: GraphBody<'_>, body: &Body) -> Result<EndNodes> {
+        self.depth += 1;
+        let ends = self.body(graph, body, &EndNodes::new());
+        self.depth -= 1;
+        ends
+    }
+
+    /// Adds one body or the other. Drivers before CUDA 12.8 have no `else`: there it is a second
+    /// conditional, also decided before either body runs and may change the word.
+    fn conditional(
+        &mut self,
+        graph: GraphBody<'_>,
+        word: u64,
+        then: &Body,
+        otherwise: Option<&Body>,
+        after: &EndNodes,
+    ) -> Result<EndNodes> {
+        let kind = Conditional::CU_GRAPH_COND_TYPE_IF;
+        let (handle, decided) = self.decision(graph, word, false, after)?;
+        match otherwise {
+            None => {
+                let (node, [body]) = graph.add_conditional(kind, handle, &[decided])?;
+                let node = self.keep(node);
+                self.conditional_body(body, then)?;
+                Ok(smallvec![node])
+            }
+            Some(otherwise) if self.device.has_else => {
+                let (node, [first, second]) = graph.add_conditional(kind, handle, &[decided])?;
+                let node = self.keep(node);
+                self.conditional_body(first, then)?;
+                self.conditional_body(second, otherwise)?;
+                Ok(smallvec![node])
+            }
+            Some(otherwise) => {
+                let (inverse, other_decided) = self.decision(graph, word, true, after)?;
+                let mut ends = EndNodes::new();
+                for (handle, commands) in [(handle, then), (inverse, otherwise)] {
+                    let (node, [body]) = graph.add_conditional(kind, handle, &[decided, other_decided])?;
+                    ends.push(self.keep(node));
+                    self.conditional_body(body, commands)?;
+                }
+                self.joined(graph, ends)
+            }
+        }
+    }
+
+    /// Adds a loop, which is decided before the first run of the body and at the end of the body.
+    fn repeated(
+        &mut self,
+        graph: GraphBody<'_>,
+        word: u64,
+        commands: &Body,
+        after: &EndNodes,
+    ) -> Result<EndNodes> {
+        let (handle, decided) = self.decision(graph, word, false, after)?;
+        let kind = Conditional::CU_GRAPH_COND_TYPE_WHILE;
+        let (node, [body]) = graph.add_conditional(kind, handle, &[decided])?;
+        let node = self.keep(node);
+        let ends = self.conditional_body(body, commands)?;
+        body.add_kernel(&decide(self.device, handle, word, false)?, &ends)?;
+        Ok(smallvec![node])
+    }
+
+    /// Adds a node that decides by the word, and returns it and what it sets.
+    fn decision(
+        &mut self,
+        graph: GraphBody<'_>,
+        word: u64,
+        inverted: bool,
+        after: &EndNodes,
+    ) -> Result<(ConditionalHandle, GraphNode)> {
+        let handle = graph.create_handle()?;
+        let node = graph.add_kernel(&decide(self.device, handle, word, inverted)?, after)?;
+        Ok((handle, self.keep(node)))
+    }
+
+    /// Joins several nodes by an empty node, so that later commands follow one.
+    fn joined(&mut self, graph: GraphBody<'_>, ends: EndNodes) -> Result<EndNodes> {
+        let ends = once_each(ends);
+        if ends.len() <= 1 {
+            return Ok(ends);
+        }
+        Ok(smallvec![self.keep(graph.add_empty(&ends)?)])
+    }
+
+    /// Takes note of a node, which is removed again if adding the command fails.
+    fn keep(&mut self, node: GraphNode) -> GraphNode {
+        if self.depth == 0 {
+            self.nodes.push(node);
+        }
+        node
+    }
+
+    /// As [`keep`](Self::keep), for a node that does something.
+    fn keep_work(&mut self, node: GraphNode) -> GraphNode {
+        if self.depth == 0 {
+            self.work.push(node);
+        }
+        self.keep(node)
     }
 }
 
-impl From<Vec<CopyBox>> for LoweredCommand {
-    fn from(boxes: Vec<CopyBox>) -> Self {
-        Self { ops: boxes.into_iter().map(GraphOp::Copy).collect(), patterns: Vec::new() }
-    }
+/// The boxes of a copy command; none for others.
+pub(super) fn copy_boxes(command: &Command) -> Result<Vec<CopyBox>> {
+    Ok(match command {
+        Command::UsmCopy { src, dst, len } => {
+            let start = |address| CopyAddress { address, is_foreign: false };
+            vec![CopyBox::row(start(src.address() as u64), start(dst.address() as u64), *len)]
+        }
+        Command::BufferCopy { src, dst }
+        | Command::BufferRead { src, host: dst }
+        | Command::BufferWrite { host: src, dst } => {
+            vec![CopyBox::row(copy_address(src)?, copy_address(dst)?, src.len())]
+        }
+        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
+        | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
+        | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
+            let (from, to) = (copy_address(src)?, copy_address(dst)?);
+            CopyBox::of_rect(*rect, (from, *src_pitch), (to, *dst_pitch))
+        }
+        _ => Vec::new(),
+    })
 }
 
 /// Where one side of a copy begins. Copies also take the host memory of other backends, which the
@@ -71,116 +361,20 @@ fn copy_address(view: &MemoryView) -> Result<CopyAddress> {
     }
 }
 
-/// The operations of a command. With `can_be_disabled` its nodes can be disabled in an instantiated
-/// graph. The caller has bound the context.
-pub(super) fn lower(
-    device: &Arc<CudaDeviceInner>,
-    command: &Command,
-    can_be_disabled: bool,
-) -> Result<LoweredCommand> {
-    Ok(match command {
-        Command::Kernel(launch) => GraphOp::Kernel(CudaLaunch::of(device, launch)?).into(),
-        Command::UsmCopy { src, dst, len } => {
-            let [from, to] =
-                [src, dst].map(|side| CopyAddress { address: side.address() as u64, is_foreign: false });
-            GraphOp::Copy(CopyBox::row(from, to, *len)).into()
-        }
-        Command::BufferCopy { src, dst }
-        | Command::BufferRead { src, host: dst }
-        | Command::BufferWrite { host: src, dst } => {
-            GraphOp::Copy(CopyBox::row(copy_address(src)?, copy_address(dst)?, src.len())).into()
-        }
-        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
-        | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
-        | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
-            let (from, to) = ((copy_address(src)?, *src_pitch), (copy_address(dst)?, *dst_pitch));
-            CopyBox::of_rect(*rect, from, to).into()
-        }
-        Command::UsmFill { dst, pattern } => {
-            fill(device, dst.address() as u64, dst.len(), pattern, can_be_disabled)?
-        }
-        Command::BufferFill { dst, pattern } => {
-            fill(device, address(dst)?, dst.len(), pattern, can_be_disabled)?
-        }
-        // There are no nodes for hints, which only keep their place in the order.
-        Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => GraphOp::Empty.into(),
-        Command::Native(native) => GraphOp::Captured(capture(device, native)?).into(),
-        Command::Child(body) => {
-            let mut patterns = Vec::new();
-            let op = GraphOp::Child(lower_body(device, body, &mut patterns)?);
-            LoweredCommand { ops: smallvec![op], patterns }
-        }
-        Command::If { condition, then, otherwise } => {
-            let mut patterns = Vec::new();
-            let otherwise = otherwise.as_ref().map(|body| lower_body(device, body, &mut patterns));
-            let otherwise = otherwise.transpose()?;
-            let then = lower_body(device, then, &mut patterns)?;
-            let op = GraphOp::If(address(condition)?, then, otherwise);
-            LoweredCommand { ops: smallvec![op], patterns }
-        }
-        Command::While { condition, body } => {
-            let mut patterns = Vec::new();
-            let op = GraphOp::While(address(condition)?, lower_body(device, body, &mut patterns)?);
-            LoweredCommand { ops: smallvec![op], patterns }
-        }
-    })
-}
-
-fn lower_body(
-    device: &Arc<CudaDeviceInner>,
-    body: &Body,
-    patterns: &mut Vec<Arc<CudaMemory>>,
-) -> Result<Vec<BodyCommand>> {
-    let mut order = ControlFlowOrder::default();
-    let commands = (0..).zip(body.commands()).map(|(index, (command, after))| {
-        let lowered = lower(device, command, false)?;
-        patterns.extend(lowered.patterns);
-        let after = after.iter().copied().chain(order.predecessors(index, command)).collect();
-        order.append(index, command);
-        Ok(BodyCommand { ops: lowered.ops, after })
-    });
-    commands.collect()
-}
-
-/// A fill by a memset node where the driver can do it, else by a kernel that reads the pattern from
-/// memory. One that can be disabled is always a kernel: behind a disabled memset node the driver
-/// loses the order.
-fn fill(
-    device: &Arc<CudaDeviceInner>,
-    start: u64,
-    len: usize,
-    pattern: &[u8],
-    can_be_disabled: bool,
-) -> Result<LoweredCommand> {
-    match FillRow::of(start, len, pattern) {
-        Some(row) if can_be_disabled => {
-            let args = [address_arg(row.address, row.len()), u64_arg(row.len() as u64), u32_arg(row.word())];
-            // Each work-item sets 16 bytes at a time, and some set the bytes at either end.
-            let items = len.div_ceil(16).clamp(16, MOST_FILL_ITEMS);
-            return Ok(GraphOp::Kernel(BuiltinKernel::Set.launch(device, args, items)?).into());
-        }
-        Some(row) => return Ok(GraphOp::Fill(row).into()),
-        None => {}
-    }
-    let pattern = shortest_element(pattern);
-    let memory = CudaMemory::allocate(device, &MemoryDesc { len: pattern.len(), kind: MemoryKind::Device })?;
-    write_new(&memory, pattern)?;
-    let memory = Arc::new(memory);
-    let args = [
-        address_arg(start, len),
-        u64_arg(len as u64),
-        KernelArg::Memory(MemoryView::whole(Arc::clone(&memory) as _)),
-        u64_arg(pattern.len() as u64),
-    ];
-    let op = GraphOp::Kernel(BuiltinKernel::Fill.launch(device, args, len.min(MOST_FILL_ITEMS))?);
-    Ok(LoweredCommand { ops: smallvec![op], patterns: vec![memory] })
-}
-
-/// Work-items of a fill: enough for every multiprocessor there is.
-const MOST_FILL_ITEMS: usize = 1 << 19;
-
 #[expect(unsafe_code, reason = "nothing else uses the memory yet")]
 fn write_new(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
     // SAFETY: the memory has just been allocated.
     unsafe { crate::hal::Memory::write(memory, 0, bytes) }
+}
+
+/// Keeps the first of equal nodes: the driver takes each once.
+pub(super) fn once_each(nodes: EndNodes) -> EndNodes {
+    if nodes.len() <= 1 {
+        return nodes;
+    }
+    let mut indexed: SmallVec<[(GraphNode, usize); 8]> = nodes.into_iter().zip(0..).collect();
+    indexed.sort_unstable();
+    indexed.dedup_by_key(|(node, _)| *node);
+    indexed.sort_unstable_by_key(|&(_, index)| index);
+    indexed.into_iter().map(|(node, _)| node).collect()
 }

@@ -21,11 +21,11 @@
 //! | `sys`, `error`, `context`, `stream`, `profiling`, `memory_pool` | the driver and its objects |
 //! | `completion_counter`, `device_inner`, `nvrtc`, `kernel`, `memory`, `launch` | a device and its kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
-//! | `lower`, `nodes`, `low_latency`, `recording` | from commands to a graph |
+//! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
 //! | `event`, `queue`, `command_buffer`, `device` | the contract's objects |
 //!
-//! A new kind of node begins in `lower`, as a `GraphOp`; `nodes` adds it to a graph.
+//! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the driver's call.
 //!
 //! # Completion
 //!
@@ -65,7 +65,6 @@ mod low_latency;
 mod lower;
 mod memory;
 mod memory_pool;
-mod nodes;
 mod nvrtc;
 mod profiling;
 mod queue;

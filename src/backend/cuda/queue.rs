@@ -13,9 +13,7 @@ use super::device_inner::CudaDeviceInner;
 use super::event::{CudaEvent, CudaSignal, Kept, StartingUse, UseEnd};
 use super::graph::CudaGraph;
 use super::graph_exec::CudaGraphExec;
-use super::lower::{LoweredCommand, lower};
-use super::memory::CudaMemory;
-use super::nodes::{self, EndNodes};
+use super::lower::{self, AddOptions, CommandNodes, EndNodes};
 use super::stream::CudaStream;
 use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{Command, CommandBuffer, Enqueued, Event, Queue, QueueDesc, Signal, WaitList};
@@ -176,16 +174,15 @@ struct SingleCommand {
     exec: Mutex<CudaGraphExec>,
     _graph: CudaGraph,
     _command: Command,
-    _patterns: Vec<Arc<CudaMemory>>,
+    _nodes: CommandNodes,
 }
 
 impl SingleCommand {
     /// The caller has bound the context.
     fn new(device: &Arc<CudaDeviceInner>, command: &Command) -> Result<Self> {
-        let LoweredCommand { ops, patterns } = lower(device, command, false)?;
         let mut graph = CudaGraph::create(&device.context)?;
-        nodes::add(device, &mut graph, ops, EndNodes::new(), None)?;
+        let nodes = lower::add(device, &mut graph, command, EndNodes::new(), AddOptions::default())?;
         let exec = device.pool.retry_with_room(|| CudaGraphExec::instantiate(&mut graph))?;
-        Ok(Self { exec: Mutex::new(exec), _graph: graph, _command: command.clone(), _patterns: patterns })
+        Ok(Self { exec: Mutex::new(exec), _graph: graph, _command: command.clone(), _nodes: nodes })
     }
 }

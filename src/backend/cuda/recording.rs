@@ -8,13 +8,10 @@ use smallvec::SmallVec;
 use super::completion_counter::CompletionCounter;
 use super::control_flow::ControlFlowOrder;
 use super::device_inner::CudaDeviceInner;
-use super::graph::{CudaGraph, GraphNode};
+use super::graph::CudaGraph;
 use super::graph_exec::CudaGraphExec;
-use super::launch::CudaLaunch;
 use super::low_latency::{LowLatencyEligibility, counting_launch, writes_only_device};
-use super::lower::{LoweredCommand, lower};
-use super::memory::CudaMemory;
-use super::nodes::{self, CommandNodes, EndNodes, once_each};
+use super::lower::{self, AddOptions, CommandNodes, EndNodes, once_each};
 use super::stream::{CudaStream, RawEvent};
 use crate::hal::{Command, CommandBufferDesc, Kernel};
 use crate::types::Result;
@@ -54,20 +51,13 @@ pub(super) enum GraphState {
 pub(super) struct RecordedCommand {
     /// Keeps the operands alive.
     pub(super) command: Command,
-    pub(super) patterns: Vec<Arc<CudaMemory>>,
-    /// The nodes that later commands follow to come after it.
-    ends: EndNodes,
+    /// Its nodes, and its launch as updates have changed it.
+    pub(super) nodes: CommandNodes,
     /// In updatable buffers: the commands that it follows.
     after: SmallVec<[u32; 2]>,
-    /// In updatable buffers: the nodes that do its work.
-    pub(super) nodes: SmallVec<[GraphNode; 1]>,
-    /// In updatable buffers, if it is one launch: its node, and the launch that this has now.
-    pub(super) kernel: Option<(GraphNode, CudaLaunch)>,
     pub(super) enabled: bool,
     /// Whether it writes to the device's memory only.
     pub(super) stays: bool,
-    /// With profiling: the nodes that record its times.
-    pub(super) records: Option<[GraphNode; 2]>,
 }
 
 impl GraphRecording {
@@ -99,28 +89,18 @@ impl GraphRecording {
 
     fn push(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
         let updatable = self.desc.updatable;
-        let LoweredCommand { ops, patterns } = lower(&self.device, command, updatable)?;
         let follows = self.ends_of(&after);
-        let record = self.placeholder.as_ref();
-        let CommandNodes { ends, work, kernel, records } =
-            nodes::add(&self.device, self.graph.get_mut(), ops, follows.clone(), record)?;
+        let options = AddOptions { can_be_disabled: updatable, record: self.placeholder.as_ref() };
+        let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows.clone(), options)?;
         if let (true, Command::Kernel(launch)) = (updatable, command) {
             self.kernels.push(Arc::clone(&launch.kernel));
         }
         let stays = writes_only_device(&self.device, command);
-        self.low_latency.append(&follows, &ends, stays);
+        self.low_latency.append(&follows, &nodes.ends, stays);
         self.order.append(self.commands.len() as u32, command);
-        self.commands.push(RecordedCommand {
-            command: command.clone(),
-            patterns,
-            ends,
-            after: if updatable { after } else { SmallVec::new() },
-            nodes: if updatable { work } else { SmallVec::new() },
-            kernel: kernel.filter(|_| updatable),
-            enabled: true,
-            stays,
-            records,
-        });
+        let after = if updatable { after } else { SmallVec::new() };
+        let command = command.clone();
+        self.commands.push(RecordedCommand { command, nodes, after, enabled: true, stays });
         Ok(())
     }
 
@@ -128,7 +108,7 @@ impl GraphRecording {
     /// have: the driver compares graphs in the order in which they were built.
     fn ends_of(&self, commands: &[u32]) -> EndNodes {
         let recorded = commands.iter().filter_map(|&index| self.commands.get(index as usize));
-        once_each(recorded.flat_map(|earlier| earlier.ends.iter().copied()).collect())
+        once_each(recorded.flat_map(|earlier| earlier.nodes.ends.iter().copied()).collect())
     }
 
     /// The same commands, enabled or disabled as they are, in a graph of their own. The caller has
@@ -169,11 +149,12 @@ impl GraphRecording {
                 Some(counter) => self.instantiate_counting(&graph, counter)?,
             };
             for recorded in &self.commands {
-                if let (true, Some((node, launch))) = (self.state != GraphState::Current, &recorded.kernel) {
+                let CommandNodes { work, kernel, .. } = &recorded.nodes;
+                if let (true, Some((node, launch))) = (self.state != GraphState::Current, kernel) {
                     exec.set_kernel(*node, launch)?;
                 }
                 if !recorded.enabled {
-                    recorded.nodes.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
+                    work.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
                 }
             }
             // Otherwise the first launch would have to do it.
@@ -186,9 +167,9 @@ impl GraphRecording {
     /// graph itself, and the driver compares all its nodes.
     fn instantiate_counting(&self, graph: &CudaGraph, counter: &CompletionCounter) -> Result<CudaGraphExec> {
         let leaves = self.low_latency.leaves();
-        let updatable = self.commands.iter().flat_map(|recorded| {
-            let kernel = recorded.kernel.as_ref().map(|(node, _)| node);
-            recorded.nodes.iter().chain(kernel)
+        let updatable = self.commands.iter().filter(|_| self.desc.updatable).flat_map(|recorded| {
+            let CommandNodes { work, kernel, .. } = &recorded.nodes;
+            work.iter().chain(kernel.as_ref().map(|(node, _)| node))
         });
         let nodes: Vec<_> = leaves.iter().chain(updatable).copied().collect();
         let (mut copy, copies) = graph.duplicate(&nodes)?;

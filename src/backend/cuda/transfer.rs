@@ -153,10 +153,6 @@ impl FillRow {
         Some(Self { address, value, element: element.len() as u32, count: len / element.len() })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.count * self.element as usize
-    }
-
     /// The four bytes that repeat. The byte with index `i` is set at the addresses that leave a
     /// remainder of `i` when divided by 4.
     pub(super) fn word(&self) -> u32 {

@@ -11,7 +11,7 @@ use super::graph_exec::CudaGraphExec;
 use super::graph_instance::CudaGraphInstance;
 use super::launch::CudaLaunch;
 use super::low_latency::writes_only_device;
-use super::lower::{GraphOp, lower};
+use super::lower::copy_boxes;
 use super::recording::{GraphRecording, GraphState, RecordedCommand};
 use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
@@ -37,7 +37,7 @@ pub(super) fn update(
         let launch = launch.map(lower).transpose()?;
         let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
         let copies = match enabled {
-            Some(_) => changed_copies(device, recording, index)?,
+            Some(_) => changed_copies(recording, index)?,
             None => Vec::new(),
         };
         changes.push(StagedChange { index, launch, enabled, copies });
@@ -49,7 +49,7 @@ pub(super) fn update(
     let mut replaced = Vec::new();
     for StagedChange { index, launch, enabled, .. } in changes {
         let recorded = &mut recording.commands[index];
-        if let (Some((new, launch)), Some((_, current))) = (launch, &mut recorded.kernel) {
+        if let (Some((new, launch)), Some((_, current))) = (launch, &mut recorded.nodes.kernel) {
             *current = new;
             let old = std::mem::replace(&mut recorded.command, Command::Kernel(launch));
             if !keeps_objects(&old, &recorded.command) {
@@ -77,8 +77,9 @@ fn update_arguments(
     update: &CommandUpdate,
 ) -> Option<Result<()>> {
     let index = update.handle.index as usize;
-    let RecordedCommand { command: Command::Kernel(launch), kernel: Some((node, current)), .. } =
-        recording.commands.get_mut(index)?
+    let recorded = recording.commands.get_mut(index)?;
+    let (Command::Kernel(launch), Some((node, current))) =
+        (&mut recorded.command, &mut recorded.nodes.kernel)
     else {
         return None;
     };
@@ -141,10 +142,10 @@ impl StagedChange {
         let is_new = version == Version::New;
         let enabled = self.enabled.map(|new| if is_new { new } else { recorded.enabled });
         if let Some(enabled) = enabled {
-            recorded.nodes.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
+            recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
         }
         let is_enabled_now = enabled == Some(true);
-        if let Some((node, current)) = &recorded.kernel {
+        if let Some((node, current)) = &recorded.nodes.kernel {
             match &self.launch {
                 Some((new, _)) if is_new => exec.set_kernel(*node, new)?,
                 None if !is_enabled_now => {}
@@ -160,21 +161,13 @@ impl StagedChange {
 
 /// The copies of a command, if an update from another graph may have changed their parameters in the
 /// instance. The driver sets those of single rows; the parameters of others never change.
-fn changed_copies(
-    device: &Arc<CudaDeviceInner>,
-    recording: &GraphRecording,
-    index: usize,
-) -> Result<Vec<(GraphNode, CopyBox)>> {
-    let recorded = &recording.commands[index];
-    if recording.state != GraphState::Outdated || recorded.kernel.is_some() {
+fn changed_copies(recording: &GraphRecording, index: usize) -> Result<Vec<(GraphNode, CopyBox)>> {
+    let RecordedCommand { command, nodes, .. } = &recording.commands[index];
+    if recording.state != GraphState::Outdated {
         return Ok(Vec::new());
     }
-    let ops = lower(device, &recorded.command, true)?.ops;
-    let copies = recorded.nodes.iter().zip(ops).filter_map(|(node, op)| match op {
-        GraphOp::Copy(copy) if copy.is_row() => Some((*node, copy)),
-        _ => None,
-    });
-    Ok(copies.collect())
+    let copies = nodes.work.iter().copied().zip(copy_boxes(command)?);
+    Ok(copies.filter(|(_, copy)| copy.is_row()).collect())
 }
 
 /// Makes later launches do what the other recording says. The driver compares the graphs; where it
@@ -212,8 +205,8 @@ fn can_compare(recording: &GraphRecording, instance: &CudaGraphInstance, other: 
         && !instance.is_broken()
         && !recording.has_records()
         && recording.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
-            let same_nodes =
-                ours.nodes.len() == theirs.nodes.len() && ours.kernel.is_some() == theirs.kernel.is_some();
+            let same_nodes = ours.nodes.work.len() == theirs.nodes.work.len()
+                && ours.nodes.kernel.is_some() == theirs.nodes.kernel.is_some();
             same_nodes && ours.enabled && theirs.enabled && is_comparable(&theirs.command)
         })
 }
@@ -239,14 +232,14 @@ fn restore(recording: &GraphRecording, instance: &mut CudaGraphInstance, error: 
 fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstance, other: &GraphRecording) {
     let mut replaced = Vec::with_capacity(other.commands.len());
     for (ours, theirs) in recording.commands.iter_mut().zip(&other.commands) {
-        let patterns = std::mem::replace(&mut ours.patterns, theirs.patterns.clone());
+        let patterns = std::mem::replace(&mut ours.nodes.patterns, theirs.nodes.patterns.clone());
         replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), patterns));
-        let state = match (&mut ours.kernel, &theirs.kernel) {
+        let state = match (&mut ours.nodes.kernel, &theirs.nodes.kernel) {
             (Some((_, launch)), Some((_, new))) => {
                 launch.clone_from(new);
                 GraphState::OtherLaunches
             }
-            _ if ours.nodes.is_empty() => GraphState::Current,
+            _ if ours.nodes.work.is_empty() => GraphState::Current,
             _ => GraphState::Outdated,
         };
         recording.state = recording.state.max(state);

@@ -10,6 +10,7 @@ use std::process::Command as Process;
 use super::super::graph::{CudaGraph, GraphNode};
 use super::super::graph_exec::CudaGraphExec;
 use super::super::launch::CudaLaunch;
+use super::super::lower::{AddOptions, EndNodes};
 use super::super::stream::CudaStream;
 use super::super::transfer::{CopyAddress, CopyBox, FillRow};
 use super::super::{error, lower};
@@ -128,6 +129,8 @@ impl Probe {
 
 const LAUNCHES: usize = 60;
 
+const SWITCHABLE: AddOptions<'_> = AddOptions { can_be_disabled: true, record: None };
+
 /// Set in the child process, which may lose its device to the fault.
 const CHILD: &str = "WAKEGRAPH_PROBE";
 
@@ -157,7 +160,7 @@ fn a_set_node_that_is_switched_off() {
     let found = output.lines().find_map(|line| line.split("CHILD ").nth(1)).unwrap_or("its process ended");
     report(
         "a set node that is off",
-        "`lower::fill` makes kernels of fills",
+        "`NodeAdder::fill` makes kernels of fills",
         match found {
             "0" => None,
             number if number.parse::<usize>().is_ok() => {
@@ -170,9 +173,10 @@ fn a_set_node_that_is_switched_off() {
     let probe = Probe::new();
     let _bound = probe.device.inner().context.bind().unwrap();
     let fill = Command::BufferFill { dst: probe.word(2), pattern: [7].as_slice().into() };
-    let lowered = lower::lower(probe.device.inner(), &fill, true).unwrap();
-    let [lower::GraphOp::Kernel(launch)] = &lowered.ops[..] else { panic!("{:?}", lowered.ops) };
-    let add = |graph: &mut CudaGraph, slow| graph.body().add_kernel(launch, &[slow]).unwrap();
+    let add = |graph: &mut CudaGraph, slow| {
+        let nodes = lower::add(probe.device.inner(), graph, &fill, EndNodes::from_slice(&[slow]), SWITCHABLE);
+        nodes.unwrap().kernel.unwrap().0
+    };
     assert_eq!(probe.out_of_order(add).unwrap(), 0);
 }
 
@@ -242,8 +246,8 @@ fn wrong_chains(probe: &Probe, again: bool) -> usize {
 fn fills_by_a_kernel_set_what_set_nodes_do() {
     const LEN: usize = 4096;
     let probe = Probe::new();
-    let shared = probe.device.inner();
-    let _bound = shared.context.bind().unwrap();
+    let inner = probe.device.inner();
+    let _bound = inner.context.bind().unwrap();
     let memory = probe.device.allocate(&MemoryDesc { len: LEN, kind: MemoryKind::Device }).unwrap();
     for (pattern, step) in [(&[5u8][..], 1), (&[1, 2], 2), (&[1, 2, 3, 4], 4)] {
         for start in (0..40).step_by(step) {
@@ -252,10 +256,9 @@ fn fills_by_a_kernel_set_what_set_nodes_do() {
                 unsafe { memory.write(0, &[9; LEN]) }.unwrap();
                 let dst = MemoryView::new(memory.clone(), start, len).unwrap();
                 let fill = Command::BufferFill { dst, pattern: pattern.into() };
-                let lowered = lower::lower(shared, &fill, true).unwrap();
-                let [lower::GraphOp::Kernel(launch)] = &lowered.ops[..] else { panic!() };
-                let mut graph = CudaGraph::create(&shared.context).unwrap();
-                graph.body().add_kernel(launch, &[]).unwrap();
+                let mut graph = CudaGraph::create(&inner.context).unwrap();
+                let nodes = lower::add(inner, &mut graph, &fill, EndNodes::new(), SWITCHABLE).unwrap();
+                assert!(nodes.kernel.is_some());
                 probe.run(&mut CudaGraphExec::instantiate(&mut graph).unwrap()).unwrap();
                 let mut found = [0; LEN];
                 // SAFETY: nothing is in flight.
