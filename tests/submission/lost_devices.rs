@@ -79,25 +79,25 @@ fn lost(error: &Error, node: Option<&str>, words: &str) {
 }
 
 #[test]
-fn the_node_in_flight_is_named_and_what_was_queued_behind_it_is_not() {
+fn an_error_names_the_node_in_flight_not_those_behind_it() {
     in_both_runtimes(|| async {
         for notifies in [true, false] {
             let (device, control) = manual(notifies);
             let (x, y) = (device.buffer::<u8>(4).unwrap(), device.buffer::<u8>(4).unwrap());
             let exec = fills(&device, &x, &["culprit"]);
-            let rival = fills(&device, &x, &["rival"]);
+            let conflicting = fills(&device, &x, &["conflicting"]);
             let other = fills(&device, &y, &["other"]);
             // What has ended is not to blame, nor is anybody behind it.
-            let earlier = [exec.submit(), rival.submit(), other.submit()];
+            let earlier = [exec.submit(), conflicting.submit(), other.submit()];
             assert_eq!(control.complete_all(), 3);
             for submission in earlier {
                 submission.await.unwrap();
             }
             let first = exec.submit();
-            let behind = [exec.submit(), rival.submit()];
+            let behind = [exec.submit(), conflicting.submit()];
             let independent = other.submit();
             control.lose_device();
-            // Whoever is asked first.
+            // In any order.
             for submission in behind {
                 let error = submission.await.unwrap_err();
                 lost(&error, None, "queued behind another that was still in flight");
@@ -111,7 +111,7 @@ fn the_node_in_flight_is_named_and_what_was_queued_behind_it_is_not() {
 }
 
 #[test]
-fn what_explicitly_waited_has_the_error_of_what_it_waited_for() {
+fn a_submission_inherits_the_error_of_its_wait_list() {
     in_both_runtimes(|| async {
         for notifies in [true, false] {
             let (device, control) = manual(notifies);
@@ -198,5 +198,29 @@ fn a_driver_error_of_several_nodes_lists_them() {
                 "error 999, in one of the nodes buffer fill 'a' (#0) and buffer fill 'b' (#1) of partition 0";
             assert!(error.to_string().contains(words), "{error}");
         }
+    });
+}
+
+// host task -> fill, many times side by side
+#[test]
+fn a_loss_is_located_once_per_run() {
+    const BRANCHES: usize = 100;
+    current_thread().block_on(async {
+        let (device, control) = manual(true);
+        let mut graph = Graph::new(&device);
+        for _ in 0..BRANCHES {
+            let task = graph.host_task((), async |()| ()).id();
+            graph.fill(&device.buffer::<u8>(4).unwrap(), 1).after([task]);
+        }
+        let submission = graph.finalize().unwrap().submit();
+        while control.pending() < BRANCHES {
+            tokio::task::yield_now().await;
+        }
+        let before = control.polls();
+        control.lose_device();
+        lost(&submission.await.unwrap_err(), None, "in one of the nodes");
+        // Every partition fails, and each location reads the status of every partition.
+        let polls = control.polls() - before;
+        assert!(polls < 10 * BRANCHES as u64, "{polls} polls of {BRANCHES} events");
     });
 }

@@ -391,11 +391,17 @@ impl Drop for CancelOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+    use std::time::{Duration, Instant};
+
+    use super::{Spin, Submission};
+    use crate::hal::Progress;
     use crate::runtime::{Device, Graph};
     use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
-    fn asking_whether_it_is_finished_looks_at_devices_that_do_not_notify() {
+    fn is_finished_polls_devices_that_do_not_notify() {
         let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
         let device = Device::from_hal(device);
         let x = device.buffer::<u32>(4).unwrap();
@@ -410,5 +416,44 @@ mod tests {
             assert!(submission.is_finished());
             assert!(submission.event().is_finished());
         }
+    }
+
+    #[test]
+    fn submissions_of_one_task_share_a_spin_slice() {
+        const COUNT: usize = 32;
+        // A submission polls its device only while it is alone there, so each gets its own.
+        let all: Vec<_> = (0..COUNT)
+            .map(|_| {
+                let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+                let device = Device::from_hal(device);
+                let mut graph = Graph::new(&device);
+                graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+                let run = graph.finalize().unwrap().submit().event().run().clone();
+                (device, control, run)
+            })
+            .collect();
+        let _paused: Vec<_> = all.iter().map(|(device, ..)| device.reactor().unwrap().pause()).collect();
+        let spin = Spin::Until { end: Instant::now() + Duration::from_secs(3600), between: None };
+        let mut submissions: Vec<_> = all
+            .iter()
+            .map(|(_, _, run)| Submission::new(run.clone(), spin, Progress::Device, None))
+            .collect();
+        // Polls all submissions one after the other, and returns how many polled their device again
+        // and again.
+        let mut spinning = || {
+            let polled = submissions.iter_mut().zip(&all).map(|(submission, (_, control, _))| {
+                let before = control.polls();
+                let poll = Pin::new(submission).poll(&mut Context::from_waker(Waker::noop()));
+                assert!(poll.is_pending());
+                control.polls() - before
+            });
+            polled.filter(|&polls| polls > 8).count()
+        };
+        let rounds: Vec<_> = (0..20).map(|_| spinning()).collect();
+        // A thread that is preempted begins a new slice, so more than one may spin, but never most of them.
+        assert!(rounds.iter().all(|&spinning| spinning < COUNT / 2), "{rounds:?}");
+        // A new slice begins when the submission that gave way is polled again.
+        assert!(rounds[1..].iter().sum::<usize>() > 0, "{rounds:?}");
+        all.iter().for_each(|(_, control, _)| _ = control.complete_all());
     }
 }

@@ -11,6 +11,7 @@
 
 mod lane;
 mod rhythm;
+mod visits;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Guess;
 use lane::{Entry, Lane, Share};
 use rhythm::Rhythm;
+use visits::Visits;
 
 /// How eagerly to look, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,7 @@ pub(super) struct Schedule<W> {
     /// look at any lane, and so need not be worked out from all of them again.
     plan: u64,
     rhythm: Rhythm,
+    visits: Visits,
 }
 
 /// A lane whose time has come.
@@ -138,6 +141,7 @@ impl<W> Schedule<W> {
             most_long: [0; 2],
             plan: 0,
             rhythm: Rhythm::default(),
+            visits: Visits::default(),
         }
     }
 
@@ -265,9 +269,14 @@ impl<W> Schedule<W> {
         self.long > 0 && self.long.max(self.most_long[1]) > self.pace.few
     }
 
+    fn lanes(&self) -> impl Iterator<Item = &Lane<W>> {
+        self.lanes.values().inspect(|_| self.visits.count())
+    }
+
     fn share(&mut self) {
         if self.are_many() {
-            let lanes = self.lanes.values_mut().filter(|lane| lane.is_long());
+            let lanes = self.lanes.values_mut().inspect(|_| self.visits.count());
+            let lanes = lanes.filter(|lane| lane.is_long());
             lanes.for_each(|lane| lane.share(Share::Many));
         }
     }
@@ -276,7 +285,7 @@ impl<W> Schedule<W> {
     /// is due that is until then. And how much earlier that can be, if it is the first look at
     /// something long.
     fn plan(&self) -> (u64, Option<u64>) {
-        let lanes = || self.lanes.values().filter(|lane| !lane.entries.is_empty());
+        let lanes = || self.lanes().filter(|lane| !lane.entries.is_empty());
         let latest = lanes().map(Lane::latest_look).min().unwrap_or(u64::MAX);
         let last = lanes().filter(|lane| lane.next_look <= latest).max_by_key(|lane| lane.next_look);
         last.map_or((latest, None), |lane| {
@@ -292,14 +301,14 @@ impl<W> Schedule<W> {
 
     /// The entries that a look at this time is about.
     pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
-        let lanes = (self.plan <= now).then(|| self.lanes.values()).into_iter().flatten();
+        let lanes = (self.plan <= now).then(|| self.lanes()).into_iter().flatten();
         let lanes = lanes.filter(move |lane| lane.next_look <= now);
         lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
     }
 
     /// The same in the order in which to ask, as `copy` gives them.
     pub(super) fn due_in_order(&self, now: u64, copy: impl Fn(&W) -> W, due: &mut Vec<Due<W>>) {
-        let lanes = self.lanes.values().filter(|lane| self.plan <= now && lane.next_look <= now);
+        let lanes = self.lanes().filter(|lane| self.plan <= now && lane.next_look <= now);
         let mut lanes: SmallVec<[(Option<u64>, &W); 64]> = lanes
             .filter_map(|lane| {
                 let end = lane.end().filter(|&end| lane.can_wait(now, end));
@@ -332,6 +341,7 @@ impl<W> Schedule<W> {
         }
         let (mut latest_look, mut empty) = (u64::MAX, 0);
         for lane in self.lanes.values_mut() {
+            self.visits.count();
             let (before, was_long) = (lane.entries.len(), lane.is_long());
             if was_long && lane.end().is_some_and(|end| end <= self.scouting_until) {
                 lane.share(Share::Scouted);
@@ -356,7 +366,10 @@ impl<W> Schedule<W> {
             }
         }
         if empty > MOST_EMPTY_LANES {
-            self.lanes.retain(|_, lane| !lane.entries.is_empty());
+            self.lanes.retain(|_, lane| {
+                self.visits.count();
+                !lane.entries.is_empty()
+            });
         }
         match self.in_flight {
             0 => {

@@ -525,3 +525,33 @@ proptest! {
         }
     }
 }
+
+/// Polls as the reactor does: finds out what is due, asks for its status and looks. Returns how often
+/// that visited a queue.
+fn visits_of_a_poll(schedule: &mut Schedule<u32>, now: u64) -> usize {
+    schedule.visits.take();
+    let at = schedule.moment(now);
+    if schedule.due(at).nth(1).is_some() {
+        schedule.due_in_order(at, |watch| *watch, &mut Vec::new());
+    }
+    look(schedule, at, &[]);
+    schedule.visits.take()
+}
+
+#[test]
+fn a_poll_visits_each_queue_twice() {
+    // Fewer and more queues than are kept when they are empty.
+    for queues in [10, MOST_EMPTY_LANES as u64 + 50] {
+        let mut schedule = Schedule::new(PACE);
+        for queue in 0..queues {
+            schedule.watch(0, queue, queue as u32, Times::default(), in_flight, &mut Vec::new());
+        }
+        for now in [0, 4, 12] {
+            let visits = visits_of_a_poll(&mut schedule, now);
+            // Two more tell that several are due.
+            assert!(visits <= 2 * queues as usize + 2, "{visits} visits of {queues} queues at {now}");
+        }
+        // Before the next poll is due, none.
+        assert_eq!(visits_of_a_poll(&mut schedule, 13), 0);
+    }
+}
