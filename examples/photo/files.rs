@@ -11,7 +11,7 @@ use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder};
 use tokio::task::spawn_blocking;
 use wakegraph::{BoxError, HostMut, HostRef};
 
-/// A camera: every frame is the same file, read and decoded anew.
+/// A camera: every frame is the same file, read and decoded again.
 ///
 /// It pans from right to left, one pixel column a frame, so that no two frames in a row are the
 /// same. The last frame shows the picture as it is in the file.

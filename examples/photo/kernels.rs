@@ -99,7 +99,7 @@ wakegraph::kernel! {
         c: unsafe { SOURCE },
     }
 
-    /// White where `image` is above `level[0]`, black elsewhere.
+    /// White where `image` is above `level[0]`, otherwise black.
     pub(crate) fn threshold(level: &[u8], image: &[u8], white: &mut [u8]) {
         range: |level, image, white| if level.is_empty() { 0 } else { image.len().min(white.len()) },
         host: |pixels, level, image, white| {

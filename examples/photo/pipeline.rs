@@ -8,7 +8,7 @@ use crate::files::{Sink, Source};
 use crate::kernels::{blur_columns, blur_rows, gaussian, grayscale, histogram, sobel, threshold};
 use crate::otsu::choose_level;
 
-/// Standard deviation of the blur, in pixels: enough to keep grain from looking like edges.
+/// Standard deviation of the blur, in pixels: enough to keep grain from appearing as edges.
 pub(crate) const SIGMA: f32 = 1.0;
 
 /// The graph, and where its data is.
