@@ -9,5 +9,5 @@ cd "$(dirname "$0")/.."
 # The host device's memory goes through addresses, as `hal::UsmPointer`s do.
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance ${MIRIFLAGS:-}"
 export PROPTEST_CASES=${PROPTEST_CASES:-2}
-cargo +nightly miri test --locked --no-default-features --lib -- types:: graph:: plan:: runtime::latch::
+cargo +nightly miri test --locked --no-default-features --lib -- types:: graph:: plan:: runtime::completion::latch::
 cargo +nightly miri test --locked --no-default-features --test submission -- guards::

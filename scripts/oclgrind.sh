@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a program on oclgrind's simulated OpenCL device, which is `opencl:0` there, and fails when one of its kernels
-# leaves its arguments, or races. (Reads of what nobody has written are not looked for: oclgrind takes filled buffers for such.)
+# leaves its arguments, or races. (It does not report reads of unwritten memory: oclgrind mistakes filled buffers for such.)
 #
 #   scripts/oclgrind.sh target/release/examples/quickstart --device opencl:0
 #
@@ -11,7 +11,7 @@ findings=$(mktemp -d)
 trap 'rm -r "$findings"' EXIT
 echo /usr/lib/oclgrind/liboclgrind-rt-icd.so > "$findings/oclgrind.icd"
 
-# What races everywhere takes for ever, and has been told long before.
+# A kernel that races everywhere would take for ever, long after the report is clear.
 status=0
 OCL_ICD_VENDORS=$findings timeout "${OCLGRIND_SECONDS:-180}" \
     oclgrind --data-races --max-errors 20 --log "$findings/log" "$@" || status=$?

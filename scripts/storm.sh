@@ -13,6 +13,6 @@ export WAKEGRAPH_STORM_SUBMISSIONS=${1:-100000} WAKEGRAPH_STORM_SEED=${WAKEGRAPH
 echo "WAKEGRAPH_STORM_SEED=$WAKEGRAPH_STORM_SEED"
 cargo test --locked --release --test storm
 # Everything takes longer there, also what is in order.
-export WAKEGRAPH_STORM_PATIENCE=${WAKEGRAPH_STORM_PATIENCE:-300}
+export WAKEGRAPH_STORM_TIMEOUT=${WAKEGRAPH_STORM_TIMEOUT:-300}
 scripts/tsan.sh --test storm -- --skip opencl
 scripts/leaks.sh --test storm -- --skip opencl

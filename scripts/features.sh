@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Checks every combination of the cargo features with Clippy. .ci/run checks each feature alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+features=(cuda opencl tokio-console test-util)
+for ((set = 0; set < 1 << ${#features[@]}; set++)); do
+    chosen=()
+    for ((at = 0; at < ${#features[@]}; at++)); do
+        if ((set >> at & 1)); then chosen+=("${features[at]}"); fi
+    done
+    list=$(IFS=,; echo "${chosen[*]-}")
+    echo "== features: ${list:-none}"
+    cargo clippy --locked --quiet --no-default-features --features "$list" -- -D warnings
+done
