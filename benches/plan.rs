@@ -211,11 +211,11 @@ impl Times {
 }
 
 fn race(shape: &Shape, rounds: usize) -> Times {
-    let (graph, rival) = (shape.graph(), shape.petgraph());
+    let (graph, petgraph) = (shape.graph(), shape.petgraph());
     let (mut ours, mut base) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(time(|| plan(black_box(&graph))));
-        base.push(time(|| petgraph::algo::toposort(black_box(&rival), None).expect("there is no cycle")));
+        base.push(time(|| petgraph::algo::toposort(black_box(&petgraph), None).expect("there is no cycle")));
     }
     Times::of(ours, base)
 }

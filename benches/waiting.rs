@@ -1,11 +1,11 @@
-//! What it costs to wait for long work on a device that does not notify: CPU, time, looks. No
+//! What it costs to wait for long work on a device that does not notify: CPU, time, polls. No
 //! device is needed: it is one whose calls cost about what a GPU's do, and whose work takes 10 ms.
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|
-//! | `wait_N_POLICY_RUNTIME_cpu` | CPU microseconds of the process for a round of N submissions, each awaited by a task | enqueue, sleep until shortly before the end, look at each | for the current-thread runtime, in `main`: what two shared cores take, and a fifth |
+//! | `wait_N_POLICY_RUNTIME_cpu` | CPU microseconds of the process for a round of N submissions, each awaited by a task | enqueue, sleep until shortly before the end, poll each | for the current-thread runtime, in `main`: what two shared cores take, and a fifth |
 //! | `…_late` | microseconds from when the last is over until all tasks have seen it | the same | none |
-//! | `…_looks` | looks at events in a round | the same | none |
+//! | `…_polls` | polls of events in a round | the same | none |
 //! | `…_threads` | CPU microseconds of the runtime's threads; in place of the base, of the reactor | | none |
 //! | `…_switches` | how often a thread went to sleep in a round | the same | none |
 //!
@@ -38,7 +38,7 @@ const TIMING: FakeTiming = FakeTiming {
     pending_status: Duration::from_nanos(250),
     final_status: Duration::from_nanos(1200),
 };
-/// How long before the last end the base begins to look.
+/// How long before the last end the base begins to poll.
 const EARLY: Duration = Duration::from_micros(80);
 
 fn main() -> ExitCode {
@@ -102,7 +102,7 @@ fn row(
     };
     figure("cpu", ours.cpu, base.cpu, "us", limit);
     figure("late", ours.late, base.late, "us", None);
-    figure("looks", ours.looks, base.looks, "looks", None);
+    figure("polls", ours.polls, base.polls, "polls", None);
     figure("threads", ours.cpu - ours.reactor, ours.reactor, "us", None);
     figure("switches", ours.switches, base.switches, "switches", None);
 }
@@ -175,7 +175,7 @@ struct Measured {
     cpu: f64,
     reactor: f64,
     late: f64,
-    looks: f64,
+    polls: f64,
     switches: f64,
 }
 
@@ -183,7 +183,7 @@ fn measure(rounds: usize, control: &FakeControl, mut round: impl FnMut() -> Inst
     let mut all: [Vec<f64>; 5] = Default::default();
     // The first ones teach the predictions.
     for index in 0..rounds + 20 {
-        let (threads, looks, cpu) = (Threads::now(), control.polls(), cpu::seconds());
+        let (threads, polls, cpu) = (Threads::now(), control.polls(), cpu::seconds());
         let last = round();
         let late = last.elapsed().as_secs_f64() * 1e6 - WORK.as_secs_f64() * 1e6;
         let cpu = cpu::seconds() - cpu;
@@ -192,21 +192,21 @@ fn measure(rounds: usize, control: &FakeControl, mut round: impl FnMut() -> Inst
             cpu * 1e6,
             after.reactor - threads.reactor,
             late,
-            (control.polls() - looks) as f64,
+            (control.polls() - polls) as f64,
             after.switches - threads.switches,
         ];
         if index >= 20 {
             all.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
         }
     }
-    let [cpu, reactor, late, looks, switches] = all.each_ref().map(|values| support::median(values));
-    Measured { cpu, reactor, late, looks, switches }
+    let [cpu, reactor, late, polls, switches] = all.each_ref().map(|values| support::median(values));
+    Measured { cpu, reactor, late, polls, switches }
 }
 
 /// What the process' threads have done so far.
 #[derive(Default)]
 struct Threads {
-    /// Microseconds of CPU of the threads that look at devices.
+    /// Microseconds of CPU of the threads that poll devices.
     reactor: f64,
     /// Voluntary context switches of all.
     switches: f64,

@@ -62,7 +62,7 @@ fn a_device_without_hints_keeps_their_order() {
 
 /// On OpenCL without shared memory, several devices must not use parts of one buffer object at once.
 #[test]
-fn accesses_to_parts_are_ordered_where_devices_cannot_use_them_at_once() {
+fn accesses_to_parts_are_ordered_without_concurrent_parts() {
     for concurrent_parts in [true, false] {
         let device = device(|can| can.concurrent_parts = concurrent_parts);
         let x = device.buffer::<u32>(4).unwrap();
@@ -80,7 +80,7 @@ fn accesses_to_parts_are_ordered_where_devices_cannot_use_them_at_once() {
 }
 
 #[test]
-fn scratch_buffers_have_memory_of_their_own_where_parts_cannot_be_used_at_once() {
+fn scratch_buffers_do_not_share_without_concurrent_parts() {
     for concurrent_parts in [true, false] {
         let device = device(|can| can.concurrent_parts = concurrent_parts);
         let mut graph = Graph::new(&device);

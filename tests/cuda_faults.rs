@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, Submission, backend, kernel};
 
 kernel! {
-    /// Is busy for some milliseconds, then writes to an address that is nobody's.
+    /// Is busy for some milliseconds, then writes to an address without memory.
     fn stray(address: u64, x: &mut [u32]) {
         // SAFETY: not safe. The device that runs it is lost, which is what the test is about; no
         // memory is touched.
@@ -213,7 +213,7 @@ async fn independent([first, second]: [Device; 2]) {
     assert_eq!(host.buffer_from(&[1u32]).unwrap().to_vec().await.unwrap(), [1]);
 }
 
-/// Captures streams in the default mode, again and again until it is told to stop. Panics if a
+/// Captures streams in the default mode, again and again until it is stopped. Panics if a
 /// capture is invalidated.
 fn capture_until(stop: &AtomicBool, captures: &AtomicUsize) {
     fn check(call: &str, code: CUresult) {

@@ -23,11 +23,11 @@ fn null_and_fake_complete_at_once() {
 
 fn completes_at_once(device: &dyn wakegraph::hal::Device) {
     let queue = queue(device, QueueOrder::InOrder);
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     let (buffer, done) = (one(device, || Ok(())), event(device));
     for token in 0..3 {
-        enqueue(&*buffer, &*queue, &[], &done, notification(&teller, token)).unwrap();
-        assert_eq!(told.try_recv(), Ok(token));
+        enqueue(&*buffer, &*queue, &[], &done, notification(&notifier, token)).unwrap();
+        assert_eq!(receiver.try_recv(), Ok(token));
         assert!(matches!(done.status(), EventStatus::Complete));
     }
     queue.finish().unwrap();
@@ -91,12 +91,12 @@ fn start_after(
 fn a_lost_device_fails_everything_and_refuses_the_rest() {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
     let queue = queue(&*device, QueueOrder::InOrder);
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     let (buffer, done) = (one(&*device, || Ok(())), event(&*device));
-    enqueue(&*buffer, &*queue, &[], &done, notification(&teller, 9)).unwrap();
+    enqueue(&*buffer, &*queue, &[], &done, notification(&notifier, 9)).unwrap();
     control.lose_device();
     assert_eq!(failure(&*done).kind(), ErrorKind::DeviceLost);
-    assert_eq!(told.try_recv(), Ok(9));
+    assert_eq!(receiver.try_recv(), Ok(9));
     for error in [
         device.status().unwrap_err(),
         queue.finish().unwrap_err(),
@@ -112,13 +112,13 @@ fn can_be_polled_and_timed() {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
     assert!(!device.capabilities().notifies);
     let queue = device.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     let desc = CommandBufferDesc { profiling: true, ..IN_ORDER };
     let commands = [call(&*device, || Ok(())), call(&*device, || Ok(()))];
     let (buffer, done) = (buffer(&*device, desc, &commands, &[]), event(&*device));
-    enqueue(&*buffer, &*queue, &[], &done, notification(&teller, 1)).unwrap();
-    drop(teller);
-    assert!(told.recv().is_err(), "the notification is dropped");
+    enqueue(&*buffer, &*queue, &[], &done, notification(&notifier, 1)).unwrap();
+    drop(notifier);
+    assert!(receiver.recv().is_err(), "the notification is dropped");
     assert!(done.profile().is_err());
     control.complete_all();
     let profile = done.profile().unwrap();

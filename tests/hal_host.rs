@@ -33,31 +33,31 @@ fn an_in_order_queue_runs_and_completes_in_order() {
     let device = device(4);
     let queue = queue(&*device, QueueOrder::InOrder);
     let log = Arc::new(Mutex::new(Vec::new()));
-    let (teller, told) = teller();
-    let (gate, hold) = gate();
+    let (notifier, receiver) = notifier();
+    let (release, hold) = held();
     let first = one(&*device, move || {
         hold();
         Ok(())
     });
-    enqueue(&*first, &*queue, &[], &event(&*device), notification(&teller, 0)).unwrap();
+    enqueue(&*first, &*queue, &[], &event(&*device), notification(&notifier, 0)).unwrap();
     for i in 1..200 {
         let log = log.clone();
         let buffer = one(&*device, move || {
             log.lock().unwrap().push(i);
             Ok(())
         });
-        enqueue(&*buffer, &*queue, &[], &event(&*device), notification(&teller, i)).unwrap();
+        enqueue(&*buffer, &*queue, &[], &event(&*device), notification(&notifier, i)).unwrap();
     }
-    gate.open();
-    let told: Vec<_> = (0..200).map(|_| told.recv().unwrap()).collect();
-    let mut sorted = told.clone();
+    release.open();
+    let received: Vec<_> = (0..200).map(|_| receiver.recv().unwrap()).collect();
+    let mut sorted = received.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, (0..200).collect::<Vec<_>>());
     assert_eq!(*log.lock().unwrap(), (1..200).collect::<Vec<_>>());
 }
 
 #[test]
-fn an_event_of_an_in_order_queue_is_final_only_after_those_before() {
+fn events_of_an_in_order_queue_become_final_in_order() {
     let device = device(4);
     let queue = queue(&*device, QueueOrder::InOrder);
     let buffer = |_| one(&*device, || Ok(()));
@@ -113,7 +113,7 @@ fn enqueues_of_one_command_buffer_never_overlap() {
 }
 
 #[test]
-fn two_threads_that_enqueue_the_same_buffers_on_the_same_queues_do_not_lock_up() {
+fn concurrent_enqueues_of_one_buffer_do_not_deadlock() {
     let device = device(2);
     let queues = [queue(&*device, QueueOrder::InOrder), queue(&*device, QueueOrder::InOrder)];
     let buffers = [one(&*device, || Ok(())), one(&*device, || Ok(()))];
@@ -136,7 +136,7 @@ fn ten_thousand_pending_enqueues() {
     for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
         let device = device(2);
         let queue = queue(&*device, order);
-        let (gate, hold) = gate();
+        let (release, hold) = held();
         let count = Arc::new(AtomicUsize::new(0));
         let (first, counted) = (AtomicBool::new(true), count.clone());
         let buffer = one(&*device, move || {
@@ -149,7 +149,7 @@ fn ten_thousand_pending_enqueues() {
         for _ in 0..10_000 {
             start(&*device, &*buffer, &*queue, &[]);
         }
-        gate.open();
+        release.open();
         queue.finish().unwrap();
         assert_eq!(count.load(Ordering::SeqCst), 10_000);
     }
@@ -159,7 +159,7 @@ fn ten_thousand_pending_enqueues() {
 fn finish_waits_for_everything_on_its_queue_and_nothing_else() {
     let device = device(3);
     let (queue, other) = (queue(&*device, QueueOrder::OutOfOrder), queue(&*device, QueueOrder::OutOfOrder));
-    let (_gate, hold) = gate();
+    let (_release, hold) = held();
     let stuck = one(&*device, move || {
         hold();
         Ok(())
@@ -177,7 +177,7 @@ fn wait_lists_order_across_devices() {
     let devices = [device(1), device(1)];
     let queues = devices.each_ref().map(|device| queue(&**device, QueueOrder::OutOfOrder));
     let log = Arc::new(Mutex::new(Vec::new()));
-    let (gate, hold) = gate();
+    let (release, hold) = held();
     let mut last = start(
         &*devices[0],
         &*one(&*devices[0], move || {
@@ -197,7 +197,7 @@ fn wait_lists_order_across_devices() {
         last = start(device, &*buffer, &*queues[i % 2], &[&*last]);
     }
     assert!(matches!(last.status(), EventStatus::Pending));
-    gate.open();
+    release.open();
     assert_complete(&*last);
     assert_eq!(*log.lock().unwrap(), (0..100).collect::<Vec<_>>());
 }
@@ -205,7 +205,7 @@ fn wait_lists_order_across_devices() {
 #[test]
 fn failure_spreads_through_wait_lists_and_not_through_queues() {
     let (device, other) = (device(2), device(1));
-    let (queue, elsewhere) = (queue(&*device, QueueOrder::InOrder), queue(&*other, QueueOrder::InOrder));
+    let (queue, other_queue) = (queue(&*device, QueueOrder::InOrder), queue(&*other, QueueOrder::InOrder));
     let bad = one(&*device, || Err(Error::new(ErrorKind::InvalidArgument, "no such colour")));
     let (ran, good) = (Arc::new(AtomicUsize::new(0)), |device: &Arc<dyn Device>, ran: &Arc<AtomicUsize>| {
         let ran = ran.clone();
@@ -218,7 +218,7 @@ fn failure_spreads_through_wait_lists_and_not_through_queues() {
 
     let failed = start(&*device, &*bad, &*queue, &[]);
     let pending_dependent = start(&*device, &*here, &*queue, &[&*failed]);
-    let remote_dependent = start(&*other, &*there, &*elsewhere, &[&*pending_dependent]);
+    let remote_dependent = start(&*other, &*there, &*other_queue, &[&*pending_dependent]);
     for event in [&failed, &pending_dependent, &remote_dependent] {
         let error = failure(&**event);
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -252,36 +252,36 @@ fn notifies_exactly_once_from_many_threads() {
     const THREADS: u64 = 4;
     const EACH: u64 = 500;
     let device = device(3);
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (device, teller) = (&*device, &teller);
+            let (device, notifier) = (&*device, &notifier);
             scope.spawn(move || {
                 let queue = queue(device, QueueOrder::OutOfOrder);
                 let buffer = one(device, || Ok(()));
                 for i in 0..EACH {
                     let token = thread * EACH + i;
-                    enqueue(&*buffer, &*queue, &[], &event(device), notification(teller, token)).unwrap();
+                    enqueue(&*buffer, &*queue, &[], &event(device), notification(notifier, token)).unwrap();
                 }
             });
         }
     });
-    drop(teller);
+    drop(notifier);
     // The channel ends when the last notification has been called and dropped: no token can come after that.
-    let mut tokens: Vec<_> = told.iter().collect();
+    let mut tokens: Vec<_> = receiver.iter().collect();
     tokens.sort_unstable();
     assert_eq!(tokens, (0..THREADS * EACH).collect::<Vec<_>>());
 }
 
 #[test]
-fn an_event_is_final_when_its_notification_comes_and_can_be_used_again() {
+fn an_event_is_final_and_reusable_when_notified() {
     let device = device(2);
     let queue = queue(&*device, QueueOrder::InOrder);
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     let (buffer, event) = (one(&*device, || Ok(())), event(&*device));
     for token in 0..1000 {
-        enqueue(&*buffer, &*queue, &[], &event, notification(&teller, token)).unwrap();
-        assert_eq!(told.recv().unwrap(), token);
+        enqueue(&*buffer, &*queue, &[], &event, notification(&notifier, token)).unwrap();
+        assert_eq!(receiver.recv().unwrap(), token);
         assert!(matches!(event.status(), EventStatus::Complete));
     }
 }
@@ -291,11 +291,11 @@ fn a_polled_device_drops_the_notification() {
     let device = host::open(HostOptions::new().threads(1).polled(true)).unwrap();
     assert!(!device.capabilities().notifies);
     let queue = queue(&*device, QueueOrder::InOrder);
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     let (buffer, event) = (one(&*device, || Ok(())), event(&*device));
-    enqueue(&*buffer, &*queue, &[], &event, notification(&teller, 1)).unwrap();
-    drop(teller);
-    assert!(told.recv().is_err());
+    enqueue(&*buffer, &*queue, &[], &event, notification(&notifier, 1)).unwrap();
+    drop(notifier);
+    assert!(receiver.recv().is_err());
     assert_complete(&*event);
 }
 
@@ -303,23 +303,23 @@ fn a_polled_device_drops_the_notification() {
 fn an_empty_command_buffer_completes_in_the_enqueue() {
     let device = device(1);
     let queue = queue(&*device, QueueOrder::InOrder);
-    let (teller, told) = teller();
+    let (notifier, receiver) = notifier();
     let empty = buffer(&*device, CommandBufferDesc::default(), &[], &[]);
     let done = event(&*device);
-    enqueue(&*empty, &*queue, &[], &done, notification(&teller, 5)).unwrap();
+    enqueue(&*empty, &*queue, &[], &done, notification(&notifier, 5)).unwrap();
     assert!(matches!(done.status(), EventStatus::Complete));
-    assert_eq!(told.try_recv(), Ok(5));
+    assert_eq!(receiver.try_recv(), Ok(5));
 
-    let (gate, hold) = gate();
+    let (release, hold) = held();
     let held = one(&*device, move || {
         hold();
         Ok(())
     });
     start(&*device, &*held, &*queue, &[]);
-    enqueue(&*empty, &*queue, &[], &done, notification(&teller, 6)).unwrap();
+    enqueue(&*empty, &*queue, &[], &done, notification(&notifier, 6)).unwrap();
     assert!(matches!(done.wait(Some(Duration::ZERO)), EventStatus::Pending));
-    gate.open();
-    assert_eq!(told.recv(), Ok(6));
+    release.open();
+    assert_eq!(receiver.recv(), Ok(6));
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn refuses_wait_lists_that_cannot_be_kept_and_changes_nothing() {
 fn refuses_to_signal_a_pending_event() {
     let device = device(1);
     let queue = queue(&*device, QueueOrder::InOrder);
-    let (gate, hold) = gate();
+    let (release, hold) = held();
     let buffer = one(&*device, move || {
         hold();
         Ok(())
@@ -354,7 +354,7 @@ fn refuses_to_signal_a_pending_event() {
     let event = start(&*device, &*buffer, &*queue, &[]);
     let error = enqueue(&*buffer, &*queue, &[], &event, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOperation);
-    gate.open();
+    release.open();
     assert_complete(&*event);
 }
 
@@ -370,13 +370,13 @@ impl Drop for TellAtExit {
 thread_local!(static AT_EXIT: std::cell::RefCell<Option<TellAtExit>> = const { std::cell::RefCell::new(None) });
 
 #[test]
-fn everything_may_be_dropped_while_it_runs_and_the_threads_end_after_it() {
-    let (tell, told) = channel();
-    let (gate, hold) = gate();
+fn objects_may_be_dropped_while_their_work_runs() {
+    let (sender, receiver) = channel();
+    let (release, hold) = held();
     {
         let device = device(1);
         let queue = queue(&*device, QueueOrder::InOrder);
-        let (first, second) = (tell.clone(), tell);
+        let (first, second) = (sender.clone(), sender);
         let running = one(&*device, move || {
             AT_EXIT.set(Some(TellAtExit(first.clone())));
             hold();
@@ -391,22 +391,22 @@ fn everything_may_be_dropped_while_it_runs_and_the_threads_end_after_it() {
         start(&*device, &*running, &*queue, &[]);
         start(&*device, &*pending, &*queue, &[]);
     }
-    gate.open();
-    assert_eq!(told.recv(), Ok("pending work ran"));
-    assert_eq!(told.recv(), Ok("thread ended"));
-    assert!(told.recv().is_err(), "everything that held the channel is gone");
+    release.open();
+    assert_eq!(receiver.recv(), Ok("pending work ran"));
+    assert_eq!(receiver.recv(), Ok("thread ended"));
+    assert!(receiver.recv().is_err(), "everything that held the channel is gone");
 }
 
 #[test]
 fn a_device_may_be_dropped_by_its_own_worker() {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let device = device(2);
     let queue = queue(&*device, QueueOrder::InOrder);
     let last = Arc::new(Mutex::new(None));
     let to_drop = last.clone();
-    let (gate, hold) = gate();
+    let (release, hold) = held();
     let buffer = one(&*device, move || {
-        AT_EXIT.set(Some(TellAtExit(tell.clone())));
+        AT_EXIT.set(Some(TellAtExit(sender.clone())));
         hold();
         drop(to_drop.lock().unwrap().take());
         Ok(())
@@ -414,8 +414,8 @@ fn a_device_may_be_dropped_by_its_own_worker() {
     start(&*device, &*buffer, &*queue, &[]);
     *last.lock().unwrap() = Some((device, queue, buffer));
     drop(last);
-    gate.open();
-    assert_eq!(told.recv(), Ok("thread ended"));
+    release.open();
+    assert_eq!(receiver.recv(), Ok("thread ended"));
 }
 
 #[test]

@@ -199,12 +199,12 @@ fn a_wide_graph_runs_every_command_once() {
 
 #[test]
 fn an_in_order_buffer_stops_at_the_first_failure() {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let commands: Vec<_> = (0..4)
         .map(|i| {
-            let tell = tell.clone();
+            let sender = sender.clone();
             call(&**DEVICE, move || {
-                tell.send(i).unwrap();
+                sender.send(i).unwrap();
                 if i == 2 { Err(Error::new(ErrorKind::InvalidSize, "two")) } else { Ok(()) }
             })
         })
@@ -212,18 +212,18 @@ fn an_in_order_buffer_stops_at_the_first_failure() {
     let buffer = buffer(&**DEVICE, IN_ORDER, &commands, &[]);
     let event = start(&**DEVICE, &*buffer, &*queue(&**DEVICE, QueueOrder::InOrder), &[]);
     assert_eq!(failure(&*event).kind(), ErrorKind::InvalidSize);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]
 fn an_update_applies_to_later_enqueues_only() {
-    let (tell, told) = channel();
-    let other_tell = tell.clone();
-    let (gate, hold) = gate();
+    let (sender, receiver) = channel();
+    let other_tell = sender.clone();
+    let (release, hold) = held();
     let params = [value_param("v", 4)];
-    let kernel = kernel_with_params(&**DEVICE, "tell", &params, move |range, args| {
+    let kernel = kernel_with_params(&**DEVICE, "sender", &params, move |range, args| {
         hold();
-        tell.send((args.value::<u32>()?, *range)).unwrap();
+        sender.send((args.value::<u32>()?, *range)).unwrap();
         Ok(())
     });
     let other = kernel_with_params(&**DEVICE, "other", &params, move |range, args| {
@@ -259,11 +259,11 @@ fn an_update_applies_to_later_enqueues_only() {
     buffer.update(&[update]).unwrap();
     start(&**DEVICE, &*buffer, &*queue, &[]);
 
-    (0..4).for_each(|_| gate.open());
+    (0..4).for_each(|_| release.open());
     queue.finish().unwrap();
     let updated = Range::new([6, 2]).offset([3, 1]);
     let expected = [(1, range), (1, range), (2, range), (2, range), (1002, updated)];
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), expected);
 }
 
 #[test]

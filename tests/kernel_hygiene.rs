@@ -56,7 +56,7 @@ fn result_of(
 }
 
 #[test]
-fn what_the_user_wrote_means_what_it_says() {
+fn user_code_keeps_its_meaning() {
     let _: (Ok, Vec, Result, String) = ((), (), (), ());
     ::std::assert_eq!(result_of(|x| by_function(x)), 12);
     ::std::assert_eq!(result_of(|x| by_its_own_name(x)), 1);

@@ -6,6 +6,7 @@
 mod common;
 mod spirv;
 
+use std::num::NonZeroUsize;
 use std::process::{Command as Process, ExitCode};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use wakegraph::hal::{
     KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
     QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
 };
-use wakegraph::{AccessMode, Error, ErrorKind, Range, Result};
+use wakegraph::{AccessMode, CommandKinds, Error, ErrorKind, Range, Result};
 
 /// Set for a process that this test starts: with `open` it opens a device and tells how that went,
 /// with `list` it tells which devices there are.
@@ -47,8 +48,9 @@ fn trials() -> Vec<Trial> {
         ("a_later_command_that_fails_is_named", a_later_command_that_fails_is_named),
         ("failures_reach_dependents_only", failures_reach_dependents_only),
         ("failures_that_are_over_count", failures_that_are_over_count),
-        ("lowerings_are_told", lowerings_are_told),
+        ("lowerings_are_reported", lowerings_are_reported),
         ("names_select_devices", names_select_devices),
+        ("devices_that_share_buffers_order_their_parts", devices_that_share_buffers_order_their_parts),
         ("updates_reach_later_enqueues", updates_reach_later_enqueues),
         ("wrong_updates_can_be_set_right", wrong_updates_can_be_set_right),
         ("updates_of_copied_arguments", updates_of_copied_arguments),
@@ -370,7 +372,7 @@ fn names_select_devices(device: &Arc<dyn Device>) {
     assert!(error.message().contains(&format!("'{}' is {}", info.selector, info.name)), "{error}");
 }
 
-fn lowerings_are_told(device: &Arc<dyn Device>) {
+fn lowerings_are_reported(device: &Arc<dyn Device>) {
     let index = device.info().selector.trim_start_matches("opencl:").parse().unwrap();
     let of = |options| {
         let device = opencl::open(index, options).unwrap();
@@ -508,6 +510,19 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
                 "{lowering:?}: {expected}, {:?}",
                 &words(&x)[..8]
             );
+        }
+    }
+}
+
+/// Without shared memory, several devices of a context must not use parts of one buffer at once.
+fn devices_that_share_buffers_order_their_parts(device: &Arc<dyn Device>) {
+    for shared_memory in [true, false] {
+        let whole = with_options(device, OpenclOptions::new().shared_memory(shared_memory));
+        let Ok(parts) = whole.sub_devices(NonZeroUsize::MIN.saturating_add(1)) else { continue };
+        for part in parts {
+            let has_shared_memory = part.capabilities().commands.contains(CommandKinds::USM_COPY);
+            assert!(!has_shared_memory || shared_memory);
+            assert_eq!(part.capabilities().concurrent_parts, has_shared_memory);
         }
     }
 }
@@ -724,17 +739,17 @@ fn queues_may_be_dropped_right_after_use(device: &Arc<dyn Device>) {
 }
 
 fn a_missing_library_is_unavailable() -> Result<(), Failed> {
-    let told = child("open", "WAKEGRAPH_OPENCL_LIBRARY", "/nowhere/libOpenCL.so")?;
-    assert!(told.contains("unavailable: the OpenCL library cannot be loaded"), "{told}");
-    assert!(told.contains("install an OpenCL loader"), "{told}");
+    let report = child("open", "WAKEGRAPH_OPENCL_LIBRARY", "/nowhere/libOpenCL.so")?;
+    assert!(report.contains("unavailable: the OpenCL library cannot be loaded"), "{report}");
+    assert!(report.contains("install an OpenCL loader"), "{report}");
     Ok(())
 }
 
-/// The loader is told of a runtime whose library is gone. (Without a loader, that is what is told.)
+/// The loader has an entry for a runtime whose library is gone. (Without a loader, the error says that.)
 fn a_vanished_runtime_is_unavailable() -> Result<(), Failed> {
-    let told = with_runtimes("gone", &["/nowhere/libgone.so".into()], "open")?;
-    assert!(told.contains("unavailable: "), "{told}");
-    assert!(told.contains("; install"), "{told}");
+    let report = with_runtimes("gone", &["/nowhere/libgone.so".into()], "open")?;
+    assert!(report.contains("unavailable: "), "{report}");
+    assert!(report.contains("; install"), "{report}");
     Ok(())
 }
 
@@ -762,17 +777,17 @@ fn with_runtimes(folder: &str, runtimes: &[String], what: &str) -> Result<String
     for (number, runtime) in runtimes.iter().enumerate() {
         std::fs::write(folder.join(format!("{number}.icd")), runtime)?;
     }
-    let told = child(what, "OCL_ICD_VENDORS", &folder.display().to_string());
+    let report = child(what, "OCL_ICD_VENDORS", &folder.display().to_string());
     std::fs::remove_dir_all(&folder)?;
-    told
+    report
 }
 
 /// What a process with this variable tells.
 fn child(what: &str, variable: &str, value: &str) -> Result<String, Failed> {
     let output = Process::new(std::env::current_exe()?).env(CHILD, what).env(variable, value).output()?;
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.success() {
-        true => Ok(told),
+        true => Ok(report),
         false => Err(Failed::from(format!("the process did not go on: {output:?}"))),
     }
 }
@@ -788,8 +803,8 @@ fn list() -> ExitCode {
 }
 
 fn open_and_tell() -> ExitCode {
-    let told: Result<(), Error> = wakegraph::backend::open("opencl:0").map(drop);
-    println!("{}", told.map_or_else(|error| error.to_string(), |()| "opened".into()));
+    let report: Result<(), Error> = wakegraph::backend::open("opencl:0").map(drop);
+    println!("{}", report.map_or_else(|error| error.to_string(), |()| "opened".into()));
     // The process goes on.
     match wakegraph::backend::open("host:0") {
         Ok(_) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! Devices whose completions are looked for by a task of a tokio runtime, see
-//! `Device::run_reactor_on`: somebody looks whatever becomes of that runtime.
+//! Devices whose reactor is a task of a tokio runtime, see `Device::run_reactor_on`. Completions are
+//! noticed whatever happens to that runtime.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -52,7 +52,7 @@ fn filling(device: &Device) -> ExecutableGraph {
     graph.finalize().unwrap()
 }
 
-/// Submits, lets the device complete that, and waits until somebody has seen it: with this policy
+/// Submits, lets the device complete that, and waits until the end is noticed: with this policy
 /// not the submission itself.
 async fn one(exec: &ExecutableGraph, control: &FakeControl) {
     let submission = exec.submit();
@@ -93,7 +93,7 @@ fn everything_awaited_there_is_seen_finished() {
 }
 
 #[test]
-fn what_is_awaited_elsewhere_is_seen_finished_too() {
+fn submissions_awaited_on_other_runtimes_finish_too() {
     let (home, away) =
         (Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap(), current_thread());
     let device = polled();
@@ -108,13 +108,13 @@ fn what_is_awaited_elsewhere_is_seen_finished_too() {
 }
 
 #[test]
-fn while_its_runtime_does_nothing_the_thread_looks() {
+fn the_thread_polls_while_the_runtime_is_idle() {
     let (home, away) = (current_thread(), current_thread());
     let (device, control) = manual();
     device.run_reactor_on(home.handle()).unwrap();
     let exec = filling(&device);
     home.block_on(one(&exec, &control));
-    // Nobody polls the task from here on.
+    // The task is not polled from here on.
     away.block_on(one(&exec, &control));
     away.block_on(one(&exec, &control));
     home.block_on(one(&exec, &control));
@@ -122,7 +122,7 @@ fn while_its_runtime_does_nothing_the_thread_looks() {
 }
 
 #[test]
-fn once_its_runtime_is_shut_down_the_thread_looks() {
+fn the_thread_polls_after_the_runtime_shut_down() {
     for home in runtimes() {
         let (away, (device, control)) = (current_thread(), manual());
         device.run_reactor_on(home.handle()).unwrap();
@@ -191,7 +191,7 @@ fn a_lost_device_and_a_failure_are_seen_there() {
 }
 
 #[test]
-fn a_runtime_without_an_io_driver_is_refused_and_all_is_as_before() {
+fn a_runtime_without_an_io_driver_is_refused() {
     let without = Builder::new_current_thread().build().unwrap();
     let (device, control) = manual();
     let error = device.run_reactor_on(without.handle()).unwrap_err();
@@ -201,7 +201,7 @@ fn a_runtime_without_an_io_driver_is_refused_and_all_is_as_before() {
 }
 
 #[test]
-fn a_device_that_notifies_needs_nobody() {
+fn a_device_that_notifies_needs_no_reactor() {
     let runtime = current_thread();
     let device = Device::open("host").unwrap();
     device.run_reactor_on(runtime.handle()).unwrap();

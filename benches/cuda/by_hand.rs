@@ -1,5 +1,5 @@
 //! What one would write by hand in tokio for work whose time is known: a task for each graph
-//! launches it and waits to be told; one more sleeps until all should be over, on a timer of the
+//! launches it and waits for the answer; one more sleeps until all should be over, on a timer of the
 //! system's, as tokio's own are too coarse, and tells them.
 #![expect(unsafe_code, reason = "gives a timer to tokio")]
 
@@ -43,11 +43,11 @@ impl ByHand {
             timer,
             sleep,
         });
-        let looking = shared.clone();
+        let polling = shared.clone();
         runtime.spawn(async move {
             loop {
-                looking.timer.readable().await.expect("an I/O driver").clear_ready();
-                for (graph, ended) in looking.graphs.iter().zip(&looking.ended) {
+                polling.timer.readable().await.expect("an I/O driver").clear_ready();
+                for (graph, ended) in polling.graphs.iter().zip(&polling.ended) {
                     while !graph.is_complete() {
                         std::hint::spin_loop();
                     }

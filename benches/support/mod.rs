@@ -58,7 +58,7 @@ impl<'a> Row<'a> {
         Self { rounds, samples, ..self }
     }
 
-    /// Calls between two looks at the clock, for what is about as short as a look.
+    /// Calls between two readings of the clock, for operations that are about as short as a reading.
     pub fn calls(self, calls: usize) -> Self {
         Self { calls, ..self }
     }
@@ -116,16 +116,16 @@ impl Report {
         }
         let turns = (self.reduced(row.rounds), row.samples, row.calls);
         let (names, bases): (Vec<_>, Vec<_>) = bases.into_iter().unzip();
-        let bases = bases.into_iter().map(|base| Lane::new(base, row.operations)).collect();
-        let mut lanes = (Lane::new(ours, row.operations), bases);
+        let bases = bases.into_iter().map(|base| Timed::new(base, row.operations)).collect();
+        let mut timed = (Timed::new(ours, row.operations), bases);
         // Where a system places threads that wake each other decides between 2 and 50 microseconds,
         // by luck that lasts. A row that exceeds its limit gets other chances.
         let attempts = if self.check { 3 } else { 1 };
         for attempt in 1..=attempts {
-            lanes =
-                runtime.block_on(async { tokio::spawn(alternate(lanes, turns)).await.expect("no panic") });
-            let ours = std::mem::take(&mut lanes.0.times);
-            let bases = lanes.1.iter_mut().map(|lane| std::mem::take(&mut lane.times));
+            timed =
+                runtime.block_on(async { tokio::spawn(alternate(timed, turns)).await.expect("no panic") });
+            let ours = std::mem::take(&mut timed.0.times);
+            let bases = timed.1.iter_mut().map(|one| std::mem::take(&mut one.times));
             let best = names
                 .iter()
                 .zip(bases)
@@ -181,9 +181,9 @@ pub fn multi_thread() -> Runtime {
 
 /// Lets all take turns; who begins takes turns as well.
 async fn alternate<A: Contender, B: Contender>(
-    (mut ours, mut bases): (Lane<A>, Vec<Lane<B>>),
+    (mut ours, mut bases): (Timed<A>, Vec<Timed<B>>),
     (rounds, samples, calls): (usize, usize, usize),
-) -> (Lane<A>, Vec<Lane<B>>) {
+) -> (Timed<A>, Vec<Timed<B>>) {
     for round in 0..rounds + 2 {
         // The first two rounds fill tables and caches, and teach the prediction.
         let counts = round >= 2;
@@ -201,7 +201,7 @@ async fn alternate<A: Contender, B: Contender>(
 }
 
 /// One contender with its times.
-struct Lane<C> {
+struct Timed<C> {
     contender: C,
     operations: usize,
     times: Times,
@@ -220,7 +220,7 @@ impl Times {
     }
 }
 
-impl<C: Contender> Lane<C> {
+impl<C: Contender> Timed<C> {
     fn new(contender: C, operations: usize) -> Self {
         Self { contender, operations, times: Times::default() }
     }

@@ -31,7 +31,7 @@ pub struct RawDevice {
     command_buffers: Option<CommandBuffers>,
 }
 
-/// The extension's functions, and whether a buffer may be enqueued anew before it is done.
+/// The extension's functions, and whether a buffer may be enqueued again before it is done.
 struct CommandBuffers {
     create: clCreateCommandBufferKHR_t,
     finalize: clFinalizeCommandBufferKHR_t,
@@ -311,7 +311,7 @@ impl Chain {
                 }
             }
         }
-        // SAFETY: it came from an enqueue, and nobody uses it any more.
+        // SAFETY: it came from an enqueue, and it is not used any more.
         unsafe { event::release_event(event) }.expect("an event");
     }
 }

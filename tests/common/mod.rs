@@ -1,4 +1,4 @@
-//! What the tests of backends share: kernels from closures, enqueues in one line, gates that hold a worker.
+//! What the tests of backends share: kernels from closures, enqueues in one line, holds for workers.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(unsafe_code, reason = "enqueues; every test orders what it enqueues")]
@@ -157,38 +157,38 @@ pub(crate) fn failure(event: &dyn Event) -> wakegraph::Error {
 }
 
 /// Tells the tokens of notifications.
-pub(crate) struct Teller(Sender<u64>);
+pub(crate) struct Notifier(Sender<u64>);
 
-impl Notify for Teller {
+impl Notify for Notifier {
     fn notify(&self, token: u64) {
         self.0.send(token).unwrap();
     }
 }
 
-pub(crate) fn teller() -> (Arc<Teller>, Receiver<u64>) {
-    let (tell, told) = channel();
-    (Arc::new(Teller(tell)), told)
+pub(crate) fn notifier() -> (Arc<Notifier>, Receiver<u64>) {
+    let (sender, receiver) = channel();
+    (Arc::new(Notifier(sender)), receiver)
 }
 
-pub(crate) fn notification(target: &Arc<Teller>, token: u64) -> Option<Notification> {
+pub(crate) fn notification(target: &Arc<Notifier>, token: u64) -> Option<Notification> {
     Some(Notification { target: target.clone(), token })
 }
 
 /// Holds kernels until it is opened, once for each; dropping it opens it for good.
-pub(crate) struct Gate(Sender<()>);
+pub(crate) struct Release(Sender<()>);
 
-impl Gate {
+impl Release {
     pub(crate) fn open(&self) {
         self.0.send(()).unwrap();
     }
 }
 
-/// A gate and what a kernel calls to be held by it.
-pub(crate) fn gate() -> (Gate, impl Fn() + Send + Sync + Clone + 'static) {
+/// What holds a kernel, and what the kernel calls to be held.
+pub(crate) fn held() -> (Release, impl Fn() + Send + Sync + Clone + 'static) {
     let (open, opened) = channel();
     let opened = Arc::new(Mutex::new(opened));
     let hold = move || {
         let _ = opened.lock().unwrap_or_else(|e| e.into_inner()).recv();
     };
-    (Gate(open), hold)
+    (Release(open), hold)
 }

@@ -11,7 +11,7 @@ use wakegraph::hal::{Event, EventStatus};
 
 thread_local! {
     /// What this thread's test has enqueued, if it has to be over at its end. Threads that tests
-    /// start are not looked at.
+    /// start are not examined.
     static ENQUEUED: RefCell<Option<Vec<Arc<dyn Event>>>> = const { RefCell::new(None) };
 }
 

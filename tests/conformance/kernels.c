@@ -153,8 +153,8 @@ KERNEL(many, (u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, SLICE(u8, u), SLICE(u8, 
 // Addresses as numbers: of memory that the test uses meanwhile, and that orders nothing.
 
 // The first number counts who has arrived, the second says how many may go on.
-KERNEL(hold, (u64 gate)) {
-    GLOBAL u32 *state = (GLOBAL u32 *)gate;
+KERNEL(hold, (u64 turnstile)) {
+    GLOBAL u32 *state = (GLOBAL u32 *)turnstile;
     const u32 turn = ATOMIC_ADD(&state[0], 1);
     while (ATOMIC_ADD(&state[1], 0) <= turn) {
     }

@@ -4,7 +4,7 @@
 use wakegraph::kernel::{KernelCall, Local};
 use wakegraph::{Range, RangeBound, kernel};
 
-use crate::watch::{self, Gate, List};
+use crate::watch::{self, List, Turnstile};
 
 /// All of them, and those of `graph/kernels.rs`.
 pub(crate) const SOURCE: &str = include_str!("kernels.c");
@@ -91,9 +91,9 @@ mod with_addresses {
     use super::{SOURCE, kernel, watch};
 
     kernel! {
-        pub(super) fn hold(gate: u64) {
-            host: |_, gate| watch::hold(gate),
-            // SAFETY: `super::hold` gives it a gate's address, and gates are never freed.
+        pub(super) fn hold(turnstile: u64) {
+            host: |_, turnstile| watch::hold(turnstile),
+            // SAFETY: `super::hold` gives it a turnstile's address, and turnstiles are never freed.
             c: unsafe { SOURCE },
         }
         pub(super) fn note(list: u64, room: u32, id: u32) {
@@ -105,9 +105,9 @@ mod with_addresses {
     }
 }
 
-/// Waits at a gate.
-pub(crate) fn hold(gate: &Gate) -> KernelCall {
-    with_addresses::hold(gate.address())
+/// Waits at a turnstile.
+pub(crate) fn hold(turnstile: &Turnstile) -> KernelCall {
+    with_addresses::hold(turnstile.address())
 }
 
 /// Adds a number to a list, while there is room.

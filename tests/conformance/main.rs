@@ -8,7 +8,7 @@
 //! environment variable `WAKEGRAPH_REQUIRE` lists it (`WAKEGRAPH_REQUIRE=host,opencl`): then its
 //! absence is a failure.
 //!
-//! Random tests use fixed seeds and name the seed when they fail. No test looks at a clock.
+//! Random tests use fixed seeds and name the seed when they fail. No test reads a clock.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod graph;

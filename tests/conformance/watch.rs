@@ -1,4 +1,5 @@
-//! Memory of the test's own that kernels use while they run: gates that hold them back, lists of who has run.
+//! Memory of the test's own that kernels use while they run: turnstiles that hold them back, lists
+//! of who has run.
 //!
 //! Kernels get its address as a number, so that it orders nothing.
 #![expect(unsafe_code, reason = "kernels get addresses as numbers")]
@@ -14,12 +15,12 @@ use crate::support::forget;
 
 /// Holds kernels back until the test lets them go on, on devices with [`Need::SharedMemory`].
 /// Dropping it lets everybody go on for good, so that a test that fails does not hang.
-pub(crate) struct Gate(Arc<[AtomicU32; 2]>);
+pub(crate) struct Turnstile(Arc<[AtomicU32; 2]>);
 
 const ARRIVED: usize = 0;
 const PERMITTED: usize = 1;
 
-impl Gate {
+impl Turnstile {
     pub(crate) fn new() -> Self {
         Self(Arc::default())
     }
@@ -53,17 +54,17 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for Turnstile {
     fn drop(&mut self) {
         self.open();
-        // Whoever is still inside looks once more.
+        // A kernel that is still inside reads the state once more.
         forget(self.0.clone());
     }
 }
 
 /// What the kernel `hold` does, on the host.
-pub(crate) fn hold(gate: u64) {
-    let state = words(gate, 2);
+pub(crate) fn hold(turnstile: u64) {
+    let state = words(turnstile, 2);
     let turn = state[ARRIVED].fetch_add(1, Ordering::SeqCst);
     while state[PERMITTED].load(Ordering::SeqCst) <= turn {
         thread::yield_now();
@@ -105,13 +106,13 @@ impl List {
         words as u32 - 1
     }
 
-    /// The numbers, when nobody adds any. The list is empty after that.
+    /// Takes the numbers out, when no kernel adds any.
     pub(crate) fn take(&self) -> Vec<usize> {
         let words: Vec<u32> = match self {
             Self::Test(words) => words.iter().map(|word| word.swap(0, Ordering::SeqCst)).collect(),
             Self::Device(view) => {
                 let mut bytes = vec![0; view.len()];
-                // SAFETY: the test has waited for whoever adds numbers.
+                // SAFETY: the test has waited for all kernels that add numbers.
                 unsafe { view.memory().read(0, &mut bytes) }.unwrap();
                 // SAFETY: as above.
                 unsafe { view.memory().write(0, &vec![0; view.len()]) }.unwrap();
@@ -124,7 +125,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // After a failure somebody may still be about to add a number.
+        // After a failure a kernel may still be about to add a number.
         if let Self::Test(words) = self {
             forget(words.clone());
         }
@@ -142,6 +143,7 @@ pub(crate) fn note(list: u64, room: u32, id: u32) {
 
 fn words(address: u64, len: usize) -> &'static [AtomicU32] {
     let start = std::ptr::with_exposed_provenance::<AtomicU32>(address as usize);
-    // SAFETY: the address is that of a `Gate` or `List` with at least so many words, which are never freed.
+    // SAFETY: the address is that of a `Turnstile` or `List` with at least so many words, which are
+    // never freed.
     unsafe { std::slice::from_raw_parts(start, len) }
 }

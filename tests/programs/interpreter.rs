@@ -42,7 +42,7 @@ pub(crate) fn run(bytes: &[u8]) {
 }
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// How many steps a program has at most.
 const STEPS: usize = 64;
 /// How many nodes a graph has at most.
@@ -106,7 +106,7 @@ enum Asked {
 struct Submitted {
     executable: usize,
     number: usize,
-    /// The numbers of those that it was told to come after.
+    /// The numbers of the submissions in its wait list.
     after: Option<usize>,
     event: Event,
     /// `None` once it is detached.
@@ -539,7 +539,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Waits for something, and completes what is pending where nobody else does.
+    /// Waits for something, and completes pending work on devices that do not complete it by themselves.
     async fn finish<F: Future>(&self, future: F) -> F::Output {
         let finished = async {
             let mut future = pin!(future);
@@ -552,7 +552,7 @@ impl<'a> Program<'a> {
                 yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, finished).await.expect("HANG: something does not end")
+        tokio::time::timeout(TIME_LIMIT, finished).await.expect("HANG: something does not end")
     }
 
     /// Waits for all that was asked for, and lets the model do the same in the same order.

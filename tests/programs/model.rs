@@ -110,7 +110,7 @@ pub(crate) fn run(nodes: &[Node], memory: &mut Memory) {
     }
 }
 
-/// Nobody knows which of the nodes have run.
+/// It is unknown which of the nodes have run.
 pub(crate) fn forget(nodes: &[Node], memory: &mut Memory) {
     for node in nodes {
         match &node.command {

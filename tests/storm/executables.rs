@@ -1,7 +1,7 @@
 //! Random executables over the buffers of a round.
 //!
-//! Every command and task leaves the elements of a buffer equal to each other, and looks whether it
-//! finds them so: whoever runs beside a writer sees a buffer that is half old and half new.
+//! Every command and task leaves the elements of a buffer equal to each other, and checks that it
+//! finds them so: a command that runs beside a writer sees a buffer that is half old and half new.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -57,7 +57,7 @@ fn mix_on_host(n: u32, x: &mut [u32]) {
 }
 
 /// What is said where elements of a buffer differ.
-pub(crate) const RACE: &str = "somebody else writes the buffer";
+pub(crate) const RACE: &str = "another command writes the buffer";
 
 /// The value that all elements have.
 pub(crate) fn uniform(elements: &[u32]) -> u32 {

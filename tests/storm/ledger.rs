@@ -72,7 +72,7 @@ pub(crate) struct Account {
     pub(crate) raised_without_number: AtomicU64,
     /// For each host task, how often its closure was called.
     pub(crate) calls: Mutex<Vec<Arc<AtomicU64>>>,
-    /// Runs that nobody may have seen end.
+    /// Runs whose end may be unnoticed.
     pub(crate) unobserved: AtomicU64,
 }
 
@@ -95,13 +95,13 @@ impl fmt::Display for Account {
     }
 }
 
-/// One submission whose end is looked at.
+/// One submission whose end is checked.
 pub(crate) struct Flight {
     pub(crate) number: u64,
     pub(crate) account: Arc<Account>,
-    /// What it was told to come after.
+    /// Its wait list.
     pub(crate) after: Vec<Arc<Flight>>,
-    /// The failure of a future that it was told to come after.
+    /// The failure of a future in its wait list.
     pub(crate) future_fails: Option<u64>,
     /// It was submitted where no tokio runtime is.
     pub(crate) outside: bool,
@@ -143,7 +143,7 @@ impl Flight {
         }
     }
 
-    /// From now on the end is looked for.
+    /// From now on the end is awaited.
     pub(crate) fn observe(&self, event: Event, watched: Watched) {
         *self.event.lock() = Some(event);
         *self.watched.lock() = Some(watched);
@@ -153,7 +153,7 @@ impl Flight {
         self.event.lock().clone()
     }
 
-    /// Somebody is about to cancel it.
+    /// It is about to be cancelled.
     pub(crate) fn will_be_cancelled(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
     }
@@ -177,7 +177,7 @@ impl Flight {
         self.outcome.lock().clone()
     }
 
-    /// Whether its run is over, as far as the crate knows: asking the event would look at the
+    /// Whether its run is over, as far as the crate knows: asking the event would poll the
     /// device and end the run.
     pub(crate) fn is_over(&self) -> bool {
         self.event.try_lock().is_some_and(|event| format!("{event:?}").contains("done: true"))
@@ -187,7 +187,7 @@ impl Flight {
         matches!(self.outcome(), Some(Outcome::Failed { .. }))
     }
 
-    /// Whether it ended as one that it was told to come after.
+    /// Whether it ended like an entry of its wait list.
     pub(crate) fn inherits(&self) -> bool {
         let Some(Outcome::Failed { kind, number, .. }) = self.outcome() else { return false };
         self.after.iter().any(|earlier| match earlier.outcome() {
@@ -196,7 +196,7 @@ impl Flight {
         })
     }
 
-    /// Whether what it was told to come after lets it succeed, and whether a failure has a cause.
+    /// Whether its wait list lets it succeed, and whether a failure has a cause.
     pub(crate) fn check(&self, exceptions: Exceptions) {
         let outcome = self.outcome().expect("all have ended");
         let account = &self.account;

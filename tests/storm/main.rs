@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `WAKEGRAPH_STORM_SUBMISSIONS` | how many submissions there are on each device, 1,500 unless set |
 //! | `WAKEGRAPH_STORM_SEED` | the seed of the first round, 1 unless set; each following round has the next |
-//! | `WAKEGRAPH_STORM_PATIENCE` | after how many seconds the watchdog calls it a hang, 30 unless set |
+//! | `WAKEGRAPH_STORM_TIMEOUT` | after how many seconds the watchdog calls it a hang, 30 unless set |
 //!
 //! A failure names the round's seed: `WAKEGRAPH_STORM_SEED=<seed> WAKEGRAPH_STORM_SUBMISSIONS=1`
 //! runs that round alone. Which thread comes first is not in the seed, so it may take several
@@ -42,7 +42,7 @@ use round::{Kind, Round};
 struct Settings {
     submissions: usize,
     seed: u64,
-    patience: Duration,
+    timeout: Duration,
 }
 
 fn settings() -> &'static Settings {
@@ -54,7 +54,7 @@ fn settings() -> &'static Settings {
         Settings {
             submissions: number("WAKEGRAPH_STORM_SUBMISSIONS", 1_500) as usize,
             seed: number("WAKEGRAPH_STORM_SEED", 1),
-            patience: Duration::from_secs(number("WAKEGRAPH_STORM_PATIENCE", 30)),
+            timeout: Duration::from_secs(number("WAKEGRAPH_STORM_TIMEOUT", 30)),
         }
     });
     &SETTINGS

@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Opencl(&'static str),
 }
 
-/// OpenCL devices stay open: to compile kernels anew in every round would take most of the time.
+/// OpenCL devices stay open: to compile kernels again in every round would take most of the time.
 static KEPT: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
 impl Kind {
@@ -85,7 +85,7 @@ impl Kind {
 pub(crate) struct Solo {
     exec: ExecutableGraph,
     counter: Buffer<u32>,
-    /// Submissions that somebody is about to make, and those that have been made.
+    /// Submissions that are about to be made, and those that have been made.
     begun: AtomicU64,
     submitted: AtomicU64,
 }
@@ -185,7 +185,7 @@ impl World {
         self.submissions.fetch_add(1, Ordering::SeqCst) as u64
     }
 
-    /// A submission whose end will be looked at.
+    /// A submission whose end will be checked.
     pub(crate) fn observe(&self, flight: &Arc<Flight>, event: wakegraph::Event) {
         let (shown, name) = (Arc::downgrade(flight), self.name.clone());
         let watched = watch(move || {
@@ -409,7 +409,7 @@ fn drop_all(entries: &Mutex<Vec<Arc<Entry>>>) {
     }
 }
 
-/// Waits for every submission whose end is looked at, also for those that host tasks still make.
+/// Waits for every submission whose end is checked, also for those that host tasks still make.
 fn wait_for_all(world: &World) {
     let mut from = 0;
     loop {
@@ -441,7 +441,7 @@ fn check_books(world: &Arc<World>, exceptions: Exceptions) {
         let succeeded = flights.iter().filter(|f| f.outcome() == Some(Outcome::Succeeded)).count() as u64;
         let unobserved = account.unobserved.load(Ordering::SeqCst);
         let possible = succeeded..=flights.len() as u64 + unobserved;
-        // Those that nobody waited for may still run.
+        // Those that were not awaited may still run.
         for calls in &*account.calls.lock() {
             let calls = calls.load(Ordering::SeqCst);
             let most = *possible.end();

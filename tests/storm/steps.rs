@@ -73,7 +73,7 @@ impl Submitter {
         self.world.entry(|len| self.random.below(len))
     }
 
-    /// Submits some executable; `after` says whether behind others. `None` where nobody is going to
+    /// Submits some executable; `after` says whether behind others. `None` if no task is going to
     /// see the end.
     fn submit(&mut self, after: bool) -> Option<Pending> {
         let entry = self.entry()?;
@@ -124,11 +124,11 @@ impl Submitter {
         pending
     }
 
-    /// Guards of host buffers: nobody else writes while they are there.
+    /// Guards of host buffers exclude other writers.
     async fn use_guard(&mut self) {
         let place = self.random.below(self.world.host.len());
         let buffer = self.world.host[place].clone();
-        let (yields, patience) = (self.random.below(6), self.random.below(300) as u64);
+        let (yields, limit) = (self.random.below(6), self.random.below(300) as u64);
         let name = format!("{}: a guard of host buffer {place}", self.world.name);
         let _watched = watch_named(name);
         match self.random.below(4) {
@@ -136,14 +136,14 @@ impl Submitter {
             1 => write(&buffer, yields).await,
             2 => {
                 // Dropped while it waits, or while the guard is there.
-                let _ = timeout(Duration::from_micros(patience), write(&buffer, yields)).await;
+                let _ = timeout(Duration::from_micros(limit), write(&buffer, yields)).await;
             }
             _ => {
                 if let Ok(mut guard) = buffer.try_write() {
                     let value = uniform(&guard);
                     guard.fill(value + 1);
                     yield_now().await;
-                    assert_eq!(uniform(&guard), value + 1, "somebody else writes under a guard");
+                    assert_eq!(uniform(&guard), value + 1, "a writer runs beside a guard");
                 }
                 if let Ok(guard) = buffer.try_read() {
                     uniform(&guard);
@@ -222,8 +222,8 @@ impl Submitter {
             8 => {
                 if let Some(Pending { submission, flight, .. }) = self.submit(true) {
                     flight.will_be_cancelled();
-                    let patience = Duration::from_micros(self.random.below(500) as u64);
-                    if let Ok(result) = timeout(patience, submission.cancel_on_drop()).await {
+                    let limit = Duration::from_micros(self.random.below(500) as u64);
+                    if let Ok(result) = timeout(limit, submission.cancel_on_drop()).await {
                         flight.ended(Outcome::of(result));
                     }
                 }
@@ -279,16 +279,15 @@ impl Submitter {
         let mut tasks = Vec::new();
         for _ in 0..self.random.within(1..=4) {
             let (event, flight) = (event.clone(), pending.flight.clone());
-            let patience =
-                self.random.chance(3).then(|| Duration::from_micros(self.random.below(200) as u64));
+            let limit = self.random.chance(3).then(|| Duration::from_micros(self.random.below(200) as u64));
             tasks.push(tokio::spawn(async move {
                 let waiting = async {
                     // Twice: an event can be waited for as often as needed.
                     flight.ended(Outcome::of(event.wait().await));
                     flight.ended(Outcome::of(event.wait().await));
                 };
-                match patience {
-                    Some(patience) => drop(timeout(patience, waiting).await),
+                match limit {
+                    Some(limit) => drop(timeout(limit, waiting).await),
                     None => waiting.await,
                 }
             }));
@@ -396,7 +395,7 @@ async fn read(buffer: &HostBuffer<u32>, yields: usize) {
     let value = uniform(&guard);
     for _ in 0..yields {
         yield_now().await;
-        assert_eq!(uniform(&guard), value, "somebody writes beside a reader");
+        assert_eq!(uniform(&guard), value, "a writer runs beside a reader");
     }
 }
 
@@ -407,7 +406,7 @@ async fn write(buffer: &HostBuffer<u32>, yields: usize) {
         value = value.wrapping_add(1);
         guard.fill(value);
         yield_now().await;
-        assert_eq!(uniform(&guard), value, "somebody else writes under a guard");
+        assert_eq!(uniform(&guard), value, "a writer runs beside a guard");
     }
 }
 

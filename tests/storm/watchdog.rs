@@ -15,7 +15,7 @@ pub(crate) struct Watched(u64);
 
 struct Entry {
     since: Instant,
-    /// `None` where it has ended and nobody has asked yet.
+    /// `None` if it has ended unnoticed.
     describe: Box<dyn Fn() -> Option<String> + Send>,
 }
 
@@ -54,16 +54,16 @@ impl Drop for Watched {
 
 fn keep_watch() {
     const SHOWN: usize = 20;
-    let patience = settings().patience;
+    let timeout = settings().timeout;
     loop {
         thread::sleep(Duration::from_secs(1));
         let all = ENTRIES.lock();
-        let late = all.entries.values().filter(|entry| entry.since.elapsed() > patience);
+        let late = all.entries.values().filter(|entry| entry.since.elapsed() > timeout);
         let late: Vec<_> = late.filter_map(|entry| Some((entry.since, (entry.describe)()?))).collect();
         if late.is_empty() {
             continue;
         }
-        eprintln!("\nHANG: {} things have not ended within {patience:?}", late.len());
+        eprintln!("\nHANG: {} things have not ended within {timeout:?}", late.len());
         for (since, what) in late.iter().take(SHOWN) {
             eprintln!("- since {:?}: {what}", since.elapsed());
         }

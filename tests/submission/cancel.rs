@@ -38,7 +38,7 @@ fn partitions_that_have_not_started_never_do() {
 }
 
 #[test]
-fn what_has_started_runs_out() {
+fn cancel_lets_started_work_end() {
     in_both_runtimes(|| async {
         let (device, hold) = (device(), Hold::new());
         let submission = held(&device, &hold).submit();
@@ -49,7 +49,7 @@ fn what_has_started_runs_out() {
 }
 
 #[test]
-fn a_running_host_task_runs_out_and_its_successors_do_not_start() {
+fn cancel_lets_a_running_host_task_end() {
     in_both_runtimes(|| async {
         let device = device();
         let count = Count::default();
@@ -116,7 +116,7 @@ fn a_cancelled_submission_keeps_its_place_in_the_order() {
         yield_often().await;
         assert!(
             !second.is_finished(),
-            "the first one still runs, and whoever sees the second finished relies on it"
+            "the first one still runs, and a caller that sees the second finished relies on it"
         );
         hold.open();
         first.await.unwrap();

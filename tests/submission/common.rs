@@ -16,7 +16,7 @@ pub(crate) fn device() -> Device {
     Device::from_hal(host::open(HostOptions::new().threads(2)).unwrap())
 }
 
-/// A host device whose completions have to be looked for, as on a GPU.
+/// A host device that must be polled, like a GPU.
 pub(crate) fn polled_device() -> Device {
     Device::from_hal(host::open(HostOptions::new().threads(2).polled(true)).unwrap())
 }

@@ -228,7 +228,7 @@ async fn an_error_that_holds_a_view_does_not_hold_up_its_own_task() {
     });
     let error = graph.finalize().unwrap().submit().await.unwrap_err();
     assert_eq!(error.kind(), wakegraph::ErrorKind::HostTaskFailed);
-    assert!(error.to_string().contains("nobody took the view"), "{error}");
+    assert!(error.to_string().contains("the view was not taken"), "{error}");
 }
 
 struct Refused(#[expect(dead_code, reason = "held, not read")] wakegraph::HostRef<u32>);
@@ -241,7 +241,7 @@ impl std::fmt::Debug for Refused {
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("nobody took the view")
+        f.write_str("the view was not taken")
     }
 }
 
@@ -318,7 +318,7 @@ fn a_future_whose_drop_panics_is_reported() {
 }
 
 #[test]
-fn a_waited_for_future_whose_drop_panics_does_not_hide_the_failure() {
+fn a_future_that_panics_in_drop_does_not_hide_its_failure() {
     struct Never(PanicsWhenDropped);
 
     impl Future for Never {
@@ -343,7 +343,7 @@ fn a_waited_for_future_whose_drop_panics_does_not_hide_the_failure() {
 }
 
 #[test]
-fn an_error_that_holds_a_view_and_panics_when_dropped_is_reported() {
+fn an_error_that_panics_in_drop_is_reported() {
     #[derive(Debug)]
     struct HoldsView(
         #[expect(dead_code, reason = "held, not read")] wakegraph::HostRef<u32>,

@@ -26,7 +26,7 @@ const BUFFERS: usize = 3;
 const EXECUTABLES: usize = 3;
 const NODES: usize = 2;
 
-/// What a kernel or guard does to a buffer: it mixes a number in, or looks at what is there.
+/// What a kernel or guard does to a buffer: it mixes a number in, or reads what is there.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     buffer: usize,
@@ -116,7 +116,7 @@ struct Occupied {
     writers: usize,
 }
 
-/// Somebody is in a buffer, until this is dropped.
+/// A buffer is in use until this is dropped.
 struct Inside {
     arena: Arc<Arena>,
     used: Use,

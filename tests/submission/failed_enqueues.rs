@@ -39,7 +39,7 @@ fn of_a_single_partition() {
 
 // a: count -> b: count, both enqueued by `submit` itself
 #[test]
-fn what_depends_on_it_on_another_device_does_not_start() {
+fn dependents_on_another_device_do_not_start() {
     in_both_runtimes(|| async {
         let ((a, fails), b) = (faulty_device(), device());
         let (first, second) = (Count::default(), Count::default());
@@ -133,7 +133,7 @@ fn work_that_fails_on_the_device() {
 }
 
 #[test]
-fn what_did_not_run_has_no_times_of_an_earlier_run() {
+fn skipped_partitions_have_no_times_of_earlier_runs() {
     in_both_runtimes(|| async {
         let ((a, fails), b) = (faulty_device(), device());
         let count = Count::default();

@@ -150,7 +150,7 @@ impl CommandBuffer for FaultyBuffer {
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
         let Command::Native(native) = command else { return self.inner.append(command, after) };
-        // SAFETY: the closures of these tests do not look at the handles.
+        // SAFETY: the closures of these tests do not use the handles.
         let stream = unsafe { NativeStream::new("none", ptr::null_mut(), ptr::null_mut()) };
         // SAFETY: the closures of these tests enqueue nothing.
         unsafe { native.call(&stream) }?;

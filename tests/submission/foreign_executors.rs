@@ -62,7 +62,7 @@ fn a_submission_that_lets_other_tasks_run_resolves() {
     on_every_worker(|| {
         let (device, control) = manual(false);
         let exec = filling(&device);
-        // Known to be short, so that the submission looks for the end itself.
+        // Known to be short, so that the submission polls for the end itself.
         for _ in 0..3 {
             let submission = exec.submit();
             control.complete_all();

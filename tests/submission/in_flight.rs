@@ -78,7 +78,7 @@ fn of_different_executables() {
 }
 
 #[test]
-fn nobody_awaits_them() {
+fn detached_submissions_complete() {
     in_both_runtimes(|| async {
         for notifies in [true, false] {
             let (device, control) = manual(notifies);

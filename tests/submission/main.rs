@@ -1,6 +1,6 @@
 //! Submissions, from submit to completion: order, wait lists, cancelling, dropping, failing, shutting down.
 //!
-//! No test looks at a clock: work is held back and let go by the test, and what must not happen is
+//! No test reads a clock: work is held back and let go by the test, and what must not happen is
 //! shown by the order in which things did.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -27,7 +27,7 @@ wakegraph::kernel! {
 /// Panics if something else uses the memory at the same time; counts the calls.
 fn claim_once(x: &mut [u32]) {
     let is_in_use = std::mem::replace(&mut x[0], 1);
-    assert_eq!(is_in_use, 0, "somebody else uses the memory");
+    assert_eq!(is_in_use, 0, "another command uses the memory");
     for _ in 0..20 {
         std::hint::black_box(&mut *x);
         std::hint::spin_loop();
@@ -76,7 +76,7 @@ fn resubmitting_without_waiting_runs_in_order() {
 }
 
 #[test]
-fn executables_that_share_memory_run_in_the_order_of_their_submissions() {
+fn executables_that_share_memory_run_in_submission_order() {
     in_both_runtimes(|| async {
         // On one device, on two that wait for each other, and polled.
         for (a, b) in [(device(), device()), (polled_device(), device()), (device(), polled_device())] {
@@ -278,7 +278,7 @@ fn a_held_executable_does_not_hold_others() {
 
 /// Threads that submit, finalize, drop and hold guards at the same time, over a ring of buffers.
 #[test]
-fn memory_is_used_by_one_at_a_time_whoever_submits() {
+fn conflicting_submissions_never_overlap() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 60;
     for device in [device(), polled_device()] {

@@ -85,7 +85,7 @@ fn host_tasks_need_a_runtime() {
     needs_tokio(exec.submit(), "has work for the host");
     needs_tokio(exec.submit(), "has work for the host");
     assert_eq!(count.get(), 0);
-    // With a runtime entered it works, whoever polls the submission.
+    // With a runtime entered it works on any executor.
     let runtime = crate::common::multi_thread();
     let submission = {
         let _entered = runtime.enter();
@@ -120,7 +120,7 @@ fn futures_guards_and_foreign_devices_need_a_runtime() {
 }
 
 #[test]
-fn device_work_behind_a_host_side_run_needs_a_runtime_only_while_that_is_not_over() {
+fn work_behind_a_finished_run_needs_no_runtime() {
     let (device, hold) = (device(), crate::support::Hold::new());
     let x = device.buffer::<u32>(4).unwrap();
     let held = hold.held();

@@ -1,4 +1,4 @@
-//! A tokio runtime that goes away with work pending: waiters elsewhere are told, nothing hangs,
+//! A tokio runtime that goes away with work pending: waiters on other runtimes resolve, nothing hangs,
 //! nothing is lost.
 
 use tokio::runtime::Runtime;
@@ -131,7 +131,7 @@ fn while_a_future_of_the_wait_list_is_pending() {
 }
 
 #[test]
-fn what_needs_no_runtime_goes_on() {
+fn work_that_needs_no_runtime_goes_on() {
     for runtime in RUNTIMES {
         for device in [device(), polled_device()] {
             let hold = Hold::new();

@@ -44,7 +44,7 @@ fn held_task_mix(device: &Device, hold: &Hold, x: &Buffer<u32>) -> (ExecutableGr
 }
 
 #[test]
-fn what_is_on_the_device_keeps_its_values() {
+fn work_on_the_device_keeps_its_values() {
     in_both_runtimes(|| async {
         for device in [device(), polled_device()] {
             let (hold, x) = (Hold::new(), device.buffer_from(&[1u32; 4]).unwrap());
@@ -68,7 +68,7 @@ fn what_is_on_the_device_keeps_its_values() {
 }
 
 #[test]
-fn an_update_waits_for_runs_that_are_not_all_on_devices_and_later_submissions_for_it() {
+fn an_update_waits_for_runs_that_still_need_the_host() {
     in_both_runtimes(|| async {
         let device = device();
         let (hold, x) = (Hold::new(), device.buffer_from(&[1u32; 4]).unwrap());
@@ -105,7 +105,7 @@ fn dropped_futures_and_executables_change_nothing_of_that() {
         drop(exec.submit());
         hold.wait_for(1);
         drop(exec.update().launch(node, mix(2, &x)).apply());
-        // One that fails, and that nobody looks at.
+        // One that fails, and whose future is dropped.
         drop(exec.update().range(node, Range::new([1, 1])).apply());
         let last = exec.submit();
         drop(exec);
@@ -191,7 +191,7 @@ fn a_runtime_that_shuts_down_leaves_the_update_out() {
 }
 
 #[test]
-fn what_an_update_takes_out_lives_as_long_as_a_run_uses_it() {
+fn replaced_memory_lives_as_long_as_a_run_uses_it() {
     in_both_runtimes(|| async {
         let (device, hold, tracker) = (device(), Hold::new(), Tracker::new());
         let held = held_kernel(&hold);
@@ -348,7 +348,7 @@ fn many_threads_update_and_submit_at_once() {
 /// Loading a kernel may take seconds. It is done before anything is locked, and before later
 /// submissions have to wait.
 #[test]
-fn an_update_that_loads_a_kernel_keeps_nobody_waiting() {
+fn an_update_that_loads_a_kernel_blocks_no_submission() {
     must_end(|| {
         let hold = Hold::new();
         let device = slow_to_load(host::open(HostOptions::new().threads(2)).unwrap(), "slow", &hold);

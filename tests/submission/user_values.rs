@@ -204,7 +204,7 @@ fn a_captured_value_may_wait_for_its_own_device() {
 }
 
 #[test]
-fn an_error_that_nobody_awaits_may_wait_for_its_own_device() {
+fn an_unawaited_error_may_wait_for_its_own_device() {
     for open in [device, polled_device] {
         must_end(move || {
             let device = open();
@@ -306,7 +306,7 @@ fn nested(device: &Device, count: usize, first: Option<OnDrop>) -> ExecutableGra
 }
 
 #[test]
-fn executables_that_hold_each_other_are_dropped_without_recursion() {
+fn nested_executables_are_dropped_without_recursion() {
     const COUNT: usize = 10_000;
     let device = device();
     for by_its_run in [false, true] {
@@ -326,7 +326,7 @@ fn executables_that_hold_each_other_are_dropped_without_recursion() {
 }
 
 #[test]
-fn an_executable_is_dropped_by_the_thread_that_drops_its_last_handle() {
+fn the_thread_with_the_last_handle_drops_an_executable() {
     let (dropped, is_dropped) = channel();
     let hold = Hold::new();
     let value = OnDrop::new(move || dropped.send(std::thread::current().id()).unwrap());
@@ -373,7 +373,7 @@ fn a_waker_may_submit() {
             assert!(pin!(&mut earlier).poll(&mut Context::from_waker(&waker)).is_pending());
             control.complete_all();
             control.lose_device();
-            // The device refuses it, and so it looks for the result of the earlier one, which has
+            // The device refuses it, and so it reads the result of the earlier one, which has
             // ended unseen.
             drop(second.prepare().after(&earlier).submit());
             is_woken.recv().unwrap();

@@ -185,7 +185,7 @@ fn user(device: &Device, x: &HostBuffer<u32>, hold: &Hold) -> ExecutableGraph {
 }
 
 #[test]
-fn submissions_behind_the_update_wait_for_executables_that_use_the_memory() {
+fn submissions_behind_the_update_wait_for_users_of_its_memory() {
     multi_thread().block_on(async {
         for device in [device(), polled_device()] {
             let [x, y] = [(); 2].map(|()| numbers(&device));
@@ -236,7 +236,7 @@ fn executables_wait_for_submissions_behind_the_update() {
 }
 
 #[test]
-fn memory_that_another_update_takes_out_stays_ordered_until_then() {
+fn memory_stays_ordered_until_an_update_takes_it_out() {
     in_both_runtimes(|| async {
         let device = device();
         let [x, y] = [(); 2].map(|()| numbers(&device));
@@ -252,7 +252,7 @@ fn memory_that_another_update_takes_out_stays_ordered_until_then() {
             applied.await.unwrap();
         }
         assert_eq!(*y.try_write().unwrap(), [1; 4]);
-        // Nobody has to wait for guards of memory that is out.
+        // Guards of memory that was taken out block no submission.
         let guard = y.write().await;
         run.exec.submit().await.unwrap();
         drop(guard);
@@ -314,7 +314,7 @@ fn an_update_that_is_given_up_takes_its_memory_out_again() {
 }
 
 #[test]
-fn an_executable_that_is_dropped_is_ordered_until_its_runs_are_over() {
+fn a_dropped_executable_is_ordered_until_its_runs_end() {
     in_both_runtimes(|| async {
         let device = device();
         let [x, y] = [(); 2].map(|()| numbers(&device));
@@ -362,7 +362,7 @@ fn graphs_bring_memory_of_host_tasks() {
 }
 
 #[test]
-fn submissions_behind_an_update_that_breaks_the_executable_do_not_start() {
+fn submissions_behind_a_breaking_update_do_not_start() {
     in_both_runtimes(|| async {
         let open = || host::open(HostOptions::new().threads(1)).unwrap();
         let ((a, only_one), (b, refuses)) = (faulty_updates(open()), faulty_updates(open()));
@@ -396,7 +396,7 @@ fn submissions_behind_an_update_that_breaks_the_executable_do_not_start() {
 }
 
 #[test]
-fn an_update_behind_one_that_breaks_the_executable_takes_its_memory_out() {
+fn an_update_behind_a_breaking_one_takes_its_memory_out() {
     in_both_runtimes(|| async {
         let open = || host::open(HostOptions::new().threads(1)).unwrap();
         let ((a, only_one), (b, refuses)) = (faulty_updates(open()), faulty_updates(open()));

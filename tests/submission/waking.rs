@@ -1,4 +1,4 @@
-//! Every wake policy, on devices that notify and on such that have to be looked at; and tasks that
+//! Every wake policy, on devices that notify and on devices that must be polled; and tasks that
 //! stop waiting, or whose wakers panic, beside others that wait for the same run.
 
 use std::pin::Pin;
@@ -46,7 +46,7 @@ fn every_policy_sees_every_completion() {
 }
 
 #[test]
-fn a_polled_device_finishes_what_nobody_awaits() {
+fn a_polled_device_finishes_detached_work() {
     in_both_runtimes(|| async {
         for policy in POLICIES {
             let (device, hold, tracker) = (polled_device(), Hold::new(), Tracker::new());

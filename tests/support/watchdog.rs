@@ -5,7 +5,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 /// Far longer than any test takes, also on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a test on a thread of its own, and fails if it does not end.
 #[track_caller]
@@ -30,7 +30,7 @@ fn run(thread: Builder, test: impl FnOnce() + Send + 'static) {
         Ok(thread) => thread,
         Err(error) => panic!("the test needs a thread: {error}"),
     };
-    match ended.recv_timeout(PATIENCE) {
+    match ended.recv_timeout(TIME_LIMIT) {
         Ok(()) => {}
         Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
         Err(RecvTimeoutError::Disconnected) => {

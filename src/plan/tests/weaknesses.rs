@@ -6,7 +6,7 @@ use super::*;
 // A --+
 //     +--> C
 #[test]
-fn w1_a_node_beside_a_host_task_comes_after_their_common_predecessor() {
+fn w1_a_node_beside_a_host_task_follows_their_predecessor() {
     assert_plan(
         "A HT! C",
         "A>HT A>C",
@@ -117,7 +117,7 @@ fn w6_four_partitions_where_the_fewest_are_wanted() {
 // A --> [HT]
 // B
 #[test]
-fn w7_eager_does_not_let_a_host_task_wait_for_what_it_does_not_need() {
+fn w7_eager_host_tasks_wait_for_ancestors_only() {
     assert_plan(
         "A B HT!",
         "A>HT",

@@ -29,7 +29,7 @@ struct Noted {
 }
 
 impl Noted {
-    /// `None`, told as ignored, where kernels do not take an address.
+    /// `None` if kernels take no address; the test is then reported as ignored.
     fn new(setup: &Setup, count: usize) -> Option<Self> {
         let Some(list) = List::new(setup, count + 1) else {
             lacks("pointers to memory");

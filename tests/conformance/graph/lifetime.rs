@@ -9,7 +9,7 @@ use wakegraph::{Graph, Range, write};
 use crate::kernels::{SOURCE, hold};
 use crate::registry::{Need, Setup, tests};
 use crate::support::{Token, Tracker, forget};
-use crate::watch::Gate;
+use crate::watch::Turnstile;
 
 tests!("graph/lifetime":
     &[Need::Results] => [graph_and_buffers_go_before_running, host_tasks_are_freed, several_finalizes],
@@ -51,12 +51,12 @@ fn graph_and_buffers_go_before_running(setup: &Setup) {
 
 fn everything_goes_while_running(setup: &Setup) {
     let device = setup.device();
-    let (gate, tracker) = (Gate::new(), Tracker::new());
+    let (turnstile, tracker) = (Turnstile::new(), Tracker::new());
     let output = {
         let (x, output) = (device.buffer::<u32>(1000).unwrap(), device.host_buffer::<u32>(1000).unwrap());
         let kernel = add_holding(tracker.token());
         let mut graph = Graph::new(device);
-        let held = graph.launch(hold(&gate), Range::linear(1)).id();
+        let held = graph.launch(hold(&turnstile), Range::linear(1)).id();
         graph.launch(kernel.call().value(1u32).memory::<u32>(&x), Range::linear(1000)).after([held]);
         graph.copy(&x, &output);
         let exec = graph.finalize().unwrap();
@@ -65,10 +65,10 @@ fn everything_goes_while_running(setup: &Setup) {
         drop(exec.submit());
         output
     };
-    gate.wait_for(1);
-    gate.open();
+    turnstile.wait_for(1);
+    turnstile.open();
     setup.block_on(async { assert_eq!(*output.read().await, [3; 1000]) });
-    assert_eq!(gate.arrived(), 3);
+    assert_eq!(turnstile.arrived(), 3);
     tracker.wait_until_freed();
 }
 

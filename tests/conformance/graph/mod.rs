@@ -4,7 +4,6 @@ mod bounds;
 mod control;
 mod control_nodes;
 mod copies;
-mod crowds;
 mod edges;
 mod empty;
 mod failures;
@@ -13,6 +12,7 @@ mod host_tasks;
 mod implicit;
 mod kernels;
 mod lifetime;
+mod many_in_flight;
 mod multi_device;
 mod native;
 mod profile;
@@ -32,7 +32,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         control::TESTS,
         control_nodes::TESTS,
         copies::TESTS,
-        crowds::TESTS,
+        many_in_flight::TESTS,
         edges::TESTS,
         empty::TESTS,
         failures::TESTS,

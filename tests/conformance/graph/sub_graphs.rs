@@ -117,11 +117,11 @@ fn the_child_stays_as_it_was(setup: &Setup) {
 fn with_host_tasks(setup: &Setup) {
     let device = setup.device();
     let (x, host) = (device.buffer_from(&[1u32]).unwrap(), device.host_buffer::<u32>(1).unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
-    let tell = std::sync::Arc::new(std::sync::Mutex::new(tell));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sender = std::sync::Arc::new(std::sync::Mutex::new(sender));
     let mut child = Graph::new(device);
     child.copy(&x, &host);
-    child.host_task((read(&host),), async move |(host,)| tell.lock().unwrap().send(host[0]).unwrap());
+    child.host_task((read(&host),), async move |(host,)| sender.lock().unwrap().send(host[0]).unwrap());
     let mut graph = Graph::new(device);
     graph.sub_graph(&child);
     graph.launch(add(1, &x), Range::linear(1));
@@ -131,7 +131,7 @@ fn with_host_tasks(setup: &Setup) {
         exec.submit().await.unwrap();
         exec.submit().await.unwrap();
     });
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2, 2, 3]);
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [1, 2, 2, 3]);
 }
 
 fn empty_children(setup: &Setup) {

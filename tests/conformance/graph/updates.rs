@@ -16,7 +16,7 @@ use crate::registry::{Need, Setup, lacks, tests};
 tests!("graph/updates":
     &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs,
-        from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, rivals_follow_the_update, random_updates],
+        from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates],
     &[Need::Results, Need::TwoDevices] => [on_two_devices],
     &[Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused, other_graphs_are_refused]);
@@ -490,20 +490,20 @@ fn from_a_graph_with_host_tasks(setup: &Setup) {
 }
 
 // Another executable uses what the update brings, and what it leaves.
-fn rivals_follow_the_update(setup: &Setup) {
+fn conflicting_executables_follow_it(setup: &Setup) {
     if !can_update(setup) {
         return;
     }
     let (x, y) = (buffer(setup, &[1; 256]), buffer(setup, &[1; 256]));
     let (graph, nodes) = chain(setup, &x, &[1]);
     let exec = finalize(&graph);
-    let rivals = [&x, &y].map(|buffer| chain(setup, buffer, &[2]).0.finalize().unwrap());
+    let others = [&x, &y].map(|buffer| chain(setup, buffer, &[2]).0.finalize().unwrap());
     setup.block_on(async {
         let (mut submissions, mut model) = (Vec::new(), [1u32; 2]);
         for n in 0..40u32 {
             let to = (n / 3 % 2) as usize;
             exec.update().launch(nodes[0], mix(n, [&x, &y][to])).apply().await.unwrap();
-            submissions.extend([exec.submit(), rivals[0].submit(), rivals[1].submit(), exec.submit()]);
+            submissions.extend([exec.submit(), others[0].submit(), others[1].submit(), exec.submit()]);
             model[to] = mixed(model[to], &[n, 2, n]);
             model[1 - to] = mixed(model[1 - to], &[2]);
         }

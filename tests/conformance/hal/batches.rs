@@ -71,7 +71,7 @@ fn run_in_order(setup: &Setup) {
 
 fn many_in_flight(setup: &Setup) {
     let Some(bench) = bench(setup) else { return };
-    let lanes: Vec<_> = (0..4)
+    let queues: Vec<_> = (0..4)
         .map(|_| {
             let x = bench.memory(&[0; 4]);
             (bench.another_queue(), steps(&bench, &x, 8), x)
@@ -79,7 +79,7 @@ fn many_in_flight(setup: &Setup) {
         .collect();
     let mut events = Vec::new();
     for _ in 0..10 {
-        for (queue, buffers, _) in &lanes {
+        for (queue, buffers, _) in &queues {
             let event = bench.event();
             enqueue_all(&**queue, buffers, &event);
             events.push(event);
@@ -90,7 +90,7 @@ fn many_in_flight(setup: &Setup) {
     for event in &events {
         assert!(matches!(event.status(), EventStatus::Complete));
     }
-    for (_, _, x) in &lanes {
+    for (_, _, x) in &queues {
         assert_eq!(words(x), [(0..10).fold(0, |x, _| after_steps(x, 8))]);
     }
 }

@@ -196,7 +196,7 @@ pub(crate) fn enqueue_after(
         .inspect(|()| in_flight::note(event))
 }
 
-/// As `enqueue`, and somebody is going to look for the end.
+/// Like `enqueue`, with the low-latency hint.
 pub(crate) fn enqueue_prompt(buffer: &dyn CommandBuffer, queue: &dyn Queue, event: &Arc<dyn Event>) {
     let signal = Signal { event, notification: None, prompt: true };
     // SAFETY: as in `enqueue_after`.

@@ -10,7 +10,7 @@ use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("bodies":
     &[Need::Results] => [children_stand_for_their_commands, children_keep_their_place, conditions_choose,
-        conditions_in_host_memory, loops_look_before_every_round, bodies_in_bodies, as_deep_as_they_may_lie,
+        conditions_in_host_memory, loops_read_the_flag_before_every_round, bodies_in_bodies, as_deep_as_they_may_lie,
         outside_command_buffers],
     &[] => [empty_bodies, what_a_device_lacks_is_refused_by_name, wrong_conditions]);
 
@@ -162,7 +162,7 @@ fn conditions_in_host_memory(setup: &Setup) {
     }
 }
 
-fn loops_look_before_every_round(setup: &Setup) {
+fn loops_read_the_flag_before_every_round(setup: &Setup) {
     let bench = Bench::new(setup);
     if !has(&bench, CommandKind::While) {
         return lacks("loops");

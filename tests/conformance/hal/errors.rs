@@ -8,7 +8,7 @@ use wakegraph::{AccessMode, Error, ErrorKind, Result};
 
 use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command};
 use crate::registry::{Need, Setup, lacks, tests};
-use crate::watch::Gate;
+use crate::watch::Turnstile;
 
 tests!("errors":
     &[] => [finalize_once, append_before_finalize, enqueue_after_finalize, foreign_sync_points, idle_events,
@@ -91,12 +91,12 @@ fn an_event_does_not_wait_for_itself(setup: &Setup) {
 
 fn a_pending_event_is_not_signalled_again(setup: &Setup) {
     let bench = Bench::new(setup);
-    let (gate, other) = (Gate::new(), bench.another_queue());
-    let (event, held) = (bench.event(), bench.held(&gate));
+    let (turnstile, other) = (Turnstile::new(), bench.another_queue());
+    let (event, held) = (bench.event(), bench.held(&turnstile));
     let empty = bench.recorded(&[Command::Empty]);
     enqueue_command(&held, &*bench.queue, WaitList::NONE, &event).unwrap();
     refused(enqueue(&*empty, &*other, &event), ErrorKind::InvalidOperation);
-    gate.open();
+    turnstile.open();
     complete(&event);
 }
 

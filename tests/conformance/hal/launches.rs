@@ -9,7 +9,7 @@ use wakegraph::{AccessMode, Range, Result};
 
 use super::bench::{Bench, launch, read, value};
 use crate::kernels::SOURCE;
-use crate::watch::{self, Gate};
+use crate::watch::{self, Turnstile};
 
 /// Enough rounds for a command that should have waited to be early.
 pub(crate) const ROUNDS: u32 = 200_000;
@@ -76,12 +76,12 @@ impl Bench {
         launch(&self.over_words("grind", |x, _| ground(x)), args, Range::linear(1))
     }
 
-    /// Waits at the gate.
-    pub(crate) fn held(&self, gate: &Gate) -> Command {
-        let kernel = self.load("hold", &[value("gate", 8)], |_, args| {
+    /// Waits at the turnstile.
+    pub(crate) fn held(&self, turnstile: &Turnstile) -> Command {
+        let kernel = self.load("hold", &[value("turnstile", 8)], |_, args| {
             watch::hold(args.value()?);
             Ok(())
         });
-        launch(&kernel, vec![address(gate.address())], Range::linear(1))
+        launch(&kernel, vec![address(turnstile.address())], Range::linear(1))
     }
 }

@@ -8,14 +8,14 @@ use wakegraph::{Error, ErrorKind};
 
 use super::bench::{Bench, complete, enqueue, enqueue_notifying};
 use crate::registry::{Need, Setup, lacks, tests};
-use crate::watch::Gate;
+use crate::watch::Turnstile;
 
 tests!("notify":
     &[] => [every_enqueue_notifies_once, devices_that_do_not_notify_let_go],
-    &[Need::Results, Need::SharedMemory] => [nobody_is_told_before_the_event_is_final],
+    &[Need::Results, Need::SharedMemory] => [no_notification_before_the_event_is_final],
     &[Need::Results, Need::FailingKernels] => [failures_notify_too]);
 
-/// Counts the calls for each token, and looks at the event that the call is about.
+/// Counts the calls for each token, and reads the event of the call.
 #[derive(Default)]
 struct Counter {
     calls: Mutex<Vec<usize>>,
@@ -73,7 +73,7 @@ fn every_enqueue_notifies_once(setup: &Setup) {
         }
         assert_eq!(counter.wait_for_all(), vec![1; 500]);
         bench.queue.finish().unwrap();
-        // Another round of work: had something been told twice, it would have been by now.
+        // Another round of work: a second notification would have come by now.
         enqueue(&*buffer, &*bench.queue, &events[0]).unwrap();
         complete(&events[0]);
         assert_eq!(counter.wait_for_all(), vec![1; 500]);
@@ -112,19 +112,19 @@ fn failures_notify_too(setup: &Setup) {
     assert!(events.iter().all(|event| matches!(event.status(), EventStatus::Failed(_))));
 }
 
-fn nobody_is_told_before_the_event_is_final(setup: &Setup) {
+fn no_notification_before_the_event_is_final(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().notifies {
         return lacks("notifications");
     }
-    let gate = Gate::new();
-    let buffer = bench.recorded(&[bench.held(&gate)]);
+    let turnstile = Turnstile::new();
+    let buffer = bench.recorded(&[bench.held(&turnstile)]);
     let events = events(&bench, 1);
     let counter = Counter::of(&events);
     enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
     bench.queue.flush().unwrap();
-    gate.wait_for(1);
+    turnstile.wait_for(1);
     assert_eq!(*counter.calls.lock(), [0]);
-    gate.open();
+    turnstile.open();
     assert_eq!(counter.wait_for_all(), [1]);
 }

@@ -35,7 +35,7 @@ fn events(bench: &Bench, count: usize) -> Vec<Arc<dyn Event>> {
     (0..count).map(|_| bench.event()).collect()
 }
 
-/// Enqueued without a look in between, on one queue of either order and on several by turns.
+/// Enqueued without a poll in between, on one queue of either order and on several by turns.
 fn runs_of_one_buffer_follow_each_other(setup: &Setup) {
     const COMMANDS: usize = 20;
     let bench = Bench::new(setup);

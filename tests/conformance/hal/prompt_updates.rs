@@ -18,7 +18,7 @@ tests!("prompt/updates": &[Need::Results] => [one_after_the_other, on_several_qu
 /// So often that a device has made up its mind.
 pub(super) const OFTEN: u32 = 20;
 
-/// So often that it has given up what nobody asks for.
+/// So many enqueues that a backend has given up what they do not use.
 const LONG: u32 = 150;
 
 pub(super) const UPDATABLE: CommandBufferDesc =
@@ -186,7 +186,7 @@ fn switches(setup: &Setup) {
     }
 }
 
-// Nobody else holds the kernels that are replaced, or that replace them.
+// The test holds neither the kernels that are replaced nor those that replace them.
 fn kernels(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS | Can::KERNEL_HANDLE) else { return };
     let x = bench.memory(&[0; 4]);

@@ -16,7 +16,7 @@ pub(crate) struct Record {
     seen: MemoryView,
 }
 
-/// What the launches since the last look saw.
+/// What the launches since the last call saw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     /// Work-items of all of them.

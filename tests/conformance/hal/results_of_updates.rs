@@ -17,7 +17,7 @@ use crate::registry::{Need, Setup, lacks, tests};
 tests!("updates/results": &[Need::Results] => [arguments, memory, sizes_and_offsets, kernels,
     kernels_of_other_parameters, replaced_kernels_may_go, what_was_enqueued_keeps_its_values]);
 
-// grind x, five times, in flight; then mix x in its place, and nobody else holds `grind`
+// grind x, five times, in flight; then mix x in its place, and nothing else holds `grind`
 fn replaced_kernels_may_go(setup: &Setup) {
     let bench = Bench::new(setup);
     if !bench.device.capabilities().update.contains(Can::KERNEL_HANDLE | Can::KERNEL_ARGUMENTS) {

@@ -8,7 +8,7 @@ use super::bench::{Bench, complete, enqueue, enqueue_after, enqueue_command, pen
 use super::launches::{ground, mixed, words};
 use crate::registry::{Need, Setup, lacks, tests};
 use crate::support::Hold;
-use crate::watch::Gate;
+use crate::watch::Turnstile;
 
 tests!("waiting":
     &[] => [events_become_final_and_can_be_reused, finish_waits_for_the_queue],
@@ -76,8 +76,8 @@ fn wait_lists_chain_queues(setup: &Setup) {
 
 fn a_wait_list_holds_back(setup: &Setup) {
     let bench = Bench::new(setup);
-    let (gate, x) = (Gate::new(), bench.memory(&[0; 4]));
-    let first = bench.recorded(&[bench.held(&gate)]);
+    let (turnstile, x) = (Turnstile::new(), bench.memory(&[0; 4]));
+    let first = bench.recorded(&[bench.held(&turnstile)]);
     let second = bench.recorded(&[bench.mix(2, &x)]);
     let (a, b, c) = (bench.event(), bench.event(), bench.event());
     enqueue(&*first, &*bench.queue, &a).unwrap();
@@ -86,10 +86,10 @@ fn a_wait_list_holds_back(setup: &Setup) {
     enqueue_after(&*second, &*one, WaitList::dependencies(wait), &b).unwrap();
     enqueue_after(&*second, &*other, WaitList { dependencies: &[], order: &[&*b] }, &c).unwrap();
     bench.queue.flush().unwrap();
-    gate.wait_for(1);
+    turnstile.wait_for(1);
     [&a, &b, &c].into_iter().for_each(pending);
     assert!(matches!(b.wait(Some(Duration::ZERO)), EventStatus::Pending));
-    gate.open();
+    turnstile.open();
     complete(&c);
     assert!(matches!(a.status(), EventStatus::Complete) && matches!(b.status(), EventStatus::Complete));
     assert_eq!(words(&x), [mixed(mixed(0, 2), 2)]);
@@ -139,23 +139,23 @@ fn out_of_order_queues_overtake(setup: &Setup) {
 
 fn single_commands_wait_too(setup: &Setup) {
     let bench = Bench::new(setup);
-    let (gate, other) = (Gate::new(), bench.another_queue());
+    let (turnstile, other) = (Turnstile::new(), bench.another_queue());
     let (a, b) = (bench.event(), bench.event());
-    let held = bench.held(&gate);
+    let held = bench.held(&turnstile);
     enqueue_command(&held, &*bench.queue, WaitList::NONE, &a).unwrap();
     let wait: &[&dyn Event] = &[&*a];
     enqueue_command(&Command::Empty, &*other, WaitList::dependencies(wait), &b).unwrap();
     bench.queue.flush().unwrap();
-    gate.wait_for(1);
+    turnstile.wait_for(1);
     pending(&b);
-    gate.open();
+    turnstile.open();
     complete(&b);
 }
 
 fn ten_thousand_enqueues_are_pending_at_once(setup: &Setup) {
     let bench = Bench::new(setup);
-    let (gate, x) = (Gate::new(), bench.memory(&[0; 4]));
-    let (first, mixing) = (bench.recorded(&[bench.held(&gate)]), bench.recorded(&[bench.mix(1, &x)]));
+    let (turnstile, x) = (Turnstile::new(), bench.memory(&[0; 4]));
+    let (first, mixing) = (bench.recorded(&[bench.held(&turnstile)]), bench.recorded(&[bench.mix(1, &x)]));
     let opened = bench.event();
     enqueue(&*first, &*bench.queue, &opened).unwrap();
     let events: Vec<_> = (0..10_000)
@@ -166,24 +166,24 @@ fn ten_thousand_enqueues_are_pending_at_once(setup: &Setup) {
         })
         .collect();
     bench.queue.flush().unwrap();
-    gate.wait_for(1);
+    turnstile.wait_for(1);
     events.iter().for_each(pending);
-    gate.open();
+    turnstile.open();
     events.iter().for_each(complete);
     assert_eq!(words(&x), [(0..10_000).fold(0, |x, _| mixed(x, 1))]);
 }
 
 fn an_event_is_pending_until_all_is_done(setup: &Setup) {
     let bench = Bench::new(setup);
-    let (gate, x) = (Gate::new(), bench.memory(&[0; 4]));
+    let (turnstile, x) = (Turnstile::new(), bench.memory(&[0; 4]));
     let event = bench.event();
-    let buffer = bench.recorded(&[bench.mix(1, &x), bench.held(&gate), bench.held(&gate)]);
+    let buffer = bench.recorded(&[bench.mix(1, &x), bench.held(&turnstile), bench.held(&turnstile)]);
     enqueue(&*buffer, &*bench.queue, &event).unwrap();
     bench.queue.flush().unwrap();
     for arrived in 1..=2 {
-        gate.wait_for(arrived);
+        turnstile.wait_for(arrived);
         pending(&event);
-        gate.release_one();
+        turnstile.release_one();
     }
     complete(&event);
 }

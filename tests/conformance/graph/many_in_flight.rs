@@ -9,7 +9,7 @@ use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Range, 
 use crate::kernels::add;
 use crate::registry::{Need, Setup, tests};
 
-tests!("graph/crowds": &[Need::Results] => [each_runs_as_often_as_submitted, some_are_submitted_twice_at_a_time,
+tests!("graph/many_in_flight": &[Need::Results] => [each_runs_as_often_as_submitted, some_are_submitted_twice_at_a_time,
     others_come_after_them, updates_come_in_between]);
 
 const TASKS: u32 = 48;
@@ -23,7 +23,7 @@ fn counter(device: &Device, options: FinalizeOptions) -> (ExecutableGraph, Buffe
 }
 
 /// In a task for each, on one thread and on several, by each policy; and how often each ran.
-fn crowd<F>(setup: &Setup, options: FinalizeOptions, runs: u32, work: impl Fn(u32, ExecutableGraph) -> F)
+fn many<F>(setup: &Setup, options: FinalizeOptions, runs: u32, work: impl Fn(u32, ExecutableGraph) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -49,7 +49,7 @@ where
 }
 
 fn each_runs_as_often_as_submitted(setup: &Setup) {
-    crowd(setup, FinalizeOptions::new(), ROUNDS, |_, exec| async move {
+    many(setup, FinalizeOptions::new(), ROUNDS, |_, exec| async move {
         for _ in 0..ROUNDS {
             exec.submit().await.unwrap();
         }
@@ -57,7 +57,7 @@ fn each_runs_as_often_as_submitted(setup: &Setup) {
 }
 
 fn some_are_submitted_twice_at_a_time(setup: &Setup) {
-    crowd(setup, FinalizeOptions::new(), 2 * ROUNDS, |task, exec| async move {
+    many(setup, FinalizeOptions::new(), 2 * ROUNDS, |task, exec| async move {
         for round in 0..ROUNDS {
             let first = exec.submit();
             match (task + round) % 3 {
@@ -71,13 +71,13 @@ fn some_are_submitted_twice_at_a_time(setup: &Setup) {
 
 fn others_come_after_them(setup: &Setup) {
     let device = setup.device();
-    // One of the crowd has another executable count, and a third copy the count, each after the one before.
+    // One of the runs has another executable count, and a third copy the count, each after the one before.
     let (exec, x) = counter(device, FinalizeOptions::new());
     let y = device.buffer_from(&[0u32; 4]).unwrap();
     let mut graph = Graph::new(device);
     graph.copy(&x, &y);
     let copied = Arc::new((graph.finalize().unwrap(), y, exec));
-    crowd(setup, FinalizeOptions::new(), ROUNDS, |task, exec| {
+    many(setup, FinalizeOptions::new(), ROUNDS, |task, exec| {
         let copied = copied.clone();
         async move {
             let (copy, y, counted) = &*copied;
