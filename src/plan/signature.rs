@@ -136,9 +136,9 @@ impl Cuts {
         }
         let (x, y) = (self.set(a), self.set(b));
         match self.sets.union(x, y) {
-            union if union == x => a,
-            union if union == y => b,
-            union => union,
+            same if same == x => a,
+            same if same == y => b,
+            larger => larger,
         }
     }
 
