@@ -8,7 +8,7 @@ pub(super) use uncounted::Visits;
 #[cfg(not(test))]
 mod uncounted {
     #[derive(Clone, Copy, Debug, Default)]
-    pub(in super::super) struct Visits;
+    pub(in super::super) struct Visits(());
 
     impl Visits {
         pub(in super::super) fn count(self) {}
