@@ -19,7 +19,7 @@
 //! [validation](crate::hal::checked) has done so. Then run the conformance tests with the new
 //! device. `docs/backends/` lays each object of the contract beside the vendors' calls.
 //!
-//! [`hal::support`](crate::hal::support) has what every driver's backend needs: failure spreading,
+//! `hal::support` has what every driver's backend needs: failure spreading,
 //! polling, transfers in pieces, program caches. Imports `types` and `hal` only.
 
 mod command_buffer;
