@@ -13,8 +13,7 @@
 //!
 //! # Reading order
 //!
-//! Each file uses only files before it in this list, except that queues and command-buffers know
-//! each other.
+//! Each file uses only files before it in this list.
 //!
 //! | files | about |
 //! |---|---|
@@ -23,7 +22,7 @@
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
-//! | `event`, `queue`, `command_buffer`, `device` | the contract's objects |
+//! | `signal`, `event`, `queue`, `command_buffer`, `enqueue`, `device` | the contract's objects |
 //!
 //! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the driver's call.
 //!
@@ -34,7 +33,7 @@
 //! fifth of a microsecond. Where the caller polls in a loop, a completion counter can take the
 //! event's place (`low_latency`).
 //!
-//! # CudaFailure
+//! # Lost devices
 //!
 //! A fault ends the context, and with it everything on the device: every pending event and every
 //! later call fails with [`DeviceLost`](crate::ErrorKind::DeviceLost). It also ends the contexts of
@@ -54,6 +53,7 @@ mod context;
 mod control_flow;
 mod device;
 mod device_inner;
+mod enqueue;
 mod error;
 mod event;
 mod graph;
@@ -69,6 +69,7 @@ mod nvrtc;
 mod profiling;
 mod queue;
 mod recording;
+mod signal;
 mod stream;
 mod sys;
 #[cfg(test)]

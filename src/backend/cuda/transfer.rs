@@ -21,8 +21,8 @@ pub(super) struct CopyAddress {
 /// A copy of a box between two addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CopyBox {
-    from: CopySide,
-    to: CopySide,
+    from: BoxSide,
+    to: BoxSide,
     /// Bytes in a row.
     width: usize,
     /// Rows in a slice.
@@ -32,7 +32,7 @@ pub(super) struct CopyBox {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct CopySide {
+struct BoxSide {
     start: CopyAddress,
     /// Bytes from one row to the next.
     pitch: usize,
@@ -46,7 +46,7 @@ const LARGEST_PITCH: usize = (1 << 31) - 1;
 impl CopyBox {
     /// A copy of `len` bytes.
     pub(super) fn row(from: CopyAddress, to: CopyAddress, len: usize) -> Self {
-        let side = |start| CopySide { start, pitch: len, rows: 1 };
+        let side = |start| BoxSide { start, pitch: len, rows: 1 };
         Self { from: side(from), to: side(to), width: len, height: 1, depth: 1 }
     }
 
@@ -58,7 +58,7 @@ impl CopyBox {
         (to, to_pitch): (CopyAddress, Pitch),
     ) -> Vec<Self> {
         let whole = |rect: Rect, from_pitch, to_pitch| {
-            let (from, to) = CopySide::of(rect, from, from_pitch).zip(CopySide::of(rect, to, to_pitch))?;
+            let (from, to) = BoxSide::of(rect, from, from_pitch).zip(BoxSide::of(rect, to, to_pitch))?;
             Some(Self { from, to, width: rect.width, height: rect.height, depth: rect.depth })
         };
         let row = |from_offset, to_offset, len| Self::row(from.at(from_offset), to.at(to_offset), len);
@@ -74,11 +74,11 @@ impl CopyBox {
         let Self { from, to, width, height, depth } = *self;
         // The driver knows its own addresses, those of pinned memory among them. Others have to be
         // named as the host's.
-        let kind = |side: CopySide| match side.start.is_foreign {
+        let kind = |side: BoxSide| match side.start.is_foreign {
             true => CUmemorytype::CU_MEMORYTYPE_HOST,
             false => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
         };
-        let rows = |side: CopySide| if depth == 1 { height } else { side.rows };
+        let rows = |side: BoxSide| if depth == 1 { height } else { side.rows };
         CUDA_MEMCPY3D_st {
             srcXInBytes: 0,
             srcY: 0,
@@ -115,7 +115,7 @@ impl CopyAddress {
     }
 }
 
-impl CopySide {
+impl BoxSide {
     /// One side of a rectangle of several rows, if its pitch is one that the driver takes.
     fn of(rect: Rect, start: CopyAddress, pitch: Pitch) -> Option<Self> {
         let rows = match rect.depth {
@@ -189,7 +189,7 @@ mod tests {
         let mut moved = Vec::new();
         for shape in boxes {
             for (z, y) in (0..shape.depth).flat_map(|z| (0..shape.height).map(move |y| (z, y))) {
-                let at = |side: CopySide| side.start.address + (side.pitch * (y + side.rows * z)) as u64;
+                let at = |side: BoxSide| side.start.address + (side.pitch * (y + side.rows * z)) as u64;
                 let (from, to) = (at(shape.from), at(shape.to));
                 moved.extend((0..shape.width as u64).map(|x| (from + x, to + x)));
             }

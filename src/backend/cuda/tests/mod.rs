@@ -7,6 +7,8 @@ mod probes;
 use std::sync::Arc;
 
 use super::device::CudaDevice;
+use super::event::CudaEvent;
+use super::signal::CudaSignal;
 use super::*;
 use crate::hal::{
     Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus,
@@ -171,6 +173,29 @@ fn long_chains_are_dropped_without_recursion() {
     events.clear();
     assert_eq!(fake::calls("cuEventDestroy_v2"), 0);
     drop(last);
+}
+
+/// Until a use is enqueued, other threads see the one before.
+#[test]
+fn an_enqueue_that_has_begun_changes_nothing_yet() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let [first, second] = [(); 2].map(|()| bench.event());
+    let signal = first.as_any().downcast_ref::<CudaEvent>().unwrap().signal();
+    let starting = CudaSignal::begin(signal).unwrap();
+    assert_eq!(CudaSignal::begin(signal).unwrap_err().kind(), ErrorKind::InvalidOperation);
+    assert!(first.is_idle() && matches!(first.status(), EventStatus::Idle));
+    let error = bench.enqueue(&*buffer, &[&*first], &second, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidWaitList);
+    drop(starting);
+    bench.enqueue(&*buffer, &[], &first, false).unwrap();
+    assert!(matches!(first.wait(None), EventStatus::Complete));
+    let starting = CudaSignal::begin(signal).unwrap();
+    assert!(matches!(first.status(), EventStatus::Complete));
+    bench.enqueue(&*buffer, &[&*first], &second, false).unwrap();
+    drop(starting);
+    assert!(matches!(second.wait(None), EventStatus::Complete));
 }
 
 /// No call of the backend invalidates the other thread's capture or changes an event.
