@@ -1,14 +1,26 @@
-//! Layer 3: executables, submissions, host tasks, the reactor. The only user of tokio.
+//! Executables, submissions, host tasks and the reactor: the only user of tokio.
 //!
-//! The way of a submission through this module:
+//! Each folder imports only from those above it in this list, which `tests/layering.rs` checks:
 //!
-//! 1. [`Graph`] (`graph/`) collects commands over [`Buffer`]s; `finalize.rs` plans it and records
-//!    one command-buffer a device partition: an [`ExecutableGraph`].
-//! 2. `submit/` orders a new run behind what it conflicts with (`ordering/`) and starts it:
-//!    partitions that need no help from the host are enqueued at once, each other one becomes a
-//!    task (`drive.rs`).
-//! 3. Devices report completion to the [`Run`](run::Run), by notification or through the reactor;
-//!    the run wakes partition tasks and, when all is final, the [`Submission`].
+//! | folder | holds |
+//! |---|---|
+//! | `completion` | noticing that work has finished: the reactor, estimates, the latch that tasks wait for |
+//! | `resource` | devices, memory, kernels |
+//! | `execution` | executables, their runs, the order between them, host tasks, submissions |
+//! | `builder` | the graph as users write it |
+//! | `finalize` | from a graph and its plan to an executable |
+//! | `update` | changes of executables |
+//!
+//! The way of a submission:
+//!
+//! 1. [`Graph`] collects commands over [`Buffer`]s. `finalize` plans it and records one
+//!    command-buffer per device partition, which makes an [`ExecutableGraph`].
+//! 2. `execution::submit` orders a new run behind what it conflicts with (`execution::conflicts`) and
+//!    starts it: partitions that need no help from the host are enqueued at once; the others are
+//!    started by the host scheduler of the run when their predecessors are over.
+//! 3. Devices report completion to the run, by notification or through the reactor. The run
+//!    starts what waited for a partition and, when its last partition is over, wakes the tasks that
+//!    wait for the [`Submission`].
 //!
 //! The run owns what the device may touch until the device is done; the future owns nothing.
 
@@ -17,22 +29,25 @@ mod completion;
 mod execution;
 mod finalize;
 mod resource;
+mod transfers;
 mod update;
 
 pub use builder::node::NodeBuilder;
 pub use builder::{Graph, NativeAccess};
 pub use completion::wake_policy::WakePolicy;
 pub use execution::event::Event;
-pub use execution::executable::{ExecutableGraph, FinalizeOptions};
+pub use execution::executable_graph::ExecutableGraph;
+pub use execution::host_guard::{HostMut, HostRef};
 pub use execution::host_task::{HostAccess, HostAccesses, ReadAccess, TaskOutput, WriteAccess, read, write};
 pub use execution::profile::{NodeTimes, PartitionTimes, Profile, Timeline};
 pub use execution::submission::{CancelOnDrop, Submission};
 pub use execution::submit::SubmitBuilder;
-pub use resource::allocation::MemoryArg;
+pub use finalize::options::FinalizeOptions;
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;
-pub use resource::host_buffer::{HostBuffer, HostMut, HostRef};
+pub use resource::host_buffer::HostBuffer;
 pub use resource::kernel;
+pub use resource::memory_arg::MemoryArg;
 pub use resource::rect::{Layout, RectCopy};
 pub use resource::scratch::GraphMemory;
 pub use update::{Applied, Update};

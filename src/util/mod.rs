@@ -2,5 +2,6 @@
 //! standard library, and nothing else of the crate.
 
 pub(crate) mod adaptive_spin;
+pub(crate) mod attachment;
 pub(crate) mod deferred_drop;
 pub(crate) mod panics;

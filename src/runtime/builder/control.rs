@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
-use crate::runtime::builder::control_flow::{Control, Kind};
+use crate::runtime::builder::control_flow::{Control, ControlKind};
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::execution::conflicts;
-use crate::runtime::resource::allocation::{MemoryArg, Operand, View};
+use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 
 impl Graph {
@@ -52,7 +53,7 @@ impl Graph {
     /// ([`CommandKinds::IF`](crate::CommandKinds::IF)), or lacks a command of the body.
     #[track_caller]
     pub fn if_nonzero(&mut self, flag: impl MemoryArg<u32>, then: &Graph) -> NodeBuilder<'_> {
-        self.control(flag.operand(), &[then], |mut bodies| Kind::If {
+        self.control(flag.operand(), &[then], |mut bodies| ControlKind::If {
             then: bodies.remove(0),
             otherwise: None,
         })
@@ -72,7 +73,7 @@ impl Graph {
     ) -> NodeBuilder<'_> {
         self.control(flag.operand(), &[then, otherwise], |mut bodies| {
             let then = bodies.remove(0);
-            Kind::If { then, otherwise: bodies.pop() }
+            ControlKind::If { then, otherwise: bodies.pop() }
         })
     }
 
@@ -89,7 +90,7 @@ impl Graph {
     /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
     #[track_caller]
     pub fn while_nonzero(&mut self, flag: impl MemoryArg<u32>, body: &Graph) -> NodeBuilder<'_> {
-        self.control(flag.operand(), &[body], |mut bodies| Kind::While(bodies.remove(0)))
+        self.control(flag.operand(), &[body], |mut bodies| ControlKind::While(bodies.remove(0)))
     }
 
     #[track_caller]
@@ -97,7 +98,7 @@ impl Graph {
         &mut self,
         Operand(flag): Operand,
         bodies: &[&Graph],
-        make: impl FnOnce(Vec<Arc<crate::graph::Graph<Command>>>) -> Kind,
+        make: impl FnOnce(Vec<Arc<crate::graph::Graph<Command>>>) -> ControlKind,
     ) -> NodeBuilder<'_> {
         let kind = make(bodies.iter().map(|body| Arc::new(body.nodes.clone())).collect());
         let command_kind = kind.command_kind();

@@ -7,11 +7,8 @@ use std::sync::Arc;
 
 use crate::graph::{self, Content, Payload};
 use crate::hal;
-use crate::plan::{PartitionPolicy, Plan, PlanOptions};
 use crate::runtime::builder::command::Command;
-use crate::runtime::finalize::{Source, to_hal};
 use crate::runtime::resource::allocation::{Allocation, View};
-use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, ResourceId, Result};
 
@@ -19,7 +16,7 @@ use crate::types::{CommandKind, DeviceId, Error, ErrorKind, ResourceId, Result};
 pub(crate) struct Control {
     /// The word that decides.
     pub(crate) condition: View,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ControlKind,
     /// What it, and its bodies, keep alive.
     pub(crate) allocations: Vec<Arc<Allocation>>,
     /// How deep conditionals and loops lie in it.
@@ -27,15 +24,15 @@ pub(crate) struct Control {
 }
 
 /// What a conditional or a loop runs.
-pub(crate) enum Kind {
+pub(crate) enum ControlKind {
     If { then: Body, otherwise: Option<Body> },
     While(Body),
 }
 
 /// The nodes of a graph as they were when it was given to a conditional or loop.
-type Body = Arc<graph::Graph<Command>>;
+pub(crate) type Body = Arc<graph::Graph<Command>>;
 
-impl Kind {
+impl ControlKind {
     pub(crate) fn command_kind(&self) -> CommandKind {
         match self {
             Self::If { .. } => CommandKind::If,
@@ -58,7 +55,7 @@ impl Control {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming the node, for a host task and for a second device;
     /// [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep.
-    pub(crate) fn new(condition: View, kind: Kind) -> Result<(Self, Option<DeviceId>)> {
+    pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
         let mut found = Found::default();
         found.keep(&condition.allocation);
         kind.bodies().try_for_each(|body| found.look_through(body))?;
@@ -75,34 +72,17 @@ impl Control {
         Ok((Self { condition, kind, allocations, depth }, device.map(|(device, _)| device)))
     }
 
-    /// The command for `device`.
-    ///
-    /// # Errors
-    /// As for the commands of a graph; the node of the body is named.
-    pub(crate) fn to_hal(&self, device: &Device) -> Result<hal::Command> {
-        let condition = self.condition.to_hal()?;
-        let record = |body: &Body| record(body, device).map(Arc::new);
-        Ok(match &self.kind {
-            Kind::If { then, otherwise } => hal::Command::If {
-                condition,
-                then: record(then)?,
-                otherwise: otherwise.as_ref().map(record).transpose()?,
-            },
-            Kind::While(body) => hal::Command::While { condition, body: record(body)? },
-        })
-    }
-
     /// In words, for verbose drawings.
     pub(crate) fn describe(&self) -> Cow<'_, str> {
         let start = self.condition.offset;
         let (end, resource) = (start + self.condition.len, self.condition.allocation.memory().resource());
         let condition = format_args!("{resource:?}[{start}..{end}] != 0");
         match &self.kind {
-            Kind::If { then, otherwise: None } => format!("if {condition}\n{}", Nodes("then", then)),
-            Kind::If { then, otherwise: Some(otherwise) } => {
+            ControlKind::If { then, otherwise: None } => format!("if {condition}\n{}", Nodes("then", then)),
+            ControlKind::If { then, otherwise: Some(otherwise) } => {
                 format!("if {condition}\n{}\n{}", Nodes("then", then), Nodes("else", otherwise))
             }
-            Kind::While(body) => format!("while {condition}\n{}", Nodes("do", body)),
+            ControlKind::While(body) => format!("while {condition}\n{}", Nodes("do", body)),
         }
         .into()
     }
@@ -163,42 +143,6 @@ impl Found {
         command.allocations().for_each(|allocation| self.keep(allocation));
         Ok(())
     }
-}
-
-/// Plans the body like a graph, as one partition, and takes down its commands.
-fn record(graph: &Body, device: &Device) -> Result<hal::Body> {
-    let options = PlanOptions { partition: PartitionPolicy::Fewest, ..PlanOptions::default() };
-    let plan = Plan::new(graph, |_| device.node_kinds(), &options)?;
-    let source = Source::new(graph, &plan);
-    let mut body = hal::Body::new();
-    let mut after: Vec<u32> = Vec::new();
-    match plan.partitions() {
-        [] => return Ok(body),
-        [_] => {}
-        _ => {
-            return Err(Error::new(
-                ErrorKind::Bug,
-                "the body of a conditional or loop has several partitions",
-            ));
-        }
-    }
-    let in_order = plan.partitions()[0].in_order;
-    for (position, &node) in plan.nodes(0).iter().enumerate() {
-        let (graph, index) = source.place(&plan, node);
-        after.clear();
-        match (in_order, position.checked_sub(1)) {
-            (true, before) => after.extend(before.map(|before| before as u32)),
-            (false, _) => after.extend_from_slice(plan.waits(0, position)),
-        }
-        let command = match graph.content_at(index) {
-            Content::Command(command) => to_hal(device, command, false).map(Cow::into_owned),
-            Content::Empty | Content::SubGraph(_) => Ok(hal::Command::Empty),
-        };
-        command
-            .and_then(|command| body.push(command, &after))
-            .map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
-    }
-    Ok(body)
 }
 
 /// The nodes of a body in a line.

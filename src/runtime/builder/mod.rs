@@ -31,12 +31,11 @@ use crate::graph::{self, Content, GraphProperties, NodeId};
 use crate::hal::MemoryKind;
 use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::execution::executable::{ExecutableGraph, FinalizeOptions};
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
-use crate::runtime::finalize;
-use crate::runtime::resource::allocation::{Operand, View};
+use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::resource::memory_arg::Operand;
 use crate::runtime::resource::scratch;
 use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, Range, Result};
 
@@ -213,25 +212,6 @@ impl Graph {
     /// [`Cycle`](ErrorKind::Cycle), naming its nodes, when it would close one. The graph is unchanged then.
     pub fn make_edge(&mut self, from: NodeId, to: NodeId) -> Result<()> {
         self.nodes.make_edge(from, to)
-    }
-
-    /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
-    /// finalized again.
-    ///
-    /// # Errors
-    /// The first of [`errors`](Self::errors);
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node, when a device
-    /// lacks a command; those of the devices.
-    pub fn finalize(&self) -> Result<ExecutableGraph> {
-        self.finalize_with(FinalizeOptions::default())
-    }
-
-    /// As [`finalize`](Self::finalize), with options.
-    ///
-    /// # Errors
-    /// As [`finalize`](Self::finalize).
-    pub fn finalize_with(&self, options: FinalizeOptions) -> Result<ExecutableGraph> {
-        finalize::finalize(self, options)
     }
 
     pub(crate) fn inner(&self) -> &graph::Graph<Command> {

@@ -10,7 +10,8 @@ use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::{Graph, transfer};
 use crate::runtime::execution::conflicts;
-use crate::runtime::resource::allocation::{MemoryArg, Operand, View};
+use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
 

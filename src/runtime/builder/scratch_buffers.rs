@@ -8,9 +8,9 @@ use smallvec::smallvec;
 use crate::hal;
 use crate::runtime::builder::Graph;
 use crate::runtime::resource::allocation::Allocation;
+use crate::runtime::resource::allocation::byte_len;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::host_buffer::byte_len;
 use crate::runtime::resource::scratch::ScratchMemory;
 use crate::types::{AccessMode, CommandKind, Result};
 

@@ -3,7 +3,9 @@
 pub(crate) mod clock;
 pub(crate) mod estimate;
 pub(crate) mod latch;
+pub(crate) mod pending;
 pub(crate) mod reactor;
 pub(crate) mod spawn;
 pub(crate) mod spin_budget;
+pub(crate) mod submitter;
 pub(crate) mod wake_policy;

@@ -15,7 +15,7 @@ use crate::runtime::execution::run::Run;
 use crate::types::Error;
 use crate::util::panics::catch_and_log;
 
-struct Orphan {
+struct AbandonedStart {
     run: Arc<Run>,
     order_after: Vec<Predecessor>,
     error: Error,
@@ -23,20 +23,20 @@ struct Orphan {
 
 /// Ends `run` with `error` once everything in `order_after` is over.
 pub(crate) fn abandon_after(run: Arc<Run>, order_after: Vec<Predecessor>, error: Error) {
-    Arc::new(Orphan { run, order_after, error }).wake();
+    Arc::new(AbandonedStart { run, order_after, error }).wake();
 }
 
 thread_local! {
-    // One orphan's end may be what the next waits for. A queue instead of nested calls: there may
+    // One start's end may be what the next waits for. A queue instead of nested calls: there may
     // be thousands.
-    static TURN: (RefCell<VecDeque<Arc<Orphan>>>, Cell<bool>) = const { (RefCell::new(VecDeque::new()), Cell::new(false)) };
+    static TURN: (RefCell<VecDeque<Arc<AbandonedStart>>>, Cell<bool>) = const { (RefCell::new(VecDeque::new()), Cell::new(false)) };
 }
 
-impl Wake for Orphan {
+impl Wake for AbandonedStart {
     fn wake(self: Arc<Self>) {
-        let orphan = self.clone();
+        let start = self.clone();
         let queued = TURN.try_with(|(queue, busy)| {
-            queue.borrow_mut().push_back(orphan);
+            queue.borrow_mut().push_back(start);
             if busy.replace(true) {
                 return;
             }
@@ -53,7 +53,7 @@ impl Wake for Orphan {
     }
 }
 
-impl Orphan {
+impl AbandonedStart {
     fn check(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
         let cx = Context::from_waker(&waker);

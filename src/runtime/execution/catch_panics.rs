@@ -13,28 +13,28 @@ use crate::util::panics::{catch, catch_and_log};
 /// which happens as soon as it is ready.
 #[pin_project(PinnedDrop)]
 #[derive(Debug)]
-pub(crate) struct Caught<F> {
+pub(crate) struct CatchPanics<F> {
     #[pin]
     future: Option<F>,
 }
 
-impl<F> Caught<F> {
+impl<F> CatchPanics<F> {
     pub(crate) fn new(future: F) -> Self {
         Self { future: Some(future) }
     }
 }
 
-impl<F: Future> Future for Caught<F> {
+impl<F: Future> Future for CatchPanics<F> {
     type Output = Result<F::Output>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
-        let polled = caught(|| future.poll(cx));
+        let polled = catch_panic(|| future.poll(cx));
         if matches!(polled, Ok(Poll::Pending)) {
             return Poll::Pending;
         }
-        let dropped = caught_drop(|| this.future.set(None));
+        let dropped = catch_drop(|| this.future.set(None));
         match (polled, dropped) {
             (Ok(polled), Ok(())) => polled.map(Ok),
             (Ok(polled), Err(error)) => {
@@ -47,7 +47,7 @@ impl<F: Future> Future for Caught<F> {
 }
 
 #[pinned_drop]
-impl<F> PinnedDrop for Caught<F> {
+impl<F> PinnedDrop for CatchPanics<F> {
     fn drop(self: Pin<&mut Self>) {
         catch_and_log("the drop of a future", || self.project().future.set(None));
     }
@@ -57,7 +57,7 @@ impl<F> PinnedDrop for Caught<F> {
 ///
 /// # Errors
 /// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked), with what the panic said.
-pub(crate) fn caught<R>(code: impl FnOnce() -> R) -> Result<R> {
+pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Result<R> {
     catch(code).map_err(|panic| Error::new(ErrorKind::HostTaskPanicked, panic))
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn caught<R>(code: impl FnOnce() -> R) -> Result<R> {
 ///
 /// # Errors
 /// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked), which says that it was a `Drop`.
-pub(crate) fn caught_drop(drops: impl FnOnce()) -> Result<()> {
+pub(crate) fn catch_drop(drops: impl FnOnce()) -> Result<()> {
     catch(drops).map_err(|panic| {
         Error::new(ErrorKind::HostTaskPanicked, format!("the `Drop` of a value panicked: {panic}"))
     })

@@ -7,32 +7,32 @@ use crate::runtime::completion::latch::Latch;
 /// Closed while a host guard waits for its turn or is held; submissions that conflict with it wait
 /// for it to open.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) opened: Latch,
+pub(crate) struct Fence {
+    pub(crate) lifted: Latch,
 }
 
-impl Gate {
-    pub(crate) fn is_open(&self) -> bool {
-        self.opened.is_set()
+impl Fence {
+    pub(crate) fn is_lifted(&self) -> bool {
+        self.lifted.is_set()
     }
 }
 
-/// Opens its gate when dropped.
+/// Opens its fence when dropped.
 #[derive(Debug)]
-pub(crate) struct GateLease(Arc<Gate>);
+pub(crate) struct FenceGuard(Arc<Fence>);
 
-impl GateLease {
+impl FenceGuard {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Gate { opened: Latch::new() }))
+        Self(Arc::new(Fence { lifted: Latch::new() }))
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
+    pub(crate) fn fence(&self) -> &Arc<Fence> {
         &self.0
     }
 }
 
-impl Drop for GateLease {
+impl Drop for FenceGuard {
     fn drop(&mut self) {
-        self.0.opened.set();
+        self.0.lifted.set();
     }
 }

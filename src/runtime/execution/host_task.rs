@@ -1,5 +1,6 @@
 //! Host tasks: closures of the host that run between device partitions.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -8,11 +9,11 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use parking_lot::Mutex;
 
-use crate::runtime::execution::catch_panics::{Caught, caught, caught_drop};
-use crate::runtime::execution::host_scheduler;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::catch_panics::{CatchPanics, catch_drop, catch_panic};
+use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
 use crate::runtime::resource::allocation::View;
-use crate::runtime::resource::host_buffer::{HostBuffer, HostMut, HostRef, Lease};
+use crate::runtime::resource::host_buffer::HostBuffer;
+use crate::runtime::resource::memory_arg::Operand;
 use crate::types::{AccessMode, BoxError, Error, ErrorKind, Result};
 use crate::util::panics::catch;
 
@@ -52,7 +53,7 @@ pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
     type View: Send + 'static;
 
     #[doc(hidden)]
-    fn declared(&self) -> (crate::runtime::resource::allocation::Operand, AccessMode);
+    fn declared(&self) -> (Operand, AccessMode);
     #[doc(hidden)]
     fn view(&self, lease: &TaskLease) -> Self::View;
 }
@@ -60,8 +61,8 @@ pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
 impl<T: Pod + Send + Sync> HostAccess for ReadAccess<T> {
     type View = HostRef<T>;
 
-    fn declared(&self) -> (crate::runtime::resource::allocation::Operand, AccessMode) {
-        (crate::runtime::resource::allocation::Operand(self.view.clone()), AccessMode::Read)
+    fn declared(&self) -> (Operand, AccessMode) {
+        (Operand(self.view.clone()), AccessMode::Read)
     }
 
     fn view(&self, lease: &TaskLease) -> HostRef<T> {
@@ -72,8 +73,8 @@ impl<T: Pod + Send + Sync> HostAccess for ReadAccess<T> {
 impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
     type View = HostMut<T>;
 
-    fn declared(&self) -> (crate::runtime::resource::allocation::Operand, AccessMode) {
-        (crate::runtime::resource::allocation::Operand(self.view.clone()), AccessMode::ReadWrite)
+    fn declared(&self) -> (Operand, AccessMode) {
+        (Operand(self.view.clone()), AccessMode::ReadWrite)
     }
 
     fn view(&self, lease: &TaskLease) -> HostMut<T> {
@@ -92,7 +93,7 @@ pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
     type Views: Send + 'static;
 
     #[doc(hidden)]
-    fn declared(&self) -> Vec<(crate::runtime::resource::allocation::Operand, AccessMode)>;
+    fn declared(&self) -> Vec<(Operand, AccessMode)>;
     #[doc(hidden)]
     fn views(&self, lease: &TaskLease) -> Self::Views;
 }
@@ -111,7 +112,7 @@ macro_rules! accesses {
         impl<$($name: HostAccess),*> HostAccesses for ($($name,)*) {
             type Views = ($($name::View,)*);
 
-            fn declared(&self) -> Vec<(crate::runtime::resource::allocation::Operand, AccessMode)> {
+            fn declared(&self) -> Vec<(Operand, AccessMode)> {
                 let ($($name,)*) = self;
                 vec![$($name.declared()),*]
             }
@@ -185,11 +186,11 @@ impl HostTask {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
                 Box::pin(async move {
-                    let future = caught(|| F::clone(&closure)(views));
+                    let future = catch_panic(|| F::clone(&closure)(views));
                     // The last reference, where an update has replaced the closure.
-                    let dropped = caught_drop(|| drop(closure));
-                    let output = Caught::new(future?).await?;
-                    outcome(caught(|| output.into_result())).and(dropped)
+                    let dropped = catch_drop(|| drop(closure));
+                    let output = CatchPanics::new(future?).await?;
+                    outcome(catch_panic(|| output.into_result())).and(dropped)
                 })
             }),
         }
@@ -208,13 +209,13 @@ impl HostTask {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
                 let work = move || {
-                    let output = caught(|| F::clone(&closure)(views).into_result());
-                    outcome(output).and(caught_drop(|| drop(closure)))
+                    let output = catch_panic(|| F::clone(&closure)(views).into_result());
+                    outcome(output).and(catch_drop(|| drop(closure)))
                 };
                 Box::pin(async move {
                     match tokio::task::spawn_blocking(work).await {
                         Ok(result) => result,
-                        Err(_) => Err(host_scheduler::shut_down()),
+                        Err(_) => Err(runtime_shut_down()),
                     }
                 })
             }),
@@ -232,20 +233,31 @@ fn outcome(task: Result<Result<(), BoxError>>) -> Result<()> {
     })
 }
 
+/// The error of what a tokio runtime can no longer run.
+pub(crate) fn runtime_shut_down() -> Error {
+    Error::new(ErrorKind::Cancelled, "the tokio runtime that drives this submission shut down")
+}
+
+/// The run that a host task belongs to.
+pub(crate) trait HostTaskOwner: Debug + Send + Sync {
+    /// The host task of a partition has finished, and its views are dropped.
+    fn finish_host_task(&self, partition: usize, result: Result<()>);
+}
+
 /// Ends a host task's partition when the task has finished and all its views are dropped.
 #[derive(Debug)]
-pub struct TaskLease(Arc<LeaseInner>);
+pub struct TaskLease(Arc<TaskLeaseInner>);
 
 #[derive(Debug)]
-struct LeaseInner {
-    run: Arc<Run>,
+struct TaskLeaseInner {
+    run: Arc<dyn HostTaskOwner>,
     partition: usize,
     result: Mutex<Option<Result<()>>>,
 }
 
 impl TaskLease {
-    pub(crate) fn new(run: Arc<Run>, partition: usize) -> Self {
-        Self(Arc::new(LeaseInner { run, partition, result: Mutex::new(None) }))
+    pub(crate) fn new(run: Arc<dyn HostTaskOwner>, partition: usize) -> Self {
+        Self(Arc::new(TaskLeaseInner { run, partition, result: Mutex::new(None) }))
     }
 
     fn for_view(&self) -> Lease {
@@ -274,10 +286,10 @@ fn with_words_only(mut error: Error) -> Error {
     }
 }
 
-impl Drop for LeaseInner {
+impl Drop for TaskLeaseInner {
     fn drop(&mut self) {
         // Without a result the task was dropped half-way: its runtime shuts down.
-        let result = self.result.get_mut().take().unwrap_or_else(|| Err(host_scheduler::shut_down()));
-        self.run.finish(self.partition, result);
+        let result = self.result.get_mut().take().unwrap_or_else(|| Err(runtime_shut_down()));
+        self.run.finish_host_task(self.partition, result);
     }
 }

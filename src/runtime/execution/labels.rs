@@ -1,6 +1,6 @@
 //! What an executable is, without what it uses: enough to say where in it something happened.
 //!
-//! A profiled submission refers to the outline, not to the executable, so that one that is kept or
+//! A profiled submission refers to the labels, not to the executable, so that one that is kept or
 //! forgotten keeps no buffer and no closure alive.
 
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use crate::runtime::resource::device::Device;
 use crate::types::{CommandKind, DeviceId, Error};
 
 /// The plan and the names of what is in it.
-pub(crate) struct Outline {
+pub(crate) struct Labels {
     pub(crate) plan: Plan,
     /// Each planned node's label and kind, by its number in the plan.
     pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
@@ -18,7 +18,7 @@ pub(crate) struct Outline {
     pub(crate) devices: Box<[Option<Device>]>,
 }
 
-impl Outline {
+impl Labels {
     pub(crate) fn label(&self, node: u32) -> &str {
         &self.nodes[node as usize].0
     }

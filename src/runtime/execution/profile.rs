@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::hal::ClockSample;
+use crate::hal::{ClockSample, Event};
 use crate::runtime::completion::clock::{self, nanoseconds};
-use crate::runtime::execution::labels::Outline;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
 use crate::types::{CommandKind, DeviceId};
 
@@ -57,23 +56,23 @@ pub struct PartitionTimes {
 }
 
 impl Profile {
-    /// Reads the events of a run whose partitions are all final.
-    pub(crate) fn collect(
-        outline: &Outline,
-        run: &Run,
+    /// Reads the events of a run whose partitions are all final. `event_of` gives that of a device
+    /// partition which has succeeded.
+    pub(crate) fn collect<'r>(
+        labels: &Labels,
+        event_of: impl Fn(usize) -> Option<&'r dyn Event>,
         host_times: &[(usize, u64, u64)],
         origin: u64,
     ) -> Self {
         let since = |at: u64| Duration::from_nanos(at.saturating_sub(origin));
         let mut profile = Self::default();
         let mut clocks = Clocks::default();
-        for (index, device) in outline.devices.iter().enumerate() {
-            let nodes = outline.plan.nodes(index);
+        for (index, device) in labels.devices.iter().enumerate() {
+            let nodes = labels.plan.nodes(index);
             let mut times: Vec<(u64, u64)> = Vec::new();
             match device {
-                Some(_) if !run.has_succeeded(index) => {}
                 Some(device) => {
-                    let profile = run.event(index).map(|event| event.profile());
+                    let profile = event_of(index).map(Event::profile);
                     if let (Some(Ok(events)), Some(sample)) = (profile, clocks.of(device)) {
                         // The device's times, moved to the runtime's clock.
                         let ours = clock::at(sample.host);
@@ -89,15 +88,15 @@ impl Profile {
             }
             let label = match device {
                 Some(device) => device.selector().to_owned(),
-                None => nodes.first().map_or_else(String::new, |&node| outline.label(node).to_owned()),
+                None => nodes.first().map_or_else(String::new, |&node| labels.label(node).to_owned()),
             };
             let measured = !times.is_empty();
             let start = times.iter().map(|t| t.0).min().unwrap_or(origin);
             let end = times.iter().map(|t| t.1).max().unwrap_or(start);
             profile.partitions.push(PartitionTimes { label, start: since(start), end: since(end), measured });
             profile.nodes.extend(nodes.iter().zip(times).map(|(&node, (start, end))| NodeTimes {
-                label: outline.label(node).to_owned(),
-                kind: outline.nodes[node as usize].1,
+                label: labels.label(node).to_owned(),
+                kind: labels.nodes[node as usize].1,
                 partition: index,
                 start: since(start),
                 end: since(end),

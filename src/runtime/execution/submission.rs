@@ -12,11 +12,12 @@ use tokio::task::coop;
 use crate::hal::Progress;
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
-use crate::runtime::execution::batching::Lead;
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::labels::Outline;
+use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 use crate::types::Result;
 
 /// A run of an executable that has been submitted: a future that resolves when all its work is complete.
@@ -35,15 +36,17 @@ use crate::types::Result;
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
+    /// Where the run may be left to the reactor's thread.
+    queue: Option<Arc<SubmissionQueue>>,
     /// It ends others' runs in the place of the reactor.
-    lead: Option<Lead>,
+    lead: Option<LeaderGuard>,
     spin: Spin,
     /// The last poll did nothing but give way, as the budget of its task was used up.
     gave_way: bool,
     /// What a spin does to the devices' work.
     progress: Progress,
     /// Where profiles are recorded: what is needed to read them.
-    profiled: Option<Arc<Outline>>,
+    profiled: Option<Arc<Labels>>,
 }
 
 /// Whether a poll spins for a short while on work that should be done within it: a task switch
@@ -78,26 +81,20 @@ enum Next {
     Wait,
 }
 
-/// How long to spin for something expected to take so long: twice that, so that the usual jitter
-/// does not cost a task switch.
-pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
-    (2 * expected).min(limit)
-}
-
-/// The same among so many runs, of which each has to wait for the others: they look in turn, and
-/// none keeps a thread.
-pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
-    match crowd {
-        0 | 1 => spin_time(expected, limit),
-        crowd => (2 * expected * crowd).min(LONGEST_AMONG_OTHERS.max(limit)),
-    }
-}
-
-const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);
-
 impl Submission {
-    pub(crate) fn new(run: Arc<Run>, spin: Spin, progress: Progress, profiled: Option<Arc<Outline>>) -> Self {
-        Self { run, key: WaiterKey::default(), lead: None, spin, gave_way: false, progress, profiled }
+    pub(crate) fn new(
+        run: Arc<Run>,
+        queue: Option<Arc<SubmissionQueue>>,
+        spin: Spin,
+        progress: Progress,
+        profiled: Option<Arc<Labels>>,
+    ) -> Self {
+        Self { run, key: WaiterKey::default(), queue, lead: None, spin, gave_way: false, progress, profiled }
+    }
+
+    /// The submission queue, if the run was left to the reactor's thread.
+    fn submission_queue(&self) -> Option<&Arc<SubmissionQueue>> {
+        self.queue.as_ref().filter(|_| self.run.is_left_to_reactor())
     }
 
     /// Whether all work is final, successful or not. Asks devices that do not notify, so that a
@@ -145,8 +142,8 @@ impl Submission {
     ///
     /// Asks the devices for them, the first time.
     pub fn profile(&self) -> Option<Profile> {
-        let outline = self.profiled.as_ref()?;
-        self.is_finished().then(|| self.run.profile(outline))
+        let labels = self.profiled.as_ref()?;
+        self.is_finished().then(|| self.run.profile(labels))
     }
 
     /// Spins if that should pay.
@@ -182,12 +179,12 @@ impl Submission {
     }
 
     /// Ends others' runs while it waits itself.
-    fn lead(&mut self, lead: Lead) -> Next {
+    fn lead(&mut self, lead: LeaderGuard) -> Next {
         lead.tell();
         if self.run.is_done() {
             return Next::Resolve;
         }
-        if !lead.goes_on() || self.run.batcher().is_none() {
+        if !lead.goes_on() || self.submission_queue().is_none() {
             return Next::Wait;
         }
         self.lead = Some(lead);
@@ -321,13 +318,13 @@ impl Future for Submission {
             // If it now ends the run itself, nothing has to wake it.
             this.run.done.forget(&mut this.key);
         }
-        let next = match (this.lead.take(), this.run.batcher()) {
-            (Some(lead), _) => this.lead(lead),
-            _ if this.run.is_done() => Next::Resolve,
-            (None, None) => this.spin(),
-            (None, Some(batcher)) => match batcher.lead() {
-                Some(lead) => this.lead(lead),
-                None => Next::Wait,
+        let next = match this.lead.take() {
+            Some(lead) => this.lead(lead),
+            None if this.run.is_done() => Next::Resolve,
+            None => match this.submission_queue().map(SubmissionQueue::lead) {
+                None => this.spin(),
+                Some(Some(lead)) => this.lead(lead),
+                Some(None) => Next::Wait,
             },
         };
         if next != Next::Resolve && this.wait(cx).is_pending() {
@@ -436,7 +433,7 @@ mod tests {
         let spin = Spin::Until { end: Instant::now() + Duration::from_secs(3600), between: None };
         let mut submissions: Vec<_> = all
             .iter()
-            .map(|(_, _, run)| Submission::new(run.clone(), spin, Progress::Device, None))
+            .map(|(_, _, run)| Submission::new(run.clone(), None, spin, Progress::Device, None))
             .collect();
         // Polls all submissions one after the other, and returns how many polled their device again
         // and again.

@@ -6,20 +6,20 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 /// A value that costs no lock where it cannot be updated. Updates change it only while nothing
 /// reads it, so nobody waits.
-pub(crate) enum Versioned<T> {
+pub(crate) enum UpdatableCell<T> {
     Fixed(T),
     Updatable(RwLock<T>),
 }
 
-impl<T> Versioned<T> {
+impl<T> UpdatableCell<T> {
     pub(crate) fn new(value: T, updatable: bool) -> Self {
         if updatable { Self::Updatable(RwLock::new(value)) } else { Self::Fixed(value) }
     }
 
-    pub(crate) fn read(&self) -> Reading<'_, T> {
+    pub(crate) fn read(&self) -> CellRef<'_, T> {
         match self {
-            Self::Fixed(value) => Reading::Fixed(value),
-            Self::Updatable(value) => Reading::Updatable(value.read()),
+            Self::Fixed(value) => CellRef::Fixed(value),
+            Self::Updatable(value) => CellRef::Updatable(value.read()),
         }
     }
 
@@ -37,12 +37,12 @@ impl<T> Versioned<T> {
 }
 
 /// The value as long as this lives.
-pub(crate) enum Reading<'a, T> {
+pub(crate) enum CellRef<'a, T> {
     Fixed(&'a T),
     Updatable(RwLockReadGuard<'a, T>),
 }
 
-impl<T> Deref for Reading<'_, T> {
+impl<T> Deref for CellRef<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {

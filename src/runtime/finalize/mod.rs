@@ -1,12 +1,16 @@
 //! From a graph to an executable: plan it, record a command-buffer for each device partition, and
 //! make known which memory it uses.
 
+mod control_flow;
+pub(crate) mod options;
+pub(crate) mod updatable;
 pub(crate) mod uses;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -17,22 +21,46 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::completion::estimate::Prediction;
 use crate::runtime::completion::reactor::new_lane;
-use crate::runtime::execution::batching::batcher_of;
 use crate::runtime::execution::conflicts::{self, ExecutableId};
-use crate::runtime::execution::executable::{
-    ExecutableGraph, FinalizeOptions, Handle, PartitionExec, Shared, State, Work,
-};
+use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner, ExecutableState};
+use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::labels::Outline;
-use crate::runtime::execution::updatable_cell::Versioned;
+use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
+use crate::runtime::execution::submission_queue::queue_for;
+use crate::runtime::execution::template::RunTemplate;
+use crate::runtime::execution::updatable_cell::UpdatableCell;
+use crate::runtime::finalize::options::FinalizeOptions;
+use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
-use crate::runtime::update::Updatable;
+use crate::sync::AtomicU64;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> {
+impl Graph {
+    /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
+    /// finalized again.
+    ///
+    /// # Errors
+    /// The first of [`errors`](Self::errors);
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node, when a device
+    /// lacks a command; those of the devices.
+    pub fn finalize(&self) -> Result<ExecutableGraph> {
+        self.finalize_with(FinalizeOptions::default())
+    }
+
+    /// As [`finalize`](Self::finalize), with options.
+    ///
+    /// # Errors
+    /// As [`finalize`](Self::finalize).
+    pub fn finalize_with(&self, options: FinalizeOptions) -> Result<ExecutableGraph> {
+        finalize(self, options)
+    }
+}
+
+fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> {
     let _span =
         tracing::debug_span!(target: "wakegraph::finalize", "finalize", nodes = graph.len()).entered();
     if let Some(first) = graph.errors().first() {
@@ -58,7 +86,7 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
         work.push(match partition.kind {
             PartitionKind::HostTask => {
                 let task = host_task(&source, &plan, index, &mut uses)?;
-                Work::HostTask(Versioned::new(task, options.updatable))
+                PartitionWork::HostTask(UpdatableCell::new(task, options.updatable))
             }
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
@@ -66,9 +94,9 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
                 let command_buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
                     .and_then(|mut buffer| buffer.finalize().map(|()| buffer))
                     .map_err(|error| error.on_device(device.selector()))?;
-                let command_buffer = Versioned::new(command_buffer, options.updatable);
+                let command_buffer = UpdatableCell::new(command_buffer, options.updatable);
                 let (queue, lane) = queues.get(device, partition.queue, options.profiling)?;
-                Work::Device { device: device.clone(), queue, lane, command_buffer }
+                PartitionWork::Device { device: device.clone(), queue, lane, command_buffer }
             }
         });
     }
@@ -80,10 +108,10 @@ pub(crate) fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<Execut
     let nodes = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
     let registered = uses.merged();
     let updatable = options.updatable.then(|| Box::new(Updatable::new(graph, &plan, options, &mut uses)));
-    let shared = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
-    conflicts::register(&shared, &[], registered);
-    tracing::debug!(target: "wakegraph::finalize", partitions = shared.partitions.len(), "finalized");
-    Ok(ExecutableGraph { shared: Handle::new(shared) })
+    let executable = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
+    conflicts::register(&executable, &[], registered);
+    tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
+    Ok(ExecutableGraph { inner: ExecutableHandle::new(executable) })
 }
 
 fn plan_options(options: FinalizeOptions) -> PlanOptions {
@@ -259,7 +287,7 @@ pub(super) fn to_hal<'c>(
             };
             Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
         }
-        Command::Control(control) => control.to_hal(device).map(Cow::Owned),
+        Command::Control(control) => control_flow::to_hal(control, device).map(Cow::Owned),
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
 }
@@ -272,20 +300,20 @@ fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
 /// Works out, once, who waits for whom and how.
 fn assemble(
     plan: Plan,
-    work: Vec<Work>,
+    work: Vec<PartitionWork>,
     nodes: Box<[(Box<str>, crate::CommandKind)]>,
     uses: Uses,
     scratch: Places,
     options: FinalizeOptions,
     updatable: Option<Box<Updatable>>,
-) -> Shared {
+) -> ExecutableInner {
     let mut partitions: Vec<PartitionExec> = Vec::with_capacity(work.len());
     let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
     for (index, work) in work.into_iter().enumerate() {
         let predecessors: Box<[u32]> = plan.predecessors(index).into();
         let device = match &work {
-            Work::Device { device, .. } => Some(device),
-            Work::HostTask(_) => None,
+            PartitionWork::Device { device, .. } => Some(device),
+            PartitionWork::HostTask(_) => None,
         };
         // A predecessor that `submit` enqueues itself can be waited for by the device, without the host.
         let on_device = |&p: &u32| {
@@ -313,29 +341,32 @@ fn assemble(
     }
     let all = 0..partitions.len() as u32;
     let progress = progress(partitions.iter().filter_map(PartitionExec::device));
-    Shared {
+    ExecutableInner {
         id: ExecutableId::unique(),
-        batcher: batcher_of(&partitions, progress).filter(|_| !options.profiling),
-        roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
-        tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),
-        polled: partitions
-            .iter()
-            .filter_map(PartitionExec::device)
-            .any(|device| !device.capabilities().notifies),
-        progress,
-        all_eager: partitions.iter().all(|partition| partition.eager),
-        outline: Arc::new(Outline {
-            plan,
-            nodes,
-            devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
-        }),
-        partitions: partitions.into(),
+        submission_queue: queue_for(&partitions, progress).filter(|_| !options.profiling),
+        template: RunTemplate {
+            roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
+            tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),
+            polled: partitions
+                .iter()
+                .filter_map(PartitionExec::device)
+                .any(|device| !device.capabilities().notifies),
+            progress,
+            all_eager: partitions.iter().all(|partition| partition.eager),
+            labels: Arc::new(Labels {
+                plan,
+                nodes,
+                devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
+            }),
+            partitions: partitions.into(),
+            profiling: options.profiling,
+            ended: AtomicU64::new(0),
+        },
         allocations: uses.into_allocations(),
         scratch,
-        updatable,
-        profiling: options.profiling,
-        ended: crate::sync::AtomicU64::new(0),
-        state: Mutex::new(State::default()),
+        updatable: updatable.map(|updatable| updatable as Box<dyn Any + Send + Sync>),
+        broken: OnceLock::new(),
+        state: Mutex::new(ExecutableState::default()),
     }
 }
 

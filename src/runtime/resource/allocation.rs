@@ -3,34 +3,37 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use bytemuck::Pod;
-use parking_lot::Mutex;
-
 use crate::hal;
-use crate::runtime::execution::conflicts::Register;
-use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
+use crate::util::attachment::Attachment;
 
 /// One allocation, shared by the buffers that are views of it and by the executables that use it.
 pub(crate) struct Allocation {
     memory: Arc<dyn hal::Memory>,
     device: Device,
-    /// Belongs to [`ordering`](crate::runtime::execution::conflicts), which says what may be locked with it.
-    pub(crate) register: Mutex<Register>,
+    /// What the order between submissions knows about the allocation, kept here by
+    /// `execution::conflicts`.
+    pub(crate) register: Attachment,
 }
 
 impl Allocation {
     pub(crate) fn new(device: &Device, kind: hal::MemoryKind, len: usize) -> Result<Arc<Self>> {
         let memory = device.hal().allocate(&hal::MemoryDesc { len, kind });
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
-        Ok(Arc::new(Self { memory, device: device.clone(), register: Mutex::default() }))
+        Ok(Arc::new(Self { memory, device: device.clone(), register: Attachment::default() }))
     }
 
     /// Of memory that is not a device's own.
     pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
-        Arc::new(Self { memory, device: device.clone(), register: Mutex::default() })
+        Arc::new(Self { memory, device: device.clone(), register: Attachment::default() })
+    }
+
+    /// Fills memory that has just been allocated.
+    #[expect(unsafe_code, reason = "fills memory that nothing else has seen yet")]
+    pub(crate) fn initialise(&self, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller has just allocated the memory, so no command and no reference can touch it.
+        unsafe { self.memory.write(0, bytes) }
     }
 
     pub(crate) fn memory(&self) -> &Arc<dyn hal::Memory> {
@@ -113,43 +116,25 @@ impl View {
     }
 }
 
-/// Something a command can use as memory holding `T`s: `&Buffer<T>` or `&HostBuffer<T>`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not memory of `{T}`",
-    label = "not a `&Buffer<{T}>` or `&HostBuffer<{T}>`",
-    note = "commands and kernels take `&Buffer<T>` or `&HostBuffer<T>`; both sides hold elements of one type"
-)]
-pub trait MemoryArg<T>: sealed::Sealed {
-    #[doc(hidden)]
-    fn operand(&self) -> Operand;
-}
+/// What `hal::Memory::host_ptr` promises.
+const ALIGNMENT: usize = 64;
 
-/// What a [`MemoryArg`] refers to.
-#[derive(Clone, Debug)]
-pub struct Operand(pub(crate) View);
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-impl<T: Pod> sealed::Sealed for Buffer<T> {}
-impl<T: Pod> sealed::Sealed for HostBuffer<T> {}
-impl<M: sealed::Sealed> sealed::Sealed for &M {}
-
-impl<T: Pod> MemoryArg<T> for Buffer<T> {
-    fn operand(&self) -> Operand {
-        Operand(self.view().clone())
+/// The bytes of `len` elements of `T`.
+pub(crate) fn byte_len<T>(len: usize) -> Result<usize> {
+    if align_of::<T>() > ALIGNMENT {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!(
+                "{} is aligned to more than the {ALIGNMENT} bytes of allocations",
+                std::any::type_name::<T>()
+            ),
+        ));
     }
-}
-
-impl<T: Pod> MemoryArg<T> for HostBuffer<T> {
-    fn operand(&self) -> Operand {
-        Operand(self.view().clone())
-    }
-}
-
-impl<T, M: MemoryArg<T>> MemoryArg<T> for &M {
-    fn operand(&self) -> Operand {
-        (**self).operand()
+    match len.checked_mul(size_of::<T>()) {
+        Some(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err(Error::new(
+            ErrorKind::InvalidSize,
+            format!("a buffer of {len} elements of {} bytes cannot be allocated", size_of::<T>()),
+        )),
     }
 }

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::hal::MemoryKind;
-use crate::runtime::builder::Graph;
-use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::types::Result;
 
 /// Device memory holding `len` elements of `T`: a reference-counted view of an allocation.
@@ -20,7 +18,7 @@ use crate::types::Result;
 /// Graphs and executables keep the memory alive for as long as a device may touch it, so a buffer
 /// can be dropped at any time.
 ///
-/// New memory is zeroed. (Buffers of [`Graph::scratch`] have memory only while their graph runs,
+/// New memory is zeroed. (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only while their graph runs,
 /// and what is in it then is undefined.)
 pub struct Buffer<T> {
     view: View,
@@ -29,7 +27,7 @@ pub struct Buffer<T> {
 
 impl<T: Pod> Buffer<T> {
     pub(crate) fn allocate(device: &Device, len: usize) -> Result<Self> {
-        let bytes = crate::runtime::resource::host_buffer::byte_len::<T>(len)?;
+        let bytes = byte_len::<T>(len)?;
         let allocation = Allocation::new(device, MemoryKind::Device, bytes)?;
         Ok(Self::whole(allocation))
     }
@@ -64,43 +62,28 @@ impl<T: Pod> Buffer<T> {
         Ok(Self { view: self.view.slice(range, size_of::<T>())?, elements: PhantomData })
     }
 
-    /// Copies the elements to the host, after everything submitted so far that writes them.
-    ///
-    /// Made for tests and first steps: it builds a graph of one copy. A service keeps a
-    /// [`HostBuffer`] and copies to it inside its graph.
-    ///
-    /// # Errors
-    /// Those of allocating the host memory and of the submission.
-    ///
-    /// # Cancel safety
-    /// Dropping the future detaches the copy.
-    pub async fn to_vec(&self) -> Result<Vec<T>> {
-        let staging = HostBuffer::allocate(self.device(), self.len())?;
-        let mut graph = Graph::new(self.device());
-        graph.copy(self, &staging).name("Buffer::to_vec");
-        graph.finalize()?.submit().await?;
-        Ok(staging.read().await.to_vec())
-    }
-
-    /// Copies `elements` from the host to the start of the buffer, after everything submitted so
-    /// far that uses them.
-    ///
-    /// Made for tests and first steps, as [`to_vec`](Self::to_vec).
-    ///
-    /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when they do not fit or are none; those of the submission.
-    ///
-    /// # Cancel safety
-    /// Dropping the future detaches the copy.
-    pub async fn write(&self, elements: &[T]) -> Result<()> {
-        let target = self.slice(..elements.len())?;
-        let mut graph = Graph::new(self.device());
-        graph.write(&target, elements).name("Buffer::write");
-        graph.finalize()?.submit().await
-    }
-
     pub(crate) fn view(&self) -> &View {
         &self.view
+    }
+}
+
+impl Device {
+    /// Device memory for `len` elements, zeroed.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements, [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
+    pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        Buffer::allocate(self, len)
+    }
+
+    /// Device memory holding a copy of `elements`. Blocks for the time of the copy.
+    ///
+    /// # Errors
+    /// As [`buffer`](Self::buffer), and the driver's.
+    pub fn buffer_from<T: Pod>(&self, elements: &[T]) -> Result<Buffer<T>> {
+        let buffer = self.buffer(elements.len())?;
+        buffer.view.allocation.initialise(bytemuck::cast_slice(elements))?;
+        Ok(buffer)
     }
 }
 

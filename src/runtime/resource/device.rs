@@ -5,26 +5,23 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
-use bytemuck::Pod;
 use dashmap::DashMap;
 
 use crate::backend;
 use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::resource::buffer::Buffer;
-use crate::runtime::resource::host_buffer::HostBuffer;
-use crate::runtime::resource::kernel::KernelDef;
 use crate::sync::AtomicU32;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+use crate::util::attachment::Attachment;
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
 #[derive(Clone)]
 pub struct Device {
-    inner: Arc<Inner>,
+    inner: Arc<DeviceInner>,
 }
 
-struct Inner {
+struct DeviceInner {
     hal: Arc<dyn hal::Device>,
     /// As its capabilities say: asked for at each submission.
     notifies: bool,
@@ -32,12 +29,14 @@ struct Inner {
     /// Runs in flight, where they have to be polled.
     in_flight: Arc<AtomicU32>,
     reactor: OnceLock<Reactor>,
+    /// Kept here by `execution::submission_queue`.
+    submission_queue: Attachment,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
     kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
 }
 
 /// Devices that are open, so that a device has one reactor however often it is opened.
-static OPEN: LazyLock<DashMap<String, Weak<Inner>>> = LazyLock::new(DashMap::new);
+static OPEN: LazyLock<DashMap<String, Weak<DeviceInner>>> = LazyLock::new(DashMap::new);
 
 impl Device {
     /// The best device there is: the first GPU of the first backend that has one, else the CPU.
@@ -97,12 +96,13 @@ impl Device {
     pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
         let hal = hal::checked(device);
         Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(DeviceInner {
                 notifies: hal.capabilities().notifies,
                 hal,
                 wake_policy: AtomicU8::new(WakePolicy::default() as u8),
                 in_flight: Arc::default(),
                 reactor: OnceLock::new(),
+                submission_queue: Attachment::default(),
                 kernels: DashMap::new(),
             }),
         }
@@ -144,42 +144,6 @@ impl Device {
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when it cannot be split so.
     pub fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Self>> {
         Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::from_hal).collect())
-    }
-
-    /// Device memory for `len` elements, zeroed.
-    ///
-    /// # Errors
-    /// [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, [`OutOfMemory`](ErrorKind::OutOfMemory).
-    pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        Buffer::allocate(self, len)
-    }
-
-    /// Device memory holding a copy of `elements`. Blocks for the time of the copy.
-    ///
-    /// # Errors
-    /// As [`buffer`](Self::buffer), and the driver's.
-    pub fn buffer_from<T: Pod>(&self, elements: &[T]) -> Result<Buffer<T>> {
-        let buffer = self.buffer(elements.len())?;
-        initialise(buffer.view().allocation.memory(), bytemuck::cast_slice(elements))?;
-        Ok(buffer)
-    }
-
-    /// Pinned host memory for `len` elements, zeroed.
-    ///
-    /// # Errors
-    /// As [`buffer`](Self::buffer).
-    pub fn host_buffer<T: Pod>(&self, len: usize) -> Result<HostBuffer<T>> {
-        HostBuffer::allocate(self, len)
-    }
-
-    /// Pinned host memory holding a copy of `elements`.
-    ///
-    /// # Errors
-    /// As [`buffer`](Self::buffer).
-    pub fn host_buffer_from<T: Pod>(&self, elements: &[T]) -> Result<HostBuffer<T>> {
-        let buffer = self.host_buffer(elements.len())?;
-        initialise(buffer.view().allocation.memory(), bytemuck::cast_slice(elements))?;
-        Ok(buffer)
     }
 
     /// Gives memory back to the system that the device keeps for later allocations.
@@ -261,6 +225,11 @@ impl Device {
         self.inner.notifies
     }
 
+    /// Where `execution::submission_queue` keeps the runs that wait to be submitted.
+    pub(crate) fn submission_queue(&self) -> &Attachment {
+        &self.inner.submission_queue
+    }
+
     /// The reactor, for a device that does not notify.
     pub(crate) fn reactor(&self) -> Option<&Reactor> {
         if self.notifies() {
@@ -274,17 +243,9 @@ impl Device {
         self.reactor().map_or(Ok(()), Reactor::start)
     }
 
-    /// The kernel as loaded on this device, from the cache if it is there.
-    pub(crate) fn declared_kernel(&self, kernel: &'static KernelDef) -> Result<Arc<dyn hal::Kernel>> {
-        let address = std::ptr::from_ref(kernel) as usize;
-        if let Some(entry) = self.inner.kernels.get(&address) {
-            return Ok(entry.clone());
-        }
-        // Loading may take long; two threads that load the same kernel at once both succeed, one of
-        // them in vain.
-        let loaded = kernel.describe(|desc| self.inner.hal.create_kernel(desc))?;
-        // The first one stays: what is known by its address has to be the same for all.
-        Ok(self.inner.kernels.entry(address).or_insert(loaded).clone())
+    /// The kernels of [`kernel!`](crate::kernel!) that are loaded, by the address of the declaration.
+    pub(crate) fn loaded_kernels(&self) -> &DashMap<usize, Arc<dyn hal::Kernel>> {
+        &self.inner.kernels
     }
 
     pub(crate) fn downgrade(&self) -> WeakDevice {
@@ -293,7 +254,7 @@ impl Device {
 }
 
 /// Names a device without keeping it open.
-pub(crate) struct WeakDevice(Weak<Inner>);
+pub(crate) struct WeakDevice(Weak<DeviceInner>);
 
 impl WeakDevice {
     pub(crate) fn is(&self, device: &Device) -> bool {
@@ -309,12 +270,6 @@ impl Debug for WeakDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WeakDevice").field("is_gone", &self.is_gone()).finish()
     }
-}
-
-#[expect(unsafe_code, reason = "fills memory that nobody else has seen yet")]
-fn initialise(memory: &Arc<dyn hal::Memory>, bytes: &[u8]) -> Result<()> {
-    // SAFETY: the memory has just been allocated, so no command and no reference can touch it.
-    unsafe { memory.write(0, bytes) }
 }
 
 impl PartialEq for Device {

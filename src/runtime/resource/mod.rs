@@ -5,5 +5,6 @@ pub(crate) mod buffer;
 pub(crate) mod device;
 pub(crate) mod host_buffer;
 pub mod kernel;
+pub(crate) mod memory_arg;
 pub(crate) mod rect;
 pub(crate) mod scratch;

@@ -14,61 +14,97 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | this | [`Update`], [`Applied`]: what users see |
-//! | `state` | what an updatable executable remembers |
-//! | `turn` | the place of an update that has to wait |
-//! | `carry_out` | one update, all or nothing, and the registers of the memory that it brings or takes out |
-//! | `nodes`, `ordered` | changes of single nodes, and whether they stay free of data races |
-//! | `whole` | an executable from another graph |
+//! | this, `applied` | [`Update`] and its future, [`Applied`]: what users see |
+//! | `change` | what an update changes |
+//! | `sequencing`, `turn` | when an update is applied, and the place of one that has to wait |
+//! | `apply` | one update, all or nothing, and the registers of the memory that it brings or takes out |
+//! | `nodes`, `race_check` | changes of single nodes, and whether they stay free of data races |
+//! | `replace` | an executable from another graph |
+//!
+//! What an updatable executable remembers is in `finalize::updatable`.
 
-mod carry_out;
+mod applied;
+mod apply;
+mod change;
 mod nodes;
-mod ordered;
-mod state;
+mod race_check;
+mod replace;
+mod sequencing;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod whole;
 
 use std::fmt::{self, Debug};
-use std::future::Future;
 use std::panic::Location;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-
-use futures::channel::oneshot;
 
 use crate::graph::NodeId;
-use crate::runtime::execution::executable::Shared;
+use crate::runtime::builder::Graph;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::resource::kernel::KernelCall;
-use crate::types::{Error, ErrorKind, Range, Result};
-use carry_out::Accesses;
+use crate::types::Range;
+pub use applied::Applied;
+use change::Change;
 use nodes::NodeChange;
-pub(crate) use state::Updatable;
-pub(crate) use turn::apply;
-use whole::Recorded;
-pub(crate) use whole::whole;
+use sequencing::apply;
 
-/// What to change.
-pub(crate) enum Change {
-    Nodes(Vec<(NodeId, NodeChange, &'static Location<'static>)>),
-    Whole(Box<Recorded>),
-}
+/// Updates.
+impl ExecutableGraph {
+    /// Prepares a change of kernels' arguments and ranges, and of which nodes do anything: of an
+    /// executable that was finalized as [`updatable`](FinalizeOptions::updatable).
+    ///
+    /// ```
+    /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
+    /// # wakegraph::kernel! {
+    /// #     fn add(n: u32, x: &mut [u32]) { item: |i, n, x| x[i] += n }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// let x = device.buffer::<u32>(3)?;
+    /// let mut graph = Graph::new(&device);
+    /// let node = graph.launch(add(1, &x), Range::linear(3)).id();
+    /// let exec = graph.finalize_with(FinalizeOptions::new().updatable(true))?;
+    ///
+    /// let before = exec.submit();
+    /// exec.update().launch(node, add(10, &x)).apply().await?;
+    /// let after = exec.submit();
+    /// before.await?;
+    /// after.await?;
+    /// assert_eq!(x.to_vec().await?, [11; 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update(&self) -> Update<'_> {
+        Update::new(&self.inner)
+    }
 
-impl Change {
-    /// Everything that the executable may use once the change is applied, and may not have used before.
-    fn brings(&self) -> Accesses {
-        match self {
-            Self::Whole(recorded) => recorded.uses().accesses(),
-            Self::Nodes(changes) => {
-                let calls = changes.iter().filter_map(|(_, change, _)| match change {
-                    NodeChange::Launch(call) => Some(call),
-                    NodeChange::Range(_) | NodeChange::Enabled(_) => None,
-                });
-                calls.flat_map(|call| nodes::brings(call)).collect()
-            }
-        }
+    /// Makes the executable do what `graph` says, as if it had been finalized from it: new
+    /// operands, ranges and host tasks in the same topology. All nodes are enabled then.
+    ///
+    /// Applies after the submissions already made and before later ones, as [`Update::apply`] does,
+    /// with all that is said there. `graph` is read before this returns; its ids are not those of
+    /// the executable's nodes, whose own stay good.
+    ///
+    /// Before the update takes its place, this records the graph on the calling thread, as
+    /// [`finalize`](Graph::finalize) does: kernels that are new to the device are loaded, which may
+    /// take long, and the closures of [native commands](Graph::native) are called. Meanwhile the
+    /// executable can be submitted and updated by others, and by these closures: that comes before
+    /// this update.
+    ///
+    /// # Errors
+    /// They come out of the future, and the executable is as it was.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not updatable;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the graph has other nodes, on
+    /// other devices, or other edges, compared in the order in which they were added, or launches a
+    /// kernel that is neither the node's own nor a [registered
+    /// alternative](crate::NodeBuilder::alternative): each difference by its nodes' names, or has
+    /// [scratch buffers](crate::Graph::scratch); the first of the graph's own
+    /// [errors](crate::Graph::errors); those of the devices.
+    pub fn update_from(&self, graph: &Graph) -> Applied {
+        let recorded = replace::record(&self.inner, graph);
+        apply(&self.inner, recorded.map(|recorded| Change::Whole(Box::new(recorded))))
     }
 }
 
@@ -78,13 +114,13 @@ impl Change {
 /// about a node counts.
 #[must_use = "nothing happens before `apply`"]
 pub struct Update<'a> {
-    shared: &'a Arc<Shared>,
+    executable: &'a Arc<ExecutableInner>,
     changes: Vec<(NodeId, NodeChange, &'static Location<'static>)>,
 }
 
 impl<'a> Update<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>) -> Self {
-        Self { shared, changes: Vec::new() }
+    pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
+        Self { executable, changes: Vec::new() }
     }
 
     /// Gives a kernel node new arguments: `call` is of the node's own kernel, or of a [registered
@@ -131,15 +167,15 @@ impl<'a> Update<'a> {
     ///
     /// # Errors
     /// They come out of the future, and nothing has changed then.
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) when the executable is not updatable, or
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the executable is not updatable, or
     /// when the update has to wait and there is no tokio runtime;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node that is not of the finalized
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node that is not of the finalized
     /// graph's top level, a node of a kind that has nothing to be changed so, a kernel that is not
     /// registered, arguments that do not fit, a range of other dimensions, memory that is used
     /// without order, and a [scratch buffer](crate::Graph::scratch) that the node does not use in
-    /// the finalized graph; [`InvalidSize`](ErrorKind::InvalidSize) for a range that cannot be
+    /// the finalized graph; [`InvalidSize`](crate::ErrorKind::InvalidSize) for a range that cannot be
     /// launched, or beyond the bound of the kernel with its arguments, whichever of the two is new;
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for what the device cannot update;
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for what the device cannot update;
     /// those of the devices.
     ///
     /// If a device refuses the update and the other devices cannot be told the old values again,
@@ -151,7 +187,7 @@ impl<'a> Update<'a> {
     /// update, which is applied all the same, and nobody learns of an error. An update that waits
     /// is given up only when its tokio runtime shuts down.
     pub fn apply(self) -> Applied {
-        apply(self.shared, Ok(Change::Nodes(self.changes)))
+        apply(self.executable, Ok(Change::Nodes(self.changes)))
     }
 
     #[track_caller]
@@ -164,54 +200,5 @@ impl<'a> Update<'a> {
 impl Debug for Update<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Update").field("changes", &self.changes.len()).finish_non_exhaustive()
-    }
-}
-
-/// The future of an update: resolves when it has been applied, or to why it has not. Dropping it
-/// detaches the update.
-#[must_use = "an update that fails says so here"]
-#[derive(Debug)]
-pub struct Applied(Outcome);
-
-#[derive(Debug)]
-enum Outcome {
-    Known(Result<()>),
-    Waiting(oneshot::Receiver<Result<()>>),
-}
-
-impl Applied {
-    fn known(result: Result<()>) -> Self {
-        Self(Outcome::Known(result))
-    }
-
-    fn waiting(result: oneshot::Receiver<Result<()>>) -> Self {
-        Self(Outcome::Waiting(result))
-    }
-
-    /// Whether it is known how the update went.
-    pub fn is_known(&self) -> bool {
-        matches!(self.0, Outcome::Known(_))
-    }
-}
-
-impl Future for Applied {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if let Outcome::Waiting(result) = &mut self.0 {
-            let result = match Pin::new(result).poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(result) => result,
-            };
-            let shut_down = |_| {
-                let why = "the tokio runtime that was to apply this update shut down";
-                Err(Error::new(ErrorKind::Cancelled, why))
-            };
-            self.0 = Outcome::Known(result.unwrap_or_else(shut_down));
-        }
-        match &self.0 {
-            Outcome::Known(result) => Poll::Ready(result.clone()),
-            Outcome::Waiting(_) => Poll::Pending,
-        }
     }
 }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use crate::graph::{Content, NodeId};
 use crate::hal::{self, CommandHandle, CommandUpdate};
 use crate::runtime::builder::command::Command;
-use crate::runtime::execution::executable::{Shared, Work};
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::finalize::updatable::Accesses;
+use crate::runtime::finalize::updatable::{CommandPlace, CurrentGraph, Updatable};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch::Places;
-use crate::runtime::update::carry_out::Accesses;
-use crate::runtime::update::ordered::{self, Changed};
-use crate::runtime::update::state::{Current, Place, Updatable};
+use crate::runtime::update::race_check::{self, Changed};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// What becomes of a node.
@@ -66,9 +67,9 @@ pub(super) fn brings(call: &KernelCall) -> Accesses {
 
 /// Works out what the nodes become, and what their devices have to be told.
 pub(super) fn stage(
-    shared: &Shared,
+    executable: &ExecutableInner,
     updatable: &Updatable,
-    current: &Current,
+    current: &CurrentGraph,
     changes: &[(NodeId, NodeChange, &'static Location<'static>)],
 ) -> Result<Nodes> {
     let mut drafts: BTreeMap<usize, Draft> = BTreeMap::new();
@@ -81,16 +82,16 @@ pub(super) fn stage(
     let mut nodes = Nodes { nodes: Vec::new(), batches: BTreeMap::new() };
     for (index, draft) in drafts {
         let label = |error: Error| error.in_node(current.graph.label_at(index));
-        nodes.add(shared, updatable, current, index, draft).map_err(label)?;
+        nodes.add(executable, updatable, current, index, draft).map_err(label)?;
     }
     let launches = nodes.nodes.iter().filter_map(|node| Some((node.index, &node.launch.as_ref()?.1)));
     let changed: Vec<_> = launches.map(|(node, accesses)| Changed { node, accesses }).collect();
-    ordered::check(current, &changed)?;
+    race_check::check(current, &changed)?;
     Ok(nodes)
 }
 
 /// Adds one change, if the node has what it changes.
-fn add(draft: &mut Draft, current: &Current, index: usize, change: &NodeChange) -> Result<()> {
+fn add(draft: &mut Draft, current: &CurrentGraph, index: usize, change: &NodeChange) -> Result<()> {
     let kind = current.graph.kinds()[index];
     match (change, current.graph.content_at(index)) {
         (NodeChange::Launch(call), Content::Command(Command::Kernel { call: own, alternatives, .. })) => {
@@ -141,15 +142,17 @@ fn unfit(kind: CommandKind, why: &str) -> Error {
 impl Nodes {
     fn add(
         &mut self,
-        shared: &Shared,
+        executable: &ExecutableInner,
         updatable: &Updatable,
-        current: &Current,
+        current: &CurrentGraph,
         index: usize,
         draft: Draft,
     ) -> Result<()> {
         let bug = || Error::new(ErrorKind::Bug, "an updatable node has no place in the plan");
-        let Place { partition, position } = updatable.places[index].ok_or_else(bug)?;
-        let Work::Device { device, command_buffer, .. } = &shared.partitions[partition as usize].work else {
+        let CommandPlace { partition, position } = updatable.places[index].ok_or_else(bug)?;
+        let PartitionWork::Device { device, command_buffer, .. } =
+            &executable.partitions[partition as usize].work
+        else {
             return Err(bug());
         };
         let buffer = command_buffer.with(|buffer| buffer.info().id);
@@ -168,8 +171,8 @@ impl Nodes {
             let accesses = call.accesses()?.into();
             call.check_range(&range)?;
             (update, undo) = (
-                difference(handle, (old_call, old_range), (&call, &range), device, &shared.scratch)?,
-                difference(handle, (&call, &range), (old_call, old_range), device, &shared.scratch)?,
+                difference(handle, (old_call, old_range), (&call, &range), device, &executable.scratch)?,
+                difference(handle, (&call, &range), (old_call, old_range), device, &executable.scratch)?,
             );
             let alternatives = with_own(alternatives, &old_call.kernel, &call.kernel);
             launch = Some((Command::Kernel { call, range, alternatives }, accesses));
@@ -186,7 +189,7 @@ impl Nodes {
     }
 
     /// The accesses that come and those that go.
-    pub(super) fn accesses(&self, current: &Current) -> (Accesses, Accesses) {
+    pub(super) fn accesses(&self, current: &CurrentGraph) -> (Accesses, Accesses) {
         let (mut new, mut old) = (Vec::new(), Vec::new());
         for Node { index, launch, .. } in &self.nodes {
             let Some((command, accesses)) = launch else { continue };
@@ -207,13 +210,13 @@ impl Nodes {
     }
 
     /// Tells the devices, all or none of them. The caller keeps everybody from enqueueing.
-    pub(super) fn apply(&self, shared: &Shared, updatable: &Updatable) -> Result<()> {
+    pub(super) fn apply(&self, executable: &ExecutableInner) -> Result<()> {
         for (done, (&partition, batch)) in self.batches.iter().enumerate() {
-            if let Err(error) = update(shared, partition, &batch.updates) {
+            if let Err(error) = update(executable, partition, &batch.updates) {
                 let before = self.batches.iter().take(done);
-                let undone = before.map(|(&partition, batch)| update(shared, partition, &batch.undo));
+                let undone = before.map(|(&partition, batch)| update(executable, partition, &batch.undo));
                 if let Err(error) = undone.collect::<Result<()>>() {
-                    updatable.set_broken(error);
+                    executable.set_broken(error);
                 }
                 return Err(error);
             }
@@ -222,7 +225,7 @@ impl Nodes {
     }
 
     /// Remembers what the devices have been told. Gives back what has been replaced.
-    pub(super) fn commit(self, current: &mut Current) -> Vec<Command> {
+    pub(super) fn commit(self, current: &mut CurrentGraph) -> Vec<Command> {
         let mut replaced = Vec::new();
         for Node { index, launch, enabled } in self.nodes {
             match enabled {
@@ -281,10 +284,10 @@ fn with_own(alternatives: &Arc<[KernelRef]>, old: &KernelRef, new: &KernelRef) -
 }
 
 /// Updates one partition's command-buffer.
-fn update(shared: &Shared, partition: u32, updates: &[CommandUpdate]) -> Result<()> {
-    let Work::Device { command_buffer, .. } = &shared.partitions[partition as usize].work else {
+fn update(executable: &ExecutableInner, partition: u32, updates: &[CommandUpdate]) -> Result<()> {
+    let PartitionWork::Device { command_buffer, .. } = &executable.partitions[partition as usize].work else {
         return Ok(());
     };
     let updated = command_buffer.change(|buffer: &mut Box<dyn hal::CommandBuffer>| buffer.update(updates));
-    updated.unwrap_or(Ok(())).map_err(|error| shared.outline.locate(partition as usize, error))
+    updated.unwrap_or(Ok(())).map_err(|error| executable.labels.locate(partition as usize, error))
 }

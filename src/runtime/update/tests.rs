@@ -70,7 +70,7 @@ fn an_update_that_keeps_the_memory_locks_no_register() {
 fn is_contested(exec: &ExecutableGraph) -> bool {
     // A submission notices that nothing conflicts any more.
     block_on(exec.submit()).unwrap();
-    !exec.shared.state.lock().contested.is_empty()
+    !exec.inner.state.lock().contested.is_empty()
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_run_in_flight_keeps_its_place_on_the_old_memory() {
         let last = other.submit();
         control.complete_all();
         block_on(last).unwrap();
-        assert!(other.shared.state.lock().contested.is_empty());
+        assert!(other.inner.state.lock().contested.is_empty());
     }
 }
 

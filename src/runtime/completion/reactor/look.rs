@@ -5,7 +5,8 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::runtime::completion::clock::now;
-use crate::runtime::completion::reactor::schedule::{Due, Finished, Next, Scout, Seen};
+use crate::runtime::completion::pending::Seen;
+use crate::runtime::completion::reactor::schedule::{Due, Finished, Next, Scout};
 use crate::runtime::completion::reactor::{LEAST_GRACE, MOST_GRACE, State, Watch, tell};
 
 /// What is remembered from look to look, and memory to work with.
@@ -153,7 +154,10 @@ mod tests {
             submissions.iter().rev().map(|submission| submission.event().run().clone()).collect();
         let mut found = 0;
         for turn in 0..COUNT / OUT_OF_TURN {
-            let watch = |run: &std::sync::Arc<_>| Watch { run: std::sync::Arc::clone(run), partition: 0 };
+            let watch = |run: &std::sync::Arc<crate::runtime::execution::run::Run>| Watch {
+                run: run.clone(),
+                partition: 0,
+            };
             let mut due = runs.iter().map(|run| Due { watch: watch(run), can_wait: true }).collect();
             ask(&mut due, turn);
             let answers: Vec<_> = runs.iter().map(|run| run.answer(0)).collect();

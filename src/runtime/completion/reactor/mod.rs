@@ -12,8 +12,8 @@ mod thread;
 mod timer;
 
 use std::fmt::{self, Debug};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -22,15 +22,13 @@ use tokio::runtime::Handle;
 
 use crate::runtime::completion::clock::{nanoseconds, now};
 use crate::runtime::completion::estimate::Guess;
+use crate::runtime::completion::pending::Pending;
+use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::execution::batching::Batcher;
-use crate::runtime::execution::run::Run;
 use crate::types::{Error, ErrorKind, Result};
 use look::By;
-pub(crate) use schedule::Seen;
 use schedule::{Pace, Schedule, Times};
 use task::Attendant;
-pub(crate) use tell::outlive;
 
 /// Handle to a device's reactor, which holds what is in flight. Its thread, and its task if there
 /// is one, end when the handle is dropped and nothing is in flight any more.
@@ -41,7 +39,8 @@ pub(crate) struct Reactor {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    batcher: Arc<Batcher>,
+    /// Submits runs on the thread, once a run may be left to it.
+    submitter: OnceLock<Arc<dyn Submitter>>,
     name: String,
 }
 
@@ -66,7 +65,7 @@ enum Thread {
 
 /// One partition in flight.
 struct Watch {
-    run: Arc<Run>,
+    run: Arc<dyn Pending>,
     partition: usize,
 }
 
@@ -81,7 +80,7 @@ impl Watch {
     /// The same again, if a submission waits for the run, and for nothing but this partition of it.
     fn awaited(&self) -> Option<Self> {
         let Self { run, partition } = self;
-        (run.done.is_awaited() && run.is_last(*partition)).then(|| self.again())
+        run.is_awaited(*partition).then(|| self.again())
     }
 
     /// Whether somebody has seen its end.
@@ -107,22 +106,20 @@ impl Reactor {
         };
         let name = format!("wakegraph-reactor-{device}");
         let state = Mutex::new(state);
-        let shared = Shared { state, changed: Condvar::new(), batcher: Arc::default(), name };
+        let shared = Shared { state, changed: Condvar::new(), submitter: OnceLock::new(), name };
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn batcher(&self) -> &Arc<Batcher> {
-        &self.shared.batcher
+    /// Has the thread submit runs, too. The first call counts.
+    pub(crate) fn set_submitter(&self, submitter: impl FnOnce() -> Arc<dyn Submitter>) {
+        self.shared.submitter.get_or_init(submitter);
     }
 
-    /// Leaves a run to the thread: to launch it, to look for its end, and to wake who waits for it.
-    pub(crate) fn hand_over(&self, run: &Arc<Run>) {
-        run.set_handed_over();
-        if self.shared.batcher.hand_over(run.clone()) {
-            // Whoever falls asleep has the lock from its last look into the inbox on.
-            drop(self.shared.state.lock());
-            self.shared.changed.notify_one();
-        }
+    /// Wakes the thread: there is something to submit.
+    pub(crate) fn wake(&self) {
+        // Between its last look into the submission queue and its sleep, the thread has the lock.
+        drop(self.shared.state.lock());
+        self.shared.changed.notify_one();
     }
 
     /// Keeps the reactor from looking while the guard lives.
@@ -168,7 +165,7 @@ impl Reactor {
         &self,
         now: u64,
         lane: u64,
-        run: Arc<Run>,
+        run: Arc<dyn Pending>,
         partition: usize,
         expected: Option<Guess>,
         looked_after: Option<Duration>,
@@ -179,8 +176,8 @@ impl Reactor {
 
     /// The submission that was to look for the end of this partition, on this lane, is gone: the
     /// reactor looks from now on.
-    pub(crate) fn look_instead(&self, lane: u64, run: &Arc<Run>, partition: usize) {
-        let is_it = |watch: &Watch| Arc::ptr_eq(&watch.run, run) && watch.partition == partition;
+    pub(crate) fn look_instead(&self, lane: u64, run: &Arc<dyn Pending>, partition: usize) {
+        let is_it = |watch: &Watch| is_same(&watch.run, run) && watch.partition == partition;
         let mut state = self.shared.state.lock();
         if let Some(latest_look) = state.schedule.leave_alone_no_longer(now(), lane, is_it)
             && state.look_before(latest_look, None)
@@ -213,6 +210,11 @@ impl Shared {
         }
         drop(state);
     }
+}
+
+/// Whether both are the same run.
+fn is_same(one: &Arc<dyn Pending>, other: &Arc<dyn Pending>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
 /// A number for a queue that is not any other's.
@@ -294,7 +296,7 @@ mod tests {
         let task = graph.host_task((), async |()| {}).after([first]).id();
         graph.fill(&y, 1).after([task]);
         let exec = graph.finalize().unwrap();
-        let known = || exec.shared.partitions.iter().filter(|p| p.queue_time.expected().is_some()).count();
+        let known = || exec.inner.partitions.iter().filter(|p| p.queue_time.expected().is_some()).count();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let mut run = exec.submit();
@@ -310,7 +312,7 @@ mod tests {
             }
             (&mut run).await.unwrap();
         });
-        let expected: Vec<_> = (0..3).map(|partition| exec.shared.expected_of(partition).is_some()).collect();
+        let expected: Vec<_> = (0..3).map(|partition| exec.inner.expected_of(partition).is_some()).collect();
         assert_eq!(expected, [true, false, true]);
     }
 
@@ -322,7 +324,7 @@ mod tests {
         graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
         let exec = graph.finalize().unwrap();
         // Known to be short: submissions look for its end themselves, where a second core lets them.
-        exec.shared.partitions[0].prediction.record(Duration::from_micros(5));
+        exec.inner.partitions[0].prediction.record(Duration::from_micros(5));
         let reactor = device.reactor().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {

@@ -30,14 +30,10 @@ pub(super) fn finish(finished: &mut Vec<Finished<Watch>>) {
 }
 
 fn end(Finished { watch: Watch { run, partition }, seen, took }: &Finished<Watch>) {
-    // Otherwise it was over before, and somebody else knows.
-    if !run.is_over(*partition) {
-        run.observe(*partition, took.map(Duration::from_nanos), *seen);
-        run.look_at(*partition);
-    }
+    run.complete(*partition, took.map(Duration::from_nanos), *seen);
 }
 
 /// Wakers and what logs events are others' code; the reactor outlives their panics.
-pub(crate) fn outlive(work: impl FnOnce()) {
+fn outlive(work: impl FnOnce()) {
     catch_and_log("what the reactor called", work);
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::runtime::completion::clock::{nanoseconds, now};
+use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::look::{Looker, Pause};
 use crate::runtime::completion::reactor::{Shared, State, Watch};
-use crate::runtime::execution::batching::Launcher;
-use crate::runtime::execution::run::Run;
 
 /// How often batches are looked after before lanes are.
 const TURNS: usize = 16;
@@ -18,12 +17,14 @@ const TURNS: usize = 16;
 impl Shared {
     pub(super) fn run(&self) {
         sleep_precisely();
-        let (mut looker, mut launcher, batcher) = (Looker::default(), Launcher::default(), &*self.batcher);
+        let mut looker = Looker::default();
         let mut state = self.state.lock();
         loop {
-            let batching = MutexGuard::unlocked(&mut state, || {
+            let submitter = self.submitter.get();
+            let submitting = MutexGuard::unlocked(&mut state, || {
+                let watch = &mut |lane, run| self.watch_submitted(lane, run);
                 // The lanes need no look as often.
-                (0..TURNS).all(|_| launcher.turn(batcher, |lane, run| self.watch_batched(lane, run)))
+                submitter.is_some_and(|submitter| (0..TURNS).all(|_| submitter.turn(watch)))
             });
             if state.is_overdue(now()) {
                 state.leave_to_thread();
@@ -38,7 +39,7 @@ impl Shared {
             };
             let sleep = match pause {
                 Pause::Found { .. } => continue,
-                _ if batching => continue,
+                _ if submitting => continue,
                 Pause::Yield => {
                     MutexGuard::unlocked(&mut state, thread::yield_now);
                     continue;
@@ -46,12 +47,14 @@ impl Shared {
                 Pause::Sleep(sleep) => sleep,
                 Pause::End => return,
             };
-            if !batcher.ended.is_empty() {
-                MutexGuard::unlocked(&mut state, || batcher.ended.settle(true));
-                continue;
-            }
-            if !batcher.fall_asleep() {
-                continue;
+            if let Some(submitter) = submitter {
+                if submitter.has_completed() {
+                    MutexGuard::unlocked(&mut state, || submitter.settle());
+                    continue;
+                }
+                if !submitter.fall_asleep() {
+                    continue;
+                }
             }
             if attended.is_some() {
                 self.sleep(&mut state, sleep.time);
@@ -65,13 +68,15 @@ impl Shared {
                     state.asleep_until = 0;
                 }
             }
-            batcher.wake_up();
+            if let Some(submitter) = submitter {
+                submitter.wake_up();
+            }
         }
     }
 
     /// Watches a run that is on a shared queue and takes long. What is known of its times was seen
     /// on its own queue.
-    fn watch_batched(&self, lane: u64, run: Arc<Run>) {
+    fn watch_submitted(&self, lane: u64, run: Arc<dyn Pending>) {
         self.watch(now(), lane, Watch { run, partition: 0 }, None, None);
     }
 

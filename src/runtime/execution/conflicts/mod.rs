@@ -26,12 +26,12 @@ mod register;
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::runtime::completion::latch::Latch;
-use crate::runtime::execution::executable::{Shared, State};
-use crate::runtime::execution::fence::{Gate, GateLease};
+use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
+use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::types::{Access, AccessMode};
@@ -43,7 +43,7 @@ pub(crate) use register::{Contested, ExecutableId, Register};
 #[derive(Debug)]
 pub(crate) enum Predecessor {
     Run(Arc<Run>),
-    Gate(Arc<Gate>),
+    Fence(Arc<Fence>),
 }
 
 pub(crate) type Predecessors = SmallVec<[Predecessor; 4]>;
@@ -61,7 +61,7 @@ impl Predecessor {
     pub(crate) fn run(&self) -> Option<Arc<Run>> {
         match self {
             Self::Run(run) => Some(run.clone()),
-            Self::Gate(_) => None,
+            Self::Fence(_) => None,
         }
     }
 
@@ -69,14 +69,14 @@ impl Predecessor {
     pub(crate) fn latch(&self) -> &Latch {
         match self {
             Self::Run(run) => &run.done,
-            Self::Gate(gate) => &gate.opened,
+            Self::Fence(fence) => &fence.lifted,
         }
     }
 
     fn address(&self) -> *const () {
         match self {
             Self::Run(run) => Arc::as_ptr(run).cast(),
-            Self::Gate(gate) => Arc::as_ptr(gate).cast(),
+            Self::Fence(fence) => Arc::as_ptr(fence).cast(),
         }
     }
 }
@@ -85,28 +85,28 @@ impl Clone for Predecessor {
     fn clone(&self) -> Self {
         match self {
             Self::Run(run) => Self::Run(run.clone()),
-            Self::Gate(gate) => Self::Gate(gate.clone()),
+            Self::Fence(fence) => Self::Fence(fence.clone()),
         }
     }
 }
 
 /// Takes a place in the order for a guard: returns its lease and what it has to wait for.
-pub(crate) fn acquire(view: &View, mode: AccessMode) -> (GateLease, Predecessors) {
-    let lease = GateLease::new();
+pub(crate) fn acquire(view: &View, mode: AccessMode) -> (FenceGuard, Predecessors) {
+    let lease = FenceGuard::new();
     let predecessors = take_place(view, mode, &lease, true);
     (lease, predecessors)
 }
 
 /// Takes a place for a guard that has to wait for nothing. If there is something, no place is taken, and no
 /// submission ever waits for the guard.
-pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<GateLease> {
-    let lease = GateLease::new();
+pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<FenceGuard> {
+    let lease = FenceGuard::new();
     take_place(view, mode, &lease, false).is_empty().then_some(lease)
 }
 
 /// Records a guard, and gives what it has to wait for. If there is something, records it only if it
 /// `may_wait`.
-fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) -> Predecessors {
+fn take_place(view: &View, mode: AccessMode, lease: &FenceGuard, may_wait: bool) -> Predecessors {
     let accesses: Arc<[Access]> = Arc::new([view.access(mode)]);
     let mut predecessors = Predecessors::new();
     // Dropped after the locks: the last reference to an executable or to a run may be among them.
@@ -117,7 +117,7 @@ fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) 
     predecessors.extend(register.in_flight.conflicts(None, &accesses).cloned());
     if may_wait || predecessors.is_empty() {
         // It supersedes nothing: a guard that is given up ends before what it waits for.
-        register.in_flight.record(Predecessor::Gate(lease.gate().clone()), None, accesses);
+        register.in_flight.record(Predecessor::Fence(lease.fence().clone()), None, accesses);
     }
     drop(register);
     predecessors
@@ -128,7 +128,7 @@ fn take_place(view: &View, mode: AccessMode, lease: &GateLease, may_wait: bool) 
 /// its runs in flight use stays on record until they are over. The accesses of each allocation are
 /// [`merged`].
 pub(crate) fn register(
-    executable: &Arc<Shared>,
+    executable: &Arc<ExecutableInner>,
     before: &[Arc<Allocation>],
     mut uses: Vec<(Arc<Allocation>, Vec<Access>)>,
 ) {
@@ -154,9 +154,9 @@ pub(crate) struct Order<'a> {
 /// Locks the registers of an executable's contested memory, and its state. `None` if other memory is
 /// contested by now.
 pub(crate) fn lock<'a>(
-    executable: &'a Shared,
+    executable: &'a ExecutableInner,
     contested: &'a Contested,
-) -> Option<(Order<'a>, MutexGuard<'a, State>)> {
+) -> Option<(Order<'a>, MutexGuard<'a, ExecutableState>)> {
     let registers = contested.iter().map(|one| (lock_register(&one.allocation), one)).collect();
     let order = Order { id: executable.id, registers };
     let state = executable.state.lock();
@@ -183,7 +183,7 @@ impl Order<'_> {
     /// failed, before what it was told to wait for. Moves out what need not be waited for any more.
     pub(crate) fn record(
         mut self,
-        state: &mut State,
+        state: &mut ExecutableState,
         run: &Arc<Run>,
         may_end_early: bool,
         superseded: &mut Predecessors,
@@ -209,7 +209,7 @@ impl Order<'_> {
 fn lock_register(allocation: &Allocation) -> MutexGuard<'_, Register> {
     #[cfg(test)]
     tests::LOCKED.set(tests::LOCKED.get() + 1);
-    allocation.register.lock()
+    allocation.register.get_or_default::<Mutex<Register>>().lock()
 }
 
 /// How many registers this thread has locked.
@@ -244,7 +244,7 @@ mod tests {
         graph.fill(&x, 1);
         graph.copy(&x, &y);
         let exec = graph.finalize().unwrap();
-        assert_eq!(exec.shared.partitions.len(), 2);
+        assert_eq!(exec.inner.partitions.len(), 2);
         (exec, y)
     }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn is_contested(exec: &ExecutableGraph) -> bool {
-        !exec.shared.state.lock().contested.is_empty()
+        !exec.inner.state.lock().contested.is_empty()
     }
 
     // A submission that finds a guard waits on the host, and outside tokio it cannot.
@@ -268,7 +268,7 @@ mod tests {
         let exec = graph.finalize().unwrap();
         let running = exec.submit();
         assert!(host.try_read().is_err() && host.try_write().is_err());
-        assert!(!host.view().allocation.register.lock().has_guards());
+        assert!(!host.view().allocation.register.get_or_default::<Mutex<Register>>().lock().has_guards());
         control.complete_all();
         while !running.is_finished() {
             std::thread::yield_now();
@@ -301,7 +301,10 @@ mod tests {
         let x = device.buffer::<u32>(4).unwrap();
         let execs: Vec<_> = (0..50).map(|_| fill(&device, &x)).collect();
         let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
-        assert_eq!(x.view().allocation.register.lock().in_flight_count(), 1);
+        assert_eq!(
+            x.view().allocation.register.get_or_default::<Mutex<Register>>().lock().in_flight_count(),
+            1
+        );
         assert_eq!(submissions[49].event().run().comes_after(), 1);
         control.complete_all();
         while !submissions.iter().all(crate::Submission::is_finished) {
@@ -315,7 +318,7 @@ mod tests {
         let x = device.buffer::<u32>(4).unwrap();
         let kept = fill(&device, &x);
         (0..1000).for_each(|_| drop(fill(&device, &x)));
-        assert!(x.view().allocation.register.lock().user_count() < 20);
+        assert!(x.view().allocation.register.get_or_default::<Mutex<Register>>().lock().user_count() < 20);
         assert!(is_contested(&kept), "it has not submitted since");
         let submitted = kept.submit();
         assert!(!is_contested(&kept));

@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 /// Two executables that use the same two allocations.
 struct World {
     registers: [Mutex<Register>; 2],
-    states: [Mutex<State>; 2],
+    states: [Mutex<ExecutableState>; 2],
 }
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Register {
 }
 
 #[derive(Default)]
-struct State {
+struct ExecutableState {
     contested: Vec<usize>,
     last: Option<u32>,
 }
@@ -30,7 +30,7 @@ impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             registers: std::array::from_fn(|_| Mutex::new(Register::default())),
-            states: std::array::from_fn(|_| Mutex::new(State::default())),
+            states: std::array::from_fn(|_| Mutex::new(ExecutableState::default())),
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::runtime::execution::conflicts::accesses::{conflict, covers};
 use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
-use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::resource::allocation::Allocation;
 use crate::types::Access;
 
@@ -32,7 +32,7 @@ pub(crate) struct Register {
 /// An executable that uses the allocation.
 struct User {
     id: ExecutableId,
-    executable: Weak<Shared>,
+    executable: Weak<ExecutableInner>,
     /// Merged.
     accesses: Arc<[Access]>,
     /// Runs up to this number do not use it so. Those that use it in another way are on record.
@@ -50,7 +50,7 @@ impl Register {
         allocation: &Arc<Allocation>,
         by: Option<ExecutableId>,
         accesses: &[Access],
-        others: &mut Vec<Arc<Shared>>,
+        others: &mut Vec<Arc<ExecutableInner>>,
     ) {
         let Self { users, in_flight, .. } = self;
         users.retain_mut(|user| {
@@ -75,9 +75,9 @@ impl Register {
     pub(super) fn set_user(
         &mut self,
         allocation: &Arc<Allocation>,
-        executable: &Arc<Shared>,
+        executable: &Arc<ExecutableInner>,
         accesses: Vec<Access>,
-        others: &mut Vec<Arc<Shared>>,
+        others: &mut Vec<Arc<ExecutableInner>>,
     ) {
         let id = executable.id;
         let known = self.users.iter().position(|user| user.id == id);
@@ -102,11 +102,11 @@ impl Register {
     }
 
     /// Makes known that an executable does not use the allocation any more, except for its runs in flight.
-    pub(super) fn remove_user(&mut self, allocation: &Arc<Allocation>, executable: &Arc<Shared>) {
+    pub(super) fn remove_user(&mut self, allocation: &Arc<Allocation>, executable: &Arc<ExecutableInner>) {
         self.remove(executable.id, &mut executable.state.lock(), allocation);
     }
 
-    fn remove(&mut self, id: ExecutableId, state: &mut State, allocation: &Arc<Allocation>) {
+    fn remove(&mut self, id: ExecutableId, state: &mut ExecutableState, allocation: &Arc<Allocation>) {
         let Some(at) = self.users.iter().position(|user| user.id == id) else { return };
         let user = self.users.swap_remove(at);
         if user.is_contested {
@@ -150,7 +150,7 @@ impl Register {
 
     #[cfg(test)]
     pub(super) fn has_guards(&self) -> bool {
-        self.in_flight.0.iter().any(|one| matches!(one.by, Predecessor::Gate(_)))
+        self.in_flight.0.iter().any(|one| matches!(one.by, Predecessor::Fence(_)))
     }
 
     #[cfg(test)]
@@ -218,7 +218,7 @@ impl InFlight {
         superseded.extend(self.0.extract_if(.., is_superseded).map(|one| one.by));
     }
 
-    fn record_last(&mut self, state: &State, user: &User) {
+    fn record_last(&mut self, state: &ExecutableState, user: &User) {
         if let Some(run) = state.last_unfinished().filter(|run| run.number() > user.since) {
             self.record(Predecessor::Run(run), Some(user.id), user.accesses.clone());
         }
@@ -283,7 +283,7 @@ fn find(all: &[ContestedAllocation], allocation: &Allocation) -> Result<usize, u
 
 /// The executable, if there is still a handle to it or a run in flight. If not, what its runs wrote can be
 /// seen.
-fn alive(executable: &Weak<Shared>) -> Option<Arc<Shared>> {
+fn alive(executable: &Weak<ExecutableInner>) -> Option<Arc<ExecutableInner>> {
     let alive = executable.upgrade();
     if alive.is_none() {
         // A run lets go of its executable when it is over, and letting go is a release; but an upgrade that
@@ -294,7 +294,7 @@ fn alive(executable: &Weak<Shared>) -> Option<Arc<Shared>> {
 }
 
 /// Whether the executable is gone. If it is, what its runs wrote can be seen.
-fn is_gone(executable: &Weak<Shared>) -> bool {
+fn is_gone(executable: &Weak<ExecutableInner>) -> bool {
     let is_gone = executable.strong_count() == 0;
     if is_gone {
         fence(Ordering::Acquire);
@@ -309,7 +309,7 @@ mod tests {
     use super::super::accesses::merged;
     use super::super::accesses::tests::accesses;
     use super::*;
-    use crate::runtime::execution::fence::GateLease;
+    use crate::runtime::execution::fence::FenceGuard;
     use crate::types::ResourceId;
 
     const EXECUTABLES: usize = 4;
@@ -334,12 +334,12 @@ mod tests {
         )
     }
 
-    /// A run of the history; a gate stands for it in the register.
+    /// A run of the history; a fence stands for it in the register.
     struct Started {
         executable: usize,
         accesses: Vec<Access>,
         may_end_early: bool,
-        lease: Option<GateLease>,
+        lease: Option<FenceGuard>,
         /// The runs that it was told to wait for.
         after: Vec<usize>,
     }
@@ -358,7 +358,7 @@ mod tests {
                         let (owner, accesses) = (Some(ids[executable]), merged(&accesses));
                         register.take_finished(&mut scrap);
                         let number = |by: &Predecessor| runs.iter().position(|run| match (by, &run.lease) {
-                            (Predecessor::Gate(gate), Some(lease)) => Arc::ptr_eq(gate, lease.gate()),
+                            (Predecessor::Fence(fence), Some(lease)) => Arc::ptr_eq(fence, lease.fence()),
                             _ => false,
                         });
                         let mut after: Vec<_> =
@@ -380,12 +380,12 @@ mod tests {
                             let must_wait = run.lease.is_some() && conflict(&run.accesses, &accesses);
                             prop_assert!(!must_wait || behind);
                         }
-                        let lease = GateLease::new();
+                        let lease = FenceGuard::new();
                         let shared: Arc<[Access]> = accesses.clone().into();
                         if !may_end_early {
                             register.take_superseded(owner, &shared, &mut scrap);
                         }
-                        register.record(Predecessor::Gate(lease.gate().clone()), owner, shared);
+                        register.record(Predecessor::Fence(lease.fence().clone()), owner, shared);
                         runs.push(Started { executable, accesses, may_end_early, lease: Some(lease), after });
                     }
                     Step::End(index) => {

@@ -1,10 +1,10 @@
 //! The end of partitions, and with the last of them of the run.
 
 use crate::hal::EventStatus;
-use crate::runtime::execution::executable::Shared;
-use crate::runtime::execution::host_scheduler::{Driver, Ready};
 use crate::runtime::execution::run::chain::end_in_order;
-use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Inner, Run, SUCCEEDED};
+use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
+use crate::runtime::execution::template::RunTemplate;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
@@ -34,13 +34,13 @@ impl Run {
     /// A partition is final; starts what that makes ready.
     pub(crate) fn finish(&self, partition: usize, result: Result<()>) {
         let ready = self.end(partition, result);
-        if let Some(driver) = self.driver_for(&ready) {
-            driver.start(ready);
+        if let Some(scheduler) = self.scheduler_for(&ready) {
+            scheduler.start(ready);
         }
     }
 
-    pub(super) fn driver_for(&self, ready: &Ready) -> Option<Driver> {
-        if ready.is_empty() { None } else { self.inner.lock().driver.clone() }
+    pub(super) fn scheduler_for(&self, ready: &Ready) -> Option<HostScheduler> {
+        if ready.is_empty() { None } else { self.inner.lock().scheduler.clone() }
     }
 
     /// A partition is final. Only the first call for a partition counts: a device, the reactor and
@@ -60,8 +60,8 @@ impl Run {
         if let Some(failure) = failure {
             // Before the state says so: whoever sees the partition failed finds the failure. The
             // first one counts.
-            let Some(shared) = self.inner.lock().owner.clone() else { return ready };
-            self.record_failure(&shared, partition, failure);
+            let Some(owner) = self.inner.lock().owner.clone() else { return ready };
+            self.record_failure(&owner, partition, failure);
         }
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
@@ -75,8 +75,8 @@ impl Run {
         let last = self.unfinished.load(Ordering::Acquire) == 1;
         if failed || !last {
             // Cloned: the others may still need it.
-            let Some(shared) = self.inner.lock().owner.clone() else { return ready };
-            for &successor in &shared.partitions[partition].wakes {
+            let Some(owner) = self.inner.lock().owner.clone() else { return ready };
+            for &successor in &owner.partitions[partition].wakes {
                 if self.release(successor as usize) {
                     ready.push(successor);
                 }
@@ -88,7 +88,7 @@ impl Run {
         ready
     }
 
-    pub(super) fn record_failure(&self, shared: &Shared, partition: usize, failure: Failure) {
+    pub(super) fn record_failure(&self, template: &RunTemplate, partition: usize, failure: Failure) {
         // To find out where a device was lost takes a look at every partition, so it is not done
         // for each of them.
         if says_enough(&self.inner.lock(), &failure) {
@@ -98,12 +98,12 @@ impl Run {
         let inherited = |&p: &u32| {
             self.event(p as usize).is_some_and(|event| matches!(event.status(), EventStatus::Failed(_)))
         };
-        if shared.partitions[partition].device_predecessors.iter().any(inherited) {
+        if template.partitions[partition].device_predecessors.iter().any(inherited) {
             return;
         }
         let failure = match self.failed_dependency() {
             Some(theirs) => Failure::new(theirs),
-            None => failure.map(|error| self.locate(shared, partition, error)),
+            None => failure.map(|error| self.locate(template, partition, error)),
         };
         let mut inner = self.inner.lock();
         if !says_enough(&inner, &failure) {
@@ -111,7 +111,7 @@ impl Run {
         }
     }
 
-    pub(super) fn set_failure(&self, inner: &mut Inner, failure: Failure) {
+    pub(super) fn set_failure(&self, inner: &mut RunInner, failure: Failure) {
         inner.failure = Some(failure);
         self.failed.store(true, Ordering::Release);
     }
@@ -125,17 +125,17 @@ impl Run {
     }
 
     pub(super) fn complete(&self) {
-        let (shared, driver, depends_on, comes_after, retired) = {
+        let (owner, scheduler, depends_on, comes_after, retired) = {
             let mut inner = self.inner.lock();
-            let Some(shared) = inner.owner.take() else { return };
+            let Some(owner) = inner.owner.take() else { return };
             // Once all runs of the batch have let it go it serves another.
             inner.batch_event = None;
             let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
-            (shared, inner.driver.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
+            (owner, inner.scheduler.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };
-        self.has_ended(&shared);
+        self.has_ended(&owner);
         if self.timed {
-            self.learn(&shared);
+            self.learn(&owner);
         }
         if let Some(in_flight) = &self.in_flight {
             in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Run {
         end_in_order(&depends_on);
         self.done.set();
         // These go last: they may be the only ones left.
-        drop((shared, driver, depends_on, comes_after));
+        drop((owner, scheduler, depends_on, comes_after));
         if !retired.is_empty() {
             drop_later(retired);
         }
@@ -166,7 +166,7 @@ impl Run {
 
 /// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more
 /// than the cancellation that followed or preceded it.
-fn says_enough(inner: &Inner, later: &Failure) -> bool {
+fn says_enough(inner: &RunInner, later: &Failure) -> bool {
     let is_cancelled = |failure: &Failure| failure.kind() == ErrorKind::Cancelled;
     inner.failure.as_ref().is_some_and(|earlier| !is_cancelled(earlier) || is_cancelled(later))
 }

@@ -5,45 +5,45 @@
 //! had not started is not to blame, and that is known here.
 
 use crate::hal::EventStatus;
-use crate::runtime::execution::executable::Shared;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::{ENQUEUED, Run, SUCCEEDED, WAITING};
+use crate::runtime::execution::template::RunTemplate;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind};
 
 impl Run {
     /// Adds to an error with which a partition ended where it happened, as far as that is known.
-    pub(super) fn locate(&self, shared: &Shared, partition: usize, error: Error) -> Error {
-        let outline = &shared.outline;
+    pub(super) fn locate(&self, template: &RunTemplate, partition: usize, error: Error) -> Error {
+        let labels = &template.labels;
         let enqueued = self.state(partition) != WAITING || self.is_in_batch();
         match error.kind() {
             ErrorKind::DeviceLost if !enqueued => {
                 let why = "the device was lost before this partition could start";
-                outline.place(partition, error.with_note(why))
+                labels.place(partition, error.with_note(why))
             }
-            ErrorKind::DeviceLost if self.is_behind(shared) => {
+            ErrorKind::DeviceLost if self.is_behind(template) => {
                 let why = "this submission was queued behind another that was still in flight";
-                outline.place(partition, error.with_note(why))
+                labels.place(partition, error.with_note(why))
             }
             ErrorKind::DeviceLost => {
-                outline.locate_among(&self.suspects(shared, partition), partition, error)
+                labels.locate_among(&self.suspects(template, partition), partition, error)
             }
-            ErrorKind::Driver if enqueued => outline.locate_among(&[partition as u32], partition, error),
-            _ => outline.locate(partition, error),
+            ErrorKind::Driver if enqueued => labels.locate_among(&[partition as u32], partition, error),
+            _ => labels.locate(partition, error),
         }
     }
 
     /// Partitions that may have been running on what was lost when this one was: nothing that they
     /// come after was pending. They need not all be on its device, which may have taken others of
     /// its driver with it.
-    fn suspects(&self, shared: &Shared, partition: usize) -> Vec<u32> {
-        let device = shared.partitions[partition].device();
+    fn suspects(&self, template: &RunTemplate, partition: usize) -> Vec<u32> {
+        let device = template.partitions[partition].device();
         let running = |&index: &u32| {
-            let other = &shared.partitions[index as usize];
+            let other = &template.partitions[index as usize];
             self.is_lost(index as usize, other.device() == device)
                 && other.predecessors.iter().all(|&before| self.is_known_complete(before as usize))
         };
-        (0..shared.partitions.len() as u32).filter(running).collect()
+        (0..template.partitions.len() as u32).filter(running).collect()
     }
 
     fn is_lost(&self, partition: usize, on_lost_device: bool) -> bool {
@@ -67,8 +67,8 @@ impl Run {
     }
 
     /// Whether devices had this run wait for another that did not end, but for the loss.
-    fn is_behind(&self, shared: &Shared) -> bool {
-        if shared.ended.load(Ordering::Acquire) + 1 < self.number {
+    fn is_behind(&self, template: &RunTemplate) -> bool {
+        if template.ended.load(Ordering::Acquire) + 1 < self.number {
             return true;
         }
         let others = self.inner.lock().comes_after.clone();
@@ -80,11 +80,11 @@ impl Run {
 
     /// The run is over: the next one of the executable has not waited for it in vain, unless its
     /// device is lost.
-    pub(super) fn has_ended(&self, shared: &Shared) {
+    pub(super) fn has_ended(&self, template: &RunTemplate) {
         let lost = self.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
         // Several are seen to end in any order.
-        if !lost && shared.ended.load(Ordering::Relaxed) < self.number {
-            shared.ended.store(self.number, Ordering::Release);
+        if !lost && template.ended.load(Ordering::Relaxed) < self.number {
+            template.ended.store(self.number, Ordering::Release);
         }
     }
 

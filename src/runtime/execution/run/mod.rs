@@ -2,10 +2,13 @@
 
 mod chain;
 mod ending;
-mod handing_over;
-mod looking;
+mod enqueue;
+mod host_scheduler;
+mod launch;
 mod loss;
-mod waiting;
+mod pending;
+mod polling;
+mod timing;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -20,21 +23,22 @@ use smallvec::SmallVec;
 use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
-use crate::runtime::execution::batching::Batcher;
-use crate::runtime::execution::executable::Shared;
-use crate::runtime::execution::host_scheduler::Driver;
-use crate::runtime::execution::labels::Outline;
+use crate::runtime::execution::host_task::HostTaskOwner;
+use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 
 pub(crate) use ending::cancelled;
-use handing_over::AT_SUBMIT;
-use looking::ASKED_NOT;
-pub(crate) use waiting::{HostWork, Timing};
-use waiting::{SPIN_NONE, TOOK_THIS};
+pub(crate) use enqueue::{enqueue, enqueue_batch};
+pub(crate) use host_scheduler::{HostScheduler, Ready};
+use launch::AT_SUBMIT;
+use polling::ASKED_NOT;
+pub(crate) use timing::Timing;
+use timing::{SPIN_NONE, TOOK_THIS};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// whoever will report a completion (a device, the reactor, a task) holds a reference to it.
@@ -48,7 +52,7 @@ pub(crate) struct Run {
     /// Whether every partition has been enqueued on a device, so that other devices can wait for
     /// `tails` themselves.
     enqueued: AtomicBool,
-    /// Who launches it: one of the constants of `handing_over`.
+    /// Who launches it: one of the constants of `launch`.
     launch: AtomicU8,
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
@@ -78,20 +82,18 @@ pub(crate) struct Run {
     near_seen: AtomicBool,
     /// Runs in flight on the device, this one included, where that has to be polled.
     in_flight: Option<Arc<AtomicU32>>,
-    /// Where runs of the executable may be left to.
-    batcher: Option<Arc<Batcher>>,
     /// The how manieth run of its executable this is, from 1 on.
     number: u64,
     slots: Box<[Slot]>,
-    inner: Mutex<Inner>,
+    inner: Mutex<RunInner>,
 }
 
 #[derive(Default)]
-struct Inner {
-    owner: Option<Arc<Shared>>,
+struct RunInner {
+    owner: Option<Arc<dyn RunOwner>>,
     /// How partitions that need the host get started. Refers back to the run, so it goes when the
     /// run is over.
-    driver: Option<Driver>,
+    scheduler: Option<HostScheduler>,
     /// When it was submitted, for the profile.
     submitted: Option<u64>,
     /// What tells of its end in the place of its own event, if it was launched in a batch.
@@ -148,9 +150,9 @@ pub(crate) enum Go {
 }
 
 impl Run {
-    pub(crate) fn new(shared: &Shared) -> Result<Self> {
-        let event = hal::EventDesc { profiling: shared.profiling };
-        let slots = shared.partitions.iter().map(|partition| {
+    pub(crate) fn new(template: &RunTemplate) -> Result<Self> {
+        let event = hal::EventDesc { profiling: template.profiling };
+        let slots = template.partitions.iter().map(|partition| {
             Ok(Slot {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
@@ -176,13 +178,12 @@ impl Run {
             soonest: AtomicU64::new(0),
             spin: AtomicU8::new(SPIN_NONE),
             timed: false,
-            polled: shared.polled,
+            polled: template.polled,
             looked_after: AtomicBool::new(false),
             first_look: AtomicU64::new(0),
             near_until: AtomicU64::new(0),
             near_seen: AtomicBool::new(false),
-            in_flight: shared.in_flight(),
-            batcher: shared.batcher.clone(),
+            in_flight: template.in_flight(),
             number: 0,
             slots: slots.collect::<Result<_>>()?,
             inner: Mutex::default(),
@@ -211,10 +212,9 @@ impl Run {
             near_until: AtomicU64::new(0),
             near_seen: AtomicBool::new(false),
             in_flight: None,
-            batcher: None,
             number: 0,
             slots: Box::default(),
-            inner: Mutex::new(Inner { failure: Some(Failure::new(error)), ..Inner::default() }),
+            inner: Mutex::new(RunInner { failure: Some(Failure::new(error)), ..RunInner::default() }),
         };
         run.done.set();
         run
@@ -222,7 +222,7 @@ impl Run {
 
     /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody
     /// looks at it.
-    pub(crate) fn reset(&mut self, shared: &Arc<Shared>, timing: Timing, number: u64) {
+    pub(crate) fn reset(&mut self, owner: &Arc<impl RunOwner + 'static>, timing: Timing, number: u64) {
         self.number = number;
         self.done.reset();
         self.cancelled = AtomicBool::new(false);
@@ -236,7 +236,7 @@ impl Run {
         self.host_tasks = AtomicU32::new(0);
         self.soonest = AtomicU64::new(0);
         self.spin = AtomicU8::new(SPIN_NONE);
-        for (slot, partition) in self.slots.iter_mut().zip(&shared.partitions) {
+        for (slot, partition) in self.slots.iter_mut().zip(&owner.template().partitions) {
             slot.state = AtomicU8::new(WAITING);
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
             slot.enqueued = AtomicU64::new(0);
@@ -250,12 +250,12 @@ impl Run {
         inner.batch_event = None;
         inner.profile = None;
         inner.host_times.clear();
-        inner.submitted = shared.profiling.then(clock::now);
+        inner.submitted = owner.template().profiling.then(clock::now);
         self.timed = timing == Timing::On;
         inner.depends_on.clear();
         inner.comes_after.clear();
         // Without a partition there is nothing to own it for, and nobody to give it back.
-        inner.owner = (!self.slots.is_empty()).then(|| shared.clone());
+        inner.owner = (!self.slots.is_empty()).then(|| Arc::clone(owner) as Arc<dyn RunOwner>);
         self.looked_after = AtomicBool::new(false);
         self.first_look = AtomicU64::new(0);
         self.near_until = AtomicU64::new(0);
@@ -293,7 +293,7 @@ impl Run {
     }
 
     /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
-    pub(crate) fn profile(&self, outline: &Outline) -> Profile {
+    pub(crate) fn profile(&self, labels: &Labels) -> Profile {
         let (host_times, origin) = {
             let inner = self.inner.lock();
             if let Some(profile) = &inner.profile {
@@ -301,7 +301,11 @@ impl Run {
             }
             (inner.host_times.clone(), inner.submitted.unwrap_or(0))
         };
-        let profile = Profile::collect(outline, self, &host_times, origin);
+        let event_of = |partition| {
+            let event = self.event(partition).filter(|_| self.has_succeeded(partition));
+            event.map(|event| &**event)
+        };
+        let profile = Profile::collect(labels, event_of, &host_times, origin);
         self.inner.lock().profile.get_or_insert(profile).clone()
     }
 
@@ -329,14 +333,14 @@ impl Run {
 
     /// Events of the partitions without successors; `None` when the run is over, and its result known.
     pub(crate) fn tail_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
-        let (shared, batch_event) = {
+        let (owner, batch_event) = {
             let inner = self.inner.lock();
             (inner.owner.clone()?, inner.batch_event.clone())
         };
         if let Some(event) = batch_event {
             return Some(vec![event]);
         }
-        Some(shared.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
+        Some(owner.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
     }
 
     /// The run needs the results of others, and its devices wait for them.
@@ -364,9 +368,8 @@ impl Run {
     /// Devices of the same partitions.
     pub(crate) fn tail_devices(&self) -> SmallVec<[Device; 2]> {
         let owner = self.inner.lock().owner.clone();
-        let tails = owner
-            .iter()
-            .flat_map(|shared| shared.tails.iter().map(|&tail| &shared.partitions[tail as usize]));
+        let tails =
+            owner.iter().flat_map(|owner| owner.tails.iter().map(|&tail| &owner.partitions[tail as usize]));
         tails.filter_map(|partition| partition.device().cloned()).collect()
     }
 
@@ -403,8 +406,8 @@ impl Run {
     }
 
     /// The run needs the host, and this is how.
-    pub(crate) fn set_driver(&self, driver: Driver) {
-        self.inner.lock().driver = Some(driver);
+    pub(crate) fn set_scheduler(&self, scheduler: HostScheduler) {
+        self.inner.lock().scheduler = Some(scheduler);
     }
 
     /// One of the things that a partition waits for on the host is over. Whether it was the last.
@@ -431,6 +434,12 @@ impl hal::Notify for Run {
     fn notify(&self, token: u64) {
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.read_event(token as usize);
+    }
+}
+
+impl HostTaskOwner for Run {
+    fn finish_host_task(&self, partition: usize, result: Result<()>) {
+        self.finish(partition, result);
     }
 }
 

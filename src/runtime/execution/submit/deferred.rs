@@ -8,12 +8,11 @@ use std::sync::Arc;
 use futures::future::{Either, select, try_join, try_join_all};
 
 use crate::runtime::execution::abandoned_start;
-use crate::runtime::execution::catch_panics::{Caught, caught};
+use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
 use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::executable::Shared;
-use crate::runtime::execution::host_scheduler;
-use crate::runtime::execution::host_task::TaskOutput;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::host_task::{TaskOutput, runtime_shut_down};
 use crate::runtime::execution::run::{self, Run};
 use crate::runtime::execution::submit::start::start;
 use crate::types::{Error, ErrorKind, Result};
@@ -26,10 +25,10 @@ where
     F: Future + Send + 'static,
     F::Output: TaskOutput,
 {
-    let future = Caught::new(future);
+    let future = CatchPanics::new(future);
     Box::pin(async move {
         let output = future.await?;
-        caught(|| output.into_result())?.map_err(|error| {
+        catch_panic(|| output.into_result())?.map_err(|error| {
             Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
                 .caused_by(error)
         })
@@ -38,7 +37,7 @@ where
 
 /// A submission that waits on the host before it starts.
 pub(super) struct Starter {
-    pub(super) shared: Arc<Shared>,
+    pub(super) executable: Arc<ExecutableInner>,
     pub(super) run: Arc<Run>,
     pub(super) order_after: Vec<Predecessor>,
     pub(super) started: bool,
@@ -59,13 +58,13 @@ impl Starter {
         }
         self.started = true;
         // An update that this submission has waited for may have failed half-way.
-        let outcome = outcome.and_then(|()| match self.shared.broken() {
+        let outcome = outcome.and_then(|()| match self.executable.broken() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         });
         match outcome {
             Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
-            Ok(()) => start(&self.shared, &self.run, &[], &[]),
+            Ok(()) => start(&self.executable, &self.run, &[], &[]),
             Err(error) => self.run.abandon(&error),
         }
     }
@@ -78,7 +77,7 @@ impl Drop for Starter {
             abandoned_start::abandon_after(
                 self.run.clone(),
                 std::mem::take(&mut self.order_after),
-                host_scheduler::shut_down(),
+                runtime_shut_down(),
             );
         }
     }

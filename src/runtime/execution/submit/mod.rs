@@ -10,26 +10,27 @@ use tokio::runtime::Handle;
 
 use crate::hal;
 use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::spawn::spawn;
-use crate::runtime::execution::batching::reactor_for;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors};
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::host_task::TaskOutput;
 use crate::runtime::execution::run::{Run, Timing};
-use crate::runtime::execution::submission::{Spin, Submission, spin_time_among};
+use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::submission::{Spin, Submission};
+use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::Failure;
 use deferred::{Starter, WaitFuture};
 use start::start;
-pub(crate) use start::{enqueue, enqueue_batch};
 
 /// A submission in preparation: its wait list.
 ///
 /// Nothing happens before [`submit`](Self::submit).
 #[must_use = "nothing happens before `submit`"]
 pub struct SubmitBuilder<'a> {
-    shared: &'a Arc<Shared>,
+    executable: &'a Arc<ExecutableInner>,
     waits: Waits,
 }
 
@@ -51,8 +52,8 @@ impl std::fmt::Debug for SubmitBuilder<'_> {
 }
 
 impl<'a> SubmitBuilder<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>) -> Self {
-        Self { shared, waits: Waits::default() }
+    pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
+        Self { executable, waits: Waits::default() }
     }
 
     /// Starts after `submission` has completed. If it fails, this one fails with the same error and
@@ -82,68 +83,68 @@ impl<'a> SubmitBuilder<'a> {
 
     /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
     pub fn submit(self) -> Submission {
-        wake_after_locks(|| submit_ordered(self.shared, self.waits))
+        wake_after_locks(|| submit_ordered(self.executable, self.waits))
     }
 }
 
 /// Submits without a wait list. In the common case nothing else uses the executable's memory in a
 /// conflicting way, no update waits, and either nothing is in flight or only what a device orders
 /// by itself: one lock, no allocation.
-pub(crate) fn submit(shared: &Arc<Shared>) -> Submission {
-    wake_after_locks(|| submit_without_waits(shared))
+pub(crate) fn submit(executable: &Arc<ExecutableInner>) -> Submission {
+    wake_after_locks(|| submit_without_waits(executable))
 }
 
-fn submit_without_waits(shared: &Arc<Shared>) -> Submission {
+fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
     {
-        let mut state = shared.state.lock();
+        let mut state = executable.state.lock();
         let alone = state.last.as_ref().is_none_or(|last| last.is_done());
         let in_queue_order = || {
             let last = state.last.as_ref();
             let enqueued = || last.is_none_or(|last| last.is_all_enqueued() && !last.is_in_batch());
-            shared.partitions.len() <= 1 && shared.all_eager && enqueued()
+            executable.partitions.len() <= 1 && executable.all_eager && enqueued()
         };
-        if state.gates.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
-            let reactor = if alone { reactor_for(shared, &mut state) } else { None };
-            let run = match new_run(shared, &mut state, alone && reactor.is_none()) {
+        if state.fences.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
+            let submitter = if alone { submitter_for(executable, &mut state) } else { None };
+            let run = match new_run(executable, &mut state, alone && submitter.is_none()) {
                 Ok(run) => run,
                 Err(error) => return failed(error),
             };
-            let spin = match reactor {
-                Some(reactor) => {
-                    reactor.hand_over(&run);
-                    Spin::Never
+            let (spin, queue) = match submitter {
+                Some((reactor, queue)) => {
+                    leave_to(reactor, queue, &run);
+                    (Spin::Never, Some(queue.clone()))
                 }
                 None => {
-                    let spin = plan_spin(shared, &mut state, &run, alone);
-                    start(shared, &run, &[], &[]);
-                    spin
+                    let spin = plan_spin(executable, &mut state, &run, alone);
+                    start(executable, &run, &[], &[]);
+                    (spin, None)
                 }
             };
             state.submitted(&run);
-            return submission(shared, run, spin);
+            return submission(executable, run, spin, queue);
         }
     }
-    submit_ordered(shared, Waits::default())
+    submit_ordered(executable, Waits::default())
 }
 
 /// The general case: collects what the run has to come after, and leaves the waiting to devices as
 /// far as they can.
-fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
+fn submit_ordered(executable: &Arc<ExecutableInner>, waits: Waits) -> Submission {
     // Dropped after the locks: errors in runs and futures are the user's code.
     let mut over = Predecessors::new();
     let Waits { mut events, futures } = waits;
     let mut starter = None;
     let mut contested;
     let (mut order, mut state) = loop {
-        contested = shared.state.lock().contested.clone();
-        if let Some(locked) = conflicts::lock(shared, &contested) {
+        contested = executable.state.lock().contested.clone();
+        if let Some(locked) = conflicts::lock(executable, &contested) {
             break locked;
         }
     };
 
     let mut order_after = Predecessors::new();
-    state.gates.retain(|gate| !gate.is_open());
-    order_after.extend(state.gates.iter().cloned().map(Predecessor::Gate));
+    state.fences.retain(|fence| !fence.is_lifted());
+    order_after.extend(state.fences.iter().cloned().map(Predecessor::Fence));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
     let own = order_after.len();
     order_after.extend(order.predecessors(&mut over));
@@ -159,27 +160,27 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
         !finished
     });
     let alone = order_after.is_empty() && events.is_empty() && futures.is_empty();
-    let run = match new_run(shared, &mut state, alone) {
+    let run = match new_run(executable, &mut state, alone) {
         Ok(run) => run,
         Err(error) => return failed(error),
     };
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
-            Predecessor::Run(earlier) => devices_can_wait(shared, earlier) || earlier.is_done(),
-            Predecessor::Gate(_) => false,
+            Predecessor::Run(earlier) => devices_can_wait(executable, earlier) || earlier.is_done(),
+            Predecessor::Fence(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(shared, event.run()) || event.run().is_done());
+        && events.iter().all(|event| devices_can_wait(executable, event.run()) || event.run().is_done());
 
-    let spin = plan_spin(shared, &mut state, &run, alone);
+    let spin = plan_spin(executable, &mut state, &run, alone);
     if let Some(failure) = failure {
         run.abandon(&failure);
-    } else if on_device && (shared.all_eager || Handle::try_current().is_ok()) {
+    } else if on_device && (executable.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
             Ok(dependencies) => {
                 run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
                 run.set_depends_on(events.iter().map(|event| event.run().clone()));
-                start(shared, &run, &order_events, &dependencies);
+                start(executable, &run, &order_events, &dependencies);
             }
             Err(error) => run.abandon(&error),
         }
@@ -188,10 +189,10 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
             Ok(handle) => {
                 let order_after = order_after.into_vec();
                 let waiting =
-                    Starter { shared: shared.clone(), run: run.clone(), order_after, started: false };
+                    Starter { executable: executable.clone(), run: run.clone(), order_after, started: false };
                 starter = Some((handle, waiting));
             }
-            Err(_) => run.abandon(&needs_tokio(why_host(shared, &futures, &order_after, &events))),
+            Err(_) => run.abandon(&needs_tokio(why_host(executable, &futures, &order_after, &events))),
         }
     }
     state.submitted(&run);
@@ -199,7 +200,7 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
     // before it started.
     let may_end_early = run.is_done() || starter.is_none() && !events.is_empty();
     order.record(&mut state, &run, may_end_early, &mut over);
-    let submission = submission(shared, run, spin);
+    let submission = submission(executable, run, spin, None);
     drop(state);
     if let Some((handle, starter)) = starter {
         // A runtime that is shutting down drops the task, and the user's futures with it, right here.
@@ -209,12 +210,12 @@ fn submit_ordered(shared: &Arc<Shared>, waits: Waits) -> Submission {
 }
 
 /// Whether this executable's first partitions can wait on their devices for all of `earlier`.
-fn devices_can_wait(shared: &Shared, earlier: &Arc<Run>) -> bool {
+fn devices_can_wait(executable: &ExecutableInner, earlier: &Arc<Run>) -> bool {
     earlier.is_all_enqueued()
         // Without partitions there is no device to do the waiting.
-        && !shared.roots.is_empty()
-        && shared.roots.iter().all(|&root| {
-            let partition = &shared.partitions[root as usize];
+        && !executable.roots.is_empty()
+        && executable.roots.iter().all(|&root| {
+            let partition = &executable.partitions[root as usize];
             partition.eager
                 && partition.device().is_some_and(|device| {
                     earlier.tail_devices().iter().all(|other| device.can_wait_for(other))
@@ -225,7 +226,7 @@ fn devices_can_wait(shared: &Shared, earlier: &Arc<Run>) -> bool {
 fn tail_events(predecessor: &Predecessor) -> Vec<Arc<dyn hal::Event>> {
     match predecessor {
         Predecessor::Run(run) => run.tail_events().unwrap_or_default(),
-        Predecessor::Gate(_) => Vec::new(),
+        Predecessor::Fence(_) => Vec::new(),
     }
 }
 
@@ -245,21 +246,21 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 }
 
 /// `alone`: nothing is in flight that the run has to come after.
-fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<Run>> {
-    if let Some(error) = shared.broken() {
+fn new_run(executable: &Arc<ExecutableInner>, state: &mut ExecutableState, alone: bool) -> Result<Arc<Run>> {
+    if let Some(error) = executable.broken() {
         return Err(error.clone());
     }
     // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.
-    let timing = match alone && (shared.polled || !state.patience.is_backing_off()) {
+    let timing = match alone && (executable.polled || !state.patience.is_backing_off()) {
         true => Timing::On,
         false => Timing::Off,
     };
     let number = state.runs + 1;
-    let run = match state.take_reusable(|run| run.reset(shared, timing, number)) {
+    let run = match state.take_reusable(|run| run.reset(executable, timing, number)) {
         Some(run) => run,
         None => {
-            let mut run = Run::new(shared)?;
-            run.reset(shared, timing, number);
+            let mut run = Run::new(executable)?;
+            run.reset(executable, timing, number);
             Arc::new(run)
         }
     };
@@ -267,24 +268,53 @@ fn new_run(shared: &Arc<Shared>, state: &mut State, alone: bool) -> Result<Arc<R
     Ok(run)
 }
 
-fn failed(error: Error) -> Submission {
-    Submission::new(Arc::new(Run::failed(error)), Spin::Never, hal::Progress::Device, None)
+/// The reactor and the submission queue to leave the next run of an executable to, if that should pay.
+/// Nothing of the executable is in flight.
+fn submitter_for<'a>(
+    executable: &'a ExecutableInner,
+    state: &mut ExecutableState,
+) -> Option<(&'a Reactor, &'a Arc<SubmissionQueue>)> {
+    let queue = executable.submission_queue.as_ref()?;
+    let partition = executable.partitions.first()?;
+    let device = partition.device()?;
+    let expected = partition.prediction.expected()?;
+    let pays = queue.pays(device, expected) && state.sharing.try_spin();
+    Some((device.reactor().filter(|_| pays)?, queue))
 }
 
-fn submission(shared: &Arc<Shared>, run: Arc<Run>, spin: Spin) -> Submission {
+/// Leaves a run to the reactor's thread: to submit it, to poll for its end, and to wake the tasks that wait
+/// for it.
+fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, run: &Arc<Run>) {
+    run.set_handed_over();
+    if queue.push(run.clone()) {
+        reactor.wake();
+    }
+}
+
+fn failed(error: Error) -> Submission {
+    Submission::new(Arc::new(Run::failed(error)), None, Spin::Never, hal::Progress::Device, None)
+}
+
+fn submission(
+    executable: &Arc<ExecutableInner>,
+    run: Arc<Run>,
+    spin: Spin,
+    queue: Option<Arc<SubmissionQueue>>,
+) -> Submission {
     let spin = if run.is_done() { Spin::Never } else { spin };
-    Submission::new(run, spin, shared.progress, shared.profiling.then(|| shared.outline.clone()))
+    let profiled = executable.profiling.then(|| executable.labels.clone());
+    Submission::new(run, queue, spin, executable.progress, profiled)
 }
 
 /// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of
 /// one that looks itself.
-fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin {
+fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run, alone: bool) -> Spin {
     // One that queues behind others is not worth a spin.
-    let spin = if alone { spin(shared, state, run.crowd()) } else { Spin::Never };
-    if shared.polled && !matches!(spin, Spin::Never) {
+    let spin = if alone { spin(executable, state, run.crowd()) } else { Spin::Never };
+    if executable.polled && !matches!(spin, Spin::Never) {
         run.set_looked_after();
         if run.crowd() > 1
-            && let [partition] = &*shared.partitions
+            && let [partition] = &*executable.partitions
             && let Some(expected) = partition.queue_time.expected()
         {
             run.put_off_first_look(expected);
@@ -294,10 +324,10 @@ fn plan_spin(shared: &Shared, state: &mut State, run: &Run, alone: bool) -> Spin
 }
 
 /// Whether it is worth to spin for a run that starts now.
-fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
-    let limit = shared.spin_limit();
-    if shared.all_eager {
-        let Some(expected) = shared.expected() else { return Spin::Never };
+fn spin(executable: &ExecutableInner, state: &mut ExecutableState, crowd: u32) -> Spin {
+    let limit = executable.spin_limit();
+    if executable.all_eager {
+        let Some(expected) = executable.expected() else { return Spin::Never };
         return match expected <= limit && state.patience.try_spin() {
             true => Spin::Once { time: spin_time_among(crowd, expected, limit) },
             false => Spin::Never,
@@ -311,17 +341,17 @@ fn spin(shared: &Shared, state: &mut State, crowd: u32) -> Spin {
 
 /// What a submission needs the host for.
 fn why_host(
-    shared: &Shared,
+    executable: &ExecutableInner,
     futures: &[WaitFuture],
     order_after: &[Predecessor],
     events: &[Event],
 ) -> &'static str {
-    let waits_for = |run: &Arc<Run>| !devices_can_wait(shared, run);
-    if !shared.all_eager {
+    let waits_for = |run: &Arc<Run>| !devices_can_wait(executable, run);
+    if !executable.all_eager {
         "has work for the host"
     } else if !futures.is_empty() {
         "waits for a future"
-    } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Gate(_))) {
+    } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Fence(_))) {
         "waits for a guard of a host buffer that it uses"
     } else if events.iter().any(|event| waits_for(event.run())) {
         "waits for another submission that its devices cannot wait for themselves"

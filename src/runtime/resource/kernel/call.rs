@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::hal::{Bytes, KernelArg, Param, ParamKind};
-use crate::runtime::resource::allocation::{Operand, View};
+use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::kernel::KernelRef;
+use crate::runtime::resource::memory_arg::Operand;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Result};
 
 /// A kernel with its arguments, made by calling the function that [`kernel!`](crate::kernel!) declares.

@@ -108,13 +108,26 @@ impl KernelRef {
     /// The kernel as loaded on `device`, from the cache if it is there.
     pub(crate) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
         match self {
-            Self::Declared(def) => device.declared_kernel(def),
+            Self::Declared(def) => def.on(device),
             Self::Raw(raw) => raw.on(device),
         }
     }
 }
 
 impl KernelDef {
+    /// The kernel as loaded on `device`, from the cache if it is there.
+    fn on(&'static self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
+        let address = std::ptr::from_ref(self) as usize;
+        if let Some(entry) = device.loaded_kernels().get(&address) {
+            return Ok(entry.clone());
+        }
+        // Loading may take long; two threads that load the same kernel at once both succeed, one of
+        // them in vain.
+        let loaded = self.describe(|desc| device.hal().create_kernel(desc))?;
+        // The first one stays: what is known by its address has to be the same for all.
+        Ok(device.loaded_kernels().entry(address).or_insert(loaded).clone())
+    }
+
     /// Calls `load` with what a device needs to load the kernel.
     pub(crate) fn describe<R>(&self, load: impl FnOnce(&KernelDesc<'_>) -> R) -> R {
         load(&KernelDesc { name: self.name, params: &self.params, sources: &self.sources })

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::hal::{self, HostArgs, KernelDesc, KernelSources, Param, ParamKind};
-use crate::runtime::resource::allocation::MemoryArg;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
 use crate::runtime::resource::kernel::loaded::Loaded;
 use crate::runtime::resource::kernel::{ByValue, KernelRef};
+use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::types::{AccessMode, Range, RangeBound, Result};
 
 /// A kernel whose signature is known only at run time: from a plug-in, a script, a model file.

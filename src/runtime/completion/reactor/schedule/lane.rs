@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::runtime::completion::clock::nanoseconds;
-use crate::runtime::completion::reactor::schedule::{Finished, Pace, Scout, Seen};
+use crate::runtime::completion::pending::Seen;
+use crate::runtime::completion::reactor::schedule::{Finished, Pace, Scout};
 
 #[derive(Debug)]
 pub(super) struct Lane<W> {

@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 
 use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Guess;
+use crate::runtime::completion::pending::Seen;
 use lane::{Entry, Lane, Share};
 use rhythm::Rhythm;
 use visits::Visits;
@@ -74,20 +75,6 @@ pub(super) enum Next {
     Idle,
     /// Look again after this time.
     After(Duration),
-}
-
-/// What the moment at which something was found to be over says about when it was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
-    /// It had been seen in flight shortly before, or nothing had put off the look.
-    InTime,
-    /// It was over at the first look, which a prediction had put off: it took less than predicted.
-    Overslept,
-    /// It was over at the first look, which was planned for after its predicted end: it took at most so long.
-    Expected,
-    /// It was over at the first look, and until then it had been left to somebody else: it took at
-    /// most so long.
-    Late,
 }
 
 /// Something in flight that was found to be over.

@@ -7,14 +7,14 @@ use crate::graph::{self, Content};
 use crate::hal::{self, CommandHandle, CommandUpdate};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
-use crate::runtime::execution::executable::{Shared, Work};
+use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::finalize::updatable::Accesses;
+use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
 use crate::runtime::resource::scratch::Places;
-use crate::runtime::update::Change;
-use crate::runtime::update::carry_out::Accesses;
-use crate::runtime::update::state::{Current, Updatable};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
@@ -27,14 +27,14 @@ pub(crate) struct Recorded {
 }
 
 /// What has been replaced.
-pub(super) struct Replaced {
+pub(super) struct ReplacedGraph {
     _graph: graph::Graph<Command>,
     _uses: Uses,
 }
 
 /// Records another graph, as it is now. It must have the same topology, so its plan is the same.
-pub(crate) fn whole(shared: &Shared, graph: &Graph) -> Result<Change> {
-    let updatable = Updatable::of(shared)?;
+pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Recorded> {
+    let updatable = Updatable::of(executable)?;
     if let Some(error) = graph.errors().first() {
         return Err(error.clone());
     }
@@ -45,27 +45,27 @@ pub(crate) fn whole(shared: &Shared, graph: &Graph) -> Result<Change> {
     let graph = graph.inner().clone();
     // No update changes the topology, so any state of the executable will do.
     compare(&updatable.lock().graph, &graph, topology_differences)?;
-    let plan = &shared.outline.plan;
+    let plan = &executable.labels.plan;
     let (mut uses, source) = (Uses::default(), Source::new(&graph, plan));
     let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
-    for (index, partition) in shared.partitions.iter().enumerate() {
+    for (index, partition) in executable.partitions.iter().enumerate() {
         match &partition.work {
-            Work::Device { device, .. } => {
+            PartitionWork::Device { device, .. } => {
                 let (options, scratch) = (updatable.options, Places::default());
                 let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
-                buffers.push((index, buffer.map_err(|error| shared.outline.locate(index, error))?));
+                buffers.push((index, buffer.map_err(|error| executable.labels.locate(index, error))?));
             }
-            Work::HostTask(_) => {
+            PartitionWork::HostTask(_) => {
                 tasks.push((index, finalize::host_task(&source, plan, index, &mut uses)?));
             }
         }
     }
-    Ok(Change::Whole(Box::new(Recorded { graph, buffers, tasks, uses })))
+    Ok(Recorded { graph, buffers, tasks, uses })
 }
 
 impl Recorded {
     /// Checks that the graph launches kernels which the executable has registered by now.
-    pub(super) fn check(&self, current: &Current) -> Result<()> {
+    pub(super) fn check(&self, current: &CurrentGraph) -> Result<()> {
         compare(&current.graph, &self.graph, kernel_differences)
     }
 
@@ -74,7 +74,7 @@ impl Recorded {
     }
 
     /// The accesses that come and those that go.
-    pub(super) fn accesses(&self, current: &Current) -> (Accesses, Accesses) {
+    pub(super) fn accesses(&self, current: &CurrentGraph) -> (Accesses, Accesses) {
         (self.uses.accesses(), current.uses.accesses())
     }
 
@@ -84,12 +84,12 @@ impl Recorded {
     /// # Errors
     /// That of the first partition that refuses, with how many partitions have been updated before
     /// it. Those the caller has to restore.
-    pub(super) fn apply(&self, shared: &Shared) -> Result<(), (Error, usize)> {
+    pub(super) fn apply(&self, executable: &ExecutableInner) -> Result<(), (Error, usize)> {
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
-            update(shared, *partition, &**buffer).map_err(|error| (error, done))?;
+            update(executable, *partition, &**buffer).map_err(|error| (error, done))?;
         }
         for (partition, task) in &self.tasks {
-            if let Work::HostTask(place) = &shared.partitions[*partition].work {
+            if let PartitionWork::HostTask(place) = &executable.partitions[*partition].work {
                 // The old one is kept by the graph that it is replaced with.
                 place.change(|place| place.clone_from(task));
             }
@@ -98,10 +98,10 @@ impl Recorded {
     }
 
     /// Remembers the new graph. Gives back what has been replaced.
-    pub(super) fn commit(&mut self, current: &mut Current) -> Replaced {
+    pub(super) fn commit(&mut self, current: &mut CurrentGraph) -> ReplacedGraph {
         current.accesses.clear();
         current.disabled.clear();
-        Replaced {
+        ReplacedGraph {
             _graph: std::mem::replace(&mut current.graph, std::mem::take(&mut self.graph)),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
         }
@@ -111,14 +111,14 @@ impl Recorded {
     /// This records the executable's own graph anew, which calls the closures of native commands:
     /// the caller holds no lock, but a place in the order, so that no other update is applied and
     /// nothing is enqueued meanwhile.
-    pub(super) fn restore(&self, shared: &Shared, updatable: &Updatable, done: usize) {
+    pub(super) fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, done: usize) {
         let (graph, disabled) = {
             let current = updatable.lock();
             (current.graph.clone(), current.disabled.clone())
         };
         for (partition, _) in &self.buffers[..done] {
-            if let Err(error) = restore(shared, updatable, &graph, &disabled, *partition) {
-                updatable.set_broken(error);
+            if let Err(error) = restore(executable, updatable, &graph, &disabled, *partition) {
+                executable.set_broken(error);
             }
         }
     }
@@ -126,16 +126,16 @@ impl Recorded {
 
 /// Makes a partition do what `graph` says.
 fn restore(
-    shared: &Shared,
+    executable: &ExecutableInner,
     updatable: &Updatable,
     graph: &graph::Graph<Command>,
     disabled: &HashSet<u32>,
     partition: usize,
 ) -> Result<()> {
-    let Work::Device { device, .. } = &shared.partitions[partition].work else { return Ok(()) };
-    let (plan, mut uses) = (&shared.outline.plan, Uses::default());
+    let PartitionWork::Device { device, .. } = &executable.partitions[partition].work else { return Ok(()) };
+    let (plan, mut uses) = (&executable.labels.plan, Uses::default());
     let source = Source::new(graph, plan);
-    let (options, scratch) = (updatable.options, &shared.scratch);
+    let (options, scratch) = (updatable.options, &executable.scratch);
     let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
     let id = buffer.info().id;
     let places = disabled.iter().filter_map(|&node| updatable.places[node as usize]);
@@ -149,13 +149,15 @@ fn restore(
         buffer.finalize()?;
         buffer.update(&switches)?;
     }
-    update(shared, partition, &*buffer)
+    update(executable, partition, &*buffer)
 }
 
-fn update(shared: &Shared, partition: usize, other: &dyn hal::CommandBuffer) -> Result<()> {
-    let Work::Device { command_buffer, .. } = &shared.partitions[partition].work else { return Ok(()) };
+fn update(executable: &ExecutableInner, partition: usize, other: &dyn hal::CommandBuffer) -> Result<()> {
+    let PartitionWork::Device { command_buffer, .. } = &executable.partitions[partition].work else {
+        return Ok(());
+    };
     let updated = command_buffer.change(|buffer| buffer.update_from(other));
-    updated.unwrap_or(Ok(())).map_err(|error| shared.outline.locate(partition, error))
+    updated.unwrap_or(Ok(())).map_err(|error| executable.labels.locate(partition, error))
 }
 
 /// What differs between two graphs, without what is inside their sub-graphs.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::graph;
 use crate::runtime::builder::command::Command;
-use crate::runtime::update::state::Current;
+use crate::runtime::finalize::updatable::CurrentGraph;
 use crate::types::{Access, Error, ErrorKind, ResourceId, Result};
 
 /// The new accesses of one node.
@@ -21,7 +21,7 @@ pub(super) struct Changed<'a> {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming both nodes, for two that may run at the same time.
-pub(super) fn check(current: &Current, changed: &[Changed<'_>]) -> Result<()> {
+pub(super) fn check(current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<()> {
     let nodes: HashSet<u32> = changed.iter().map(|one| one.node).collect();
     let mut by_resource: HashMap<ResourceId, Vec<(u32, Access)>> = HashMap::new();
     for one in changed {

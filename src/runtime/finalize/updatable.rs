@@ -1,7 +1,8 @@
 //! What an updatable executable remembers of the graph that it was finalized from.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -10,55 +11,56 @@ use crate::plan::Plan;
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
-use crate::runtime::execution::executable::{FinalizeOptions, Shared};
-use crate::runtime::execution::fence::Gate;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::fence::Fence;
+use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::scratch::PlannedUses;
-use crate::runtime::update::carry_out::Accesses;
 use crate::types::{Access, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
-    pub(super) partition: u32,
-    pub(super) position: u32,
+pub(crate) struct CommandPlace {
+    pub(crate) partition: u32,
+    pub(crate) position: u32,
 }
 
 /// What updates need to know.
 pub(crate) struct Updatable {
     /// What the ids of the finalized graph's nodes carry.
     identity: u32,
-    pub(super) options: FinalizeOptions,
+    pub(crate) options: FinalizeOptions,
     /// Of each node of the root graph that is one command.
-    pub(super) places: Box<[Option<Place>]>,
+    pub(crate) places: Box<[Option<CommandPlace>]>,
     /// The scratch buffers that a node may have: those that it had in the finalized graph.
-    pub(super) scratch: PlannedUses,
-    /// Why nobody knows any more what the executable would do.
-    broken: OnceLock<Error>,
+    pub(crate) scratch: PlannedUses,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
     /// users runs meanwhile.
-    current: Mutex<Current>,
+    current: Mutex<CurrentGraph>,
 }
 
+/// Accesses with their allocations.
+pub(crate) type Accesses = Vec<(Arc<Allocation>, Access)>;
+
 /// The executable as it is by now.
-pub(super) struct Current {
+pub(crate) struct CurrentGraph {
     /// Its topology, and its commands but for their declared accesses.
-    pub(super) graph: graph::Graph<Command>,
+    pub(crate) graph: graph::Graph<Command>,
     /// The accesses of nodes that have been updated.
-    pub(super) accesses: HashMap<u32, Box<[Access]>>,
-    pub(super) disabled: HashSet<u32>,
-    pub(super) uses: Uses,
+    pub(crate) accesses: HashMap<u32, Box<[Access]>>,
+    pub(crate) disabled: HashSet<u32>,
+    pub(crate) uses: Uses,
     /// Updates that have taken a turn, oldest first, until they are applied or given up.
-    pub(super) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<WaitingUpdate>,
 }
 
 /// An update that waits for its turn.
-pub(super) struct Waiting {
+pub(crate) struct WaitingUpdate {
     /// Opens when the update has been applied or given up.
-    pub(super) gate: Arc<Gate>,
+    pub(crate) fence: Arc<Fence>,
     /// What the update may bring, used by runs that are submitted behind it.
-    pub(super) brings: Accesses,
+    pub(crate) brings: Accesses,
 }
 
 impl Updatable {
@@ -70,7 +72,7 @@ impl Updatable {
             for (position, &node) in plan.nodes(partition).iter().enumerate() {
                 let origin = plan.origin(node);
                 if origin.instance == 0 {
-                    let place = Place { partition: partition as u32, position: position as u32 };
+                    let place = CommandPlace { partition: partition as u32, position: position as u32 };
                     places[origin.node as usize] = Some(place);
                 }
             }
@@ -81,8 +83,7 @@ impl Updatable {
             options,
             scratch,
             places: places.into(),
-            broken: OnceLock::new(),
-            current: Mutex::new(Current {
+            current: Mutex::new(CurrentGraph {
                 graph: graph.clone(),
                 accesses: HashMap::new(),
                 disabled: HashSet::new(),
@@ -96,31 +97,20 @@ impl Updatable {
     ///
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) for an executable that cannot be updated.
-    pub(super) fn of(executable: &Shared) -> Result<&Self> {
-        executable.updatable.as_deref().ok_or_else(|| {
+    pub(crate) fn of(executable: &ExecutableInner) -> Result<&Self> {
+        let updatable = executable.updatable.as_deref().and_then(<dyn Any + Send + Sync>::downcast_ref);
+        updatable.ok_or_else(|| {
             Error::new(ErrorKind::InvalidOperation, "the executable is not updatable")
                 .help("finalize with `FinalizeOptions::new().updatable(true)`")
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Current> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CurrentGraph> {
         self.current.lock()
     }
 
-    pub(crate) fn broken(&self) -> Option<&Error> {
-        self.broken.get()
-    }
-
-    /// An update could not be taken back: the executable must not run any more.
-    pub(super) fn set_broken(&self, cause: Error) {
-        let why = "an update failed half-way, and could not be taken back";
-        let error = Error::new(cause.kind(), why).caused_by(cause).help("finalize the graph anew");
-        tracing::error!(target: "wakegraph", %error, "an executable is of no more use");
-        let _ = self.broken.set(error);
-    }
-
     /// The index of a node of the finalized graph.
-    pub(super) fn index_of(&self, node: NodeId) -> Result<usize> {
+    pub(crate) fn index_of(&self, node: NodeId) -> Result<usize> {
         let why = if node.graph() != self.identity {
             format!("node #{} is of another graph than the one that was finalized", node.index())
         } else if node.index() >= self.places.len() {
@@ -145,24 +135,24 @@ fn views(graph: &graph::Graph<Command>) -> impl Iterator<Item = (u32, &View)> {
     })
 }
 
-impl Current {
+impl CurrentGraph {
     /// The accesses of a node of the root graph.
-    pub(super) fn accesses_of(&self, node: usize) -> &[Access] {
+    pub(crate) fn accesses_of(&self, node: usize) -> &[Access] {
         match self.accesses.get(&(node as u32)) {
             Some(accesses) => accesses,
             None => self.graph.accesses_at(node),
         }
     }
 
-    pub(super) fn is_enabled(&self, node: usize) -> bool {
+    pub(crate) fn is_enabled(&self, node: usize) -> bool {
         !self.disabled.contains(&(node as u32))
     }
 
     /// Makes known what later submissions of the executable use: its memory, `more`, and what
     /// updates that wait may bring. `before` is what they may no longer use.
-    pub(super) fn register(
+    pub(crate) fn register(
         &self,
-        executable: &Arc<Shared>,
+        executable: &Arc<ExecutableInner>,
         before: &[Arc<Allocation>],
         more: &[(Arc<Allocation>, Access)],
     ) {
@@ -172,8 +162,8 @@ impl Current {
     }
 
     /// An update has been applied or given up: takes out what only it has brought.
-    pub(super) fn leave(&mut self, executable: &Arc<Shared>, gate: &Arc<Gate>) {
-        let Some(at) = self.waiting.iter().position(|waiting| Arc::ptr_eq(&waiting.gate, gate)) else {
+    pub(crate) fn leave(&mut self, executable: &Arc<ExecutableInner>, fence: &Arc<Fence>) {
+        let Some(at) = self.waiting.iter().position(|waiting| Arc::ptr_eq(&waiting.fence, fence)) else {
             return;
         };
         let brought: Vec<_> =

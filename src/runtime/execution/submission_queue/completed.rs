@@ -10,16 +10,16 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::wake_after_locks;
-use crate::runtime::completion::reactor::outlive;
-use crate::runtime::execution::batching::Batcher;
-use crate::runtime::execution::batching::launcher::Runs;
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::submission_queue::SubmissionQueue;
+use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
+use crate::util::panics::catch_and_log;
 
 /// What is over on the device and nobody has been told, and who tells.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
+pub(crate) struct Completed {
     untold: Mutex<Untold>,
     /// Whether there are any, for looks without the lock.
     any: AtomicBool,
@@ -35,10 +35,10 @@ struct Untold {
     since: u64,
 }
 
-/// Somebody leads, until this is dropped or it is relieved. It has to [`tell`](Ended::tell) again and again.
+/// Somebody leads, until this is dropped or it is relieved. It has to [`tell`](Completed::tell) again and again.
 #[derive(Debug)]
-pub(crate) struct Lead {
-    batcher: Arc<Batcher>,
+pub(crate) struct LeaderGuard {
+    queue: Arc<SubmissionQueue>,
     number: u64,
 }
 
@@ -51,7 +51,7 @@ const PAUSES: u32 = 16;
 /// So many are told between two looks at the lock.
 const SOME: usize = 16;
 
-impl Ended {
+impl Completed {
     /// These are over: the leader's to tell, or that of the next [`settle`](Self::settle).
     pub(crate) fn add(&self, runs: Runs, failure: Option<Error>) {
         let mut untold = self.untold.lock();
@@ -88,7 +88,7 @@ impl Ended {
                 self.any.store(runs.len() > count, Ordering::Release);
                 runs.drain(..count).collect()
             };
-            some.into_iter().for_each(|one| outlive(|| end(one)));
+            some.into_iter().for_each(|one| catch_and_log("a run that ended", || end(one)));
         }
     }
 
@@ -116,42 +116,42 @@ impl Ended {
     }
 }
 
-impl Batcher {
+impl SubmissionQueue {
     /// Takes the lead if nobody has it, all that wait are on this thread, and batches are about to end.
-    pub(crate) fn lead(self: &Arc<Self>) -> Option<Lead> {
-        let Ended { leader, leaders, .. } = &self.ended;
+    pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
+        let Completed { leader, leaders, .. } = &self.completed;
         if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
         {
             return None;
         }
         let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
         let led = leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
-        led.is_ok().then(|| Lead { batcher: Arc::clone(self), number })
+        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number })
     }
 }
 
-impl Lead {
+impl LeaderGuard {
     /// Tells all that are over, or waits a moment for one.
     pub(crate) fn tell(&self) {
-        self.batcher.ended.pause();
-        self.batcher.ended.tell();
+        self.queue.completed.pause();
+        self.queue.completed.tell();
     }
 
     /// Whether to go on: it has not been relieved, and batches are about to end. While there are
     /// only such as take long, the reactor wakes those that wait, and the leader waits like the
     /// others.
     pub(crate) fn goes_on(&self) -> bool {
-        let Batcher { ended, busy, .. } = &*self.batcher;
-        ended.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
+        let SubmissionQueue { completed, busy, .. } = &*self.queue;
+        completed.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Lead {
+impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        let ended = &self.batcher.ended;
-        let _ = ended.leader.compare_exchange(self.number, 0, Ordering::SeqCst, Ordering::Relaxed);
+        let completed = &self.queue.completed;
+        let _ = completed.leader.compare_exchange(self.number, 0, Ordering::SeqCst, Ordering::Relaxed);
         // What comes later than this finds no leader.
-        ended.tell();
+        completed.tell();
     }
 }
 

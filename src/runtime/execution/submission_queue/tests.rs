@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-use crate::runtime::execution::batching::CROWD;
+use crate::runtime::execution::submission_queue::{CROWD, queue_of};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
@@ -29,7 +29,7 @@ fn execs(device: &Device, count: usize, options: FinalizeOptions) -> Vec<Executa
         let mut graph = Graph::new(device);
         graph.fill(&x, 1);
         let exec = graph.finalize_with(options).unwrap();
-        exec.shared.partitions[0].prediction.record(Duration::from_micros(5));
+        exec.inner.partitions[0].prediction.record(Duration::from_micros(5));
         exec
     };
     (0..count).map(|_| exec()).collect()
@@ -56,7 +56,7 @@ fn hold(device: &Device) -> impl Drop + '_ {
     struct Held<'a>(&'a Device);
     impl Held<'_> {
         fn set(&self, held: bool) {
-            self.0.reactor().unwrap().batcher().held.store(held, Ordering::Relaxed);
+            queue_of(self.0).held.store(held, Ordering::Relaxed);
         }
     }
     impl Drop for Held<'_> {
@@ -85,7 +85,7 @@ fn a_crowd_is_launched_by_the_reactor_and_completes() {
                 let last = run_of(submissions.last().unwrap());
                 // Later on, what completes only when it is told to may have been found to take too long.
                 let batched = round == 0;
-                assert!(!batched || last.batcher().is_some());
+                assert!(!batched || last.is_left_to_reactor());
                 let tasks: Vec<_> = submissions.into_iter().map(tokio::spawn).collect();
                 until(&control, || tasks.iter().all(tokio::task::JoinHandle::is_finished)).await;
                 assert!(!batched || last.is_in_batch());
@@ -103,7 +103,7 @@ fn few_are_launched_at_once() {
     let (device, _control) = device();
     let execs = execs(&device, CROWD as usize, FinalizeOptions::new());
     for submission in crowd(&execs) {
-        assert!(run_of(&submission).batcher().is_none());
+        assert!(!run_of(&submission).is_left_to_reactor());
     }
 }
 
@@ -161,7 +161,7 @@ fn updates_apply_after_what_was_handed_over() {
     let submission = {
         let _held = hold(&device);
         let submission = exec.submit();
-        assert!(run_of(&submission).batcher().is_some());
+        assert!(run_of(&submission).is_left_to_reactor());
         drop(exec.update().apply());
         assert!(control.pending() > launched, "launched as it was");
         submission
@@ -180,7 +180,7 @@ fn a_leader_that_is_not_polled_keeps_nobody() {
     runtime.block_on(async {
         let before = crowd(&execs);
         let mut leader = pin!(execs[MANY - 1].submit());
-        assert!(run_of(&leader).batcher().is_some());
+        assert!(run_of(&leader).is_left_to_reactor());
         poll_fn(|cx| {
             assert!(leader.as_mut().poll(cx).is_pending());
             Poll::Ready(())
@@ -258,7 +258,7 @@ fn no_thread_spins_for_a_batch_that_takes_long() {
             let runtime = builder.enable_time().build().unwrap();
             let (device, control) = device();
             let execs = execs(&device, tasks, FinalizeOptions::new());
-            let batcher = device.reactor().unwrap().batcher();
+            let batcher = queue_of(&device);
             runtime.block_on(async {
                 let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
                 let runs: Vec<_> = submissions[CROWD as usize..].iter().map(run_of).collect();

@@ -10,25 +10,27 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
+use crate::runtime::completion::clock;
 use crate::runtime::completion::spawn::spawn;
-use crate::runtime::execution::executable::{Shared, Work};
-use crate::runtime::execution::host_task::TaskLease;
-use crate::runtime::execution::run::{Go, HostWork, Run};
-use crate::runtime::execution::submit::enqueue;
-use crate::types::{Error, ErrorKind};
+use crate::runtime::execution::host_task::{TaskLease, runtime_shut_down};
+use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::execution::run::enqueue::enqueue;
+use crate::runtime::execution::run::timing::HostWork;
+use crate::runtime::execution::run::{Go, Run};
+use crate::runtime::execution::template::RunOwner;
 
 /// Partitions whose predecessors are over, in plan order.
 pub(crate) type Ready = SmallVec<[u32; 8]>;
 
 /// What it takes to start partitions of a run. The run holds one while it is in flight and needs the host.
 #[derive(Clone)]
-pub(crate) struct Driver {
+pub(crate) struct HostScheduler {
     pub(crate) handle: Handle,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) owner: Arc<dyn RunOwner>,
     pub(crate) run: Arc<Run>,
 }
 
-impl Driver {
+impl HostScheduler {
     /// Starts partitions, or ends those that must not start, and goes on with what that makes ready.
     pub(crate) fn start(&self, ready: Ready) {
         for host_task in self.start_devices(ready) {
@@ -39,27 +41,27 @@ impl Driver {
     /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
     pub(crate) fn start_later(self, ready: Ready) {
         let Some(&first) = ready.first() else { return };
-        let (handle, shared) = (self.handle.clone(), self.shared.clone());
+        let (handle, owner) = (self.handle.clone(), self.owner.clone());
         let _on_host = self.run.host_task();
-        let pending = Pending { driver: self, ready, _on_host };
-        spawn(&handle, || shared.outline.partition_name(first as usize), pending.start());
+        let pending = ReadyPartitions { scheduler: self, ready, _on_host };
+        spawn(&handle, || owner.labels.partition_name(first as usize), pending.start());
     }
 
     /// Enqueues the devices' partitions and gives back the host tasks.
     fn start_devices(&self, mut ready: Ready) -> Ready {
-        let Self { shared, run, .. } = self;
+        let Self { owner, run, .. } = self;
         let mut host_tasks = Ready::new();
         let mut next = 0;
         while let Some(&partition) = ready.get(next) {
             next += 1;
             let index = partition as usize;
-            let exec = &shared.partitions[index];
+            let exec = &owner.partitions[index];
             match (run.go(&exec.predecessors), &exec.work) {
-                (Go::Start, Work::Device { .. }) => {
+                (Go::Start, PartitionWork::Device { .. }) => {
                     // If it fails, the run has been told.
-                    enqueue(shared, run, index, &[], &[]);
+                    enqueue(owner, run, index, &[], &[]);
                 }
-                (Go::Start, Work::HostTask(_)) => host_tasks.push(partition),
+                (Go::Start, PartitionWork::HostTask(_)) => host_tasks.push(partition),
                 // A list instead of nested calls: there may be thousands.
                 (why, _) => ready.extend(run.skip(index, why)),
             }
@@ -68,14 +70,14 @@ impl Driver {
     }
 
     async fn run_host_task(&self, partition: usize) {
-        let Self { shared, run, .. } = self;
-        let Work::HostTask(task) = &shared.partitions[partition].work else { return };
+        let Self { owner, run, .. } = self;
+        let PartitionWork::HostTask(task) = &owner.partitions[partition].work else { return };
         tracing::trace!(target: "wakegraph::host_task", partition, "start");
-        let clock = shared.profiling.then(crate::runtime::completion::clock::now);
+        let start = owner.profiling.then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         let result = task.with(|task| task.call(&lease)).await;
-        if let Some(start) = clock {
-            run.record_host_times(partition, start, crate::runtime::completion::clock::now());
+        if let Some(start) = start {
+            run.record_host_times(partition, start, clock::now());
         }
         // The partition is over when the last view that the task was given is gone, which may be later.
         lease.finish(result);
@@ -83,37 +85,33 @@ impl Driver {
 }
 
 /// Partitions that a task is to start. If its runtime shuts down before, they end.
-struct Pending {
-    driver: Driver,
+struct ReadyPartitions {
+    scheduler: HostScheduler,
     ready: Ready,
     /// Dropped last, after what the task has enqueued.
     _on_host: HostWork,
 }
 
-impl Pending {
+impl ReadyPartitions {
     async fn start(mut self) {
-        let mut host_tasks = self.driver.start_devices(std::mem::take(&mut self.ready));
+        let mut host_tasks = self.scheduler.start_devices(std::mem::take(&mut self.ready));
         // The last one needs no task of its own.
         let own = host_tasks.pop();
         for host_task in host_tasks {
-            self.driver.clone().start_later(smallvec![host_task]);
+            self.scheduler.clone().start_later(smallvec![host_task]);
         }
         if let Some(own) = own {
-            self.driver.run_host_task(own as usize).await;
+            self.scheduler.run_host_task(own as usize).await;
         }
     }
 }
 
-impl Drop for Pending {
+impl Drop for ReadyPartitions {
     fn drop(&mut self) {
         for partition in std::mem::take(&mut self.ready) {
-            let ready = self.driver.run.end(partition as usize, Err(shut_down()));
+            let ready = self.scheduler.run.end(partition as usize, Err(runtime_shut_down()));
             // None of them starts: they follow a failure.
-            self.driver.start_devices(ready);
+            self.scheduler.start_devices(ready);
         }
     }
-}
-
-pub(crate) fn shut_down() -> Error {
-    Error::new(ErrorKind::Cancelled, "the tokio runtime that drives this submission shut down")
 }

@@ -7,18 +7,19 @@ use smallvec::SmallVec;
 
 use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock::now;
-use crate::runtime::completion::reactor::{new_lane, outlive};
-use crate::runtime::execution::batching::Batcher;
-use crate::runtime::execution::executable::Shared;
-use crate::runtime::execution::run::Run;
-use crate::runtime::execution::submit::enqueue_batch;
+use crate::runtime::completion::pending::Pending;
+use crate::runtime::completion::reactor::new_lane;
+use crate::runtime::execution::run::{Run, enqueue_batch};
+use crate::runtime::execution::submission_queue::SubmissionQueue;
+use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::panics::catch_and_log;
 
 /// What the reactor's thread launches, and has launched.
 #[derive(Default)]
-pub(crate) struct Launcher {
+pub(crate) struct SubmitterState {
     waiting: VecDeque<Arc<Run>>,
     /// Exchanged for the inbox, so that neither side allocates.
     taken: Vec<Arc<Run>>,
@@ -34,7 +35,7 @@ pub(crate) struct Launcher {
     crowded_until: u64,
 }
 
-/// A queue that executables share.
+/// A queue that owners share.
 #[derive(Clone)]
 struct SharedQueue {
     queue: Arc<dyn hal::Queue>,
@@ -74,31 +75,39 @@ const MOST_SPARE: usize = 64;
 /// More than one, so that a device has the next launch at hand while it ends another.
 const QUEUES: usize = 4;
 
-impl Launcher {
+impl SubmitterState {
     /// Launches some of what was handed over, and looks at what is in flight; a run that takes long
     /// is given to `watch`, with the lane that it is on. Whether there is anything left to do
     /// without a pause.
-    pub(crate) fn turn(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
+    pub(crate) fn turn(
+        &mut self,
+        queue: &SubmissionQueue,
+        watch: &mut dyn FnMut(u64, Arc<dyn Pending>),
+    ) -> bool {
         #[cfg(test)]
-        if batcher.held.load(Ordering::Relaxed) {
+        if queue.held.load(Ordering::Relaxed) {
             return false;
         }
-        let busy = self.launch_and_look(batcher, watch);
+        let busy = self.launch_and_look(queue, watch);
         // A run that was handed over meanwhile makes the next turn say so again.
-        if batcher.busy.load(Ordering::Relaxed) != busy {
-            batcher.busy.store(busy, Ordering::Relaxed);
+        if queue.busy.load(Ordering::Relaxed) != busy {
+            queue.busy.store(busy, Ordering::Relaxed);
         }
         busy
     }
 
-    fn launch_and_look(&mut self, batcher: &Batcher, watch: impl FnMut(u64, Arc<Run>)) -> bool {
+    fn launch_and_look(
+        &mut self,
+        queue: &SubmissionQueue,
+        watch: &mut dyn FnMut(u64, Arc<dyn Pending>),
+    ) -> bool {
         if self.waiting.len() < MOST {
-            std::mem::swap(&mut *batcher.inbox.lock(), &mut self.taken);
+            std::mem::swap(&mut *queue.inbox.lock(), &mut self.taken);
             self.waiting.extend(self.taken.drain(..));
         }
         if self.waiting.len() + self.batches.len() >= FEW {
             if self.crowded_until == 0 {
-                batcher.crowded.store(true, Ordering::Relaxed);
+                queue.crowded.store(true, Ordering::Relaxed);
             }
             self.crowded_until = now() + WHILE;
         }
@@ -110,50 +119,49 @@ impl Launcher {
             std::hint::spin_loop();
         }
         if !self.batches.is_empty() {
-            self.look(batcher, watch);
+            self.look(queue, watch);
         }
-        batcher.ended.settle(false);
+        queue.completed.settle(false);
         let busy = !self.batches.is_empty() || !self.waiting.is_empty();
         if !busy && self.crowded_until > 0 {
             std::hint::spin_loop();
-            return self.expects_more(batcher);
+            return self.expects_more(queue);
         }
         busy
     }
 
     /// Whether there was a crowd a moment ago.
-    fn expects_more(&mut self, batcher: &Batcher) -> bool {
+    fn expects_more(&mut self, queue: &SubmissionQueue) -> bool {
         let more = now() < self.crowded_until;
         if !more {
             self.crowded_until = 0;
-            batcher.crowded.store(false, Ordering::Relaxed);
+            queue.crowded.store(false, Ordering::Relaxed);
         }
         more
     }
 
     fn launch(&mut self) {
         let mut runs = Runs::new();
-        let mut executables: SmallVec<[Arc<Shared>; MOST]> = SmallVec::new();
+        let mut owners: SmallVec<[Arc<dyn RunOwner>; MOST]> = SmallVec::new();
         while runs.len() < MOST
             && let Some(run) = self.waiting.pop_front()
         {
             match run.take_launch() {
-                Some(shared) => {
-                    executables.push(shared);
+                Some(owner) => {
+                    owners.push(owner);
                     runs.push(run);
                 }
                 // Somebody else has launched it, and it may be over; what goes with it is the user's.
-                None => outlive(|| drop(run)),
+                None => catch_and_log("a value of a run", || drop(run)),
             }
         }
-        let device =
-            executables.first().and_then(|shared| shared.partitions.first()).and_then(|p| p.device());
+        let device = owners.first().and_then(|owner| owner.partitions.first()).and_then(|p| p.device());
         let Some(device) = device else { return };
         match self.prepare(device) {
-            Ok((queue, event)) => self.launch_batch(&queue, event, runs, &executables),
+            Ok((queue, event)) => self.launch_batch(&queue, event, runs, &owners),
             Err(error) => {
                 tracing::warn!(target: "wakegraph", %error, "no queue to share: runs are launched on their own");
-                runs.iter().zip(&executables).for_each(|(run, shared)| run.launch_alone(shared));
+                runs.iter().zip(&owners).for_each(|(run, owner)| run.launch_alone(owner));
             }
         }
     }
@@ -163,10 +171,10 @@ impl Launcher {
         SharedQueue { queue, lane }: &SharedQueue,
         event: Arc<dyn hal::Event>,
         mut runs: Runs,
-        executables: &[Arc<Shared>],
+        owners: &[Arc<dyn RunOwner>],
     ) {
         runs.iter().for_each(|run| run.set_batch_event(&event));
-        let hal::Enqueued { count, failure } = enqueue_batch(executables, &**queue, &event);
+        let hal::Enqueued { count, failure } = enqueue_batch(owners, &**queue, &event);
         let left: Runs = runs.drain(count..).collect();
         runs.iter().for_each(|run| run.set_launched(true));
         if runs.is_empty() {
@@ -187,7 +195,7 @@ impl Launcher {
     }
 
     /// Looks at the oldest batch. If that takes long, its runs go to `watch`.
-    fn look(&mut self, batcher: &Batcher, mut watch: impl FnMut(u64, Arc<Run>)) {
+    fn look(&mut self, queue: &SubmissionQueue, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) {
         let Some(Batch { runs, event, launched, .. }) = self.batches.front() else { return };
         let at = now();
         let failure = match event.status() {
@@ -196,7 +204,7 @@ impl Launcher {
             EventStatus::Pending | EventStatus::Idle => {
                 // It is not over now, and has had the queue for itself since then.
                 let took = at.saturating_sub(self.head_since.max(*launched));
-                if Batcher::is_too_long(took, runs.len()) {
+                if SubmissionQueue::is_too_long(took, runs.len()) {
                     runs.iter().for_each(|run| run.set_too_long());
                 }
                 if took > LONGEST_SPIN
@@ -211,7 +219,7 @@ impl Launcher {
         self.head_since = at;
         if let Some(Batch { runs, event, .. }) = self.batches.pop_front() {
             self.spare_events.push_back(event);
-            batcher.ended.add(runs, failure);
+            queue.completed.add(runs, failure);
         }
     }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::hal::{self, EventStatus};
-use crate::runtime::execution::batching::Batcher;
-use crate::runtime::execution::executable::Shared;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::submit::enqueue;
+use crate::runtime::execution::run::enqueue::enqueue;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::sync::Ordering;
 
 /// `submit` launches it.
@@ -22,9 +21,9 @@ const IN_BATCH: u8 = 3;
 const ALONE: u8 = 4;
 
 impl Run {
-    /// Who launches it and looks for its end, if it was handed over.
-    pub(crate) fn batcher(&self) -> Option<&Arc<Batcher>> {
-        self.batcher.as_ref().filter(|_| !matches!(self.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE))
+    /// Whether the reactor launches it and polls for its end.
+    pub(crate) fn is_left_to_reactor(&self) -> bool {
+        !matches!(self.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE)
     }
 
     /// Somebody else is going to launch it.
@@ -33,7 +32,7 @@ impl Run {
     }
 
     /// The caller launches it, if nobody else has or does. Gives its executable.
-    pub(crate) fn take_launch(&self) -> Option<Arc<Shared>> {
+    pub(crate) fn take_launch(&self) -> Option<Arc<dyn RunOwner>> {
         let taken = self.launch.compare_exchange(HANDED_OVER, LAUNCHING, Ordering::AcqRel, Ordering::Acquire);
         // There until the run is over, which it cannot be yet.
         taken.ok().and_then(|_| self.inner.lock().owner.clone())
@@ -77,8 +76,8 @@ impl Run {
     }
 
     /// Launches it on the queue of its executable.
-    pub(crate) fn launch_alone(self: &Arc<Self>, shared: &Shared) {
-        if enqueue(shared, self, 0, &[], &[]) {
+    pub(crate) fn launch_alone(self: &Arc<Self>, template: &RunTemplate) {
+        if enqueue(template, self, 0, &[], &[]) {
             self.set_all_enqueued();
         }
         self.launch.store(ALONE, Ordering::Release);
@@ -89,8 +88,8 @@ impl Run {
     pub(crate) fn is_all_enqueued(self: &Arc<Self>) -> bool {
         match self.launch.load(Ordering::Acquire) {
             HANDED_OVER => {
-                if let Some(shared) = self.take_launch() {
-                    self.launch_alone(&shared);
+                if let Some(owner) = self.take_launch() {
+                    self.launch_alone(&owner);
                 }
             }
             // A call of the driver's.

@@ -15,32 +15,37 @@
 //! needs a run launched at once, as something is to come after it on the device, does not wait for
 //! the reactor: see [`Run::is_all_enqueued`].
 
-mod ended;
-mod launcher;
+mod completed;
+mod submitter;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::hal::Progress;
-use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::pending::Pending;
+use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::execution::executable::{PartitionExec, Shared, State};
+use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::Run;
+use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, Ordering};
-use ended::Ended;
-pub(crate) use ended::Lead;
-pub(crate) use launcher::Launcher;
+use completed::Completed;
+pub(crate) use completed::LeaderGuard;
+use submitter::SubmitterState;
 
-/// What submissions, and the reactor's thread of a device, know of each other.
-#[derive(Debug, Default)]
-pub(crate) struct Batcher {
+/// The runs of a device that submissions have left to its reactor's thread.
+#[derive(Default)]
+pub(crate) struct SubmissionQueue {
     /// Handed over, and not yet taken out to be launched.
     inbox: Mutex<Vec<Arc<Run>>>,
-    pub(crate) ended: Ended,
+    completed: Completed,
+    /// Locked by the reactor's thread alone.
+    submitter: Mutex<SubmitterState>,
     /// Whether the reactor's thread has to be woken to see the inbox.
     asleep: AtomicBool,
     /// There has just been a crowd: where all of it ends at once, the next have not lost their
@@ -69,7 +74,7 @@ const SHORT: u64 = 16_000;
 /// Nanoseconds. What takes no longer than this says little, as launches and looks take time, too.
 const MOMENT: u64 = 60_000;
 
-impl Batcher {
+impl SubmissionQueue {
     /// Whether runs of a batch that takes its queue at least so many nanoseconds should not be there.
     fn is_too_long(took: u64, runs: usize) -> bool {
         took > MOMENT.max(SHORT * runs as u64)
@@ -77,7 +82,7 @@ impl Batcher {
 
     /// Leaves a run to the reactor's thread. Whether that has to be woken.
     #[must_use]
-    pub(crate) fn hand_over(&self, run: Arc<Run>) -> bool {
+    pub(crate) fn push(&self, run: Arc<Run>) -> bool {
         {
             let mut inbox = self.inbox.lock();
             inbox.push(run);
@@ -88,9 +93,29 @@ impl Batcher {
         self.asleep.load(Ordering::SeqCst)
     }
 
-    /// The reactor's thread is about to sleep. Whether it may.
-    #[must_use]
-    pub(crate) fn fall_asleep(&self) -> bool {
+    /// Whether a run that should take so long is better left to the reactor's thread.
+    pub(crate) fn pays(&self, device: &Device, expected: Duration) -> bool {
+        let load = device.in_flight().load(Ordering::Relaxed);
+        let short = expected <= LONGEST && expected / load.max(CROWD) <= LONGEST_SHARE;
+        let many = load >= CROWD || self.crowded.load(Ordering::Relaxed);
+        short && many && device.wake_policy() != WakePolicy::Efficient
+    }
+}
+
+impl Submitter for SubmissionQueue {
+    fn turn(&self, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool {
+        self.submitter.lock().turn(self, watch)
+    }
+
+    fn has_completed(&self) -> bool {
+        !self.completed.is_empty()
+    }
+
+    fn settle(&self) {
+        self.completed.settle(true);
+    }
+
+    fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let may = self.inbox.lock().is_empty();
         if !may {
@@ -99,31 +124,30 @@ impl Batcher {
         may
     }
 
-    pub(crate) fn wake_up(&self) {
+    fn wake_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
 }
 
-/// The reactor to leave the next run of an executable to, if that should pay. Nothing of the
-/// executable is in flight.
-pub(crate) fn reactor_for<'a>(shared: &'a Shared, state: &mut State) -> Option<&'a Reactor> {
-    let batcher = shared.batcher.as_ref()?;
-    let partition = shared.partitions.first()?;
-    let device = partition.device()?;
-    let crowd = device.in_flight().load(Ordering::Relaxed);
-    let short = |expected| expected <= LONGEST && expected / crowd.max(CROWD) <= LONGEST_SHARE;
-    let pays = (crowd >= CROWD || batcher.crowded.load(Ordering::Relaxed))
-        && device.wake_policy() != WakePolicy::Efficient
-        && partition.prediction.expected().is_some_and(short)
-        && state.sharing.try_spin();
-    if pays { device.reactor() } else { None }
+impl Debug for SubmissionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmissionQueue").field("waiting", &self.inbox.lock().len()).finish_non_exhaustive()
+    }
 }
 
-/// Where the runs of an executable can be left to: it has one partition, for a device that has to
-/// be polled and computes by itself.
-pub(crate) fn batcher_of(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<Batcher>> {
+/// The submission queue for the runs of an executable with these partitions, if they can be left to the
+/// reactor's thread: there is one partition, for a device that has to be polled and computes by itself.
+pub(crate) fn queue_for(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<SubmissionQueue>> {
     let [partition] = partitions else { return None };
     let possible = partition.eager && progress == Progress::Device;
     let device = partition.device().filter(|device| possible && device.capabilities().batches)?;
-    device.reactor().map(|reactor| reactor.batcher().clone())
+    let reactor = device.reactor()?;
+    let queue = queue_of(device);
+    reactor.set_submitter(|| Arc::clone(queue) as Arc<dyn Submitter>);
+    Some(queue.clone())
+}
+
+/// The submission queue of a device.
+fn queue_of(device: &Device) -> &Arc<SubmissionQueue> {
+    device.submission_queue().get_or_default()
 }

@@ -1,8 +1,8 @@
 //! Looking at the real status of what is on devices.
 
 use crate::hal::EventStatus;
-use crate::runtime::execution::executable::Shared;
 use crate::runtime::execution::run::{ENQUEUED, Run, WAITING};
+use crate::runtime::execution::template::RunTemplate;
 use crate::sync::Ordering;
 
 pub(super) const ASKED_NOT: u8 = 0;
@@ -58,7 +58,7 @@ impl Run {
     /// pause. Ends it if so, which may wake tasks and drop buffers: not for callers that hold a
     /// lock.
     pub(crate) fn is_finished(&self) -> bool {
-        if self.polled && !self.is_done() && self.batcher().is_none() {
+        if self.polled && !self.is_done() && !self.is_left_to_reactor() {
             self.look();
             if !self.is_done() {
                 self.set_seen_near();
@@ -70,9 +70,9 @@ impl Run {
     /// Looks at the real status of what has been enqueued: all that matters to anybody.
     pub(crate) fn look(&self) {
         let several = self.slots.len() > 1;
-        let shared = if several { self.inner.lock().owner.clone() } else { None };
-        match shared.filter(|shared| shared.all_eager) {
-            Some(shared) => self.look_at_tails(&shared),
+        let owner = if several { self.inner.lock().owner.clone() } else { None };
+        match owner.filter(|owner| owner.all_eager) {
+            Some(owner) => self.look_at_tails(&owner),
             None => self.look_at_all(),
         }
     }
@@ -90,15 +90,15 @@ impl Run {
 
     /// Nobody waits for any other partition, and the devices let each tail wait for all before it:
     /// one question tells as much as one for each.
-    fn look_at_tails(&self, shared: &Shared) {
+    fn look_at_tails(&self, template: &RunTemplate) {
         let mut over = true;
-        for &tail in &shared.tails {
+        for &tail in &template.tails {
             over &= self.look_at(tail as usize);
         }
         if !over {
             return self.look_at_oldest();
         }
-        if !shared.tails.iter().all(|&tail| self.has_succeeded(tail as usize)) {
+        if !template.tails.iter().all(|&tail| self.has_succeeded(tail as usize)) {
             return self.look_at_all();
         }
         for partition in self.oldest.load(Ordering::Relaxed) as usize..self.slots.len() {
@@ -141,8 +141,8 @@ impl Run {
             Some(EventStatus::Failed(error)) => self.end(partition, Err(error)),
             _ => return false,
         };
-        if let Some(driver) = self.driver_for(&ready) {
-            driver.start_later(ready);
+        if let Some(scheduler) = self.scheduler_for(&ready) {
+            scheduler.start_later(ready);
         }
         true
     }

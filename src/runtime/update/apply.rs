@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::runtime::execution::executable::{Shared, State};
+use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::Replaced;
-use crate::runtime::resource::allocation::Allocation;
-use crate::runtime::update::Change;
+use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
+use crate::runtime::update::change::Change;
 use crate::runtime::update::nodes::{self, Nodes};
-use crate::runtime::update::state::{Current, Updatable};
+use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::turn::Turn;
-use crate::runtime::update::whole::Recorded;
-use crate::types::{Access, Error, Result};
+use crate::types::{Error, Result};
 
 /// How an attempt to apply an update went.
 pub(super) enum Attempt {
@@ -30,24 +29,21 @@ enum Staged<'a> {
     Whole(&'a mut Recorded),
 }
 
-/// Accesses with their allocations.
-pub(super) type Accesses = Vec<(Arc<Allocation>, Access)>;
-
 /// Applies a change. An update that has taken a turn is applied, because the caller has waited for
 /// everything before it. An update without one is applied only if everything submitted so far is on
 /// its devices.
-pub(super) fn carry_out(
-    shared: &Arc<Shared>,
+pub(super) fn try_apply(
+    executable: &Arc<ExecutableInner>,
     updatable: &Updatable,
-    current: &mut Current,
+    current: &mut CurrentGraph,
     change: &mut Change,
     turn: Option<&Turn>,
 ) -> Attempt {
-    if let Some(error) = updatable.broken() {
+    if let Some(error) = executable.broken() {
         return Attempt::Done(Err(error.clone()), None);
     }
     let staged = match change {
-        Change::Nodes(changes) => nodes::stage(shared, updatable, current, changes).map(Staged::Nodes),
+        Change::Nodes(changes) => nodes::stage(executable, updatable, current, changes).map(Staged::Nodes),
         Change::Whole(recorded) => recorded.check(current).map(|()| Staged::Whole(recorded)),
     };
     let staged = match staged {
@@ -62,22 +58,22 @@ pub(super) fn carry_out(
     let moves = matches!(staged, Staged::Whole(_)) || !new.is_empty() || !old.is_empty();
     if moves && turn.is_none() {
         // Before any submission can use it.
-        current.register(shared, &[], &new);
+        current.register(executable, &[], &new);
     }
     let (outcome, in_flight) = {
-        let mut state = shared.state.lock();
+        let mut state = executable.state.lock();
         if turn.is_none() && is_busy(&state) {
             (Err(Attempt::Busy), None)
         } else {
             let applied = match &staged {
-                Staged::Nodes(nodes) => nodes.apply(shared, updatable).map_err(|error| (error, 0)),
-                Staged::Whole(recorded) => recorded.apply(shared),
+                Staged::Nodes(nodes) => nodes.apply(executable).map_err(|error| (error, 0)),
+                Staged::Whole(recorded) => recorded.apply(executable),
             };
             let outcome = applied.map_err(|failure| match failure {
                 (error, 0) => Attempt::Done(Err(error), None),
                 (error, partitions) => {
                     let turn = turn.is_none().then(|| {
-                        let turn = Turn::take(shared, current, Vec::new());
+                        let turn = Turn::take(executable, current, Vec::new());
                         turn.hold_back(&mut state);
                         turn
                     });
@@ -104,12 +100,12 @@ pub(super) fn carry_out(
         let mut before: Vec<_> = new.into_iter().chain(old).map(|(allocation, _)| allocation).collect();
         before.sort_by_key(|allocation| allocation.memory().resource());
         before.dedup_by_key(|allocation| allocation.memory().resource());
-        current.register(shared, &before, &[]);
+        current.register(executable, &before, &[]);
     }
     outcome.unwrap_or_else(|attempt| attempt)
 }
 
 /// Whether a run has something left to start. If the last one has not, none has.
-fn is_busy(state: &State) -> bool {
+fn is_busy(state: &ExecutableState) -> bool {
     state.last.as_ref().is_some_and(|last| !last.is_done() && !last.is_all_enqueued())
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::hal::EventStatus;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Prediction;
-use crate::runtime::completion::reactor::Seen;
-use crate::runtime::execution::executable::{Shared, Work};
+use crate::runtime::completion::pending::{Pending, Seen};
+use crate::runtime::execution::partitions::PartitionWork;
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::template::RunTemplate;
 use crate::sync::Ordering;
 
 pub(super) const SPIN_NONE: u8 = 0;
@@ -49,13 +50,14 @@ impl Run {
         if !looked_after && self.near_for().is_none() {
             return;
         }
-        let Some(shared) = self.inner.lock().owner.clone() else { return };
-        for (index, partition) in shared.partitions.iter().enumerate() {
-            if let Work::Device { device, lane, .. } = &partition.work
+        let Some(owner) = self.inner.lock().owner.clone() else { return };
+        let pending: Arc<dyn Pending> = self.clone();
+        for (index, partition) in owner.partitions.iter().enumerate() {
+            if let PartitionWork::Device { device, lane, .. } = &partition.work
                 && let Some(reactor) = device.reactor()
                 && !self.is_over(index)
             {
-                reactor.look_instead(*lane, self, index);
+                reactor.look_instead(*lane, &pending, index);
             }
         }
     }
@@ -162,8 +164,8 @@ impl Run {
     }
 
     /// Lets the next runs know how long this one's partitions took.
-    pub(super) fn learn(&self, shared: &Shared) {
-        for (slot, partition) in self.slots.iter().zip(&shared.partitions) {
+    pub(super) fn learn(&self, template: &RunTemplate) {
+        for (slot, partition) in self.slots.iter().zip(&template.partitions) {
             match slot.took.load(Ordering::Relaxed) {
                 0 => {}
                 took => {
@@ -205,8 +207,8 @@ impl Run {
         }
         let succeeded =
             self.event(partition).is_some_and(|event| matches!(event.status(), EventStatus::Complete));
-        if let (Some(shared), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
-            let prediction = &shared.partitions[partition].queue_time;
+        if let (Some(owner), Some(took), true) = (&self.inner.lock().owner, took, succeeded) {
+            let prediction = &owner.partitions[partition].queue_time;
             match seen {
                 Seen::InTime => {
                     slot.observed.store(clock::nanoseconds(took).max(1), Ordering::Relaxed);

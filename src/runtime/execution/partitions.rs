@@ -1,0 +1,98 @@
+//! The partitions of an executable, ready to run.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::hal;
+use crate::runtime::completion::estimate::Prediction;
+use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::execution::updatable_cell::UpdatableCell;
+use crate::runtime::resource::device::Device;
+
+/// The partitions of an executable.
+///
+/// They are dropped from the last to the first, and so are the driver's objects, which were made
+/// from the first to the last: PoCL searches for an object to be released among all that it has
+/// made since.
+#[derive(Default)]
+pub(crate) struct Partitions(Vec<PartitionExec>);
+
+impl From<Vec<PartitionExec>> for Partitions {
+    fn from(partitions: Vec<PartitionExec>) -> Self {
+        Self(partitions)
+    }
+}
+
+impl Deref for Partitions {
+    type Target = [PartitionExec];
+
+    fn deref(&self) -> &[PartitionExec] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a Partitions {
+    type Item = &'a PartitionExec;
+    type IntoIter = std::slice::Iter<'a, PartitionExec>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl Drop for Partitions {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+/// One partition, ready to run.
+pub(crate) struct PartitionExec {
+    pub(crate) work: PartitionWork,
+    /// Enqueued by `submit` itself: every predecessor is, too, and its device can wait for them.
+    pub(crate) eager: bool,
+    /// How many predecessors its task waits for on the host.
+    pub(crate) host_predecessors: u32,
+    /// All predecessors.
+    pub(crate) predecessors: Box<[u32]>,
+    /// Those that its queue waits for itself.
+    pub(crate) device_predecessors: Box<[u32]>,
+    /// Whether the queues of other partitions wait for this one.
+    pub(crate) feeds_devices: bool,
+    /// Successors whose tasks wait for this partition.
+    pub(crate) wakes: Box<[u32]>,
+    /// How long it takes from its enqueue to its end, where nothing else is in flight.
+    pub(crate) prediction: Prediction,
+    /// How long its queue takes for it, as the reactor has seen it.
+    pub(crate) queue_time: Prediction,
+}
+
+/// What a partition runs.
+pub(crate) enum PartitionWork {
+    Device {
+        device: Device,
+        queue: Arc<dyn hal::Queue>,
+        lane: u64,
+        command_buffer: UpdatableCell<Box<dyn hal::CommandBuffer>>,
+    },
+    HostTask(UpdatableCell<Arc<HostTask>>),
+}
+
+impl PartitionExec {
+    /// What the device made of the commands.
+    pub(crate) fn lowering(&self) -> Option<&'static str> {
+        match &self.work {
+            PartitionWork::Device { command_buffer, .. } => {
+                Some(command_buffer.with(|buffer| buffer.info().lowering))
+            }
+            PartitionWork::HostTask(_) => None,
+        }
+    }
+
+    pub(crate) fn device(&self) -> Option<&Device> {
+        match &self.work {
+            PartitionWork::Device { device, .. } => Some(device),
+            PartitionWork::HostTask(_) => None,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! How long submissions spin.
+
+use std::time::Duration;
+
+/// How long to spin for something expected to take so long: twice that, so that the usual jitter
+/// does not cost a task switch.
+pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
+    (2 * expected).min(limit)
+}
+
+/// The same among so many runs, of which each has to wait for the others: they look in turn, and
+/// none keeps a thread.
+pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
+    match crowd {
+        0 | 1 => spin_time(expected, limit),
+        crowd => (2 * expected * crowd).min(LONGEST_AMONG_OTHERS.max(limit)),
+    }
+}
+
+const LONGEST_AMONG_OTHERS: Duration = Duration::from_micros(1000);

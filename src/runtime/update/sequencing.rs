@@ -1,0 +1,111 @@
+//! When an update is applied: at once, or after the submissions before it.
+
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+use tokio::runtime::Handle;
+
+use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::completion::spawn::spawn;
+use crate::runtime::execution::conflicts::Predecessor;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::run::Replaced;
+use crate::runtime::finalize::updatable::Updatable;
+use crate::runtime::update::applied::Applied;
+use crate::runtime::update::apply::{Attempt, try_apply};
+use crate::runtime::update::change::Change;
+use crate::runtime::update::turn::Turn;
+use crate::types::{Error, ErrorKind, Result};
+
+/// Applies a change now, or takes a turn behind what was submitted so far.
+pub(crate) fn apply(executable: &Arc<ExecutableInner>, change: Result<Change>) -> Applied {
+    let _span = tracing::debug_span!(target: "wakegraph::update", "update").entered();
+    wake_after_locks(|| apply_or_take_turn(executable, change))
+}
+
+fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>) -> Applied {
+    let (mut change, updatable) = match change.and_then(|change| Ok((change, Updatable::of(executable)?))) {
+        Ok(known) => known,
+        Err(error) => return Applied::known(Err(error)),
+    };
+    let mut current = updatable.lock();
+    let attempt = match current.waiting.is_empty() {
+        true => try_apply(executable, updatable, &mut current, &mut change, None),
+        false => Attempt::Busy,
+    };
+    if !matches!(attempt, Attempt::Busy) {
+        drop(current);
+        let (result, garbage) = conclude(executable, updatable, &change, attempt);
+        drop(garbage);
+        return Applied::known(result);
+    }
+    let Ok(handle) = Handle::try_current() else {
+        let why = "this update comes after a submission that still needs the host, and was made outside a tokio runtime";
+        let error = Error::new(ErrorKind::InvalidOperation, why);
+        let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
+        return Applied::known(Err(error.help(help)));
+    };
+    let earlier = current.waiting.iter().map(|earlier| Predecessor::Fence(earlier.fence.clone()));
+    let mut predecessors: Vec<_> = earlier.collect();
+    let brings = change.brings();
+    let brings_memory = !brings.is_empty();
+    let turn = Turn::take(executable, &mut current, brings);
+    if brings_memory {
+        current.register(executable, &[], &[]);
+    }
+    predecessors.extend(turn.hold_back(&mut executable.state.lock()));
+    drop(current);
+    let (tell, told) = oneshot::channel();
+    // A runtime that is shutting down drops the task, and values of the user's with it, right here.
+    spawn(
+        &handle,
+        || "wakegraph deferred update".into(),
+        apply_after(predecessors, Deferred { turn, tell, change }),
+    );
+    Applied::waiting(told)
+}
+
+/// An update that waits. It lets submissions go on before it drops values of the user's, which may submit.
+struct Deferred {
+    turn: Turn,
+    tell: oneshot::Sender<Result<()>>,
+    change: Change,
+}
+
+/// Applies the change when everything before it is over.
+async fn apply_after(predecessors: Vec<Predecessor>, deferred: Deferred) {
+    for predecessor in &predecessors {
+        predecessor.finished().await;
+    }
+    let Deferred { turn, tell, mut change } = deferred;
+    let executable = turn.executable.clone();
+    let Ok(updatable) = Updatable::of(&executable) else { return };
+    let attempt = try_apply(&executable, updatable, &mut updatable.lock(), &mut change, Some(&turn));
+    let (result, _garbage) = conclude(&executable, updatable, &change, attempt);
+    drop(turn);
+    if let Err(Err(error)) = tell.send(result) {
+        tracing::warn!(target: "wakegraph::update", %error, "an update failed that nobody awaits");
+    }
+}
+
+/// Finishes an attempt when no lock is held. Returns values of the user's with the result, to be dropped when
+/// submissions can go on.
+fn conclude(
+    executable: &Arc<ExecutableInner>,
+    updatable: &Updatable,
+    change: &Change,
+    attempt: Attempt,
+) -> (Result<()>, Option<Replaced>) {
+    match (attempt, change) {
+        (Attempt::Done(result, garbage), _) => (result, garbage),
+        (Attempt::HalfWay { error, partitions, turn }, Change::Whole(recorded)) => {
+            recorded.restore(executable, updatable, partitions);
+            drop(turn);
+            (Err(error), None)
+        }
+        (Attempt::HalfWay { error, .. }, Change::Nodes(_)) => (Err(error), None),
+        (Attempt::Busy, _) => {
+            (Err(Error::new(ErrorKind::Bug, "an update was put off that has had its turn")), None)
+        }
+    }
+}
