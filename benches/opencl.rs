@@ -210,7 +210,8 @@ impl Updated {
         let memory = MemoryView::whole(device.allocate(&memory).expect("a small buffer"));
         let args = vec![Self::value(1), KernelArg::Memory(memory)];
         let launch = KernelLaunch { kernel, args, range: Range::linear(ELEMENTS), alternatives: Vec::new() };
-        let desc = CommandBufferDesc { updatable: true, in_order: true, profiling: false };
+        let desc =
+            CommandBufferDesc { updatable: true, in_order: true, profiling: false, low_latency: false };
         let mut buffer = device.create_command_buffer(&desc).expect("a command-buffer");
         let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).expect("a command");
         buffer.finalize().expect("a valid command-buffer");
@@ -235,7 +236,7 @@ impl Contender for Updated {
         let mut update = CommandUpdate::new(self.handle);
         update.args.push((0, Self::value(self.runs)));
         self.buffer.update(&[update]).expect("an update");
-        let signal = Signal { event: &self.event, notification: None, prompt: false };
+        let signal = Signal { event: &self.event, notification: None };
         // SAFETY: nothing else uses the memory, and all of it lives as long as `self`, which waits.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         assert!(matches!(self.event.wait(None), EventStatus::Complete));

@@ -152,7 +152,7 @@ impl ByHand {
     }
 
     fn enqueue(&self) {
-        let signal = Signal { event: &self.event, notification: None, prompt: false };
+        let signal = Signal { event: &self.event, notification: None };
         // SAFETY: the buffer has no command that could touch memory.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
     }

@@ -74,7 +74,7 @@ fn a_repeated_enqueue_allocates_nothing() {
     let fork_join = [vec![], vec![0], vec![0], vec![0], vec![1, 2, 3]];
     let commands: Vec<_> = fork_join.iter().map(|_| call()).collect();
     let graph = |profiling| {
-        let desc = CommandBufferDesc { updatable: false, in_order: false, profiling };
+        let desc = CommandBufferDesc { updatable: false, in_order: false, profiling, low_latency: false };
         buffer(&*device, desc, &commands, &fork_join)
     };
     let cases = [

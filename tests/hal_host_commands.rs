@@ -19,7 +19,8 @@ use wakegraph::{Error, ErrorKind, Pitch, Range, Rect};
 static DEVICE: LazyLock<Arc<dyn Device>> =
     LazyLock::new(|| host::open(HostOptions::new().threads(4)).unwrap());
 
-const GRAPH: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: false, profiling: false };
+const GRAPH: CommandBufferDesc =
+    CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
 
 /// For each command, the earlier ones it follows; and which commands fail.
 fn graphs() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<usize>)> {
@@ -270,7 +271,7 @@ fn an_update_applies_to_later_enqueues_only() {
 fn command_times_are_in_the_order_of_appends() {
     for (in_order, after) in [(true, vec![]), (false, vec![vec![], vec![], vec![0, 1], vec![0]])] {
         let commands: Vec<_> = (0..4).map(|_| call(&**DEVICE, || Ok(()))).collect();
-        let desc = CommandBufferDesc { updatable: false, in_order, profiling: true };
+        let desc = CommandBufferDesc { updatable: false, in_order, profiling: true, low_latency: false };
         let buffer = buffer(&**DEVICE, desc, &commands, &after);
         let queue = queue(&**DEVICE, QueueOrder::InOrder);
         for _ in 0..2 {

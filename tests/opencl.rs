@@ -145,7 +145,8 @@ fn zeros(device: &dyn Device, words: usize) -> MemoryView {
     MemoryView::whole(memory(device, 4 * words))
 }
 
-const IN_ORDER: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: true, profiling: false };
+const IN_ORDER: CommandBufferDesc =
+    CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
 
 fn works(device: &Arc<dyn Device>) {
     let (x, queue, done) = (zeros(&**device, 8), queue(&**device, QueueOrder::InOrder), event(&**device));
@@ -292,10 +293,7 @@ fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
         enqueue_command(&*one, &Command::Empty, WaitList::dependencies(&[&*events[1]]), &events[2]);
         let wait = WaitList { dependencies: &[], order: &[&*events[0], &*events[2]] };
         // SAFETY: nothing else uses `y`.
-        unsafe {
-            follows.enqueue(&*other, wait, Signal { event: &events[3], notification: None, prompt: false })
-        }
-        .unwrap();
+        unsafe { follows.enqueue(&*other, wait, Signal { event: &events[3], notification: None }) }.unwrap();
         assert_complete(&*events[3]);
         for event in &events[..3] {
             assert_eq!(failure(&**event).command(), Some(1));
@@ -328,10 +326,7 @@ fn failures_that_are_over_count(device: &Arc<dyn Device>) {
         assert_eq!(words(&y), [0; 8], "neither of them ran");
         let wait = WaitList { dependencies: &[], order: &[&*first, &*needs_too] };
         // SAFETY: nothing else uses `y`.
-        unsafe {
-            adds.enqueue(&*queues.1, wait, Signal { event: &follows, notification: None, prompt: false })
-        }
-        .unwrap();
+        unsafe { adds.enqueue(&*queues.1, wait, Signal { event: &follows, notification: None }) }.unwrap();
         common::enqueue(&*adds, &*queues.1, &[], &later, None).unwrap();
         assert_complete(&*later);
         assert_complete(&*follows);
@@ -351,7 +346,7 @@ fn with_options(device: &Arc<dyn Device>, options: OpenclOptions) -> Arc<dyn Dev
 
 fn enqueue_command(queue: &dyn Queue, command: &Command, wait: WaitList<'_>, event: &Arc<dyn Event>) {
     // SAFETY: the command touches no memory.
-    unsafe { queue.enqueue(command, wait, Signal { event, notification: None, prompt: false }) }.unwrap();
+    unsafe { queue.enqueue(command, wait, Signal { event, notification: None }) }.unwrap();
 }
 
 /// By the name of the device, and by a short name of each runtime that is installed here.

@@ -42,6 +42,7 @@ impl Updated {
             updatable: true,
             in_order: true,
             profiling: false,
+            low_latency: true,
         })?;
         let launch = KernelLaunch {
             kernel,
@@ -71,7 +72,7 @@ impl Contender for Updated {
         let mut update = CommandUpdate::new(self.handle);
         update.args.push((0, argument(self.number)));
         self.buffer.update(&[update]).expect("an update");
-        let signal = Signal { event: &self.event, notification: None, prompt: true };
+        let signal = Signal { event: &self.event, notification: None };
         // SAFETY: nothing else uses the memory, and everything lives until the event is final.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         while !self.event.status().is_final() {

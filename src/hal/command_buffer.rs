@@ -17,6 +17,9 @@ pub struct CommandBufferDesc {
     pub in_order: bool,
     /// Events of its enqueues give each command's times.
     pub profiling: bool,
+    /// The end of each enqueue should be seen as early as possible: the device may do a little more
+    /// work for that. A hint.
+    pub low_latency: bool,
 }
 
 /// Identity of a command-buffer; never reused while the process lives.
@@ -159,8 +162,8 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// Makes every command what the same one of `other` is: kernel, operands, whether it is
     /// enabled, alternatives. Or, on an error, none.
     ///
-    /// `other` was created on the same device with the same [`CommandBufferDesc`], and has the same
-    /// topology: as many commands, of the same kinds, with the same sync-points in the same order.
+    /// `other` was created on the same device with the same [`CommandBufferDesc`] (but for the
+    /// low-latency hint, which stays this buffer's own), and has the same topology: as many commands, of the same kinds, with the same sync-points in the same order.
     /// Whether it is finalized does not matter; it stays as it is, and what it uses is kept alive
     /// by this buffer, too. Order and earlier enqueues as for [`update`](Self::update). No
     /// capability bit is needed but that the buffer could be created.

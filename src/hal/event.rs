@@ -152,7 +152,4 @@ pub struct Signal<'a> {
     /// [`Capabilities::notifies`](super::Capabilities::notifies) says so; ignored (dropped) by the
     /// others.
     pub notification: Option<Notification>,
-    /// Somebody is going to look at the event in a loop from now on: the device may do a little
-    /// more work so that the end is seen earlier. A hint.
-    pub prompt: bool,
 }

@@ -83,7 +83,7 @@ impl Queue for FakeQueue {
         let (mut count, mut failure) = (0, None);
         for buffer in buffers {
             let own: Arc<dyn Event> = Arc::new(FakeEvent::new(self.device, &self.schedule));
-            let signal = Signal { event: &own, notification: None, prompt: false };
+            let signal = Signal { event: &own, notification: None };
             // SAFETY: the caller's promises are those of each enqueue.
             match unsafe { buffer.enqueue(self, WaitList::NONE, signal) } {
                 Ok(()) => count += 1,

@@ -81,7 +81,7 @@ pub(crate) fn buffer(
 }
 
 pub(crate) const IN_ORDER: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: true, profiling: false };
+    CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
 
 /// An in-order command-buffer of one call.
 pub(crate) fn one(
@@ -103,9 +103,7 @@ pub(crate) fn enqueue(
     notification: Option<Notification>,
 ) -> Result<()> {
     // SAFETY: the tests' commands touch memory that nothing else touches meanwhile.
-    unsafe {
-        buffer.enqueue(queue, WaitList::dependencies(wait), Signal { event, notification, prompt: false })
-    }
+    unsafe { buffer.enqueue(queue, WaitList::dependencies(wait), Signal { event, notification }) }
 }
 
 /// Enqueues with a fresh event.
@@ -127,13 +125,7 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as for `enqueue`.
-    unsafe {
-        queue.enqueue(
-            command,
-            WaitList::dependencies(wait),
-            Signal { event, notification: None, prompt: false },
-        )
-    }
+    unsafe { queue.enqueue(command, WaitList::dependencies(wait), Signal { event, notification: None }) }
 }
 
 pub(crate) fn run_command(device: &dyn Device, queue: &dyn Queue, command: &Command) {

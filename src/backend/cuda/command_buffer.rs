@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::completion_counter::CountedRun;
 use super::device_inner::CudaDeviceInner;
 use super::graph_instance::CudaGraphInstance;
 use super::queue::CudaQueue;
@@ -38,38 +37,6 @@ impl CudaCommandBuffer {
         Ok(Self { id, device, desc, recording, instance: None })
     }
 
-    /// Launches the graph. Returns the counted run, if the low-latency form is `asked` for and there.
-    /// The caller has bound the context.
-    fn launch(
-        &self,
-        instance: &mut CudaGraphInstance,
-        stream: &Arc<CudaStream>,
-        asked: bool,
-    ) -> Result<Option<CountedRun>> {
-        let asked = asked && self.recording.may_count();
-        if let Some(counts) = instance.needed_change(asked)
-            && let Err(error) = self.change_form(instance, counts, stream)
-        {
-            // It is a hint: the graph is launched in the form that it has.
-            tracing::debug!(target: "wakegraph::cuda", %error, counts, "a graph keeps its form");
-            instance.change_failed();
-        }
-        match instance.launch(stream) {
-            Err(error) if instance.counts() && !instance.is_broken() => {
-                tracing::debug!(target: "wakegraph::cuda", %error, "a counting launch is repeated without");
-                self.change_form(instance, false, stream)?;
-                instance.launch(stream)
-            }
-            launched => Ok(launched?.filter(|_| asked)),
-        }
-    }
-
-    fn change_form(&self, instance: &mut CudaGraphInstance, counts: bool, stream: &CudaStream) -> Result<()> {
-        let counter = counts.then(|| self.device.counters.take().map(Arc::new)).transpose()?;
-        let exec = self.recording.instantiate(counter.as_deref(), stream)?;
-        Ok(instance.replace(exec, counter)?)
-    }
-
     /// Launches it as part of a batch, behind which an event is recorded.
     pub(super) fn launch_in_batch(
         &self,
@@ -83,7 +50,7 @@ impl CudaCommandBuffer {
             let why = "command-buffers with profiling are not enqueued in batches";
             return Err(refusal::invalid_operation(why));
         }
-        self.launch(&mut self.instance()?.lock(), stream, false).map(drop)
+        self.instance()?.lock().launch(stream).map(drop)
     }
 
     fn instance(&self) -> Result<&Mutex<CudaGraphInstance>> {
@@ -133,8 +100,8 @@ impl CommandBuffer for CudaCommandBuffer {
             return Err(refusal::finalized_twice());
         }
         let device = &self.device;
-        let exec = device.context.run(|| self.recording.instantiate(None, device.pool.stream()))?;
-        self.instance = Some(Mutex::new(CudaGraphInstance::new(exec)));
+        let (exec, counting) = device.context.run(|| self.recording.instantiate(device.pool.stream()))?;
+        self.instance = Some(Mutex::new(CudaGraphInstance::new(exec, counting)));
         Ok(())
     }
 
@@ -143,7 +110,6 @@ impl CommandBuffer for CudaCommandBuffer {
         let queue = CudaQueue::of(queue, &self.device)?;
         let commands = &self.recording.commands;
         let timed = self.desc.profiling.then_some(commands.len());
-        let asked = signal.prompt;
         queue.submit(timed, None, wait, signal, |stream, starting| {
             let mut instance = instance.lock();
             if self.desc.profiling {
@@ -154,7 +120,7 @@ impl CommandBuffer for CudaCommandBuffer {
                     instance.record(Arc::clone(starting.signal()) as _, records.flatten())
                 })?;
             }
-            self.launch(&mut instance, stream, asked)
+            Ok(instance.launch(stream)?.filter(|_| self.recording.writes_only_device()))
         })
     }
 

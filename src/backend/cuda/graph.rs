@@ -64,23 +64,6 @@ impl CudaGraph {
         GraphBody { context: &self.context, raw: self.raw, graph: PhantomData }
     }
 
-    /// A copy of the graph, and the copies of these nodes in it.
-    pub(super) fn duplicate(&self, nodes: &[GraphNode]) -> Result<(Self, Vec<GraphNode>), CudaFailure> {
-        let (context, driver) = (Arc::clone(&self.context), self.context.driver);
-        let mut raw = ptr::null_mut();
-        // SAFETY: the graph is alive; the pointer is valid for a pointer.
-        unsafe { call!(driver, cuGraphClone(&raw mut raw, self.raw)) }?;
-        let copy = Self { context, raw };
-        let find = |node: &GraphNode| {
-            let mut found = ptr::null_mut();
-            // SAFETY: the node is one of the original; the pointer is valid for a pointer.
-            unsafe { call!(driver, cuGraphNodeFindInClone(&raw mut found, node.0, copy.raw)) }?;
-            Ok(GraphNode(found))
-        };
-        let nodes = nodes.iter().map(find).collect::<Result<_, CudaFailure>>()?;
-        Ok((copy, nodes))
-    }
-
     /// Removes a node that no other follows.
     pub(super) fn remove(&mut self, node: GraphNode) -> Result<(), CudaFailure> {
         // SAFETY: the node is of this graph, and not used any more.

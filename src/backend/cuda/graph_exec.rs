@@ -9,7 +9,7 @@ use super::context::CudaContext;
 use super::graph::{CudaGraph, GraphNode};
 use super::launch::CudaLaunch;
 use super::stream::{CudaStream, RawEvent};
-use super::sys::{CUgraphExec, CUgraphExecUpdateResultInfo_st, CUgraphNode, Code, CudaFailure, call};
+use super::sys::{CUgraphExec, CUgraphExecUpdateResultInfo_st, Code, CudaFailure, call};
 use super::transfer::CopyBox;
 
 /// The codes with which the driver refuses an update in place.
@@ -23,15 +23,6 @@ const UPDATE_FAILURE: Code = 910;
 pub(super) struct CudaGraphExec {
     context: Arc<CudaContext>,
     raw: CUgraphExec,
-    /// The graph that it was made from, if that is a copy of the one whose nodes callers name.
-    copy: Option<CopiedGraph>,
-}
-
-/// A copy of a graph, and the copies of some of its nodes, ordered by the original.
-#[derive(Debug)]
-struct CopiedGraph {
-    nodes: Box<[(GraphNode, GraphNode)]>,
-    _graph: CudaGraph,
 }
 
 // SAFETY: any thread may use it, one at a time, which its owner's lock ensures.
@@ -46,29 +37,7 @@ impl CudaGraphExec {
             // SAFETY: the graph is alive; the pointer is valid for a pointer.
             unsafe { call!(context.driver, cuGraphInstantiateWithFlags(&raw mut raw, graph.raw(), 0)) }?;
         }
-        Ok(Self { context, raw, copy: None })
-    }
-
-    /// As [`instantiate`](Self::instantiate), from a copy of the graph whose nodes callers name. The
-    /// copies of these nodes are given.
-    pub(super) fn instantiate_copy(
-        mut copy: CudaGraph,
-        nodes: impl Iterator<Item = (GraphNode, GraphNode)>,
-    ) -> Result<Self, CudaFailure> {
-        let mut exec = Self::instantiate(&mut copy)?;
-        let mut nodes: Box<[_]> = nodes.collect();
-        nodes.sort_unstable();
-        exec.copy = Some(CopiedGraph { nodes, _graph: copy });
-        Ok(exec)
-    }
-
-    /// The node that the driver knows in the place of this one.
-    fn own_node(&self, node: GraphNode) -> CUgraphNode {
-        let own = self.copy.as_ref().and_then(|CopiedGraph { nodes, .. }| {
-            let index = nodes.binary_search_by_key(&node, |(original, _)| *original).ok()?;
-            Some(nodes.get(index)?.1)
-        });
-        own.unwrap_or(node).0
+        Ok(Self { context, raw })
     }
 
     /// Prepares the first launch.
@@ -83,8 +52,11 @@ impl CudaGraphExec {
     }
 
     /// Changes a kernel node for later launches.
-    pub(super) fn set_kernel(&mut self, node: GraphNode, launch: &CudaLaunch) -> Result<(), CudaFailure> {
-        let node = self.own_node(node);
+    pub(super) fn set_kernel(
+        &mut self,
+        GraphNode(node): GraphNode,
+        launch: &CudaLaunch,
+    ) -> Result<(), CudaFailure> {
         launch.with_params(|params| {
             // SAFETY: the node is of the graph that this was made from; the parameters are complete,
             // and copied.
@@ -93,8 +65,8 @@ impl CudaGraphExec {
     }
 
     /// Changes a copy node of one row for later launches. The driver changes no others.
-    pub(super) fn set_copy(&mut self, node: GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
-        let (node, context, params) = (self.own_node(node), self.context.raw(), copy.params());
+    pub(super) fn set_copy(&mut self, GraphNode(node): GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
+        let (context, params) = (self.context.raw(), copy.params());
         let params = &raw const params;
         // SAFETY: the node is of the graph that this was made from; the parameters are complete, and
         // copied.
@@ -106,8 +78,11 @@ impl CudaGraphExec {
     /// Not a memset node: with a disabled one the driver loses the order of what comes before and
     /// after it. The caller sets the parameters of a node again after it has enabled it: if a node
     /// gets new parameters and is disabled before a launch has used them, the driver forgets them.
-    pub(super) fn set_enabled(&mut self, node: GraphNode, enabled: bool) -> Result<(), CudaFailure> {
-        let node = self.own_node(node);
+    pub(super) fn set_enabled(
+        &mut self,
+        GraphNode(node): GraphNode,
+        enabled: bool,
+    ) -> Result<(), CudaFailure> {
         // SAFETY: the node is of the graph that this was made from, and of a kind that can be disabled.
         unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, node, u32::from(enabled))) }
     }
@@ -132,8 +107,12 @@ impl CudaGraphExec {
     }
 
     /// Lets a record node record another event in later launches.
-    pub(super) fn set_event(&mut self, node: GraphNode, event: &RawEvent) -> Result<(), CudaFailure> {
-        let (event, node) = (event.raw(), self.own_node(node));
+    pub(super) fn set_event(
+        &mut self,
+        GraphNode(node): GraphNode,
+        event: &RawEvent,
+    ) -> Result<(), CudaFailure> {
+        let event = event.raw();
         // SAFETY: the node is of the graph that this was made from; the event is alive.
         unsafe { call!(self.context.driver, cuGraphExecEventRecordNodeSetEvent(self.raw, node, event)) }
     }

@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::completion_counter::{CompletionCounter, CountedRun};
+use super::completion_counter::CountedRun;
 use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
-use super::low_latency::CounterDemand;
+use super::low_latency::CountingKernel;
 use super::stream::{CudaStream, RawEvent};
 use super::sys::CudaFailure;
 use crate::hal::support::retired::Retired;
@@ -16,9 +16,8 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct CudaGraphInstance {
     exec: CudaGraphExec,
-    /// Counts at the end of every launch, if it is there.
-    counter: Option<Arc<CompletionCounter>>,
-    demand: CounterDemand,
+    /// In the low-latency form: counts every launch.
+    counting: Option<CountingKernel>,
     /// The stream of the last launch, of this graph or one that it has replaced.
     last: Option<Arc<CudaStream>>,
     /// The next launch waits for this: the end of the last launch of the graph before this one.
@@ -32,11 +31,10 @@ pub(super) struct CudaGraphInstance {
 }
 
 impl CudaGraphInstance {
-    pub(super) fn new(exec: CudaGraphExec) -> Self {
+    pub(super) fn new(exec: CudaGraphExec, counting: Option<CountingKernel>) -> Self {
         Self {
             exec,
-            counter: None,
-            demand: CounterDemand::default(),
+            counting,
             last: None,
             after: None,
             retired: Retired::default(),
@@ -46,8 +44,8 @@ impl CudaGraphInstance {
     }
 
     /// Launches the graph. The driver starts it when its last launch is done, on whatever stream that
-    /// was, so runs are counted in the order of the launches. Returns the counted run, if there is a
-    /// counter.
+    /// was, so runs are counted in the order of the launches. Returns the counted run, if it is
+    /// counted.
     pub(super) fn launch(&mut self, stream: &Arc<CudaStream>) -> Result<Option<CountedRun>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -56,12 +54,24 @@ impl CudaGraphInstance {
         if let Some(after) = &self.after {
             stream.wait(after)?;
         }
-        self.exec.launch(stream)?;
+        if let Err(failure) = self.exec.launch(stream) {
+            self.stop_counting(failure)?;
+            self.exec.launch(stream)?;
+        }
         self.after = None;
         if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
             self.last = Some(Arc::clone(stream));
         }
-        Ok(self.counter.as_ref().map(CompletionCounter::launched))
+        Ok(self.counting.as_ref().map(|counting| counting.counter.launched()))
+    }
+
+    /// Gives up the low-latency form, which is only a hint, as a launch of it has failed.
+    fn stop_counting(&mut self, failure: CudaFailure) -> Result<(), CudaFailure> {
+        let counting = self.counting.take().ok_or(failure)?;
+        tracing::debug!(target: "wakegraph::cuda", error = %Error::from(failure), "launches are no longer counted");
+        let stopped = self.exec.set_enabled(counting.node, false);
+        self.retire(counting);
+        stopped
     }
 
     /// Makes the record nodes record these events in later launches. `owner` owns all of them.
@@ -79,40 +89,17 @@ impl CudaGraphInstance {
         Ok(())
     }
 
-    /// Takes note that an enqueue follows, which asks for a counter or does not. Returns whether
-    /// there should be one, if that differs from what is there.
-    pub(super) fn needed_change(&mut self, asked: bool) -> Option<bool> {
-        if self.is_broken() {
-            return None;
-        }
-        let counts = self.counts();
-        let wanted = self.demand.next(asked, counts);
-        (wanted != counts).then_some(wanted)
-    }
-
-    /// The change failed. It is not tried again soon.
-    pub(super) fn change_failed(&mut self) {
-        self.demand.back_off();
-    }
-
-    /// Whether every launch counts.
-    pub(super) fn counts(&self) -> bool {
-        self.counter.is_some()
-    }
-
     /// Replaces the graph. Launches in flight go on, and the next launch comes after them.
     pub(super) fn replace(
         &mut self,
         exec: CudaGraphExec,
-        counter: Option<Arc<CompletionCounter>>,
+        counting: Option<CountingKernel>,
     ) -> Result<(), CudaFailure> {
         if let Some(fence) = self.fence()? {
             self.after = Some(fence);
         }
-        if self.counts() && counter.is_none() {
-            self.demand.back_off();
-        }
-        let old = (std::mem::replace(&mut self.exec, exec), std::mem::replace(&mut self.counter, counter));
+        let exec = std::mem::replace(&mut self.exec, exec);
+        let old = (exec, std::mem::replace(&mut self.counting, counting));
         self.retire(old);
         self.broken = None;
         Ok(())

@@ -5,31 +5,31 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::completion_counter::CompletionCounter;
 use super::control_flow::ControlFlowOrder;
 use super::device_inner::CudaDeviceInner;
 use super::graph::CudaGraph;
 use super::graph_exec::CudaGraphExec;
-use super::low_latency::{LowLatencyEligibility, counting_launch, writes_only_device};
+use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
 use super::lower::{self, AddOptions, CommandNodes, EndNodes, once_each};
 use super::stream::{CudaStream, RawEvent};
-use crate::hal::{Command, CommandBufferDesc, Kernel};
+use crate::hal::{Command, CommandBufferDesc};
 use crate::types::Result;
 
 /// Commands, and a graph of explicit nodes that does what they say.
 #[derive(Debug)]
 pub(super) struct GraphRecording {
     device: Arc<CudaDeviceInner>,
-    desc: CommandBufferDesc,
+    pub(super) desc: CommandBufferDesc,
     /// Also locked by whatever updates another command-buffer from this one: the driver takes one
     /// call at a time, even from readers.
     pub(super) graph: Mutex<CudaGraph>,
     pub(super) commands: Vec<RecordedCommand>,
     order: ControlFlowOrder,
-    pub(super) low_latency: LowLatencyEligibility,
-    /// In updatable buffers: all kernels of the graph, which may be instantiated again after updates
-    /// have replaced them in the commands.
-    kernels: Vec<Arc<dyn Kernel>>,
+    /// How many commands do not [write only](writes_only_device) to the device. Not counted without
+    /// the low-latency hint.
+    outside: usize,
+    /// Whether the graph has a [`CountingKernel`].
+    pub(super) counts: bool,
     /// With profiling: what the record nodes record until an enqueue gives them its own events.
     placeholder: Option<RawEvent>,
     pub(super) state: GraphState,
@@ -53,11 +53,13 @@ pub(super) struct RecordedCommand {
     pub(super) command: Command,
     /// Its nodes, and its launch as updates have changed it.
     pub(super) nodes: CommandNodes,
-    /// In updatable buffers: the commands that it follows.
+    /// The commands that it follows.
     after: SmallVec<[u32; 2]>,
+    /// Whether another command follows it.
+    is_followed: bool,
     pub(super) enabled: bool,
-    /// Whether it writes to the device's memory only.
-    pub(super) stays: bool,
+    /// Whether it is one of [`GraphRecording::outside`].
+    is_outside: bool,
 }
 
 impl GraphRecording {
@@ -70,8 +72,8 @@ impl GraphRecording {
             graph: Mutex::new(CudaGraph::create(context)?),
             commands: Vec::new(),
             order: ControlFlowOrder::default(),
-            low_latency: LowLatencyEligibility::default(),
-            kernels: Vec::new(),
+            outside: 0,
+            counts: false,
             state: GraphState::Current,
         })
     }
@@ -88,20 +90,29 @@ impl GraphRecording {
     }
 
     fn push(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
-        let updatable = self.desc.updatable;
+        let options = AddOptions { can_be_disabled: self.desc.updatable, record: self.placeholder.as_ref() };
         let follows = self.ends_of(&after);
-        let options = AddOptions { can_be_disabled: updatable, record: self.placeholder.as_ref() };
-        let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows.clone(), options)?;
-        if let (true, Command::Kernel(launch)) = (updatable, command) {
-            self.kernels.push(Arc::clone(&launch.kernel));
+        let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows, options)?;
+        let index = self.commands.len();
+        self.order.append(index as u32, command);
+        for &earlier in &after {
+            self.commands[earlier as usize].is_followed = true;
         }
-        let stays = writes_only_device(&self.device, command);
-        self.low_latency.append(&follows, &nodes.ends, stays);
-        self.order.append(self.commands.len() as u32, command);
-        let after = if updatable { after } else { SmallVec::new() };
         let command = command.clone();
-        self.commands.push(RecordedCommand { command, nodes, after, enabled: true, stays });
+        let (is_followed, is_outside) = (false, false);
+        self.commands.push(RecordedCommand { command, nodes, after, is_followed, enabled: true, is_outside });
+        self.command_changed(index, GraphState::Current);
         Ok(())
+    }
+
+    /// Takes note of what the command with this index has become, and of how the graph compares to
+    /// that.
+    pub(super) fn command_changed(&mut self, index: usize, state: GraphState) {
+        self.state = self.state.max(state);
+        let recorded = &mut self.commands[index];
+        let is_outside = self.desc.low_latency && !writes_only_device(&self.device, &recorded.command);
+        self.outside += usize::from(is_outside);
+        self.outside -= usize::from(std::mem::replace(&mut recorded.is_outside, is_outside));
     }
 
     /// The end nodes of these commands. The same for the same commands, whatever addresses the nodes
@@ -113,8 +124,8 @@ impl GraphRecording {
 
     /// The same commands, enabled or disabled as they are, in a graph of their own. The caller has
     /// bound the context.
-    pub(super) fn record_again(&self) -> Result<Self> {
-        let mut again = Self::new(&self.device, self.desc)?;
+    pub(super) fn record_again(&self, desc: CommandBufferDesc) -> Result<Self> {
+        let mut again = Self::new(&self.device, desc)?;
         for recorded in &self.commands {
             again.push(&recorded.command, recorded.after.clone())?;
             if let Some(copy) = again.commands.last_mut() {
@@ -129,51 +140,50 @@ impl GraphRecording {
         self.desc.profiling
     }
 
-    /// Whether runs of the graph may be counted instead of recording an event behind them.
-    pub(super) fn may_count(&self) -> bool {
-        !self.desc.profiling && self.state != GraphState::Outdated && self.low_latency.is_eligible()
+    /// Whether the end of a counted run may be told by its counter.
+    pub(super) fn writes_only_device(&self) -> bool {
+        self.outside == 0
     }
 
-    /// Instantiates the graph for launches: with the launches that updates have given to its
-    /// kernels, without disabled commands, and with a kernel behind all nodes that counts, if a
-    /// counter is given. The caller has bound the context.
+    /// Instantiates the new graph for launches: without disabled commands, and in the low-latency
+    /// form if that was asked for and can be made. The caller has bound the context.
     pub(super) fn instantiate(
-        &self,
-        counter: Option<&CompletionCounter>,
+        &mut self,
         stream: &CudaStream,
-    ) -> Result<CudaGraphExec> {
+    ) -> Result<(CudaGraphExec, Option<CountingKernel>)> {
+        let CommandBufferDesc { low_latency, profiling, .. } = self.desc;
+        if low_latency && !profiling && self.writes_only_device() && self.commands.len() <= MOST_COMMANDS {
+            match self.instantiate_counting(stream) {
+                Ok((exec, counting)) => return Ok((exec, Some(counting))),
+                Err(error) => {
+                    tracing::debug!(target: "wakegraph::cuda", %error, "a graph gets no completion counter")
+                }
+            }
+            if self.counts {
+                *self = self.record_again(self.desc)?;
+            }
+        }
+        Ok((self.instantiate_graph(stream)?, None))
+    }
+
+    fn instantiate_counting(&mut self, stream: &CudaStream) -> Result<(CudaGraphExec, CountingKernel)> {
+        let leaves = self.commands.iter().filter(|recorded| !recorded.is_followed);
+        let leaves = once_each(leaves.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect());
+        let counting = CountingKernel::add(&self.device, self.graph.get_mut(), &leaves)?;
+        self.counts = true;
+        Ok((self.instantiate_graph(stream)?, counting))
+    }
+
+    fn instantiate_graph(&mut self, stream: &CudaStream) -> Result<CudaGraphExec> {
+        let (graph, commands) = (self.graph.get_mut(), &self.commands);
         self.device.pool.retry_with_room(|| -> Result<_> {
-            let mut graph = self.graph.lock();
-            let mut exec = match counter {
-                None => CudaGraphExec::instantiate(&mut graph)?,
-                Some(counter) => self.instantiate_counting(&graph, counter)?,
-            };
-            for recorded in &self.commands {
-                let CommandNodes { work, kernel, .. } = &recorded.nodes;
-                if let (true, Some((node, launch))) = (self.state != GraphState::Current, kernel) {
-                    exec.set_kernel(*node, launch)?;
-                }
-                if !recorded.enabled {
-                    work.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
-                }
+            let mut exec = CudaGraphExec::instantiate(graph)?;
+            for recorded in commands.iter().filter(|recorded| !recorded.enabled) {
+                recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
             }
             // Otherwise the first launch would have to do it.
             exec.upload(stream)?;
             Ok(exec)
         })
-    }
-
-    /// Adds the counting kernel to a copy of the graph: updates of other command-buffers use the
-    /// graph itself, and the driver compares all its nodes.
-    fn instantiate_counting(&self, graph: &CudaGraph, counter: &CompletionCounter) -> Result<CudaGraphExec> {
-        let leaves = self.low_latency.leaves();
-        let updatable = self.commands.iter().filter(|_| self.desc.updatable).flat_map(|recorded| {
-            let CommandNodes { work, kernel, .. } = &recorded.nodes;
-            work.iter().chain(kernel.as_ref().map(|(node, _)| node))
-        });
-        let nodes: Vec<_> = leaves.iter().chain(updatable).copied().collect();
-        let (mut copy, copies) = graph.duplicate(&nodes)?;
-        copy.body().add_kernel(&counting_launch(&self.device, counter)?, &copies[..leaves.len()])?;
-        Ok(CudaGraphExec::instantiate_copy(copy, nodes.into_iter().zip(copies))?)
     }
 }

@@ -10,7 +10,6 @@ use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
 use super::graph_instance::CudaGraphInstance;
 use super::launch::CudaLaunch;
-use super::low_latency::writes_only_device;
 use super::lower::copy_boxes;
 use super::recording::{GraphRecording, GraphState, RecordedCommand};
 use super::transfer::CopyBox;
@@ -55,7 +54,7 @@ pub(super) fn update(
             if !keeps_objects(&old, &recorded.command) {
                 replaced.push(old);
             }
-            launch_has_changed(device, recording, index);
+            recording.command_changed(index, GraphState::OtherLaunches);
         }
         if let Some(enabled) = enabled {
             recording.commands[index].enabled = enabled;
@@ -107,17 +106,8 @@ fn update_arguments(
     if !replaced.is_empty() {
         instance.retire(replaced);
     }
-    launch_has_changed(device, recording, index);
+    recording.command_changed(index, GraphState::OtherLaunches);
     Some(Ok(()))
-}
-
-/// Takes note that a kernel's node in the instance has another launch than in the graph.
-fn launch_has_changed(device: &CudaDeviceInner, recording: &mut GraphRecording, index: usize) {
-    recording.state = recording.state.max(GraphState::OtherLaunches);
-    let recorded = &mut recording.commands[index];
-    let stays = writes_only_device(device, &recorded.command);
-    recording.low_latency.replace(recorded.stays, stays);
-    recorded.stays = stays;
 }
 
 /// A change of one command's nodes.
@@ -201,7 +191,8 @@ pub(super) fn update_from(
 /// which may be destroyed before enqueues give them others.
 fn can_compare(recording: &GraphRecording, instance: &CudaGraphInstance, other: &GraphRecording) -> bool {
     other.state == GraphState::Current
-        && !instance.counts()
+        && !recording.counts
+        && !other.counts
         && !instance.is_broken()
         && !recording.has_records()
         && recording.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
@@ -220,7 +211,7 @@ fn is_comparable(command: &Command) -> bool {
 /// After an update in place that the driver refused, and that may have had effects: makes the
 /// instance do what the commands say, and returns the error of the update.
 fn restore(recording: &GraphRecording, instance: &mut CudaGraphInstance, error: Error) -> Result<()> {
-    let again = recording.record_again();
+    let again = recording.record_again(recording.desc);
     let undo = |exec: &mut CudaGraphExec| match exec.update(again?.graph.get_mut())? {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Driver, "the driver refuses to undo the update")),
@@ -231,7 +222,8 @@ fn restore(recording: &GraphRecording, instance: &mut CudaGraphInstance, error: 
 /// After an update in place: gives our commands, at their own nodes, the contents of the other's.
 fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstance, other: &GraphRecording) {
     let mut replaced = Vec::with_capacity(other.commands.len());
-    for (ours, theirs) in recording.commands.iter_mut().zip(&other.commands) {
+    for (index, theirs) in other.commands.iter().enumerate() {
+        let ours = &mut recording.commands[index];
         let patterns = std::mem::replace(&mut ours.nodes.patterns, theirs.nodes.patterns.clone());
         replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), patterns));
         let state = match (&mut ours.nodes.kernel, &theirs.nodes.kernel) {
@@ -242,9 +234,7 @@ fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstanc
             _ if ours.nodes.work.is_empty() => GraphState::Current,
             _ => GraphState::Outdated,
         };
-        recording.state = recording.state.max(state);
-        recording.low_latency.replace(ours.stays, theirs.stays);
-        ours.stays = theirs.stays;
+        recording.command_changed(index, state);
     }
     instance.retire(replaced);
 }
@@ -256,8 +246,9 @@ fn instantiate_like(
     instance: &mut CudaGraphInstance,
     other: &GraphRecording,
 ) -> Result<()> {
-    let again = other.record_again()?;
-    instance.replace(again.instantiate(None, device.pool.stream())?, None)?;
+    let mut again = other.record_again(recording.desc)?;
+    let (exec, counting) = again.instantiate(device.pool.stream())?;
+    instance.replace(exec, counting)?;
     instance.retire(std::mem::replace(recording, again));
     Ok(())
 }

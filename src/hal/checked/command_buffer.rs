@@ -110,7 +110,8 @@ impl CheckedCommandBuffer {
             let (theirs, ours) = (other.device_id, self.device_id);
             return Err(refused(format!("it belongs to {theirs}, this one to {ours}")));
         }
-        if other.desc != self.desc {
+        // The low-latency hint may differ.
+        if (CommandBufferDesc { low_latency: self.desc.low_latency, ..other.desc }) != self.desc {
             let (theirs, ours) = (other.desc, self.desc);
             return Err(refused(format!("it was created as {theirs:?}, this one as {ours:?}")));
         }

@@ -14,7 +14,8 @@ use crate::hal::Progress;
 #[repr(u8)]
 #[non_exhaustive]
 pub enum WakePolicy {
-    /// See it as early as possible; waiting may cost a core for short times.
+    /// See it as early as possible; waiting may cost a core for short times. A graph that is
+    /// finalized under this policy may also take a microsecond more on the device to be seen earlier.
     Latency,
     /// Short submissions are seen at once, long ones at little cost.
     #[default]

@@ -57,8 +57,6 @@ pub(crate) struct PartitionExec {
     pub(crate) predecessors: Box<[u32]>,
     /// Those that its queue waits for itself.
     pub(crate) device_predecessors: Box<[u32]>,
-    /// Whether the queues of other partitions wait for this one.
-    pub(crate) feeds_devices: bool,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
     /// How long it takes from its enqueue to its end, where nothing else is in flight.

@@ -21,6 +21,7 @@ use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::completion::estimate::Prediction;
 use crate::runtime::completion::reactor::new_lane;
+use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::execution::conflicts::{self, ExecutableId};
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner, ExecutableState};
 use crate::runtime::execution::executable_graph::ExecutableGraph;
@@ -228,7 +229,11 @@ pub(super) fn record(
 ) -> Result<Box<dyn hal::CommandBuffer>> {
     let in_order = plan.partitions()[partition].in_order;
     let FinalizeOptions { updatable, profiling, .. } = options;
-    let desc = hal::CommandBufferDesc { updatable, in_order, profiling };
+    // Where another device partition waits for this one, an event has to tell of its end anyway.
+    let is_device = |later: &u32| matches!(plan.partitions()[*later as usize].kind, PartitionKind::Device(_));
+    let low_latency =
+        device.wake_policy() == WakePolicy::Latency && !plan.successors(partition).iter().any(is_device);
+    let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
     let mut buffer = device.hal().create_command_buffer(&desc)?;
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
     let mut after = Vec::new();
@@ -322,14 +327,12 @@ fn assemble(
             predecessor.eager && devices.is_some_and(|(device, other)| device.can_wait_for(other))
         };
         let (on_device, on_host): (Vec<u32>, Vec<u32>) = predecessors.iter().copied().partition(on_device);
-        on_device.iter().for_each(|&predecessor| partitions[predecessor as usize].feeds_devices = true);
         on_host.iter().for_each(|&predecessor| wakes[predecessor as usize].push(index as u32));
         partitions.push(PartitionExec {
             eager: device.is_some() && on_host.is_empty(),
             host_predecessors: on_host.len() as u32,
             predecessors,
             device_predecessors: on_device.into(),
-            feeds_devices: false,
             wakes: Box::default(),
             prediction: Prediction::default(),
             queue_time: Prediction::default(),

@@ -25,7 +25,7 @@ fn bench(setup: &Setup) -> Option<Bench> {
 }
 
 fn enqueue_batch(queue: &dyn Queue, buffers: &[&dyn CommandBuffer], event: &Arc<dyn Event>) -> Enqueued {
-    let signal = Signal { event, notification: None, prompt: false };
+    let signal = Signal { event, notification: None };
     // SAFETY: each test keeps what the buffers use until the event is final, and orders what conflicts.
     unsafe { queue.enqueue_batch(buffers, signal) }
 }
@@ -39,7 +39,7 @@ fn enqueue_all(queue: &dyn Queue, buffers: &[Box<dyn CommandBuffer>], event: &Ar
 
 /// Buffers of which each takes a while, then mixes its number in.
 fn steps(bench: &Bench, x: &MemoryView, count: u32) -> Vec<Box<dyn CommandBuffer>> {
-    let desc = CommandBufferDesc { updatable: false, in_order: true, profiling: false };
+    let desc = CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
     let step = |n| {
         let mut buffer = bench.buffer(desc);
         buffer.append(&bench.grind(x), &[]).unwrap();

@@ -66,7 +66,16 @@ impl Bench {
 
     /// A finalized, in-order command-buffer of these commands.
     pub(crate) fn recorded(&self, commands: &[Command]) -> Box<dyn CommandBuffer> {
-        let mut buffer = self.buffer(CommandBufferDesc { in_order: true, ..CommandBufferDesc::default() });
+        self.recorded_as(CommandBufferDesc { in_order: true, ..CommandBufferDesc::default() }, commands)
+    }
+
+    /// A finalized command-buffer of these commands.
+    pub(crate) fn recorded_as(
+        &self,
+        desc: CommandBufferDesc,
+        commands: &[Command],
+    ) -> Box<dyn CommandBuffer> {
+        let mut buffer = self.buffer(desc);
         for command in commands {
             buffer.append(command, &[]).unwrap();
         }
@@ -192,16 +201,8 @@ pub(crate) fn enqueue_after(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: tests order conflicting work through wait lists and queues, and keep what pointers lead to.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None, prompt: false }) }
+    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None }) }
         .inspect(|()| in_flight::note(event))
-}
-
-/// Like `enqueue`, with the low-latency hint.
-pub(crate) fn enqueue_prompt(buffer: &dyn CommandBuffer, queue: &dyn Queue, event: &Arc<dyn Event>) {
-    let signal = Signal { event, notification: None, prompt: true };
-    // SAFETY: as in `enqueue_after`.
-    unsafe { buffer.enqueue(queue, WaitList::NONE, signal) }.unwrap();
-    in_flight::note(event);
 }
 
 pub(crate) fn enqueue_notifying(
@@ -212,7 +213,7 @@ pub(crate) fn enqueue_notifying(
     notification: Notification,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: Some(notification), prompt: false }) }
+    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: Some(notification) }) }
         .inspect(|()| in_flight::note(event))
 }
 
@@ -223,7 +224,7 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { queue.enqueue(command, wait, Signal { event, notification: None, prompt: false }) }
+    unsafe { queue.enqueue(command, wait, Signal { event, notification: None }) }
         .inspect(|()| in_flight::note(event))
 }
 

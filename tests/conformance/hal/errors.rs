@@ -216,7 +216,7 @@ fn properties_follow_capabilities(setup: &Setup) {
     expect(capabilities.profiling, queue(QueueOrder::InOrder, true));
     expect(true, queue(QueueOrder::InOrder, false));
     let buffer = |updatable, profiling| {
-        let desc = CommandBufferDesc { updatable, in_order: false, profiling };
+        let desc = CommandBufferDesc { updatable, in_order: false, profiling, low_latency: false };
         device.create_command_buffer(&desc).err()
     };
     expect(!capabilities.update.is_empty(), buffer(true, false));

@@ -11,15 +11,15 @@ mod info;
 mod kernels;
 mod launches;
 mod lifetime;
+mod low_latency;
+mod low_latency_update_from;
+mod low_latency_updates;
 mod memory;
 mod notify;
 mod operands;
 mod order;
 mod out_of_order;
 mod profiling;
-mod prompt;
-mod prompt_update_from;
-mod prompt_updates;
 mod random_bodies;
 mod records;
 mod rectangles;
@@ -43,15 +43,15 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         info::TESTS,
         kernels::TESTS,
         lifetime::TESTS,
+        low_latency::TESTS,
+        low_latency_update_from::TESTS,
+        low_latency_updates::TESTS,
         memory::TESTS,
         notify::TESTS,
         operands::TESTS,
         order::TESTS,
         out_of_order::TESTS,
         profiling::TESTS,
-        prompt::TESTS,
-        prompt_update_from::TESTS,
-        prompt_updates::TESTS,
         random_bodies::TESTS,
         rectangles::TESTS,
         results_of_updates::TESTS,

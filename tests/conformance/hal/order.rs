@@ -9,7 +9,8 @@ use super::stamps::{MOST, Stamps};
 use crate::random::Random;
 use crate::registry::{Need, Setup, tests};
 
-const DAG: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: false, profiling: false };
+const DAG: CommandBufferDesc =
+    CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
 
 tests!("order":
     &[Need::Results] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,

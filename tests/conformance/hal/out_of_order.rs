@@ -15,7 +15,8 @@ tests!("out_of_order":
     &[Need::Results] => [runs_of_one_buffer_follow_each_other, in_order_buffers_stay_in_order,
         updates_between_runs, wait_lists_order_buffers_and_commands, all_ends_belong_to_a_run]);
 
-const DAG: CommandBufferDesc = CommandBufferDesc { updatable: false, in_order: false, profiling: false };
+const DAG: CommandBufferDesc =
+    CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
 
 /// Two queues of each order that the device has.
 fn queues(bench: &Bench) -> Vec<Arc<dyn Queue>> {

@@ -26,7 +26,8 @@ fn switch(handle: CommandHandle, enabled: bool) -> CommandUpdate {
     CommandUpdate { enabled: Some(enabled), ..CommandUpdate::new(handle) }
 }
 
-const UPDATABLE: CommandBufferDesc = CommandBufferDesc { updatable: true, in_order: false, profiling: false };
+const UPDATABLE: CommandBufferDesc =
+    CommandBufferDesc { updatable: true, in_order: false, profiling: false, low_latency: false };
 
 /// An updatable buffer of these commands, each behind the one before.
 fn chain(bench: &Bench, commands: &[Command]) -> (Box<dyn CommandBuffer>, Vec<Option<CommandHandle>>) {

@@ -16,7 +16,8 @@ tests!("updates/from": &[Need::Results] => [operands_of_every_kind, from_every_s
     fills_of_another_form, what_was_enqueued_keeps_its_commands, on_several_queues, operands_are_kept],
     &[] => [other_topologies_are_refused]);
 
-const UPDATABLE: CommandBufferDesc = CommandBufferDesc { updatable: true, in_order: false, profiling: false };
+const UPDATABLE: CommandBufferDesc =
+    CommandBufferDesc { updatable: true, in_order: false, profiling: false, low_latency: false };
 
 fn can_update(setup: &Setup) -> bool {
     let can = !setup.hal().capabilities().update.is_empty();

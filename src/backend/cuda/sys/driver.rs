@@ -59,8 +59,6 @@ table! {
     cuEventQuery = "cuEventQuery"(CUevent);
     cuEventElapsedTime = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
     cuGraphCreate = "cuGraphCreate"(*mut CUgraph, c_uint);
-    cuGraphClone = "cuGraphClone"(*mut CUgraph, CUgraph);
-    cuGraphNodeFindInClone = "cuGraphNodeFindInClone"(*mut CUgraphNode, CUgraphNode, CUgraph);
     cuGraphDestroy = "cuGraphDestroy"(CUgraph);
     cuGraphAddKernelNode = "cuGraphAddKernelNode_v2"(
         *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st

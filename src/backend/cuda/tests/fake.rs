@@ -179,9 +179,6 @@ mod functions {
         cuEventCreate(event: CUevent, c_uint) = ptr::without_provenance_mut(fresh());
         cuEventElapsedTime(milliseconds: f32, CUevent, CUevent) = 0.0;
         cuGraphCreate(graph: CUgraph, c_uint) = ptr::without_provenance_mut(fresh());
-        cuGraphClone(graph: CUgraph, CUgraph) = ptr::without_provenance_mut(fresh());
-        cuGraphNodeFindInClone(node: CUgraphNode, CUgraphNode, CUgraph) =
-            ptr::without_provenance_mut(fresh());
         cuGraphAddKernelNode(
             node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st
         ) = ptr::without_provenance_mut(fresh());
@@ -253,8 +250,6 @@ fn table() -> Driver {
         cuEventCreate,
         cuEventElapsedTime,
         cuGraphCreate,
-        cuGraphClone,
-        cuGraphNodeFindInClone,
         cuGraphAddKernelNode,
         cuGraphAddMemcpyNode,
         cuGraphAddMemsetNode,

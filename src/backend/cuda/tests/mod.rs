@@ -38,8 +38,11 @@ const OUT_OF_MEMORY: u32 = 2;
 const ILLEGAL_ADDRESS: u32 = 700;
 const UNKNOWN: u32 = 999;
 
-const UPDATABLE: CommandBufferDesc = CommandBufferDesc { updatable: true, in_order: false, profiling: false };
+const UPDATABLE: CommandBufferDesc =
+    CommandBufferDesc { updatable: true, in_order: false, profiling: false, low_latency: false };
 const PLAIN: CommandBufferDesc = CommandBufferDesc { updatable: false, ..UPDATABLE };
+const LOW_LATENCY: CommandBufferDesc = CommandBufferDesc { low_latency: true, ..PLAIN };
+const UPDATABLE_LOW_LATENCY: CommandBufferDesc = CommandBufferDesc { low_latency: true, ..UPDATABLE };
 
 /// A device of the fake driver, a queue and a kernel.
 struct Bench {
@@ -105,9 +108,8 @@ impl Bench {
         buffer: &dyn CommandBuffer,
         after: &[&dyn Event],
         event: &Arc<dyn Event>,
-        prompt: bool,
     ) -> crate::Result<()> {
-        let signal = Signal { event, notification: None, prompt };
+        let signal = Signal { event, notification: None };
         // SAFETY: the fake driver runs nothing.
         unsafe { buffer.enqueue(&*self.queue, WaitList::dependencies(after), signal) }
     }
@@ -115,7 +117,7 @@ impl Bench {
     /// Enqueues it once, and waits.
     fn run(&self, buffer: &dyn CommandBuffer) -> crate::Result<()> {
         let event = self.event();
-        self.enqueue(buffer, &[], &event, false)?;
+        self.enqueue(buffer, &[], &event)?;
         assert!(matches!(event.wait(None), EventStatus::Complete));
         Ok(())
     }
@@ -136,10 +138,10 @@ fn long_chain(bench: &Bench) -> Vec<Arc<dyn Event>> {
     let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
     fake::hold(true);
     let mut events = vec![bench.event()];
-    bench.enqueue(&*buffer, &[], &events[0], false).unwrap();
+    bench.enqueue(&*buffer, &[], &events[0]).unwrap();
     for _ in 1..LENGTH {
         let (event, before) = (bench.event(), events.last().unwrap());
-        bench.enqueue(&*buffer, &[&**before], &event, false).unwrap();
+        bench.enqueue(&*buffer, &[&**before], &event).unwrap();
         events.push(event);
     }
     events
@@ -186,14 +188,14 @@ fn an_enqueue_that_has_begun_changes_nothing_yet() {
     let starting = CudaSignal::begin(signal).unwrap();
     assert_eq!(CudaSignal::begin(signal).unwrap_err().kind(), ErrorKind::InvalidOperation);
     assert!(first.is_idle() && matches!(first.status(), EventStatus::Idle));
-    let error = bench.enqueue(&*buffer, &[&*first], &second, false).unwrap_err();
+    let error = bench.enqueue(&*buffer, &[&*first], &second).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidWaitList);
     drop(starting);
-    bench.enqueue(&*buffer, &[], &first, false).unwrap();
+    bench.enqueue(&*buffer, &[], &first).unwrap();
     assert!(matches!(first.wait(None), EventStatus::Complete));
     let starting = CudaSignal::begin(signal).unwrap();
     assert!(matches!(first.status(), EventStatus::Complete));
-    bench.enqueue(&*buffer, &[&*first], &second, false).unwrap();
+    bench.enqueue(&*buffer, &[&*first], &second).unwrap();
     drop(starting);
     assert!(matches!(second.wait(None), EventStatus::Complete));
 }
@@ -209,11 +211,11 @@ fn captures_of_other_threads_stay_valid() {
         Command::BufferFill { dst: MemoryView::whole(memory.clone()), pattern: [1, 2, 3].as_slice().into() },
         bench.launch(1, &memory),
     ];
-    for desc in [PLAIN, UPDATABLE] {
+    for desc in [PLAIN, UPDATABLE, LOW_LATENCY, UPDATABLE_LOW_LATENCY] {
         let (mut buffer, handles) = bench.chain(desc, &commands);
         let event = bench.event();
-        for prompt in [false, true, true, true, true, true, true] {
-            bench.enqueue(&*buffer, &[], &event, prompt).unwrap();
+        for _ in 0..7 {
+            bench.enqueue(&*buffer, &[], &event).unwrap();
             assert!(matches!(event.wait(None), EventStatus::Complete));
         }
         if let Some(&handle) = handles.last() {
@@ -240,8 +242,8 @@ fn a_failed_query_says_nothing_about_the_work() {
     let memory = bench.memory();
     let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
     let (first, second) = (bench.event(), bench.event());
-    bench.enqueue(&*buffer, &[], &first, false).unwrap();
-    bench.enqueue(&*buffer, &[&*first], &second, false).unwrap();
+    bench.enqueue(&*buffer, &[], &first).unwrap();
+    bench.enqueue(&*buffer, &[&*first], &second).unwrap();
     for code in [900, INVALID_VALUE, UNKNOWN] {
         fake::fail("cuEventQuery", 2, code);
         assert!(matches!(second.status(), EventStatus::Pending));
@@ -250,32 +252,56 @@ fn a_failed_query_says_nothing_about_the_work() {
     assert!(matches!(second.status(), EventStatus::Complete));
 }
 
-/// Enqueues until a completion counter takes the place of the event's record.
-fn enqueue_until_counted(bench: &Bench, buffer: &dyn CommandBuffer, event: &Arc<dyn Event>) {
-    for _ in 0..100 {
-        let records = fake::calls("cuEventRecord");
-        bench.enqueue(buffer, &[], event, true).unwrap();
-        if fake::calls("cuEventRecord") == records {
-            return;
+/// Enqueues it, and gives whether a completion counter takes the place of the event's record.
+fn enqueue_counted(bench: &Bench, buffer: &dyn CommandBuffer, event: &Arc<dyn Event>) -> bool {
+    let records = fake::calls("cuEventRecord");
+    bench.enqueue(buffer, &[], event).unwrap();
+    fake::calls("cuEventRecord") == records
+}
+
+#[test]
+fn runs_are_counted_where_the_creator_asked_for_it() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+    let launches = |count| vec![bench.launch(1, &memory); count];
+    let with_times = CommandBufferDesc { profiling: true, ..LOW_LATENCY };
+    for (desc, commands, counted) in [
+        (LOW_LATENCY, launches(2), true),
+        (UPDATABLE_LOW_LATENCY, launches(128), true),
+        (PLAIN, launches(2), false),
+        (UPDATABLE, launches(2), false),
+        (with_times, launches(2), false),
+        (LOW_LATENCY, launches(129), false),
+        (LOW_LATENCY, vec![bench.launch(1, &memory), bench.launch(2, &host)], false),
+    ] {
+        let (kernels, instances) =
+            (fake::calls("cuGraphAddKernelNode"), fake::calls("cuGraphInstantiateWithFlags"));
+        let (buffer, _) = bench.chain(desc, &commands);
+        let added = fake::calls("cuGraphAddKernelNode") - kernels;
+        assert_eq!(added, commands.len() + usize::from(counted), "{desc:?}");
+        let event = bench.device.create_event(&EventDesc { profiling: desc.profiling }).unwrap();
+        for _ in 0..100 {
+            assert_eq!(enqueue_counted(&bench, &*buffer, &event), counted, "{desc:?}");
+            assert!(matches!(event.wait(None), EventStatus::Complete));
         }
-        assert!(matches!(event.wait(None), EventStatus::Complete));
+        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1, "made once");
     }
-    panic!("100 enqueues without a counter");
 }
 
 #[test]
 fn a_lost_device_is_noticed_while_a_counter_is_polled() {
     let bench = Bench::new();
     let memory = bench.memory();
-    for desc in [PLAIN, UPDATABLE] {
+    for desc in [LOW_LATENCY, UPDATABLE_LOW_LATENCY] {
         let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
         let event = bench.event();
-        enqueue_until_counted(&bench, &*buffer, &event);
+        assert!(enqueue_counted(&bench, &*buffer, &event));
         // The fake device never counts. For now its stream is busy.
         fake::hold(true);
         assert!(matches!(event.status(), EventStatus::Pending));
         fake::hold(false);
-        if desc == UPDATABLE {
+        if desc.updatable {
             fake::fail("cuStreamQuery", 1, ILLEGAL_ADDRESS);
         }
         let polls = (1..).find(|_| {
@@ -283,7 +309,7 @@ fn a_lost_device_is_noticed_while_a_counter_is_polled() {
             event.status().is_final()
         });
         assert!(polls.unwrap() < 3, "{polls:?}");
-        if desc == UPDATABLE {
+        if desc.updatable {
             assert_eq!(failed(event.status()).kind(), ErrorKind::DeviceLost);
             assert_eq!(bench.device.status().unwrap_err().kind(), ErrorKind::DeviceLost);
         }
@@ -292,20 +318,27 @@ fn a_lost_device_is_noticed_while_a_counter_is_polled() {
 
 #[test]
 fn a_low_latency_form_that_cannot_be_made_is_not_needed() {
-    for function in ["cuGraphClone", "cuGraphInstantiateWithFlags", "cuMemHostAlloc", "cuModuleLoadDataEx"] {
-        for desc in [PLAIN, UPDATABLE] {
+    // The function that fails, and how often it succeeds before.
+    let ways = [
+        ("cuMemHostAlloc", 0),
+        ("cuModuleLoadDataEx", 0),
+        ("cuGraphAddKernelNode", 1),
+        ("cuGraphInstantiateWithFlags", 0),
+        ("cuGraphUpload", 0),
+    ];
+    for (function, skip) in ways {
+        for desc in [LOW_LATENCY, UPDATABLE_LOW_LATENCY] {
             let bench = Bench::new();
             let memory = bench.memory();
+            fake::fail_later(function, skip, 1, INVALID_VALUE);
             let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
-            fake::fail(function, usize::MAX, INVALID_VALUE);
             let event = bench.event();
             let calls = fake::calls(function);
             for _ in 0..100 {
-                bench.enqueue(&*buffer, &[], &event, true).unwrap();
+                assert!(!enqueue_counted(&bench, &*buffer, &event), "{function}");
                 assert!(matches!(event.wait(None), EventStatus::Complete));
             }
-            let tried = fake::calls(function) - calls;
-            assert!((1..10).contains(&tried), "{function}: {tried} times");
+            assert_eq!(fake::calls(function), calls, "{function}: not tried again");
             fake::succeed(function);
         }
     }
@@ -315,51 +348,54 @@ fn a_low_latency_form_that_cannot_be_made_is_not_needed() {
 fn a_counting_launch_that_fails_is_repeated_without_counting() {
     let bench = Bench::new();
     let memory = bench.memory();
-    for desc in [PLAIN, UPDATABLE] {
+    for desc in [LOW_LATENCY, UPDATABLE_LOW_LATENCY] {
         let (buffer, _) = bench.chain(desc, &[bench.launch(1, &memory)]);
         let event = bench.event();
-        enqueue_until_counted(&bench, &*buffer, &event);
+        assert!(enqueue_counted(&bench, &*buffer, &event));
         assert!(matches!(event.wait(None), EventStatus::Complete), "its stream is idle");
         fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
-        let records = fake::calls("cuEventRecord");
-        bench.enqueue(&*buffer, &[], &event, true).unwrap();
-        assert!(fake::calls("cuEventRecord") > records);
+        assert!(!enqueue_counted(&bench, &*buffer, &event));
         assert!(matches!(event.wait(None), EventStatus::Complete));
         // There is no other form to try now.
         fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
-        let error = bench.enqueue(&*buffer, &[], &event, true).unwrap_err();
+        let error = bench.enqueue(&*buffer, &[], &event).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
-        bench.enqueue(&*buffer, &[], &event, true).unwrap();
+        assert!(!enqueue_counted(&bench, &*buffer, &event));
     }
 }
 
 #[test]
-fn a_counter_serves_updated_graphs_and_goes_when_not_asked_for() {
+fn a_counter_serves_updated_graphs() {
     let bench = Bench::new();
     let memory = bench.memory();
-    for desc in [PLAIN, UPDATABLE] {
-        let (mut buffer, handles) = bench.chain(desc, &[bench.launch(1, &memory), bench.launch(2, &memory)]);
-        let event = bench.event();
-        enqueue_until_counted(&bench, &*buffer, &event);
+    let host = bench.device.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Host }).unwrap();
+    let commands = [bench.launch(1, &memory), bench.launch(2, &memory)];
+    let (mut buffer, handles) = bench.chain(UPDATABLE_LOW_LATENCY, &commands);
+    let event = bench.event();
+    let run = |buffer: &dyn CommandBuffer| {
+        let counted = enqueue_counted(&bench, buffer, &event);
         assert!(matches!(event.wait(None), EventStatus::Complete));
-        if desc == UPDATABLE {
-            buffer.update(&[update_of(handles[1], 7, Some(false))]).unwrap();
-        }
-        let instances = fake::calls("cuGraphInstantiateWithFlags");
-        for _ in 0..63 {
-            bench.enqueue(&*buffer, &[], &event, false).unwrap();
-        }
-        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances);
-        bench.enqueue(&*buffer, &[], &event, false).unwrap();
-        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1, "without the counter");
-        // It takes more requests than before to get it back.
-        for _ in 0..31 {
-            bench.enqueue(&*buffer, &[], &event, true).unwrap();
-        }
-        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1);
-        bench.enqueue(&*buffer, &[], &event, true).unwrap();
-        assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 2);
+        counted
+    };
+    let instances = || fake::calls("cuGraphInstantiateWithFlags");
+    let made = instances();
+    buffer.update(&[update_of(handles[1], 7, Some(false))]).unwrap();
+    assert!(run(&*buffer));
+    // An operand on the host: the host may not read it when the counter says so.
+    for (operand, counted) in [(&host, false), (&memory, true)] {
+        let args = vec![(1, KernelArg::Memory(MemoryView::whole(operand.clone())))];
+        buffer.update(&[CommandUpdate { args, ..CommandUpdate::new(handles[0]) }]).unwrap();
+        assert_eq!(run(&*buffer), counted);
     }
+    assert_eq!(instances(), made);
+    // The graph has a kernel of its own, so the driver cannot take the other's in its place.
+    let (mut other, _) = bench.chain(UPDATABLE, &commands);
+    buffer.update_from(&*other).unwrap();
+    assert_eq!((instances(), fake::calls("cuGraphExecUpdate")), (made + 2, 0));
+    assert!(run(&*buffer));
+    other.update_from(&*buffer).unwrap();
+    assert_eq!((instances(), fake::calls("cuGraphExecUpdate")), (made + 3, 0));
+    assert!(!run(&*other));
 }
 
 #[test]
@@ -374,10 +410,10 @@ fn replaced_memory_is_freed_by_the_next_launch() {
     let arg = KernelArg::Memory(MemoryView::whole(new));
     buffer.update(&[CommandUpdate { args: vec![(1, arg)], ..CommandUpdate::new(handles[0]) }]).unwrap();
     let [first, second] = [(); 2].map(|()| bench.event());
-    bench.enqueue(&*buffer, &[], &first, false).unwrap();
+    bench.enqueue(&*buffer, &[], &first).unwrap();
     assert!(gone.upgrade().is_some(), "a launch in flight may use it");
     fake::hold(false);
-    bench.enqueue(&*buffer, &[], &second, false).unwrap();
+    bench.enqueue(&*buffer, &[], &second).unwrap();
     assert!(gone.upgrade().is_none());
 }
 

@@ -52,7 +52,7 @@ fn too_large(device: &OpenclDevice, memory: &Arc<dyn Memory>) -> Command {
 }
 
 fn recorded(device: &OpenclDevice, command: &Command, profiling: bool) -> Box<dyn CommandBuffer> {
-    let desc = CommandBufferDesc { updatable: false, in_order: true, profiling };
+    let desc = CommandBufferDesc { updatable: false, in_order: true, profiling, low_latency: false };
     let mut buffer = device.create_command_buffer(&desc).unwrap();
     buffer.append(command, &[]).unwrap();
     buffer.finalize().unwrap();
@@ -71,7 +71,7 @@ fn enqueue(
 ) -> Result<()> {
     let wait = WaitList { dependencies: &[], order: wait };
     // SAFETY: every test waits for what it enqueues, and orders it.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None, prompt: false }) }
+    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None }) }
 }
 
 /// Behind an in-order queue there are two of the driver: commands with times go to one with profiling.

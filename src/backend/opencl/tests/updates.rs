@@ -53,7 +53,7 @@ impl Bench {
         let (add, set) = (load("add").unwrap(), load("set").unwrap());
         let desc = MemoryDesc { len: 4 * WORDS, kind: MemoryKind::Device };
         let x = MemoryView::whole(device.allocate(&desc).unwrap());
-        let desc = CommandBufferDesc { updatable: true, in_order, profiling: false };
+        let desc = CommandBufferDesc { updatable: true, in_order, profiling: false, low_latency: false };
         let mut buffer = OpenclCommandBuffer::new(device.context(), desc);
         let launch = KernelLaunch {
             kernel: add,
@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn enqueue(&self) {
-        let signal = Signal { event: &self.done, notification: None, prompt: false };
+        let signal = Signal { event: &self.done, notification: None };
         // SAFETY: everything lives until the end of the test, which waits for it.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.unwrap();
     }

@@ -100,7 +100,11 @@ fn properties_need_their_capability() {
     let profiling = QueueDesc { order: QueueOrder::InOrder, profiling: true };
     refused(queue(without_profiling(), profiling), kind, "the device has no profiling of queues");
 
-    buffer(everything(), CommandBufferDesc { updatable: true, in_order: true, profiling: true }).unwrap();
+    buffer(
+        everything(),
+        CommandBufferDesc { updatable: true, in_order: true, profiling: true, low_latency: false },
+    )
+    .unwrap();
     let queue = queue(everything(), QueueDesc { order: QueueOrder::OutOfOrder, profiling: true }).unwrap();
     assert_eq!(queue.desc(), &QueueDesc { order: QueueOrder::OutOfOrder, profiling: true });
 }

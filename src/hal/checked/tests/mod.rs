@@ -153,7 +153,7 @@ fn usm(address: usize, len: usize) -> UsmPointer {
 }
 
 fn signal(event: &Arc<dyn Event>) -> Signal<'_> {
-    Signal { event, notification: None, prompt: false }
+    Signal { event, notification: None }
 }
 
 fn enqueue(queue: &dyn Queue, command: &Command, wait: &[&dyn Event], done: &Arc<dyn Event>) -> Result<()> {

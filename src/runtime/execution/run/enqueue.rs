@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::hal;
 use crate::runtime::completion::clock;
-use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::execution::partitions::PartitionWork;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::spin_time::spin_time_among;
@@ -44,10 +43,7 @@ pub(crate) fn enqueue(
         let limit = template.spin_limit();
         (expected <= limit).then(|| spin_time_among(run.crowd(), expected, limit))
     });
-    // What other queues wait for is told by an event in any case.
-    let prompt =
-        looked_after.is_some() && !partition.feeds_devices && device.wake_policy() == WakePolicy::Latency;
-    let signal = hal::Signal { event, notification, prompt };
+    let signal = hal::Signal { event, notification };
     // Read once: the clock is a good part of what a submission costs.
     let reactor = device.reactor();
     let now = reactor.map(|_| clock::now());
@@ -89,7 +85,7 @@ pub(crate) fn enqueue_batch(
         })
         .collect();
     let buffers: SmallVec<[&dyn hal::CommandBuffer; 8]> = buffers.iter().map(|buffer| &***buffer).collect();
-    let signal = hal::Signal { event, notification: None, prompt: false };
+    let signal = hal::Signal { event, notification: None };
     // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner
     // keeps them until the event is final.
     unsafe { queue.enqueue_batch(&buffers, signal) }

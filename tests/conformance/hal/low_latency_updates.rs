@@ -1,28 +1,26 @@
-//! Enqueues that ask to be seen early, of command-buffers that are updated between them: a device
-//! may change its mind about what to do for them at any time, and nothing else changes.
-
-use std::sync::Arc;
+//! Command-buffers whose end should be seen early, and that are updated between their enqueues: a
+//! device may do more for them, and nothing else changes.
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelArg, Queue,
+    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelArg,
     UpdateCapabilities as Can, WaitList,
 };
 
-use super::bench::{Bench, append, complete, enqueue, enqueue_after, enqueue_prompt, read};
+use super::bench::{Bench, append, complete, enqueue, enqueue_after, read};
 use super::launches::{ground, mixed, number, words};
 use crate::registry::{Need, Setup, lacks, tests};
 
-tests!("prompt/updates": &[Need::Results] => [one_after_the_other, on_several_queues, in_flight,
-    asked_now_and_then, others_wait, switches, kernels, operands_on_the_host, with_times]);
+tests!("low_latency/updates": &[Need::Results] => [one_after_the_other, on_several_queues, in_flight,
+    very_often, others_wait, switches, kernels, operands_on_the_host, with_times]);
 
-/// So often that a device has made up its mind.
+/// So often that a device which decides by what it has seen has decided.
 pub(super) const OFTEN: u32 = 20;
 
-/// So many enqueues that a backend has given up what they do not use.
+/// So often that it may have decided again.
 const LONG: u32 = 150;
 
 pub(super) const UPDATABLE: CommandBufferDesc =
-    CommandBufferDesc { updatable: true, in_order: true, profiling: false };
+    CommandBufferDesc { updatable: true, in_order: true, profiling: false, low_latency: true };
 
 /// A bench, if its device can do this.
 pub(super) fn bench(setup: &Setup, needed: Can) -> Option<Bench> {
@@ -47,13 +45,6 @@ pub(super) fn with_number(handle: CommandHandle, n: u32) -> CommandUpdate {
     CommandUpdate { args: vec![(0, number(n))], ..CommandUpdate::new(handle) }
 }
 
-fn enqueue_either(prompt: bool, buffer: &dyn CommandBuffer, queue: &dyn Queue, event: &Arc<dyn Event>) {
-    match prompt {
-        true => enqueue_prompt(buffer, queue, event),
-        false => enqueue(buffer, queue, event).unwrap(),
-    }
-}
-
 fn one_after_the_other(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
     let (x, event) = (bench.memory(&[0; 4]), bench.event());
@@ -66,7 +57,7 @@ fn one_after_the_other(setup: &Setup) {
             buffer.update(&[with_number(handles[1], n)]).unwrap();
             last = n;
         }
-        enqueue_either(n % 7 != 6, &*buffer, &*bench.queue, &event);
+        enqueue(&*buffer, &*bench.queue, &event).unwrap();
         expected = mixed(mixed(ground(expected), last), 0);
         complete(&event);
         assert_eq!(words(&x), [expected], "enqueue {n}");
@@ -83,7 +74,7 @@ fn on_several_queues(setup: &Setup) {
         let mut expected = 0;
         for (n, event) in (0..).zip(&events) {
             buffer.update(&[with_number(handles[1], n)]).unwrap();
-            enqueue_either(n % 4 != 3, &*buffer, &*queues[(n / turn % 2) as usize], event);
+            enqueue(&*buffer, &*queues[(n / turn % 2) as usize], event).unwrap();
             expected = mixed(ground(expected), n);
             if n % 10 == 9 {
                 complete(event);
@@ -96,7 +87,7 @@ fn on_several_queues(setup: &Setup) {
     }
 }
 
-// None is waited for before the next; the form changes under way.
+// None is waited for before the next.
 fn in_flight(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
     let x = bench.memory(&[0; 4]);
@@ -105,7 +96,7 @@ fn in_flight(setup: &Setup) {
     let mut expected = 0;
     for (n, event) in (0..).zip(&events) {
         buffer.update(&[with_number(handles[1], n)]).unwrap();
-        enqueue_either(!(OFTEN..OFTEN + LONG).contains(&n), &*buffer, &*bench.queue, event);
+        enqueue(&*buffer, &*bench.queue, event).unwrap();
         expected = mixed(ground(expected), n);
     }
     for event in events.iter().rev() {
@@ -114,7 +105,7 @@ fn in_flight(setup: &Setup) {
     }
 }
 
-fn asked_now_and_then(setup: &Setup) {
+fn very_often(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
     let (x, event) = (bench.memory(&[0; 4]), bench.event());
     let (mut buffer, handles) = record(&bench, UPDATABLE, &[bench.mix(0, &x)]);
@@ -123,7 +114,7 @@ fn asked_now_and_then(setup: &Setup) {
         for _ in 0..LONG {
             n += 1;
             buffer.update(&[with_number(handles[0], n)]).unwrap();
-            enqueue_either(round % 2 == 0, &*buffer, &*bench.queue, &event);
+            enqueue(&*buffer, &*bench.queue, &event).unwrap();
             expected = mixed(expected, n);
             complete(&event);
             assert_eq!(words(&x), [expected], "round {round}, enqueue {n}");
@@ -131,19 +122,19 @@ fn asked_now_and_then(setup: &Setup) {
     }
 }
 
-// prompt: grind x, mix n x -> on another queue: mix 2 x -> prompt again ...
+// grind x, mix n x -> on another queue: mix 2 x -> the first again ...
 fn others_wait(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
     let other_queue = bench.another_queue();
     let x = bench.memory(&[0; 4]);
-    let (mut prompt, handles) = record(&bench, UPDATABLE, &[bench.grind(&x), bench.mix(0, &x)]);
+    let (mut first, handles) = record(&bench, UPDATABLE, &[bench.grind(&x), bench.mix(0, &x)]);
     let other = bench.recorded(&[bench.mix(2, &x)]);
-    let (prompt_done, other_done) = (bench.event(), bench.event());
+    let (first_done, other_done) = (bench.event(), bench.event());
     let mut expected = 0;
     for n in 0..2 * OFTEN {
-        prompt.update(&[with_number(handles[1], n)]).unwrap();
-        enqueue_prompt(&*prompt, &*bench.queue, &prompt_done);
-        let wait: [&dyn Event; 1] = [&*prompt_done];
+        first.update(&[with_number(handles[1], n)]).unwrap();
+        enqueue(&*first, &*bench.queue, &first_done).unwrap();
+        let wait: [&dyn Event; 1] = [&*first_done];
         let wait = match n % 2 {
             0 => WaitList::dependencies(&wait),
             _ => WaitList { dependencies: &[], order: &wait },
@@ -151,7 +142,7 @@ fn others_wait(setup: &Setup) {
         enqueue_after(&*other, &*other_queue, wait, &other_done).unwrap();
         expected = mixed(mixed(ground(expected), n), 2);
         complete(&other_done);
-        complete(&prompt_done);
+        complete(&first_done);
         assert_eq!(words(&x), [expected], "enqueue {n}");
     }
 }
@@ -177,7 +168,7 @@ fn switches(setup: &Setup) {
             .map(|(&handle, on)| CommandUpdate { enabled: Some(on), ..with_number(handle, n) })
             .collect();
         buffer.update(&updates).unwrap();
-        enqueue_either(n % 6 != 5, &*buffer, &*bench.queue, &event);
+        enqueue(&*buffer, &*bench.queue, &event).unwrap();
         for (place, on) in [(0, on[0]), (0, on[1]), (1, on[2])] {
             expected[place] = if on { mixed(expected[place], n) } else { expected[place] };
         }
@@ -205,7 +196,7 @@ fn kernels(setup: &Setup) {
                 let kernel = kernel.take();
                 buffer.update(&[CommandUpdate { kernel, ..with_number(handles[0], 7) }]).unwrap();
             }
-            enqueue_prompt(&*buffer, &*bench.queue, event);
+            enqueue(&*buffer, &*bench.queue, event).unwrap();
             expected = if n < when { ground(expected) } else { mixed(expected, 7) };
         }
         events.iter().for_each(complete);
@@ -227,7 +218,7 @@ fn operands_on_the_host(setup: &Setup) {
         let mut update = with_number(handles[0], n);
         update.args.push((1, KernelArg::Memory(views[place].clone())));
         buffer.update(&[update]).unwrap();
-        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        enqueue(&*buffer, &*bench.queue, &event).unwrap();
         expected[place] = mixed(expected[place], n);
         complete(&event);
         assert_eq!(read(&views[place]), expected[place].to_ne_bytes(), "enqueue {n}");
@@ -245,7 +236,7 @@ fn with_times(setup: &Setup) {
     let mut expected = 0;
     for n in 0..2 * OFTEN {
         buffer.update(&[with_number(handles[1], n)]).unwrap();
-        enqueue_prompt(&*buffer, &*bench.queue, &event);
+        enqueue(&*buffer, &*bench.queue, &event).unwrap();
         expected = mixed(ground(expected), n);
         complete(&event);
         assert_eq!(words(&x), [expected]);

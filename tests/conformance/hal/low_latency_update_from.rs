@@ -1,14 +1,14 @@
-//! Enqueues that ask to be seen early, of command-buffers that become what others are between them,
-//! and of those others.
+//! Command-buffers whose end should be seen early, and that become what others are between their
+//! enqueues; and those others.
 
-use wakegraph::hal::{Command, MemoryView, UpdateCapabilities as Can};
+use wakegraph::hal::{Command, CommandBufferDesc, MemoryView, UpdateCapabilities as Can};
 
-use super::bench::{complete, enqueue_prompt};
+use super::bench::{complete, enqueue};
 use super::launches::{ground, mixed, words};
-use super::prompt_updates::{OFTEN, UPDATABLE, bench, record, with_number};
+use super::low_latency_updates::{OFTEN, UPDATABLE, bench, record, with_number};
 use crate::registry::{Need, Setup, tests};
 
-tests!("prompt/updates/from": &[Need::Results] => [from_another, others_from_it, fills_from_another]);
+tests!("low_latency/updates/from": &[Need::Results] => [from_another, others_from_it, fills_from_another]);
 
 // All of it from other command-buffers, which are updated and enqueued themselves.
 fn from_another(setup: &Setup) {
@@ -20,24 +20,24 @@ fn from_another(setup: &Setup) {
     let event = bench.event();
     let (mut x_expected, mut y_expected) = (0, 0);
     for round in 0..4 {
-        // As often as it takes to come to a mind, or not.
+        // As often as it takes to decide, or not.
         let often = if round == 1 { 2 } else { OFTEN };
         for n in 0..often {
             buffer.update(&[with_number(handles[1], n)]).unwrap();
-            enqueue_prompt(&*buffer, &*bench.queue, &event);
+            enqueue(&*buffer, &*bench.queue, &event).unwrap();
             let place = if round == 0 { &mut x_expected } else { &mut y_expected };
             *place = mixed(ground(*place), n);
             complete(&event);
         }
         other.update(&[with_number(others[1], round)]).unwrap();
         for _ in 0..often {
-            enqueue_prompt(&*other, &*bench.queue, &event);
+            enqueue(&*other, &*bench.queue, &event).unwrap();
             y_expected = mixed(ground(y_expected), round);
             complete(&event);
         }
         buffer.update_from(&*other).unwrap();
         for _ in 0..often {
-            enqueue_prompt(&*buffer, &*bench.queue, &event);
+            enqueue(&*buffer, &*bench.queue, &event).unwrap();
             y_expected = mixed(ground(y_expected), round);
             complete(&event);
             assert_eq!([words(&x)[0], words(&y)[0]], [x_expected, y_expected], "round {round}");
@@ -50,24 +50,25 @@ fn others_from_it(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS) else { return };
     let [x, y] = [(); 2].map(|()| bench.memory(&[0; 4]));
     let commands = |n, view: &MemoryView| [bench.mix(n, view), bench.mix(n + 1, view)];
-    let (prompt, _) = record(&bench, UPDATABLE, &commands(1, &x));
+    let (first, _) = record(&bench, UPDATABLE, &commands(1, &x));
     let event = bench.event();
     let mut expected = [0, 0];
     for round in 0..3 {
         for _ in 0..OFTEN {
-            enqueue_prompt(&*prompt, &*bench.queue, &event);
+            enqueue(&*first, &*bench.queue, &event).unwrap();
             expected[0] = mixed(mixed(expected[0], 1), 2);
             complete(&event);
         }
-        let (mut other, _) = record(&bench, UPDATABLE, &commands(5, &y));
+        let desc = CommandBufferDesc { low_latency: round % 2 == 0, ..UPDATABLE };
+        let (mut other, _) = record(&bench, desc, &commands(5, &y));
         for _ in 0..round * OFTEN {
-            enqueue_prompt(&*other, &*bench.queue, &event);
+            enqueue(&*other, &*bench.queue, &event).unwrap();
             expected[1] = mixed(mixed(expected[1], 5), 6);
             complete(&event);
         }
-        other.update_from(&*prompt).unwrap();
+        other.update_from(&*first).unwrap();
         for _ in 0..OFTEN {
-            enqueue_prompt(&*other, &*bench.queue, &event);
+            enqueue(&*other, &*bench.queue, &event).unwrap();
             expected[0] = mixed(mixed(expected[0], 1), 2);
             complete(&event);
         }
@@ -88,9 +89,9 @@ fn fills_from_another(setup: &Setup) {
         let (other, _) = record(&bench, UPDATABLE, &commands(n, n.into()));
         buffer.update_from(&*other).unwrap();
         drop(other);
-        // Too few enqueues between updates for the device to have made up its mind, then enough.
+        // Too few enqueues between updates for a device to decide, then enough.
         for _ in 0..if n < 4 { 2 } else { 3 * OFTEN } {
-            enqueue_prompt(&*buffer, &*bench.queue, &event);
+            enqueue(&*buffer, &*bench.queue, &event).unwrap();
             complete(&event);
             assert_eq!(words(&x), [mixed(u32::from_ne_bytes([n; 4]), n.into())]);
         }
