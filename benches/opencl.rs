@@ -23,9 +23,9 @@ use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus,
-    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
-    Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, QueueDesc,
+    QueueOrder, Signal, ValidatedCommandBuffer, ValidatedQueue, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, Submission, write};
 
@@ -188,9 +188,9 @@ impl Contender for ByHand {
 
 /// An updatable command-buffer of one kernel, through the backend contract.
 struct Updated {
-    buffer: Box<dyn CommandBuffer>,
+    buffer: ValidatedCommandBuffer,
     handle: CommandHandle,
-    queue: Arc<dyn Queue>,
+    queue: Arc<ValidatedQueue>,
     event: Arc<dyn Event>,
     runs: u32,
 }
@@ -238,7 +238,7 @@ impl Contender for Updated {
         self.buffer.update(&[update]).expect("an update");
         let signal = Signal { event: &self.event, notification: None };
         // SAFETY: nothing else uses the memory, and all of it lives as long as `self`, which waits.
-        unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
+        unsafe { self.buffer.enqueue(&self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         assert!(matches!(self.event.wait(None), EventStatus::Complete));
     }
 }

@@ -16,7 +16,7 @@ use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::hal::{
     Backend as _, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Device, Event, Kernel, KernelArg,
     KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueOrder, Signal, UsmPointer, ValueBytes, WaitList, checked,
+    QueueDesc, QueueOrder, Signal, UsmPointer, ValidatedDevice, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, CommandKinds, Error, ErrorKind, Range, Result};
 
@@ -206,17 +206,17 @@ fn empty_sources_do_not_reach_the_driver(device: &Arc<dyn Device>) {
         let desc = KernelDesc { name: "k", params: &[], sources: &sources };
         let error = device.create_kernel(&desc).unwrap_err();
         assert!([ErrorKind::InvalidArgument, ErrorKind::Driver].contains(&error.kind()), "{error}");
-        let error = checked(device.clone()).create_kernel(&desc).unwrap_err();
+        let error = ValidatedDevice::new(device.clone()).create_kernel(&desc).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.message().contains("is empty"), "{error}");
     }
 }
 
 fn work_groups_must_fit(device: &Arc<dyn Device>) {
-    let device = checked(device.clone());
-    let x = zeros(&*device, 8);
-    let mut buffer = device.create_command_buffer(&IN_ORDER).unwrap();
-    let error = buffer.append(&too_large(&*device, &x), &[]).unwrap_err();
+    let validated = ValidatedDevice::new(device.clone());
+    let x = zeros(&**device, 8);
+    let mut buffer = validated.create_command_buffer(&IN_ORDER).unwrap();
+    let error = buffer.append(&too_large(&**device, &x), &[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
     let fixed = "__kernel __attribute__((reqd_work_group_size(4, 1, 1))) void fixed(__global uint *x) { x[get_global_id(0)] = 1; }";
     let sources = KernelSources::new().opencl_c(fixed);
@@ -231,8 +231,11 @@ fn work_groups_must_fit(device: &Arc<dyn Device>) {
     // Left to the device, it is what the source demands.
     buffer.append(&launch(&kernel, vec![KernelArg::Memory(x.clone())], Range::linear(8)), &[]).unwrap();
     buffer.finalize().unwrap();
-    let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
-    common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
+    let queue = validated.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
+    let done = event(&**device);
+    let signal = Signal { event: &done, notification: None };
+    // SAFETY: nothing else touches the memory meanwhile.
+    unsafe { buffer.enqueue(&queue, WaitList::NONE, signal) }.unwrap();
     assert_complete(&*done);
     assert_eq!(words(&x), [1; 8]);
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, Queue,
-    QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
+    Signal, ValidatedCommandBuffer, ValidatedQueue, ValueBytes, WaitList,
 };
 use wakegraph::{AccessMode, Device, Range, Result};
 
@@ -20,9 +20,9 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
 }
 
 struct Updated {
-    buffer: Box<dyn CommandBuffer>,
+    buffer: ValidatedCommandBuffer,
     handle: CommandHandle,
-    queue: Arc<dyn Queue>,
+    queue: Arc<ValidatedQueue>,
     event: Arc<dyn Event>,
     number: u32,
 }
@@ -74,7 +74,7 @@ impl Contender for Updated {
         self.buffer.update(&[update]).expect("an update");
         let signal = Signal { event: &self.event, notification: None };
         // SAFETY: nothing else uses the memory, and everything lives until the event is final.
-        unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
+        unsafe { self.buffer.enqueue(&self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         while !self.event.status().is_final() {
             std::hint::spin_loop();
         }

@@ -173,10 +173,4 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for another device's buffer or another topology, with the
     /// index of the first command that differs; the driver's.
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
-
-    /// For the checking wrapper to recognise its own, as its `as_any` is that of what it wraps.
-    #[doc(hidden)]
-    fn as_checked(&self) -> Option<&dyn Any> {
-        None
-    }
 }

@@ -87,7 +87,7 @@ pub struct ClockSample {
 ///   [`can_access`](Self::can_access) say yes only where it holds across devices;
 /// - a [`Notification`](super::Notification) comes once, and only for an event that is final.
 ///
-/// It may rely on the validation of [`checked()`](super::checked), and on what the callers of
+/// It may rely on the validation of [`ValidatedDevice`](super::ValidatedDevice), and on what the callers of
 /// `unsafe` methods promise.
 ///
 /// [`wakegraph::Device::from_hal`]: crate::Device::from_hal

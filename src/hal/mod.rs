@@ -7,9 +7,8 @@
 //! number of times: wait list in, event out.
 //!
 //! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a
-//! driver call. They may be used on their own, without graphs and without tokio. Wrap a device with
-//! [`checked()`] first: backends do not validate, the wrapper does, once for all of them, with the
-//! specification's error conditions.
+//! driver call. They may be used on their own, without graphs and without tokio. Backends do not
+//! validate: a [`ValidatedDevice`] does, once for all of them, with the specification's error conditions.
 //!
 //! # What a backend must provide
 //!
@@ -39,15 +38,14 @@
 //! # What a backend need not check
 //!
 //! Sizes, bounds (but those of [`Memory::read`] and [`Memory::write`]), pitches, patterns, argument
-//! counts and kinds, states of a command-buffer, whose sync-point or handle it is: [`checked()`]
-//! has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
+//! counts and kinds, states of a command-buffer, whose sync-point or handle it is:
+//! [`ValidatedDevice`] has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
 //! each object beside the vendor's calls.
 //!
 //! Imports from `types` only. Backends, the plan and the runtime may enter.
 
 mod body;
 mod capabilities;
-mod checked;
 mod command;
 mod command_buffer;
 mod describe;
@@ -61,10 +59,10 @@ mod queue;
 mod sources;
 pub(crate) mod support;
 mod update;
+mod validation;
 
 pub use body::Body;
 pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
-pub use checked::checked;
 pub use command::{Advice, Command, KernelLaunch};
 pub use command_buffer::{
     Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
@@ -84,3 +82,4 @@ pub use queue::{Enqueued, Queue, QueueDesc, QueueOrder};
 pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
 pub use update::{CommandChange, CommandUpdate};
+pub use validation::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};

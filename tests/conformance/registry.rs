@@ -92,7 +92,7 @@ impl Setup {
     }
 
     /// The first device's side of the backend contract, with its checks.
-    pub(crate) fn hal(&self) -> &Arc<dyn hal::Device> {
+    pub(crate) fn hal(&self) -> &hal::ValidatedDevice {
         self.device().hal()
     }
 

@@ -305,7 +305,7 @@ impl Round {
         let submissions = world.submissions.load(Ordering::SeqCst);
         let census = world.census.clone();
         let is_kept = matches!(world.kind, Kind::Opencl(_));
-        let device = (!is_kept).then(|| Arc::downgrade(world.device.hal()));
+        let device = (!is_kept).then(|| Arc::downgrade(world.device.hal().inner()));
         finish.send_replace(true);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         calmly(|| drop(world));

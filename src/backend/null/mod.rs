@@ -16,7 +16,7 @@
 //! | `command_buffer.rs` | append, finalize, enqueue, update | the vendor's graph; enqueues of one buffer never overlap |
 //!
 //! Vendor symbols and types go into a `sys` module and nowhere else. Do not check operands:
-//! [validation](crate::hal::checked) has done so. Then run the conformance tests with the new
+//! [validation](crate::hal::ValidatedDevice) has done so. Then run the conformance tests with the new
 //! device. `docs/backends/` lays each object of the contract beside the vendors' calls.
 //!
 //! `hal::support` has what every driver's backend needs: failure spreading,

@@ -40,7 +40,7 @@ pub(super) struct OrderedOperation {
     pub(super) after: After,
 }
 
-/// The operations for a command that has passed [`checked`](crate::hal::checked).
+/// The operations for a command that has passed [validation](crate::hal::ValidatedDevice).
 pub(super) fn lower(context: &Arc<OpenclContext>, command: &Command) -> Result<LoweredCommand> {
     let mut lowering = CommandLowering { context, lowered: LoweredCommand::default() };
     lowering.command(command, After::new())?;

@@ -69,9 +69,9 @@ pub(crate) struct PartitionExec {
 pub(crate) enum PartitionWork {
     Device {
         device: Device,
-        queue: Arc<dyn hal::Queue>,
+        queue: Arc<hal::ValidatedQueue>,
         lane: u64,
-        command_buffer: UpdatableCell<Box<dyn hal::CommandBuffer>>,
+        command_buffer: UpdatableCell<hal::ValidatedCommandBuffer>,
     },
     HostTask(UpdatableCell<Arc<HostTask>>),
 }

@@ -184,10 +184,15 @@ impl<'g> Source<'g> {
 
 /// The executable's own queues: one for each lane of each device.
 #[derive(Default)]
-struct Queues(HashMap<(DeviceId, u16), (Arc<dyn hal::Queue>, u64)>);
+struct Queues(HashMap<(DeviceId, u16), (Arc<hal::ValidatedQueue>, u64)>);
 
 impl Queues {
-    fn get(&mut self, device: &Device, lane: u16, profiling: bool) -> Result<(Arc<dyn hal::Queue>, u64)> {
+    fn get(
+        &mut self,
+        device: &Device,
+        lane: u16,
+        profiling: bool,
+    ) -> Result<(Arc<hal::ValidatedQueue>, u64)> {
         Ok(match self.0.entry((device.id(), lane)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
@@ -226,7 +231,7 @@ pub(super) fn record(
     options: FinalizeOptions,
     scratch: &Places,
     uses: &mut Uses,
-) -> Result<Box<dyn hal::CommandBuffer>> {
+) -> Result<hal::ValidatedCommandBuffer> {
     let in_order = plan.partitions()[partition].in_order;
     let FinalizeOptions { updatable, profiling, .. } = options;
     // Where another device partition waits for this one, an event has to tell of its end anyway.
@@ -244,7 +249,7 @@ pub(super) fn record(
         let appended = match graph.content_at(index) {
             Content::Command(command) => {
                 uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
-                append(&mut *buffer, device, command, scratch, &after, updatable)
+                append(&mut buffer, device, command, scratch, &after, updatable)
             }
             Content::Empty | Content::SubGraph(_) => buffer.append(&hal::Command::Empty, &after),
         };
@@ -256,7 +261,7 @@ pub(super) fn record(
 }
 
 fn append(
-    buffer: &mut dyn hal::CommandBuffer,
+    buffer: &mut hal::ValidatedCommandBuffer,
     device: &Device,
     command: &Command,
     scratch: &Places,

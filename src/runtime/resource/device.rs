@@ -22,7 +22,7 @@ pub struct Device {
 }
 
 struct DeviceInner {
-    hal: Arc<dyn hal::Device>,
+    hal: hal::ValidatedDevice,
     /// As its capabilities say: asked for at each submission.
     notifies: bool,
     wake_policy: AtomicU8,
@@ -91,10 +91,13 @@ impl Device {
         Ok(devices)
     }
 
-    /// A device of the backend contract, wrapped in its [checks](hal::checked): for backends
+    /// A device of the backend contract, whose use is [validated](hal::ValidatedDevice): for backends
     /// outside this crate, and for devices opened with options of their own.
     pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
-        let hal = hal::checked(device);
+        Self::validated(hal::ValidatedDevice::new(device))
+    }
+
+    fn validated(hal: hal::ValidatedDevice) -> Self {
         Self {
             inner: Arc::new(DeviceInner {
                 notifies: hal.capabilities().notifies,
@@ -133,8 +136,8 @@ impl Device {
         }
     }
 
-    /// The backend contract's device.
-    pub fn hal(&self) -> &Arc<dyn hal::Device> {
+    /// The device of the backend contract, behind its validation.
+    pub fn hal(&self) -> &hal::ValidatedDevice {
         &self.inner.hal
     }
 
@@ -143,7 +146,7 @@ impl Device {
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when it cannot be split so.
     pub fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Self>> {
-        Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::from_hal).collect())
+        Ok(self.inner.hal.sub_devices(count)?.into_iter().map(Self::validated).collect())
     }
 
     /// Gives memory back to the system that the device keeps for later allocations.
@@ -209,7 +212,7 @@ impl Device {
 
     /// Whether queues of this device can wait for events of `other` themselves.
     pub(crate) fn can_wait_for(&self, other: &Self) -> bool {
-        self.id() == other.id() || self.inner.hal.can_wait_for(&*other.inner.hal)
+        self.id() == other.id() || self.inner.hal.can_wait_for(&other.inner.hal)
     }
 
     pub(crate) fn id(&self) -> DeviceId {

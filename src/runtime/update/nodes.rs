@@ -288,6 +288,6 @@ fn update(executable: &ExecutableInner, partition: u32, updates: &[CommandUpdate
     let PartitionWork::Device { command_buffer, .. } = &executable.partitions[partition as usize].work else {
         return Ok(());
     };
-    let updated = command_buffer.change(|buffer: &mut Box<dyn hal::CommandBuffer>| buffer.update(updates));
+    let updated = command_buffer.change(|buffer: &mut hal::ValidatedCommandBuffer| buffer.update(updates));
     updated.unwrap_or(Ok(())).map_err(|error| executable.labels.locate(partition as usize, error))
 }

@@ -21,7 +21,7 @@ use crate::types::{Error, ErrorKind, Result};
 /// the closures of native commands, so it comes before any lock is taken.
 pub(crate) struct Recorded {
     graph: graph::Graph<Command>,
-    buffers: Vec<(usize, Box<dyn hal::CommandBuffer>)>,
+    buffers: Vec<(usize, hal::ValidatedCommandBuffer)>,
     tasks: Vec<(usize, Arc<HostTask>)>,
     uses: Uses,
 }
@@ -86,7 +86,7 @@ impl Recorded {
     /// it. Those the caller has to restore.
     pub(super) fn apply(&self, executable: &ExecutableInner) -> Result<(), (Error, usize)> {
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
-            update(executable, *partition, &**buffer).map_err(|error| (error, done))?;
+            update(executable, *partition, buffer).map_err(|error| (error, done))?;
         }
         for (partition, task) in &self.tasks {
             if let PartitionWork::HostTask(place) = &executable.partitions[*partition].work {
@@ -149,10 +149,10 @@ fn restore(
         buffer.finalize()?;
         buffer.update(&switches)?;
     }
-    update(executable, partition, &*buffer)
+    update(executable, partition, &buffer)
 }
 
-fn update(executable: &ExecutableInner, partition: usize, other: &dyn hal::CommandBuffer) -> Result<()> {
+fn update(executable: &ExecutableInner, partition: usize, other: &hal::ValidatedCommandBuffer) -> Result<()> {
     let PartitionWork::Device { command_buffer, .. } = &executable.partitions[partition].work else {
         return Ok(());
     };

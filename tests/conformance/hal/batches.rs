@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use wakegraph::ErrorKind;
 use wakegraph::hal::{
-    CommandBuffer, CommandBufferDesc, Enqueued, Event, EventStatus, MemoryView, Queue, Signal, WaitList,
+    CommandBufferDesc, Enqueued, Event, EventStatus, MemoryView, Signal, ValidatedCommandBuffer,
+    ValidatedQueue, WaitList,
 };
 
 use super::bench::{Bench, complete, enqueue_after};
@@ -24,21 +25,25 @@ fn bench(setup: &Setup) -> Option<Bench> {
     can.then(|| Bench::new(setup))
 }
 
-fn enqueue_batch(queue: &dyn Queue, buffers: &[&dyn CommandBuffer], event: &Arc<dyn Event>) -> Enqueued {
+fn enqueue_batch(
+    queue: &ValidatedQueue,
+    buffers: &[&ValidatedCommandBuffer],
+    event: &Arc<dyn Event>,
+) -> Enqueued {
     let signal = Signal { event, notification: None };
     // SAFETY: each test keeps what the buffers use until the event is final, and orders what conflicts.
     unsafe { queue.enqueue_batch(buffers, signal) }
 }
 
-fn enqueue_all(queue: &dyn Queue, buffers: &[Box<dyn CommandBuffer>], event: &Arc<dyn Event>) {
-    let buffers: Vec<&dyn CommandBuffer> = buffers.iter().map(|buffer| &**buffer).collect();
+fn enqueue_all(queue: &ValidatedQueue, buffers: &[ValidatedCommandBuffer], event: &Arc<dyn Event>) {
+    let buffers: Vec<&ValidatedCommandBuffer> = buffers.iter().collect();
     let Enqueued { count, failure } = enqueue_batch(queue, &buffers, event);
     assert!(failure.is_none(), "{failure:?}");
     assert_eq!(count, buffers.len());
 }
 
 /// Buffers of which each takes a while, then mixes its number in.
-fn steps(bench: &Bench, x: &MemoryView, count: u32) -> Vec<Box<dyn CommandBuffer>> {
+fn steps(bench: &Bench, x: &MemoryView, count: u32) -> Vec<ValidatedCommandBuffer> {
     let desc = CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
     let step = |n| {
         let mut buffer = bench.buffer(desc);
@@ -61,7 +66,7 @@ fn run_in_order(setup: &Setup) {
     for count in [1, 2, 7, 40] {
         let buffers = steps(&bench, &x, count);
         for _ in 0..3 {
-            enqueue_all(&*queue, &buffers, &event);
+            enqueue_all(&queue, &buffers, &event);
             complete(&event);
             expected = after_steps(expected, count);
             assert_eq!(words(&x), [expected]);
@@ -81,7 +86,7 @@ fn many_in_flight(setup: &Setup) {
     for _ in 0..10 {
         for (queue, buffers, _) in &queues {
             let event = bench.event();
-            enqueue_all(&**queue, buffers, &event);
+            enqueue_all(queue, buffers, &event);
             events.push(event);
         }
     }
@@ -102,9 +107,9 @@ fn others_wait(setup: &Setup) {
     let (buffers, last) = (steps(&bench, &x, 5), steps(&bench, &x, 1));
     let (batch, end) = (bench.event(), bench.event());
     for round in 1..=10 {
-        enqueue_all(&*queues[0], &buffers, &batch);
+        enqueue_all(&queues[0], &buffers, &batch);
         let wait = WaitList { dependencies: &[&*batch], order: &[] };
-        enqueue_after(&*last[0], &*queues[1], wait, &end).unwrap();
+        enqueue_after(&last[0], &queues[1], wait, &end).unwrap();
         complete(&end);
         let expected = (0..round).fold(0, |x, _| after_steps(after_steps(x, 5), 1));
         assert_eq!(words(&x), [expected]);
@@ -116,16 +121,16 @@ fn up_to_the_first_that_is_refused(setup: &Setup) {
     let (queue, event, x) = (bench.another_queue(), bench.event(), bench.memory(&[0; 4]));
     let buffers = steps(&bench, &x, 3);
     let unfinished = bench.buffer(CommandBufferDesc::default());
-    let [first, second, third] = [0, 1, 2].map(|index| &*buffers[index]);
-    let Enqueued { count, failure } = enqueue_batch(&*queue, &[first, second, &*unfinished, third], &event);
+    let [first, second, third] = [0, 1, 2].map(|index| &buffers[index]);
+    let Enqueued { count, failure } = enqueue_batch(&queue, &[first, second, &unfinished, third], &event);
     assert_eq!((count, failure.unwrap().kind()), (2, ErrorKind::InvalidOperation));
     complete(&event);
     let expected = after_steps(0, 2);
     assert_eq!(words(&x), [expected]);
-    let Enqueued { count, failure } = enqueue_batch(&*queue, &[&*unfinished, third], &event);
+    let Enqueued { count, failure } = enqueue_batch(&queue, &[&unfinished, third], &event);
     assert_eq!((count, failure.unwrap().kind()), (0, ErrorKind::InvalidOperation));
     assert_eq!(words(&x), [expected]);
-    enqueue_all(&*queue, &buffers, &event);
+    enqueue_all(&queue, &buffers, &event);
     complete(&event);
     assert_eq!(words(&x), [after_steps(expected, 3)]);
 }
@@ -137,6 +142,6 @@ fn devices_without_say_so(setup: &Setup) {
     let bench = Bench::new(setup);
     let mut buffer = bench.buffer(CommandBufferDesc::default());
     buffer.finalize().unwrap();
-    let Enqueued { count, failure } = enqueue_batch(&*bench.another_queue(), &[&*buffer], &bench.event());
+    let Enqueued { count, failure } = enqueue_batch(&bench.another_queue(), &[&buffer], &bench.event());
     assert_eq!((count, failure.unwrap().kind()), (0, ErrorKind::FeatureNotSupported));
 }

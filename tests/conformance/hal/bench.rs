@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, Device, Event, EventStatus, HostArgs, Kernel,
-    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand,
-    NativeStream, Notification, Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint,
-    UsmPointer, WaitList,
+    Appended, Command, CommandBufferDesc, Event, EventStatus, HostArgs, Kernel, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand, NativeStream,
+    Notification, Param, ParamKind, QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer,
+    ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue, WaitList,
 };
 use wakegraph::{AccessMode, Error, Range, Result};
 
@@ -16,25 +16,25 @@ use crate::registry::Setup;
 
 /// A device with a queue: in order, unless the setup says otherwise.
 pub(crate) struct Bench {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) queue: Arc<dyn Queue>,
+    pub(crate) device: ValidatedDevice,
+    pub(crate) queue: Arc<ValidatedQueue>,
 }
 
 impl Bench {
     pub(crate) fn new(setup: &Setup) -> Self {
-        Self { device: setup.hal().clone(), queue: queue(&**setup.hal(), setup.queue_order()) }
+        Self { device: setup.hal().clone(), queue: queue(setup.hal(), setup.queue_order()) }
     }
 
-    pub(crate) fn on(device: &Arc<dyn Device>) -> Self {
-        Self { device: device.clone(), queue: queue(&**device, QueueOrder::InOrder) }
+    pub(crate) fn on(device: &ValidatedDevice) -> Self {
+        Self { device: device.clone(), queue: queue(device, QueueOrder::InOrder) }
     }
 
-    pub(crate) fn another_queue(&self) -> Arc<dyn Queue> {
-        queue(&*self.device, QueueOrder::InOrder)
+    pub(crate) fn another_queue(&self) -> Arc<ValidatedQueue> {
+        queue(&self.device, QueueOrder::InOrder)
     }
 
-    pub(crate) fn out_of_order_queue(&self) -> Arc<dyn Queue> {
-        queue(&*self.device, QueueOrder::OutOfOrder)
+    pub(crate) fn out_of_order_queue(&self) -> Arc<ValidatedQueue> {
+        queue(&self.device, QueueOrder::OutOfOrder)
     }
 
     pub(crate) fn event(&self) -> Arc<dyn Event> {
@@ -60,12 +60,12 @@ impl Bench {
     }
 
     /// A recording command-buffer.
-    pub(crate) fn buffer(&self, desc: CommandBufferDesc) -> Box<dyn CommandBuffer> {
+    pub(crate) fn buffer(&self, desc: CommandBufferDesc) -> ValidatedCommandBuffer {
         self.device.create_command_buffer(&desc).unwrap()
     }
 
     /// A finalized, in-order command-buffer of these commands.
-    pub(crate) fn recorded(&self, commands: &[Command]) -> Box<dyn CommandBuffer> {
+    pub(crate) fn recorded(&self, commands: &[Command]) -> ValidatedCommandBuffer {
         self.recorded_as(CommandBufferDesc { in_order: true, ..CommandBufferDesc::default() }, commands)
     }
 
@@ -74,7 +74,7 @@ impl Bench {
         &self,
         desc: CommandBufferDesc,
         commands: &[Command],
-    ) -> Box<dyn CommandBuffer> {
+    ) -> ValidatedCommandBuffer {
         let mut buffer = self.buffer(desc);
         for command in commands {
             buffer.append(command, &[]).unwrap();
@@ -88,17 +88,17 @@ impl Bench {
         let buffer = self.recorded(std::slice::from_ref(command));
         let event = self.event();
         for _ in 0..2 {
-            enqueue(&*buffer, &*self.queue, &event).unwrap();
+            enqueue(&buffer, &self.queue, &event).unwrap();
             complete(&event);
         }
-        enqueue_command(command, &*self.queue, WaitList::NONE, &event).unwrap();
+        enqueue_command(command, &self.queue, WaitList::NONE, &event).unwrap();
         complete(&event);
     }
 
     /// Enqueues a command-buffer and waits for it.
-    pub(crate) fn run_buffer(&self, buffer: &dyn CommandBuffer) {
+    pub(crate) fn run_buffer(&self, buffer: &ValidatedCommandBuffer) {
         let event = self.event();
-        enqueue(buffer, &*self.queue, &event).unwrap();
+        enqueue(buffer, &self.queue, &event).unwrap();
         complete(&event);
     }
 
@@ -132,7 +132,7 @@ pub(crate) fn source(name: &str, params: &[Param]) -> String {
     format!("KERNEL({name}, ({})) {{}}\n", list.join(", "))
 }
 
-fn queue(device: &dyn Device, order: QueueOrder) -> Arc<dyn Queue> {
+fn queue(device: &ValidatedDevice, order: QueueOrder) -> Arc<ValidatedQueue> {
     device.create_queue(&QueueDesc { order, profiling: false }).unwrap()
 }
 
@@ -190,13 +190,17 @@ pub(crate) fn access_outside(view: &MemoryView, offset: usize, len: usize) -> [R
     [read, written]
 }
 
-pub(crate) fn enqueue(buffer: &dyn CommandBuffer, queue: &dyn Queue, event: &Arc<dyn Event>) -> Result<()> {
+pub(crate) fn enqueue(
+    buffer: &ValidatedCommandBuffer,
+    queue: &ValidatedQueue,
+    event: &Arc<dyn Event>,
+) -> Result<()> {
     enqueue_after(buffer, queue, WaitList::NONE, event)
 }
 
 pub(crate) fn enqueue_after(
-    buffer: &dyn CommandBuffer,
-    queue: &dyn Queue,
+    buffer: &ValidatedCommandBuffer,
+    queue: &ValidatedQueue,
     wait: WaitList<'_>,
     event: &Arc<dyn Event>,
 ) -> Result<()> {
@@ -206,8 +210,8 @@ pub(crate) fn enqueue_after(
 }
 
 pub(crate) fn enqueue_notifying(
-    buffer: &dyn CommandBuffer,
-    queue: &dyn Queue,
+    buffer: &ValidatedCommandBuffer,
+    queue: &ValidatedQueue,
     wait: WaitList<'_>,
     event: &Arc<dyn Event>,
     notification: Notification,
@@ -219,7 +223,7 @@ pub(crate) fn enqueue_notifying(
 
 pub(crate) fn enqueue_command(
     command: &Command,
-    queue: &dyn Queue,
+    queue: &ValidatedQueue,
     wait: WaitList<'_>,
     event: &Arc<dyn Event>,
 ) -> Result<()> {
@@ -254,7 +258,7 @@ pub(crate) fn pending(event: &Arc<dyn Event>) {
 
 /// Appends in a sub-range of a DAG: after the commands with these indices.
 pub(crate) fn append(
-    buffer: &mut dyn CommandBuffer,
+    buffer: &mut ValidatedCommandBuffer,
     command: &Command,
     points: &mut Vec<SyncPoint>,
     after: &[usize],

@@ -112,15 +112,15 @@ fn children_keep_their_place(setup: &Setup) {
         body.push(copy(&a, &c), &[]).unwrap();
         let mut buffer = bench.buffer(CommandBufferDesc { profiling, ..CommandBufferDesc::default() });
         let mut points = Vec::new();
-        append(&mut *buffer, &fill(&a, 1), &mut points, &[]);
-        append(&mut *buffer, &Command::Child(Arc::new(body)), &mut points, &[0]);
-        append(&mut *buffer, &copy(&b, &part(&d, 0, 4)), &mut points, &[1]);
-        append(&mut *buffer, &copy(&c, &part(&d, 4, 4)), &mut points, &[1]);
-        append(&mut *buffer, &fill(&a, 2), &mut points, &[1]);
+        append(&mut buffer, &fill(&a, 1), &mut points, &[]);
+        append(&mut buffer, &Command::Child(Arc::new(body)), &mut points, &[0]);
+        append(&mut buffer, &copy(&b, &part(&d, 0, 4)), &mut points, &[1]);
+        append(&mut buffer, &copy(&c, &part(&d, 4, 4)), &mut points, &[1]);
+        append(&mut buffer, &fill(&a, 2), &mut points, &[1]);
         buffer.finalize().unwrap();
         for _ in 0..2 {
             write(&d, &[7; 8]);
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!((read(&d), read(&a)), (vec![1; 8], vec![2; 4]));
         }
     }
@@ -142,7 +142,7 @@ fn conditions_choose(setup: &Setup) {
     for word in [0u32, 1, 0, 0x0100_0000, u32::MAX, 0] {
         write(&flag, &word.to_ne_bytes());
         [&alone, &both].into_iter().for_each(|memory| write(memory, &[0; 4]));
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         let expected = if word == 0 { (0, 2, 1) } else { (1, 1, 0) };
         assert_eq!((read(&alone)[0], read(&both)[0], read(&flag)[0]), expected, "for {word:#x}");
     }
@@ -157,7 +157,7 @@ fn conditions_in_host_memory(setup: &Setup) {
     let buffer = bench.recorded(&[if_nonzero(&part(&flags, 4, 4), path([fill(&memory, 1)]), None)]);
     for word in [0u32, 5] {
         write(&flags, &[0, word].map(u32::to_ne_bytes).concat());
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         assert_eq!(read(&memory), [u8::from(word != 0)]);
     }
 }
@@ -177,7 +177,7 @@ fn loops_read_the_flag_before_every_round(setup: &Setup) {
         ([0, 1, 0, 0, 0, 0, 0, 0], [0, 1]),
     ] {
         row.set(words);
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         assert_eq!(row.get()[..2], first, "after {words:?}");
         assert_eq!(read(&after), read(&row.words));
     }
@@ -202,7 +202,7 @@ fn bodies_in_bodies(setup: &Setup) {
         write(&a, &[a_word; 4]);
         write(&c, &[c_word; 4]);
         write(&d, &[0]);
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         let left = if a_word == 0 { words.to_vec() } else { vec![0; Row::LEN] };
         assert_eq!((row.get(), read(&d)[0]), (left, expected), "{a_word} {c_word} {rounds}");
     }
@@ -235,7 +235,7 @@ fn outside_command_buffers(setup: &Setup) {
     let row = Row::new(&bench, [1, 1, 1, 0, 9, 9, 9, 9]);
     let event = bench.event();
     let looping = while_nonzero(&row.first(), path(row.shift()));
-    enqueue_command(&looping, &*bench.queue, WaitList::NONE, &event).unwrap();
+    enqueue_command(&looping, &bench.queue, WaitList::NONE, &event).unwrap();
     super::bench::complete(&event);
     assert_eq!(row.get()[..3], [0, 9, 9]);
 }
@@ -279,12 +279,12 @@ fn what_a_device_lacks_is_refused_by_name(setup: &Setup) {
             assert!(error.message().contains(kind.name()), "{error}");
         }
         let event = bench.event();
-        let refused = enqueue_command(&command, &*bench.queue, WaitList::NONE, &event);
+        let refused = enqueue_command(&command, &bench.queue, WaitList::NONE, &event);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::FeatureNotSupported, "{kind}");
         // Nothing of it is left behind.
         buffer.append(&Command::Empty, &[]).unwrap();
         buffer.finalize().unwrap();
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
     }
 }
 

@@ -30,7 +30,7 @@ fn finalize_once(setup: &Setup) {
     let mut buffer = bench.buffer(CommandBufferDesc::default());
     buffer.finalize().unwrap();
     refused(buffer.finalize(), ErrorKind::InvalidOperation);
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
 }
 
 fn append_before_finalize(setup: &Setup) {
@@ -38,16 +38,16 @@ fn append_before_finalize(setup: &Setup) {
     let mut buffer = bench.recorded(&[Command::Empty]);
     refused(buffer.append(&Command::Empty, &[]), ErrorKind::InvalidOperation);
     assert_eq!(buffer.info().commands, 1);
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
 }
 
 fn enqueue_after_finalize(setup: &Setup) {
     let bench = Bench::new(setup);
     let mut buffer = bench.buffer(CommandBufferDesc::default());
     let event = bench.event();
-    refused(enqueue(&*buffer, &*bench.queue, &event), ErrorKind::InvalidOperation);
+    refused(enqueue(&buffer, &bench.queue, &event), ErrorKind::InvalidOperation);
     buffer.finalize().unwrap();
-    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    enqueue(&buffer, &bench.queue, &event).unwrap();
     complete(&event);
 }
 
@@ -62,7 +62,7 @@ fn foreign_sync_points(setup: &Setup) {
     refused(buffer.append(&Command::Empty, &[future]), ErrorKind::InvalidSyncPoint);
     assert_eq!(buffer.append(&Command::Empty, &[own, own]).unwrap().sync_point.index, 1);
     buffer.finalize().unwrap();
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
 }
 
 fn idle_events(setup: &Setup) {
@@ -71,10 +71,10 @@ fn idle_events(setup: &Setup) {
     let (idle, done) = (bench.event(), bench.event());
     let list: &[&dyn Event] = &[&*idle];
     for wait in [WaitList::dependencies(list), WaitList { dependencies: &[], order: list }] {
-        refused(enqueue_after(&*buffer, &*bench.queue, wait, &done), ErrorKind::InvalidWaitList);
-        refused(enqueue_command(&Command::Empty, &*bench.queue, wait, &done), ErrorKind::InvalidWaitList);
+        refused(enqueue_after(&buffer, &bench.queue, wait, &done), ErrorKind::InvalidWaitList);
+        refused(enqueue_command(&Command::Empty, &bench.queue, wait, &done), ErrorKind::InvalidWaitList);
     }
-    enqueue(&*buffer, &*bench.queue, &done).unwrap();
+    enqueue(&buffer, &bench.queue, &done).unwrap();
     complete(&done);
 }
 
@@ -82,10 +82,10 @@ fn an_event_does_not_wait_for_itself(setup: &Setup) {
     let bench = Bench::new(setup);
     let buffer = bench.recorded(&[Command::Empty]);
     let event = bench.event();
-    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    enqueue(&buffer, &bench.queue, &event).unwrap();
     complete(&event);
     let wait: &[&dyn Event] = &[&*event];
-    let result = enqueue_after(&*buffer, &*bench.queue, WaitList::dependencies(wait), &event);
+    let result = enqueue_after(&buffer, &bench.queue, WaitList::dependencies(wait), &event);
     refused(result, ErrorKind::InvalidWaitList);
 }
 
@@ -94,8 +94,8 @@ fn a_pending_event_is_not_signalled_again(setup: &Setup) {
     let (turnstile, other) = (Turnstile::new(), bench.another_queue());
     let (event, held) = (bench.event(), bench.held(&turnstile));
     let empty = bench.recorded(&[Command::Empty]);
-    enqueue_command(&held, &*bench.queue, WaitList::NONE, &event).unwrap();
-    refused(enqueue(&*empty, &*other, &event), ErrorKind::InvalidOperation);
+    enqueue_command(&held, &bench.queue, WaitList::NONE, &event).unwrap();
+    refused(enqueue(&empty, &other, &event), ErrorKind::InvalidOperation);
     turnstile.open();
     complete(&event);
 }
@@ -138,15 +138,15 @@ fn other_devices_objects(setup: &Setup) {
     let other = Bench::on(&parts[0]);
     let buffer = bench.recorded(&[Command::Empty]);
     let (ours, theirs) = (bench.event(), other.event());
-    refused(enqueue(&*buffer, &*other.queue, &ours), ErrorKind::InvalidArgument);
-    refused(enqueue(&*buffer, &*bench.queue, &theirs), ErrorKind::InvalidArgument);
-    let result = enqueue_command(&Command::Empty, &*bench.queue, WaitList::NONE, &theirs);
+    refused(enqueue(&buffer, &other.queue, &ours), ErrorKind::InvalidArgument);
+    refused(enqueue(&buffer, &bench.queue, &theirs), ErrorKind::InvalidArgument);
+    let result = enqueue_command(&Command::Empty, &bench.queue, WaitList::NONE, &theirs);
     refused(result, ErrorKind::InvalidArgument);
     // Waiting across devices works or is refused, as the device says.
-    enqueue(&*other.recorded(&[Command::Empty]), &*other.queue, &theirs).unwrap();
+    enqueue(&other.recorded(&[Command::Empty]), &other.queue, &theirs).unwrap();
     let wait: &[&dyn Event] = &[&*theirs];
-    let result = enqueue_after(&*buffer, &*bench.queue, WaitList::dependencies(wait), &ours);
-    if bench.device.can_wait_for(&*other.device) {
+    let result = enqueue_after(&buffer, &bench.queue, WaitList::dependencies(wait), &ours);
+    if bench.device.can_wait_for(&other.device) {
         result.unwrap();
         complete(&ours);
     } else {

@@ -51,11 +51,11 @@ fn dependencies_inherit(setup: &Setup) {
     let (a, b, c) = (bench.event(), bench.event(), bench.event());
     let late = bench.recorded(&[failing_late(&bench, &hold)]);
     let counting = bench.recorded(&[counting(&bench, &count)]);
-    enqueue(&*late, &*bench.queue, &a).unwrap();
+    enqueue(&late, &bench.queue, &a).unwrap();
     let on_a: &[&dyn Event] = &[&*a];
-    enqueue_after(&*counting, &*bench.another_queue(), WaitList::dependencies(on_a), &b).unwrap();
+    enqueue_after(&counting, &bench.another_queue(), WaitList::dependencies(on_a), &b).unwrap();
     let on_b: &[&dyn Event] = &[&*b];
-    enqueue_command(&Command::Empty, &*bench.another_queue(), WaitList::dependencies(on_b), &c).unwrap();
+    enqueue_command(&Command::Empty, &bench.another_queue(), WaitList::dependencies(on_b), &c).unwrap();
     hold.open();
     [&a, &b, &c].into_iter().for_each(is_broken);
     assert_eq!(count.load(Ordering::SeqCst), 0);
@@ -65,10 +65,10 @@ fn order_does_not_inherit(setup: &Setup) {
     let bench = Bench::new(setup);
     let (hold, count) = (Hold::new(), Count::default());
     let (a, b) = (bench.event(), bench.event());
-    enqueue(&*bench.recorded(&[failing_late(&bench, &hold)]), &*bench.queue, &a).unwrap();
+    enqueue(&bench.recorded(&[failing_late(&bench, &hold)]), &bench.queue, &a).unwrap();
     let counting = bench.recorded(&[counting(&bench, &count)]);
     let wait = WaitList { dependencies: &[], order: &[&*a] };
-    enqueue_after(&*counting, &*bench.another_queue(), wait, &b).unwrap();
+    enqueue_after(&counting, &bench.another_queue(), wait, &b).unwrap();
     hold.open();
     complete(&b);
     is_broken(&a);
@@ -79,8 +79,8 @@ fn a_queue_goes_on(setup: &Setup) {
     let bench = Bench::new(setup);
     let count = Count::default();
     let (a, b) = (bench.event(), bench.event());
-    enqueue(&*bench.recorded(&[failing(&bench, "broken")]), &*bench.queue, &a).unwrap();
-    enqueue(&*bench.recorded(&[counting(&bench, &count)]), &*bench.queue, &b).unwrap();
+    enqueue(&bench.recorded(&[failing(&bench, "broken")]), &bench.queue, &a).unwrap();
+    enqueue(&bench.recorded(&[counting(&bench, &count)]), &bench.queue, &b).unwrap();
     complete(&b);
     is_broken(&a);
     assert_eq!(count.load(Ordering::SeqCst), 1);
@@ -92,13 +92,13 @@ fn a_failed_command_is_named(setup: &Setup) {
     for in_order in [true, false] {
         let mut buffer = bench.buffer(CommandBufferDesc { in_order, ..CommandBufferDesc::default() });
         let mut points = Vec::new();
-        append(&mut *buffer, &counting(&bench, &count), &mut points, &[]);
-        append(&mut *buffer, &counting(&bench, &count), &mut points, &[]);
-        append(&mut *buffer, &failing(&bench, "broken"), &mut points, &[0, 1]);
-        append(&mut *buffer, &counting(&bench, &count), &mut points, &[2]);
+        append(&mut buffer, &counting(&bench, &count), &mut points, &[]);
+        append(&mut buffer, &counting(&bench, &count), &mut points, &[]);
+        append(&mut buffer, &failing(&bench, "broken"), &mut points, &[0, 1]);
+        append(&mut buffer, &counting(&bench, &count), &mut points, &[2]);
         buffer.finalize().unwrap();
         let event = bench.event();
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         let error = failed(&event);
         assert_eq!(error.command(), Some(2), "{error}");
         assert_eq!(error.device(), Some(&*bench.device.info().selector), "{error}");
@@ -116,14 +116,14 @@ fn branches_that_do_not_depend_run(setup: &Setup) {
     let counts: [Count; 5] = Default::default();
     let mut buffer = bench.buffer(CommandBufferDesc::default());
     let mut points = Vec::new();
-    append(&mut *buffer, &failing(&bench, "broken"), &mut points, &[]);
+    append(&mut buffer, &failing(&bench, "broken"), &mut points, &[]);
     for (id, after) in [(1, &[][..]), (2, &[0]), (3, &[1]), (4, &[2, 3])] {
-        append(&mut *buffer, &counting(&bench, &counts[id]), &mut points, after);
+        append(&mut buffer, &counting(&bench, &counts[id]), &mut points, after);
     }
     buffer.finalize().unwrap();
     for _ in 0..3 {
         let event = bench.event();
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         is_broken(&event);
     }
     let ran: Vec<_> = counts.iter().map(|count| count.load(Ordering::SeqCst)).collect();
@@ -135,7 +135,7 @@ fn in_order_buffers_stop(setup: &Setup) {
     let (before, behind) = (Count::default(), Count::default());
     let commands = [counting(&bench, &before), failing(&bench, "broken"), counting(&bench, &behind)];
     let event = bench.event();
-    enqueue(&*bench.recorded(&commands), &*bench.queue, &event).unwrap();
+    enqueue(&bench.recorded(&commands), &bench.queue, &event).unwrap();
     is_broken(&event);
     assert_eq!((before.load(Ordering::SeqCst), behind.load(Ordering::SeqCst)), (1, 0));
 }
@@ -145,7 +145,7 @@ fn panics_are_errors(setup: &Setup) {
     let event = bench.event();
     let panicking = bench.call("panic", || std::panic::panic_any(PANIC));
     for _ in 0..10 {
-        enqueue(&*bench.recorded(std::slice::from_ref(&panicking)), &*bench.queue, &event).unwrap();
+        enqueue(&bench.recorded(std::slice::from_ref(&panicking)), &bench.queue, &event).unwrap();
         let error = failed(&event);
         assert_eq!(error.kind(), ErrorKind::KernelPanicked);
         assert!(error.to_string().contains(PANIC), "{error}");
@@ -158,14 +158,14 @@ fn what_has_failed_already_counts(setup: &Setup) {
     let bench = Bench::new(setup);
     let count = Count::default();
     let (a, b, c) = (bench.event(), bench.event(), bench.event());
-    enqueue(&*bench.recorded(&[failing(&bench, "broken")]), &*bench.queue, &a).unwrap();
+    enqueue(&bench.recorded(&[failing(&bench, "broken")]), &bench.queue, &a).unwrap();
     is_broken(&a);
     let counting = bench.recorded(&[counting(&bench, &count)]);
     let on_a: &[&dyn Event] = &[&*a];
-    enqueue_after(&*counting, &*bench.queue, WaitList::dependencies(on_a), &b).unwrap();
+    enqueue_after(&counting, &bench.queue, WaitList::dependencies(on_a), &b).unwrap();
     is_broken(&b);
     assert_eq!(count.load(Ordering::SeqCst), 0);
-    enqueue_after(&*counting, &*bench.queue, WaitList { dependencies: &[], order: &[&*a] }, &c).unwrap();
+    enqueue_after(&counting, &bench.queue, WaitList { dependencies: &[], order: &[&*a] }, &c).unwrap();
     complete(&c);
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }
@@ -181,9 +181,9 @@ fn a_buffer_runs_again_after_a_failure(setup: &Setup) {
         })]);
     let event = bench.event();
     for _ in 0..5 {
-        enqueue(&*flaky, &*bench.queue, &event).unwrap();
+        enqueue(&flaky, &bench.queue, &event).unwrap();
         is_broken(&event);
-        enqueue(&*flaky, &*bench.queue, &event).unwrap();
+        enqueue(&flaky, &bench.queue, &event).unwrap();
         complete(&event);
     }
 }
@@ -193,12 +193,12 @@ fn the_first_failure_counts(setup: &Setup) {
     for late_first in [false, true] {
         let hold = Hold::new();
         let (a, b, c) = (bench.event(), bench.event(), bench.event());
-        enqueue(&*bench.recorded(&[failing(&bench, "first")]), &*bench.queue, &a).unwrap();
+        enqueue(&bench.recorded(&[failing(&bench, "first")]), &bench.queue, &a).unwrap();
         assert!(failed(&a).to_string().contains("first"));
-        enqueue(&*bench.recorded(&[failing_late(&bench, &hold)]), &*bench.queue, &b).unwrap();
+        enqueue(&bench.recorded(&[failing_late(&bench, &hold)]), &bench.queue, &b).unwrap();
         let both: &[&dyn Event] = if late_first { &[&*b, &*a] } else { &[&*a, &*b] };
         let wait = WaitList::dependencies(both);
-        enqueue_command(&Command::Empty, &*bench.another_queue(), wait, &c).unwrap();
+        enqueue_command(&Command::Empty, &bench.another_queue(), wait, &c).unwrap();
         hold.open();
         let error = failed(&c).to_string();
         assert!(error.contains("first") && !error.contains("broken"), "{error}");

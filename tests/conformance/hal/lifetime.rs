@@ -28,9 +28,9 @@ fn drop_everything_in_flight(setup: &Setup) {
         let buffer = bench.recorded(&[launch(&kernel, args, Range::linear(1))]);
         let last = bench.event();
         for _ in 0..3 {
-            enqueue(&*buffer, &*bench.queue, &bench.event()).unwrap();
+            enqueue(&buffer, &bench.queue, &bench.event()).unwrap();
         }
-        enqueue(&*buffer, &*bench.queue, &last).unwrap();
+        enqueue(&buffer, &bench.queue, &last).unwrap();
         hold.wait_for(1);
         last
     };
@@ -52,7 +52,7 @@ fn single_commands_keep_their_operands(setup: &Setup) {
             held.pass();
             Ok(())
         });
-        enqueue_command(&command, &*bench.queue, WaitList::NONE, &event).unwrap();
+        enqueue_command(&command, &bench.queue, WaitList::NONE, &event).unwrap();
     }
     hold.wait_for(1);
     assert_eq!(tracker.alive(), 1);
@@ -70,7 +70,7 @@ fn events_may_go_first(setup: &Setup) {
         Ok(())
     })]);
     for _ in 0..100 {
-        enqueue(&*buffer, &*bench.queue, &bench.event()).unwrap();
+        enqueue(&buffer, &bench.queue, &bench.event()).unwrap();
     }
     hold.open();
     bench.queue.finish().unwrap();

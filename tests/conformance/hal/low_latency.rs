@@ -24,7 +24,7 @@ fn one_after_the_other(setup: &Setup) {
     let buffer = bench.recorded_as(LOW_LATENCY, &[bench.grind(&x), bench.mix(3, &x)]);
     let mut expected = 0;
     for _ in 0..OFTEN {
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         expected = mixed(ground(expected), 3);
         complete(&event);
         assert_eq!(words(&x), [expected]);
@@ -40,7 +40,7 @@ fn in_flight_with_others(setup: &Setup) {
     let mut expected = 0;
     for (i, event) in events.iter().enumerate() {
         let (buffer, n) = if i % 3 == 0 { (&first, 1) } else { (&second, 2) };
-        enqueue(&**buffer, &*bench.queue, event).unwrap();
+        enqueue(buffer, &bench.queue, event).unwrap();
         expected = mixed(expected, n);
     }
     // The last first: the others are over then, too.
@@ -59,7 +59,7 @@ fn on_several_queues(setup: &Setup) {
         let mut expected = 0;
         for (i, event) in events.iter().enumerate() {
             let queue = &*queues[i / turn % 2];
-            enqueue(&*buffer, queue, event).unwrap();
+            enqueue(&buffer, queue, event).unwrap();
             expected = mixed(ground(expected), 5);
         }
         events.iter().for_each(complete);
@@ -77,13 +77,13 @@ fn others_wait(setup: &Setup) {
     let (first_done, other_done) = (bench.event(), bench.event());
     let mut expected = 0;
     for round in 0..OFTEN {
-        enqueue(&*first, &*bench.queue, &first_done).unwrap();
+        enqueue(&first, &bench.queue, &first_done).unwrap();
         let wait: [&dyn Event; 1] = [&*first_done];
         let wait = match round % 2 {
             0 => WaitList::dependencies(&wait),
             _ => WaitList { dependencies: &[], order: &wait },
         };
-        enqueue_after(&*other, &*other_queue, wait, &other_done).unwrap();
+        enqueue_after(&other, &other_queue, wait, &other_done).unwrap();
         expected = mixed(mixed(ground(expected), 1), 2);
         complete(&other_done);
         complete(&first_done);
@@ -103,7 +103,7 @@ fn everything_is_awaited(setup: &Setup) {
     let event = bench.event();
     let mut expected = [0, 0, 0];
     for _ in 0..OFTEN {
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         expected = [ground(expected[0]), ground(expected[1]), mixed(expected[2], 9)];
         complete(&event);
         assert_eq!([words(&x)[0], words(&y)[0], words(&z)[0]], expected);
@@ -117,7 +117,7 @@ fn results_on_the_host(setup: &Setup) {
     let buffer = bench.recorded_as(LOW_LATENCY, &[bench.mix(7, &x), read_back]);
     let mut expected = 0u32;
     for _ in 0..10 * OFTEN {
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         expected = mixed(expected, 7);
         complete(&event);
         assert_eq!(read(&host), expected.to_ne_bytes());

@@ -24,20 +24,20 @@ fn from_another(setup: &Setup) {
         let often = if round == 1 { 2 } else { OFTEN };
         for n in 0..often {
             buffer.update(&[with_number(handles[1], n)]).unwrap();
-            enqueue(&*buffer, &*bench.queue, &event).unwrap();
+            enqueue(&buffer, &bench.queue, &event).unwrap();
             let place = if round == 0 { &mut x_expected } else { &mut y_expected };
             *place = mixed(ground(*place), n);
             complete(&event);
         }
         other.update(&[with_number(others[1], round)]).unwrap();
         for _ in 0..often {
-            enqueue(&*other, &*bench.queue, &event).unwrap();
+            enqueue(&other, &bench.queue, &event).unwrap();
             y_expected = mixed(ground(y_expected), round);
             complete(&event);
         }
-        buffer.update_from(&*other).unwrap();
+        buffer.update_from(&other).unwrap();
         for _ in 0..often {
-            enqueue(&*buffer, &*bench.queue, &event).unwrap();
+            enqueue(&buffer, &bench.queue, &event).unwrap();
             y_expected = mixed(ground(y_expected), round);
             complete(&event);
             assert_eq!([words(&x)[0], words(&y)[0]], [x_expected, y_expected], "round {round}");
@@ -55,20 +55,20 @@ fn others_from_it(setup: &Setup) {
     let mut expected = [0, 0];
     for round in 0..3 {
         for _ in 0..OFTEN {
-            enqueue(&*first, &*bench.queue, &event).unwrap();
+            enqueue(&first, &bench.queue, &event).unwrap();
             expected[0] = mixed(mixed(expected[0], 1), 2);
             complete(&event);
         }
         let desc = CommandBufferDesc { low_latency: round % 2 == 0, ..UPDATABLE };
         let (mut other, _) = record(&bench, desc, &commands(5, &y));
         for _ in 0..round * OFTEN {
-            enqueue(&*other, &*bench.queue, &event).unwrap();
+            enqueue(&other, &bench.queue, &event).unwrap();
             expected[1] = mixed(mixed(expected[1], 5), 6);
             complete(&event);
         }
-        other.update_from(&*first).unwrap();
+        other.update_from(&first).unwrap();
         for _ in 0..OFTEN {
-            enqueue(&*other, &*bench.queue, &event).unwrap();
+            enqueue(&other, &bench.queue, &event).unwrap();
             expected[0] = mixed(mixed(expected[0], 1), 2);
             complete(&event);
         }
@@ -87,11 +87,11 @@ fn fills_from_another(setup: &Setup) {
     let event = bench.event();
     for n in 1..6u8 {
         let (other, _) = record(&bench, UPDATABLE, &commands(n, n.into()));
-        buffer.update_from(&*other).unwrap();
+        buffer.update_from(&other).unwrap();
         drop(other);
         // Too few enqueues between updates for a device to decide, then enough.
         for _ in 0..if n < 4 { 2 } else { 3 * OFTEN } {
-            enqueue(&*buffer, &*bench.queue, &event).unwrap();
+            enqueue(&buffer, &bench.queue, &event).unwrap();
             complete(&event);
             assert_eq!(words(&x), [mixed(u32::from_ne_bytes([n; 4]), n.into())]);
         }

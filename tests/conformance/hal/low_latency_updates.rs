@@ -2,8 +2,8 @@
 //! device may do more for them, and nothing else changes.
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelArg,
-    UpdateCapabilities as Can, WaitList,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, KernelArg, UpdateCapabilities as Can,
+    ValidatedCommandBuffer, WaitList,
 };
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_after, read};
@@ -31,7 +31,7 @@ pub(super) fn bench(setup: &Setup, needed: Can) -> Option<Bench> {
     can.then(|| Bench::new(setup))
 }
 
-pub(super) type Recorded = (Box<dyn CommandBuffer>, Vec<CommandHandle>);
+pub(super) type Recorded = (ValidatedCommandBuffer, Vec<CommandHandle>);
 
 pub(super) fn record(bench: &Bench, desc: CommandBufferDesc, commands: &[Command]) -> Recorded {
     let mut buffer = bench.buffer(desc);
@@ -57,7 +57,7 @@ fn one_after_the_other(setup: &Setup) {
             buffer.update(&[with_number(handles[1], n)]).unwrap();
             last = n;
         }
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         expected = mixed(mixed(ground(expected), last), 0);
         complete(&event);
         assert_eq!(words(&x), [expected], "enqueue {n}");
@@ -74,7 +74,7 @@ fn on_several_queues(setup: &Setup) {
         let mut expected = 0;
         for (n, event) in (0..).zip(&events) {
             buffer.update(&[with_number(handles[1], n)]).unwrap();
-            enqueue(&*buffer, &*queues[(n / turn % 2) as usize], event).unwrap();
+            enqueue(&buffer, &queues[(n / turn % 2) as usize], event).unwrap();
             expected = mixed(ground(expected), n);
             if n % 10 == 9 {
                 complete(event);
@@ -96,7 +96,7 @@ fn in_flight(setup: &Setup) {
     let mut expected = 0;
     for (n, event) in (0..).zip(&events) {
         buffer.update(&[with_number(handles[1], n)]).unwrap();
-        enqueue(&*buffer, &*bench.queue, event).unwrap();
+        enqueue(&buffer, &bench.queue, event).unwrap();
         expected = mixed(ground(expected), n);
     }
     for event in events.iter().rev() {
@@ -114,7 +114,7 @@ fn very_often(setup: &Setup) {
         for _ in 0..LONG {
             n += 1;
             buffer.update(&[with_number(handles[0], n)]).unwrap();
-            enqueue(&*buffer, &*bench.queue, &event).unwrap();
+            enqueue(&buffer, &bench.queue, &event).unwrap();
             expected = mixed(expected, n);
             complete(&event);
             assert_eq!(words(&x), [expected], "round {round}, enqueue {n}");
@@ -133,13 +133,13 @@ fn others_wait(setup: &Setup) {
     let mut expected = 0;
     for n in 0..2 * OFTEN {
         first.update(&[with_number(handles[1], n)]).unwrap();
-        enqueue(&*first, &*bench.queue, &first_done).unwrap();
+        enqueue(&first, &bench.queue, &first_done).unwrap();
         let wait: [&dyn Event; 1] = [&*first_done];
         let wait = match n % 2 {
             0 => WaitList::dependencies(&wait),
             _ => WaitList { dependencies: &[], order: &wait },
         };
-        enqueue_after(&*other, &*other_queue, wait, &other_done).unwrap();
+        enqueue_after(&other, &other_queue, wait, &other_done).unwrap();
         expected = mixed(mixed(ground(expected), n), 2);
         complete(&other_done);
         complete(&first_done);
@@ -156,7 +156,7 @@ fn switches(setup: &Setup) {
     let commands: [(Command, &[usize]); 3] =
         [(bench.mix(1, &x), &[]), (bench.mix(2, &x), &[0]), (bench.mix(3, &y), &[])];
     let handles =
-        commands.map(|(command, after)| append(&mut *buffer, &command, &mut points, after).handle.unwrap());
+        commands.map(|(command, after)| append(&mut buffer, &command, &mut points, after).handle.unwrap());
     buffer.finalize().unwrap();
     let event = bench.event();
     let mut expected = [0, 0];
@@ -168,7 +168,7 @@ fn switches(setup: &Setup) {
             .map(|(&handle, on)| CommandUpdate { enabled: Some(on), ..with_number(handle, n) })
             .collect();
         buffer.update(&updates).unwrap();
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         for (place, on) in [(0, on[0]), (0, on[1]), (1, on[2])] {
             expected[place] = if on { mixed(expected[place], n) } else { expected[place] };
         }
@@ -196,7 +196,7 @@ fn kernels(setup: &Setup) {
                 let kernel = kernel.take();
                 buffer.update(&[CommandUpdate { kernel, ..with_number(handles[0], 7) }]).unwrap();
             }
-            enqueue(&*buffer, &*bench.queue, event).unwrap();
+            enqueue(&buffer, &bench.queue, event).unwrap();
             expected = if n < when { ground(expected) } else { mixed(expected, 7) };
         }
         events.iter().for_each(complete);
@@ -218,7 +218,7 @@ fn operands_on_the_host(setup: &Setup) {
         let mut update = with_number(handles[0], n);
         update.args.push((1, KernelArg::Memory(views[place].clone())));
         buffer.update(&[update]).unwrap();
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         expected[place] = mixed(expected[place], n);
         complete(&event);
         assert_eq!(read(&views[place]), expected[place].to_ne_bytes(), "enqueue {n}");
@@ -236,7 +236,7 @@ fn with_times(setup: &Setup) {
     let mut expected = 0;
     for n in 0..2 * OFTEN {
         buffer.update(&[with_number(handles[1], n)]).unwrap();
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         expected = mixed(ground(expected), n);
         complete(&event);
         assert_eq!(words(&x), [expected]);

@@ -1,4 +1,4 @@
-//! The backend contract, through [`hal::checked`](wakegraph::hal::checked).
+//! The backend contract, through its validation, [`ValidatedDevice`](wakegraph::hal::ValidatedDevice).
 
 mod batches;
 mod bench;

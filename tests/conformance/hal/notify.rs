@@ -69,12 +69,12 @@ fn every_enqueue_notifies_once(setup: &Setup) {
         let counter = Counter::of(&events);
         for (token, event) in events.iter().enumerate() {
             let notification = counter.notification(token);
-            enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, event, notification).unwrap();
+            enqueue_notifying(&buffer, &bench.queue, WaitList::NONE, event, notification).unwrap();
         }
         assert_eq!(counter.wait_for_all(), vec![1; 500]);
         bench.queue.finish().unwrap();
         // Another round of work: a second notification would have come by now.
-        enqueue(&*buffer, &*bench.queue, &events[0]).unwrap();
+        enqueue(&buffer, &bench.queue, &events[0]).unwrap();
         complete(&events[0]);
         assert_eq!(counter.wait_for_all(), vec![1; 500]);
     }
@@ -88,7 +88,7 @@ fn devices_that_do_not_notify_let_go(setup: &Setup) {
     let buffer = bench.recorded(&[Command::Empty]);
     let events = events(&bench, 1);
     let counter = Counter::of(&events);
-    enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
+    enqueue_notifying(&buffer, &bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
     complete(&events[0]);
     assert_eq!(*counter.calls.lock(), [0]);
     assert_eq!(Arc::strong_count(&counter), 1);
@@ -102,11 +102,11 @@ fn failures_notify_too(setup: &Setup) {
     let failing = bench.recorded(&[bench.call("fail", || Err(Error::new(ErrorKind::Driver, "broken")))]);
     let events = events(&bench, 3);
     let counter = Counter::of(&events);
-    enqueue_notifying(&*failing, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
+    enqueue_notifying(&failing, &bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
     for token in 1..3 {
         let wait: &[&dyn Event] = &[&*events[token - 1]];
         let (wait, notification) = (WaitList::dependencies(wait), counter.notification(token));
-        enqueue_notifying(&*failing, &*bench.another_queue(), wait, &events[token], notification).unwrap();
+        enqueue_notifying(&failing, &bench.another_queue(), wait, &events[token], notification).unwrap();
     }
     assert_eq!(counter.wait_for_all(), [1; 3]);
     assert!(events.iter().all(|event| matches!(event.status(), EventStatus::Failed(_))));
@@ -121,7 +121,7 @@ fn no_notification_before_the_event_is_final(setup: &Setup) {
     let buffer = bench.recorded(&[bench.held(&turnstile)]);
     let events = events(&bench, 1);
     let counter = Counter::of(&events);
-    enqueue_notifying(&*buffer, &*bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
+    enqueue_notifying(&buffer, &bench.queue, WaitList::NONE, &events[0], counter.notification(0)).unwrap();
     bench.queue.flush().unwrap();
     turnstile.wait_for(1);
     assert_eq!(*counter.calls.lock(), [0]);

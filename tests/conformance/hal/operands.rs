@@ -21,7 +21,7 @@ const SIZE: ErrorKind = ErrorKind::InvalidSize;
 fn refuses(bench: &Bench, command: &Command, kind: ErrorKind) {
     let mut buffer = bench.buffer(CommandBufferDesc::default());
     let appended = buffer.append(command, &[]).unwrap_err();
-    let enqueued = enqueue_command(command, &*bench.queue, WaitList::NONE, &bench.event()).unwrap_err();
+    let enqueued = enqueue_command(command, &bench.queue, WaitList::NONE, &bench.event()).unwrap_err();
     assert_eq!(appended.kind(), kind, "{appended}");
     assert_eq!(enqueued.to_string(), appended.to_string());
     assert_eq!(buffer.info().commands, 0);

@@ -29,10 +29,10 @@ fn sync_points_order_commands(setup: &Setup) {
     let mut stamps = Stamps::new(&bench, 5);
     let edges: [&[usize]; 5] = [&[], &[0], &[0], &[1, 2], &[2]];
     let mut buffer = bench.buffer(DAG);
-    edges.into_iter().for_each(|after| stamps.append(&mut *buffer, after));
+    edges.into_iter().for_each(|after| stamps.append(&mut buffer, after));
     buffer.finalize().unwrap();
     for run in 0..50 {
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         stamps.ran();
         stamps.check(&format!("run {run}"));
     }
@@ -45,7 +45,7 @@ fn in_order_buffers_need_no_sync_points(setup: &Setup) {
     let buffer = bench.recorded(&commands);
     let mut expected = 0;
     for _ in 0..3 {
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         expected = (0..100).fold(expected, mixed);
         assert_eq!(words(&x), [expected]);
     }
@@ -61,11 +61,11 @@ fn wide_and_deep_dags_run_each_command_once(setup: &Setup) {
             let count = if id == 0 { 0 } else { random.below(MOST + 1) };
             // Repeated sync-points are allowed.
             let after: Vec<usize> = (0..count).map(|_| random.below(id)).collect();
-            stamps.append(&mut *buffer, &after);
+            stamps.append(&mut buffer, &after);
         }
         buffer.finalize().unwrap();
         for run in 0..2 {
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             stamps.ran();
             stamps.check(&format!("seed {seed}, run {run}"));
         }
@@ -91,10 +91,10 @@ fn one_buffer_never_overlaps_itself(setup: &Setup) {
     let call = |kernel| launch(kernel, vec![KernelArg::Memory(counts.clone())], Range::linear(1));
     let mut buffer = bench.buffer(DAG);
     let mut points = Vec::new();
-    append(&mut *buffer, &call(&enter), &mut points, &[]);
-    append(&mut *buffer, &Command::Empty, &mut points, &[0]);
-    append(&mut *buffer, &Command::Empty, &mut points, &[0]);
-    append(&mut *buffer, &call(&leave), &mut points, &[1, 2]);
+    append(&mut buffer, &call(&enter), &mut points, &[]);
+    append(&mut buffer, &Command::Empty, &mut points, &[0]);
+    append(&mut buffer, &Command::Empty, &mut points, &[0]);
+    append(&mut buffer, &call(&leave), &mut points, &[1, 2]);
     buffer.finalize().unwrap();
     let mut queues = vec![bench.another_queue(), bench.another_queue()];
     if bench.device.capabilities().out_of_order_queues {
@@ -103,7 +103,7 @@ fn one_buffer_never_overlaps_itself(setup: &Setup) {
     let events: Vec<_> = (0..300)
         .map(|i| {
             let event = bench.event();
-            enqueue(&*buffer, &*queues[i % queues.len()], &event).unwrap();
+            enqueue(&buffer, &queues[i % queues.len()], &event).unwrap();
             event
         })
         .collect();
@@ -159,12 +159,12 @@ fn random_dags_of_copies_and_fills(setup: &Setup) {
                     || overlap(&step.reads, &earlier.writes)
             };
             let after: Vec<usize> = (0..i).filter(conflicts).collect();
-            append(&mut *buffer, &step.command, &mut points, &after);
+            append(&mut buffer, &step.command, &mut points, &after);
         }
         buffer.finalize().unwrap();
         for replay in 0..3 {
             write(&memory, &start);
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!(read(&memory), model, "seed {seed}, replay {replay}");
         }
     }
@@ -185,12 +185,12 @@ fn hints_and_empty_commands_keep_the_order(setup: &Setup) {
     let mut points = Vec::new();
     for (i, command) in commands.iter().enumerate() {
         let after: Vec<usize> = i.checked_sub(1).into_iter().collect();
-        append(&mut *buffer, command, &mut points, &after);
+        append(&mut buffer, command, &mut points, &after);
     }
     buffer.finalize().unwrap();
     for _ in 0..20 {
         write(&a, &[0; 4]);
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         assert_eq!(read(&b), [7; 4]);
         write(&b, &[0; 4]);
     }
@@ -201,8 +201,8 @@ fn empty_buffers_complete(setup: &Setup) {
     for in_order in [false, true] {
         let mut buffer = bench.buffer(CommandBufferDesc { in_order, ..DAG });
         buffer.finalize().unwrap();
-        bench.run_buffer(&*buffer);
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
+        bench.run_buffer(&buffer);
     }
 }
 
@@ -216,10 +216,10 @@ fn long_chains_of_events_end(setup: &Setup) {
     let x = bench.memory(&[0; 4]);
     let buffer = bench.recorded(&[bench.mix(1, &x)]);
     let mut last = bench.event();
-    enqueue(&*buffer, &*bench.queue, &last).unwrap();
+    enqueue(&buffer, &bench.queue, &last).unwrap();
     for link in 1..LENGTH {
         let (event, queue) = (bench.event(), if link % 2 == 0 { &bench.queue } else { &other });
-        enqueue_after(&*buffer, &**queue, WaitList::dependencies(&[&*last]), &event).unwrap();
+        enqueue_after(&buffer, queue, WaitList::dependencies(&[&*last]), &event).unwrap();
         last = event;
     }
     complete(&last);

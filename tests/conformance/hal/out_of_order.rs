@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{Command, CommandBufferDesc, CommandUpdate, Event, Queue, UpdateCapabilities, WaitList};
+use wakegraph::hal::{
+    Command, CommandBufferDesc, CommandUpdate, Event, UpdateCapabilities, ValidatedQueue, WaitList,
+};
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_after, enqueue_command};
 use super::launches::{ground, mixed, number, words};
@@ -19,7 +21,7 @@ const DAG: CommandBufferDesc =
     CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
 
 /// Two queues of each order that the device has.
-fn queues(bench: &Bench) -> Vec<Arc<dyn Queue>> {
+fn queues(bench: &Bench) -> Vec<Arc<ValidatedQueue>> {
     let mut queues = vec![bench.another_queue(), bench.another_queue()];
     if bench.device.capabilities().out_of_order_queues {
         queues.extend([bench.out_of_order_queue(), bench.out_of_order_queue()]);
@@ -28,8 +30,8 @@ fn queues(bench: &Bench) -> Vec<Arc<dyn Queue>> {
 }
 
 /// Which queue gets run number `run`: all on the first, on the second, ..., then by turns.
-fn choose(queues: &[Arc<dyn Queue>], round: usize, run: usize) -> &dyn Queue {
-    &**queues.get(round).unwrap_or_else(|| &queues[run % queues.len()])
+fn choose(queues: &[Arc<ValidatedQueue>], round: usize, run: usize) -> &ValidatedQueue {
+    queues.get(round).unwrap_or_else(|| &queues[run % queues.len()])
 }
 
 fn events(bench: &Bench, count: usize) -> Vec<Arc<dyn Event>> {
@@ -46,12 +48,12 @@ fn runs_of_one_buffer_follow_each_other(setup: &Setup) {
         let mut buffer = bench.buffer(DAG);
         for id in 0..COMMANDS {
             let after: Vec<usize> = (0..random.below(3).min(id)).map(|_| random.below(id)).collect();
-            stamps.append(&mut *buffer, &after);
+            stamps.append(&mut buffer, &after);
         }
         buffer.finalize().unwrap();
         let events = events(&bench, 25);
         for (run, event) in events.iter().enumerate() {
-            enqueue(&*buffer, choose(&queues, round, run), event).unwrap();
+            enqueue(&buffer, choose(&queues, round, run), event).unwrap();
             stamps.ran();
         }
         events.iter().for_each(complete);
@@ -70,7 +72,7 @@ fn in_order_buffers_stay_in_order(setup: &Setup) {
     for round in 0..=queues.len() {
         let events = events(&bench, 5);
         for (run, event) in events.iter().enumerate() {
-            enqueue(&*buffer, choose(&queues, round, run), event).unwrap();
+            enqueue(&buffer, choose(&queues, round, run), event).unwrap();
             expected = (1..20).fold(ground(expected), mixed);
         }
         events.iter().for_each(complete);
@@ -89,14 +91,14 @@ fn updates_between_runs(setup: &Setup) {
         let (x, y) = (bench.memory(&[0; 4]), bench.memory(&[0; 4]));
         let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..DAG });
         let mut points = Vec::new();
-        let a = append(&mut *buffer, &bench.mix(1, &x), &mut points, &[]).handle.unwrap();
-        let b = append(&mut *buffer, &bench.mix(2, &y), &mut points, &[]).handle.unwrap();
-        append(&mut *buffer, &bench.mix(7, &x), &mut points, &[0, 1]);
+        let a = append(&mut buffer, &bench.mix(1, &x), &mut points, &[]).handle.unwrap();
+        let b = append(&mut buffer, &bench.mix(2, &y), &mut points, &[]).handle.unwrap();
+        append(&mut buffer, &bench.mix(7, &x), &mut points, &[0, 1]);
         buffer.finalize().unwrap();
         let (mut expected, mut values) = ([0, 0], [1, 2]);
         let events = events(&bench, 20);
         for (run, event) in events.iter().enumerate() {
-            enqueue(&*buffer, choose(&queues, round, run), event).unwrap();
+            enqueue(&buffer, choose(&queues, round, run), event).unwrap();
             expected = [mixed(mixed(expected[0], values[0]), 7), mixed(expected[1], values[1])];
             // What is enqueued keeps its values, whether it is over or not.
             if run % 4 == 3 {
@@ -140,11 +142,11 @@ fn wait_lists_order_buffers_and_commands(setup: &Setup) {
             let [a, b] = expected;
             expected = match run % 3 {
                 0 => {
-                    enqueue_after(&*slow, queue, wait, event).unwrap();
+                    enqueue_after(&slow, queue, wait, event).unwrap();
                     [ground(a), ground(b)]
                 }
                 1 => {
-                    enqueue_after(&*quick, queue, wait, event).unwrap();
+                    enqueue_after(&quick, queue, wait, event).unwrap();
                     [mixed(a, 1), mixed(b, 2)]
                 }
                 _ => {
@@ -175,7 +177,7 @@ fn all_ends_belong_to_a_run(setup: &Setup) {
     for queue in queues(&bench) {
         for _ in 0..3 {
             let event = bench.event();
-            enqueue(&*buffer, &*queue, &event).unwrap();
+            enqueue(&buffer, &queue, &event).unwrap();
             complete(&event);
             expected = [ground(expected[0]), mixed(expected[1], 5)];
             for (id, x) in memory.iter().enumerate() {

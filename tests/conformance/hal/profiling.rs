@@ -19,14 +19,14 @@ fn commands_have_times(setup: &Setup) {
             bench.buffer(CommandBufferDesc { profiling: true, in_order, ..CommandBufferDesc::default() });
         let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1, 2].as_slice().into() };
         let mut points = Vec::new();
-        append(&mut *buffer, &fill, &mut points, &[]);
-        append(&mut *buffer, &Command::Empty, &mut points, &[]);
-        append(&mut *buffer, &fill, &mut points, &[0, 1]);
+        append(&mut buffer, &fill, &mut points, &[]);
+        append(&mut buffer, &Command::Empty, &mut points, &[]);
+        append(&mut buffer, &fill, &mut points, &[0, 1]);
         buffer.finalize().unwrap();
         let event = bench.event();
         for _ in 0..3 {
             let before = bench.device.clock().unwrap().device;
-            enqueue(&*buffer, &*bench.queue, &event).unwrap();
+            enqueue(&buffer, &bench.queue, &event).unwrap();
             complete(&event);
             let after = bench.device.clock().unwrap().device;
             let profile = event.profile().unwrap();
@@ -54,7 +54,7 @@ fn every_use_may_have_an_event_of_its_own(setup: &Setup) {
         let mut buffer = bench.buffer(desc);
         let mut points = Vec::new();
         for index in 0..commands {
-            append(&mut *buffer, &fill, &mut points, index.checked_sub(1).as_slice());
+            append(&mut buffer, &fill, &mut points, index.checked_sub(1).as_slice());
         }
         buffer.finalize().unwrap();
         (buffer, commands)
@@ -62,7 +62,7 @@ fn every_use_may_have_an_event_of_its_own(setup: &Setup) {
     for _ in 0..100 {
         for (buffer, commands) in &buffers {
             let event = bench.event();
-            enqueue(&**buffer, &*bench.queue, &event).unwrap();
+            enqueue(buffer, &bench.queue, &event).unwrap();
             complete(&event);
             assert_eq!(event.profile().unwrap().commands.len(), *commands);
         }
@@ -79,9 +79,9 @@ fn queues_have_times(setup: &Setup) {
     assert_eq!((queue.desc(), queue.device()), (&desc, bench.device.info().id));
     let (a, b) = (bench.event(), bench.event());
     let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1].as_slice().into() };
-    enqueue_command(&fill, &*queue, WaitList::NONE, &a).unwrap();
+    enqueue_command(&fill, &queue, WaitList::NONE, &a).unwrap();
     let buffer = bench.recorded(&[fill]);
-    enqueue(&*buffer, &*queue, &b).unwrap();
+    enqueue(&buffer, &queue, &b).unwrap();
     complete(&b);
     let (first, second) = (a.profile().unwrap(), b.profile().unwrap());
     assert!(first.submitted <= first.start && first.start <= first.end, "{first:?}");
@@ -94,7 +94,7 @@ fn without_profiling_there_are_none(setup: &Setup) {
     let event = bench.event();
     assert_eq!(event.profile().unwrap_err().kind(), ErrorKind::InvalidOperation);
     let buffer = bench.recorded(&[Command::Empty]);
-    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    enqueue(&buffer, &bench.queue, &event).unwrap();
     complete(&event);
     assert_eq!(event.profile().unwrap_err().kind(), ErrorKind::InvalidOperation);
 }

@@ -157,14 +157,14 @@ fn random_bodies(setup: &Setup) {
         let mut buffer = bench.buffer(CommandBufferDesc::default());
         let mut points = Vec::new();
         for (index, step) in steps.iter().enumerate() {
-            append(&mut *buffer, &step.command(&cells), &mut points, &before(&steps, index));
+            append(&mut buffer, &step.command(&cells), &mut points, &before(&steps, index));
         }
         buffer.finalize().unwrap();
         for run in 0..4 {
             let mut model = [(); CELLS].map(|()| random.below(3) as u8);
             write(&memory, &model.map(|byte| [byte; 4]).concat());
             let event = bench.event();
-            enqueue(&*buffer, &*queues[run % queues.len()], &event).unwrap();
+            enqueue(&buffer, &queues[run % queues.len()], &event).unwrap();
             complete(&event);
             let start = model;
             steps.iter().for_each(|step| step.apply(&mut model));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, HostArgs, Kernel, KernelArg,
-    KernelDesc, KernelLaunch, KernelSources, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
-    ValueBytes,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, HostArgs, Kernel, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, MemoryView, Param, ParamKind, UpdateCapabilities as Can,
+    ValidatedCommandBuffer, ValueBytes,
 };
 use wakegraph::{AccessMode, Range, Result};
 
@@ -35,14 +35,14 @@ fn replaced_kernels_may_go(setup: &Setup) {
         buffer.finalize().unwrap();
         let events = [(); 6].map(|()| bench.event());
         for event in &events[..5] {
-            enqueue(&*buffer, &*bench.queue, event).unwrap();
+            enqueue(&buffer, &bench.queue, event).unwrap();
             expected = ground(expected);
         }
         let mut update = CommandUpdate::new(handle);
         update.kernel = Some(mix.kernel.clone());
         update.args.push((0, number(n)));
         buffer.update(&[update]).unwrap();
-        enqueue(&*buffer, &*bench.queue, &events[5]).unwrap();
+        enqueue(&buffer, &bench.queue, &events[5]).unwrap();
         expected = mixed(expected, n);
         events.iter().for_each(complete);
         assert_eq!(words(&x), [expected], "round {n}");
@@ -52,7 +52,7 @@ fn replaced_kernels_may_go(setup: &Setup) {
 /// A command-buffer of one launch of `add` or `mix` over the first elements of a buffer of 8.
 struct Updatable {
     bench: Bench,
-    buffer: Box<dyn CommandBuffer>,
+    buffer: ValidatedCommandBuffer,
     handle: CommandHandle,
     mix: Arc<dyn Kernel>,
     x: MemoryView,
@@ -102,7 +102,7 @@ impl Updatable {
     }
 
     fn run(&self) -> Vec<u32> {
-        self.bench.run_buffer(&*self.buffer);
+        self.bench.run_buffer(&self.buffer);
         numbers(&self.x)
     }
 }
@@ -180,17 +180,17 @@ fn kernels_of_other_parameters(setup: &Setup) {
     let launch = KernelLaunch { kernel: add.clone(), args, range, alternatives };
     let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
     buffer.finalize().unwrap();
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
     let mut update = CommandUpdate { kernel: Some(axpy), ..CommandUpdate::new(handle) };
     assert!(buffer.update(&[update.clone()]).is_err(), "the third argument has no value");
     update.args = vec![(2, KernelArg::Memory(y.clone())), (0, number(10))];
     buffer.update(&[update]).unwrap();
-    bench.run_buffer(&*buffer);
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
+    bench.run_buffer(&buffer);
     assert_eq!((numbers(&x), numbers(&y)), (vec![2; 4], vec![40; 4]));
     let args = vec![(0, number(1))];
     buffer.update(&[CommandUpdate { kernel: Some(add), args, ..CommandUpdate::new(handle) }]).unwrap();
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
     assert_eq!((numbers(&x), numbers(&y)), (vec![3; 4], vec![40; 4]));
 }
 
@@ -204,7 +204,7 @@ fn what_was_enqueued_keeps_its_values(setup: &Setup) {
     let mut expected = 0u32;
     for (event, n) in events.iter().zip(1..) {
         this.update(|update| update.args.push((0, number(n)))).unwrap();
-        enqueue(&*this.buffer, &*this.bench.queue, event).unwrap();
+        enqueue(&this.buffer, &this.bench.queue, event).unwrap();
         expected = expected.wrapping_mul(31).wrapping_add(n);
     }
     events.iter().for_each(complete);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use wakegraph::hal::{CommandBuffer, Kernel, KernelArg, MemoryView, SyncPoint};
+use wakegraph::hal::{Kernel, KernelArg, MemoryView, SyncPoint, ValidatedCommandBuffer};
 use wakegraph::{AccessMode, Range};
 
 use super::bench::{Bench, append, launch, part, value};
@@ -49,7 +49,7 @@ impl Stamps {
     }
 
     /// Appends a command that follows those with these numbers, at most [`MOST`].
-    pub(crate) fn append(&mut self, buffer: &mut dyn CommandBuffer, after: &[usize]) {
+    pub(crate) fn append(&mut self, buffer: &mut ValidatedCommandBuffer, after: &[usize]) {
         assert!(after.len() <= MOST);
         let slot = |id: usize| part(&self.slots, STRIDE * id, 4);
         let id = self.edges.len();

@@ -1,8 +1,8 @@
 //! Commands enabled and disabled between enqueues, as it shows in memory.
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, KernelArg, MemoryView,
-    UpdateCapabilities,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, KernelArg, MemoryView, UpdateCapabilities,
+    ValidatedCommandBuffer,
 };
 use wakegraph::{ErrorKind, Pitch, Range, Rect};
 
@@ -30,11 +30,11 @@ const UPDATABLE: CommandBufferDesc =
     CommandBufferDesc { updatable: true, in_order: false, profiling: false, low_latency: false };
 
 /// An updatable buffer of these commands, each behind the one before.
-fn chain(bench: &Bench, commands: &[Command]) -> (Box<dyn CommandBuffer>, Vec<Option<CommandHandle>>) {
+fn chain(bench: &Bench, commands: &[Command]) -> (ValidatedCommandBuffer, Vec<Option<CommandHandle>>) {
     let (mut buffer, mut points, mut handles) = (bench.buffer(UPDATABLE), Vec::new(), Vec::new());
     for (index, command) in commands.iter().enumerate() {
         let after = index.checked_sub(1);
-        handles.push(append(&mut *buffer, command, &mut points, after.as_slice()).handle);
+        handles.push(append(&mut buffer, command, &mut points, after.as_slice()).handle);
     }
     buffer.finalize().unwrap();
     (buffer, handles)
@@ -84,17 +84,17 @@ fn every_kind(setup: &Setup) {
         let (mut buffer, handles) = chain(&bench, std::slice::from_ref(&command));
         let handle = handles[0].unwrap();
         clear();
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         let done = seen();
         assert_ne!(done, [[0; 16], [0; 16]], "{command:?}");
         for _ in 0..2 {
             buffer.update(&[switch(handle, false)]).unwrap();
             clear();
-            bench.run_buffer(&*buffer);
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
+            bench.run_buffer(&buffer);
             assert_eq!(seen(), [[0; 16], [0; 16]], "{command:?}");
             buffer.update(&[switch(handle, true)]).unwrap();
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!(seen(), done, "{command:?}");
         }
     }
@@ -114,14 +114,14 @@ fn the_order_stays(setup: &Setup) {
     for enabled in [false, true, false] {
         buffer.update(&[switch(handles[1].unwrap(), enabled)]).unwrap();
         for _ in 0..5 {
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!(read(&b), vec![if enabled { 2 } else { 1 }; len]);
         }
     }
     let all: Vec<_> = handles.iter().map(|handle| switch(handle.unwrap(), false)).collect();
     buffer.update(&all).unwrap();
     write(&b, &vec![9; len]);
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
     assert_eq!(read(&b), vec![9; len], "nothing is left");
 }
 
@@ -140,13 +140,13 @@ fn a_batch_is_all_or_nothing(setup: &Setup) {
     let wrong = CommandUpdate { args: vec![(2, number(1))], ..switch(add, false) };
     let error = buffer.update(&[switch(fill, false), changed.clone(), wrong]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    bench.run_buffer(&*buffer);
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
+    bench.run_buffer(&buffer);
     assert_eq!(numbers(&x), [1; 4], "filled and added to each time");
     // The last word about a command counts.
     buffer.update(&[switch(fill, false), changed, switch(add, false), switch(add, true)]).unwrap();
-    bench.run_buffer(&*buffer);
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
+    bench.run_buffer(&buffer);
     assert_eq!(numbers(&x), [21; 4]);
 }
 
@@ -162,10 +162,10 @@ fn changes_while_disabled(setup: &Setup) {
     let handle = handles[0].unwrap();
     buffer.update(&[switch(handle, false)]).unwrap();
     buffer.update(&[CommandUpdate { args: vec![(0, number(7))], ..CommandUpdate::new(handle) }]).unwrap();
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
     assert_eq!(numbers(&x), [0; 4], "new arguments do not enable it");
     buffer.update(&[switch(handle, true)]).unwrap();
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
     assert_eq!(numbers(&x), [7; 4]);
 }
 
@@ -188,7 +188,7 @@ fn what_was_enqueued_keeps_its_switches(setup: &Setup) {
         let [add, mix] = [index % 2 == 0, index % 3 == 0];
         let updates = [switch(handles[0].unwrap(), add), switch(handles[1].unwrap(), mix)];
         buffer.update(&updates).unwrap();
-        enqueue(&*buffer, &*bench.queue, event).unwrap();
+        enqueue(&buffer, &bench.queue, event).unwrap();
         expected = if add { expected.wrapping_add(3) } else { expected };
         expected = if mix { expected.wrapping_mul(31).wrapping_add(3) } else { expected };
     }
@@ -208,13 +208,13 @@ fn times_of_disabled_commands(setup: &Setup) {
     let mut buffer = bench.buffer(CommandBufferDesc { profiling: true, ..UPDATABLE });
     let mut points = Vec::new();
     let fill = |byte| Command::BufferFill { dst: x.clone(), pattern: [byte].as_slice().into() };
-    append(&mut *buffer, &fill(1), &mut points, &[]);
-    let second = append(&mut *buffer, &fill(2), &mut points, &[0]).handle.unwrap();
+    append(&mut buffer, &fill(1), &mut points, &[]);
+    let second = append(&mut buffer, &fill(2), &mut points, &[0]).handle.unwrap();
     buffer.finalize().unwrap();
     for enabled in [false, true] {
         buffer.update(&[switch(second, enabled)]).unwrap();
         let event = bench.event();
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         complete(&event);
         let profile = event.profile().unwrap();
         assert_eq!(profile.commands.len(), 2);

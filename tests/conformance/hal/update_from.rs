@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelArg, KernelLaunch,
-    MemoryView, UpdateCapabilities,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelArg, KernelLaunch, MemoryView,
+    UpdateCapabilities, ValidatedCommandBuffer,
 };
 use wakegraph::{ErrorKind, Range};
 
@@ -47,7 +47,7 @@ impl Kernels {
         desc: CommandBufferDesc,
         (byte, n): (u8, u32),
         [x, y]: [&MemoryView; 2],
-    ) -> (Box<dyn CommandBuffer>, Vec<CommandHandle>) {
+    ) -> (ValidatedCommandBuffer, Vec<CommandHandle>) {
         let fill = Command::BufferFill { dst: x.clone(), pattern: [byte].as_slice().into() };
         let launch = Command::Kernel(Box::new(KernelLaunch {
             kernel: self.mix.clone(),
@@ -66,7 +66,7 @@ impl Kernels {
             (&copy, &[3, 0]),
         ];
         for (command, after) in commands {
-            handles.extend(append(&mut *buffer, command, &mut points, after).handle);
+            handles.extend(append(&mut buffer, command, &mut points, after).handle);
         }
         (buffer, handles)
     }
@@ -90,13 +90,13 @@ fn operands_of_every_kind(setup: &Setup) {
         let [a, b, c, d] = [16, 16, 32, 32].map(|len| bench.memory(&vec![0; len]));
         let (mut buffer, _) = kernels.record(&bench, desc, (1, 5), [&a, &b]);
         buffer.finalize().unwrap();
-        bench.run_buffer(&*buffer);
+        bench.run_buffer(&buffer);
         assert_eq!(numbers(&b), [expected(1, 5); 4]);
         let (other, _) = kernels.record(&bench, desc, (2, 9), [&c, &d]);
-        buffer.update_from(&*other).unwrap();
+        buffer.update_from(&other).unwrap();
         drop(other);
         for _ in 0..2 {
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!((numbers(&c), numbers(&d)), (vec![expected(2, 9); 8], vec![expected(2, 9); 8]));
         }
         assert_eq!((numbers(&a), numbers(&b)), (vec![expected(1, 5); 4], vec![expected(1, 5); 4]));
@@ -116,31 +116,31 @@ fn from_every_state(setup: &Setup) {
     buffer.finalize().unwrap();
     let (mut other, theirs) = kernels.record(&bench, UPDATABLE, (2, 9), [&a, &b]);
     other.finalize().unwrap();
-    let shows = |buffer: &dyn CommandBuffer, value: u32| {
+    let shows = |buffer: &ValidatedCommandBuffer, value: u32| {
         for _ in 0..2 {
             bench.run_buffer(buffer);
             assert_eq!(numbers(&b), [value; 4]);
         }
     };
-    buffer.update_from(&*other).unwrap();
-    shows(&*buffer, expected(2, 9));
+    buffer.update_from(&other).unwrap();
+    shows(&buffer, expected(2, 9));
     // One that has been updated itself, and in which something is disabled.
     other.update(&[CommandUpdate { args: vec![(0, number(20))], ..CommandUpdate::new(theirs[1]) }]).unwrap();
-    buffer.update_from(&*other).unwrap();
-    shows(&*buffer, expected(2, 20));
+    buffer.update_from(&other).unwrap();
+    shows(&buffer, expected(2, 20));
     other.update(&[CommandUpdate { enabled: Some(false), ..CommandUpdate::new(theirs[1]) }]).unwrap();
-    buffer.update_from(&*other).unwrap();
-    shows(&*buffer, u32::from_ne_bytes([2; 4]));
-    shows(&*other, u32::from_ne_bytes([2; 4]));
+    buffer.update_from(&other).unwrap();
+    shows(&buffer, u32::from_ne_bytes([2; 4]));
+    shows(&other, u32::from_ne_bytes([2; 4]));
     // What was disabled here is enabled as it is there.
     let (fresh, _) = kernels.record(&bench, UPDATABLE, (3, 1), [&a, &b]);
-    buffer.update_from(&*fresh).unwrap();
-    shows(&*buffer, expected(3, 1));
+    buffer.update_from(&fresh).unwrap();
+    shows(&buffer, expected(3, 1));
     buffer.update(&[CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handles[1]) }]).unwrap();
-    shows(&*buffer, u32::from_ne_bytes([3; 4]));
-    buffer.update_from(&*other).unwrap();
+    shows(&buffer, u32::from_ne_bytes([3; 4]));
+    buffer.update_from(&other).unwrap();
     buffer.update(&[CommandUpdate { enabled: Some(true), ..CommandUpdate::new(handles[1]) }]).unwrap();
-    shows(&*buffer, expected(2, 20));
+    shows(&buffer, expected(2, 20));
 }
 
 fn further_updates(setup: &Setup) {
@@ -157,7 +157,7 @@ fn further_updates(setup: &Setup) {
     buffer.finalize().unwrap();
     for (byte, n) in [(2, 9), (3, 10)] {
         let (other, _) = kernels.record(&bench, UPDATABLE, (byte, n), [&c, &d]);
-        buffer.update_from(&*other).unwrap();
+        buffer.update_from(&other).unwrap();
         let update = CommandUpdate {
             kernel: Some(kernels.add.clone()),
             args: vec![(0, number(n + 1))],
@@ -167,7 +167,7 @@ fn further_updates(setup: &Setup) {
         buffer.update(&[update]).unwrap();
         let filled = u32::from_ne_bytes([byte; 4]);
         for _ in 0..2 {
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!(numbers(&d), [[filled + n + 1; 6].as_slice(), &[filled; 2]].concat());
         }
     }
@@ -190,9 +190,9 @@ fn fills_of_another_form(setup: &Setup) {
     buffer.finalize().unwrap();
     let patterns: [&[u8]; 5] = [&[1, 2, 3], &[3, 1, 2], &[7], &[1, 2, 3, 4, 5, 6], &[8, 9]];
     for pattern in patterns {
-        buffer.update_from(&*record(pattern).0).unwrap();
+        buffer.update_from(&record(pattern).0).unwrap();
         for _ in 0..2 {
-            bench.run_buffer(&*buffer);
+            bench.run_buffer(&buffer);
             assert_eq!(read(&memory), pattern.repeat(24 / pattern.len()));
         }
     }
@@ -211,8 +211,8 @@ fn what_was_enqueued_keeps_its_commands(setup: &Setup) {
     let events: Vec<_> = outputs.iter().map(|_| bench.event()).collect();
     for (n, (output, event)) in (0..).zip(outputs.iter().zip(&events)) {
         let (other, _) = kernels.record(&bench, UPDATABLE, (n as u8, n), [&x, output]);
-        buffer.update_from(&*other).unwrap();
-        enqueue(&*buffer, &*bench.queue, event).unwrap();
+        buffer.update_from(&other).unwrap();
+        enqueue(&buffer, &bench.queue, event).unwrap();
     }
     events.iter().for_each(complete);
     for (n, output) in (0..).zip(&outputs) {
@@ -238,8 +238,8 @@ fn on_several_queues(setup: &Setup) {
         let fill = Command::BufferFill { dst: aside.clone(), pattern: pattern.into() };
         let args = vec![number(n), KernelArg::Memory(x.clone())];
         let launch = super::bench::launch(&kernels.mix, args, Range::linear(1 << 10));
-        append(&mut *buffer, &fill, &mut points, &[]);
-        append(&mut *buffer, &launch, &mut points, &[0]);
+        append(&mut buffer, &fill, &mut points, &[]);
+        append(&mut buffer, &launch, &mut points, &[0]);
         buffer
     };
     let mut buffer = record(&[1], 0);
@@ -248,8 +248,8 @@ fn on_several_queues(setup: &Setup) {
     let mut model = 0u32;
     for (n, event) in (1u32..).zip(&events) {
         let pattern: &[u8] = if n % 2 == 0 { &[1] } else { &[1, 2, 3] };
-        buffer.update_from(&*record(pattern, n)).unwrap();
-        enqueue(&*buffer, &*queues[n as usize % 3], event).unwrap();
+        buffer.update_from(&record(pattern, n)).unwrap();
+        enqueue(&buffer, &queues[n as usize % 3], event).unwrap();
         model = model.wrapping_mul(31).wrapping_add(n);
     }
     events.iter().for_each(complete);
@@ -268,9 +268,9 @@ fn operands_are_kept(setup: &Setup) {
     let scratch = bench.memory(&[0; 16]);
     let kept = Arc::downgrade(scratch.memory());
     let (other, _) = kernels.record(&bench, UPDATABLE, (2, 6), [&scratch, &output]);
-    buffer.update_from(&*other).unwrap();
+    buffer.update_from(&other).unwrap();
     drop((other, scratch));
-    bench.run_buffer(&*buffer);
+    bench.run_buffer(&buffer);
     assert_eq!(numbers(&output), [expected(2, 6); 4]);
     assert!(kept.upgrade().is_some());
     drop(buffer);
@@ -287,13 +287,13 @@ fn other_topologies_are_refused(setup: &Setup) {
     let record = |commands: &[(&Command, &[usize])]| {
         let (mut buffer, mut points) = (bench.buffer(UPDATABLE), Vec::new());
         for (command, after) in commands {
-            append(&mut *buffer, command, &mut points, after);
+            append(&mut buffer, command, &mut points, after);
         }
         buffer
     };
     let mut buffer = record(&[(&fill, &[]), (&fill, &[0])]);
     let same = record(&[(&fill, &[]), (&fill, &[0])]);
-    assert_eq!(buffer.update_from(&*same).unwrap_err().kind(), ErrorKind::InvalidOperation);
+    assert_eq!(buffer.update_from(&same).unwrap_err().kind(), ErrorKind::InvalidOperation);
     buffer.finalize().unwrap();
     for other in [
         record(&[(&fill, &[])]),
@@ -303,10 +303,10 @@ fn other_topologies_are_refused(setup: &Setup) {
         bench.buffer(CommandBufferDesc::default()),
         bench.buffer(CommandBufferDesc { in_order: true, ..UPDATABLE }),
     ] {
-        let error = buffer.update_from(&*other).unwrap_err();
+        let error = buffer.update_from(&other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
-    buffer.update_from(&*same).unwrap();
+    buffer.update_from(&same).unwrap();
     let mut fixed = bench.recorded(&[fill]);
-    assert_eq!(fixed.update_from(&*same).unwrap_err().kind(), ErrorKind::InvalidOperation);
+    assert_eq!(fixed.update_from(&same).unwrap_err().kind(), ErrorKind::InvalidOperation);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelLaunch,
-    UpdateCapabilities, WaitList,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelLaunch, UpdateCapabilities,
+    ValidatedCommandBuffer, WaitList,
 };
 use wakegraph::{ErrorKind, Range, Result};
 
@@ -20,7 +20,7 @@ tests!("updates":
 
 struct Updatable {
     bench: Bench,
-    buffer: Box<dyn CommandBuffer>,
+    buffer: ValidatedCommandBuffer,
     handle: CommandHandle,
     record: Record,
 }
@@ -44,7 +44,7 @@ impl Updatable {
     }
 
     fn run(&self) -> Seen {
-        self.bench.run_buffer(&*self.buffer);
+        self.bench.run_buffer(&self.buffer);
         self.record.take()
     }
 
@@ -145,11 +145,11 @@ fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
     let x = this.bench.memory(&[0; 4]);
     let slow = this.bench.recorded(&[this.bench.grind(&x)]);
     let events = [(); 4].map(|()| this.bench.event());
-    enqueue(&*slow, &*this.bench.queue, &events[0]).unwrap();
+    enqueue(&slow, &this.bench.queue, &events[0]).unwrap();
     // On an out-of-order queue nothing else holds them back, or says that `x` is not used any more.
     let behind = WaitList { dependencies: &[], order: &[&*events[0]] };
     for (event, next) in events[1..].iter().zip(2..) {
-        enqueue_after(&*this.buffer, &*this.bench.queue, behind, event).unwrap();
+        enqueue_after(&this.buffer, &this.bench.queue, behind, event).unwrap();
         this.update(|update| update.args.push((0, number(next)))).unwrap();
     }
     complete(&events[3]);

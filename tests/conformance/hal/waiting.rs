@@ -27,7 +27,7 @@ fn events_become_final_and_can_be_reused(setup: &Setup) {
     assert!(matches!(event.wait(None), EventStatus::Idle), "nothing to wait for");
     assert_eq!(event.device(), bench.device.info().id);
     for _ in 0..10 {
-        enqueue(&*buffer, &*bench.queue, &event).unwrap();
+        enqueue(&buffer, &bench.queue, &event).unwrap();
         complete(&event);
         assert!(event.status().is_final());
     }
@@ -39,7 +39,7 @@ fn finish_waits_for_the_queue(setup: &Setup) {
     let events: Vec<_> = (0..20).map(|_| bench.event()).collect();
     bench.queue.finish().unwrap();
     for event in &events {
-        enqueue(&*buffer, &*bench.queue, event).unwrap();
+        enqueue(&buffer, &bench.queue, event).unwrap();
     }
     bench.queue.flush().unwrap();
     bench.queue.finish().unwrap();
@@ -63,7 +63,7 @@ fn wait_lists_chain_queues(setup: &Setup) {
             0 => WaitList::dependencies(&last),
             _ => WaitList { dependencies: &[], order: &last },
         };
-        enqueue_after(&*buffers[turn % 3], &*queues[turn % 3], wait, &event).unwrap();
+        enqueue_after(&buffers[turn % 3], &queues[turn % 3], wait, &event).unwrap();
         events.push(event);
         expected = match turn % 3 {
             0 => ground(expected),
@@ -80,11 +80,11 @@ fn a_wait_list_holds_back(setup: &Setup) {
     let first = bench.recorded(&[bench.held(&turnstile)]);
     let second = bench.recorded(&[bench.mix(2, &x)]);
     let (a, b, c) = (bench.event(), bench.event(), bench.event());
-    enqueue(&*first, &*bench.queue, &a).unwrap();
+    enqueue(&first, &bench.queue, &a).unwrap();
     let wait: &[&dyn Event] = &[&*a, &*a];
     let (one, other) = (bench.another_queue(), bench.another_queue());
-    enqueue_after(&*second, &*one, WaitList::dependencies(wait), &b).unwrap();
-    enqueue_after(&*second, &*other, WaitList { dependencies: &[], order: &[&*b] }, &c).unwrap();
+    enqueue_after(&second, &one, WaitList::dependencies(wait), &b).unwrap();
+    enqueue_after(&second, &other, WaitList { dependencies: &[], order: &[&*b] }, &c).unwrap();
     bench.queue.flush().unwrap();
     turnstile.wait_for(1);
     [&a, &b, &c].into_iter().for_each(pending);
@@ -103,12 +103,12 @@ fn queues_run_in_order(setup: &Setup) {
     let commands: Vec<_> = (0..100).map(|i| bench.mix(i, &x)).collect();
     let buffers: Vec<_> =
         commands.iter().map(|command| bench.recorded(std::slice::from_ref(command))).collect();
-    enqueue(&*first, &*bench.queue, &events[0]).unwrap();
+    enqueue(&first, &bench.queue, &events[0]).unwrap();
     for (i, (command, buffer)) in commands.iter().zip(&buffers).enumerate() {
         // Command-buffers and single commands share the order.
         match i % 2 {
-            0 => enqueue(&**buffer, &*bench.queue, &events[i + 1]).unwrap(),
-            _ => enqueue_command(command, &*bench.queue, WaitList::NONE, &events[i + 1]).unwrap(),
+            0 => enqueue(buffer, &bench.queue, &events[i + 1]).unwrap(),
+            _ => enqueue_command(command, &bench.queue, WaitList::NONE, &events[i + 1]).unwrap(),
         }
     }
     complete(&events[100]);
@@ -128,8 +128,8 @@ fn out_of_order_queues_overtake(setup: &Setup) {
         Ok(())
     })]);
     let (slow_event, quick) = (bench.event(), bench.event());
-    enqueue(&*slow, &*queue, &slow_event).unwrap();
-    enqueue(&*bench.recorded(&[bench.call("quick", || Ok(()))]), &*queue, &quick).unwrap();
+    enqueue(&slow, &queue, &slow_event).unwrap();
+    enqueue(&bench.recorded(&[bench.call("quick", || Ok(()))]), &queue, &quick).unwrap();
     complete(&quick);
     pending(&slow_event);
     hold.open();
@@ -142,9 +142,9 @@ fn single_commands_wait_too(setup: &Setup) {
     let (turnstile, other) = (Turnstile::new(), bench.another_queue());
     let (a, b) = (bench.event(), bench.event());
     let held = bench.held(&turnstile);
-    enqueue_command(&held, &*bench.queue, WaitList::NONE, &a).unwrap();
+    enqueue_command(&held, &bench.queue, WaitList::NONE, &a).unwrap();
     let wait: &[&dyn Event] = &[&*a];
-    enqueue_command(&Command::Empty, &*other, WaitList::dependencies(wait), &b).unwrap();
+    enqueue_command(&Command::Empty, &other, WaitList::dependencies(wait), &b).unwrap();
     bench.queue.flush().unwrap();
     turnstile.wait_for(1);
     pending(&b);
@@ -157,11 +157,11 @@ fn ten_thousand_enqueues_are_pending_at_once(setup: &Setup) {
     let (turnstile, x) = (Turnstile::new(), bench.memory(&[0; 4]));
     let (first, mixing) = (bench.recorded(&[bench.held(&turnstile)]), bench.recorded(&[bench.mix(1, &x)]));
     let opened = bench.event();
-    enqueue(&*first, &*bench.queue, &opened).unwrap();
+    enqueue(&first, &bench.queue, &opened).unwrap();
     let events: Vec<_> = (0..10_000)
         .map(|_| {
             let event = bench.event();
-            enqueue(&*mixing, &*bench.queue, &event).unwrap();
+            enqueue(&mixing, &bench.queue, &event).unwrap();
             event
         })
         .collect();
@@ -178,7 +178,7 @@ fn an_event_is_pending_until_all_is_done(setup: &Setup) {
     let (turnstile, x) = (Turnstile::new(), bench.memory(&[0; 4]));
     let event = bench.event();
     let buffer = bench.recorded(&[bench.mix(1, &x), bench.held(&turnstile), bench.held(&turnstile)]);
-    enqueue(&*buffer, &*bench.queue, &event).unwrap();
+    enqueue(&buffer, &bench.queue, &event).unwrap();
     bench.queue.flush().unwrap();
     for arrived in 1..=2 {
         turnstile.wait_for(arrived);

@@ -52,7 +52,7 @@ pub(crate) fn enqueue(
     // follow from the declared accesses; between runs of this executable by its queues and `order`;
     // against other executables and host guards by `conflicts`. The run owns the executable, and
     // with it all memory, until the event is final.
-    let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(&**queue, wait, signal) });
+    let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) });
     match enqueued {
         Ok(()) => {
             run.set_enqueued(index);
@@ -73,7 +73,7 @@ pub(crate) fn enqueue(
 #[expect(unsafe_code, reason = "with `enqueue` the one place where work is handed to a device")]
 pub(crate) fn enqueue_batch(
     owners: &[Arc<dyn RunOwner>],
-    queue: &dyn hal::Queue,
+    queue: &hal::ValidatedQueue,
     event: &Arc<dyn hal::Event>,
 ) -> hal::Enqueued {
     let buffers: SmallVec<[_; 8]> = owners
@@ -84,7 +84,8 @@ pub(crate) fn enqueue_batch(
             PartitionWork::HostTask(_) => None,
         })
         .collect();
-    let buffers: SmallVec<[&dyn hal::CommandBuffer; 8]> = buffers.iter().map(|buffer| &***buffer).collect();
+    let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =
+        buffers.iter().map(|buffer| &**buffer).collect();
     let signal = hal::Signal { event, notification: None };
     // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner
     // keeps them until the event is final.

@@ -38,7 +38,7 @@ pub(crate) struct SubmitterState {
 /// A queue that owners share.
 #[derive(Clone)]
 struct SharedQueue {
-    queue: Arc<dyn hal::Queue>,
+    queue: Arc<hal::ValidatedQueue>,
     lane: u64,
 }
 
@@ -174,7 +174,7 @@ impl SubmitterState {
         owners: &[Arc<dyn RunOwner>],
     ) {
         runs.iter().for_each(|run| run.set_batch_event(&event));
-        let hal::Enqueued { count, failure } = enqueue_batch(owners, &**queue, &event);
+        let hal::Enqueued { count, failure } = enqueue_batch(owners, queue, &event);
         let left: Runs = runs.drain(count..).collect();
         runs.iter().for_each(|run| run.set_launched(true));
         if runs.is_empty() {

@@ -8,7 +8,7 @@ const PREFIX: &str = "update of command 0 (kernel 'saxpy')";
 /// An updatable buffer that holds one launch, finalized.
 struct Updatable {
     fixture: Fixture,
-    buffer: Box<dyn CommandBuffer>,
+    buffer: ValidatedCommandBuffer,
     handle: CommandHandle,
 }
 
@@ -23,7 +23,7 @@ impl Updatable {
         change(&fixture, &mut launch);
         let mut buffer = fixture.updatable_buffer();
         let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap();
-        empty(&mut *buffer, &[]).unwrap();
+        empty(&mut buffer, &[]).unwrap();
         buffer.finalize().unwrap();
         fixture.log.take();
         Self { fixture, buffer, handle: appended.handle.unwrap() }
@@ -232,7 +232,7 @@ fn what_the_backend_refuses_is_not_remembered() {
 }
 
 /// A buffer of a launch and a fill, and their handles.
-fn launch_and_fill(capabilities: Capabilities) -> (Fixture, Box<dyn CommandBuffer>, [CommandHandle; 2]) {
+fn launch_and_fill(capabilities: Capabilities) -> (Fixture, ValidatedCommandBuffer, [CommandHandle; 2]) {
     let fixture = Fixture::with(capabilities);
     let fill = Command::BufferFill { dst: fixture.memory(16), pattern: [1].into_iter().collect() };
     let mut buffer = fixture.updatable_buffer();
@@ -285,7 +285,7 @@ fn a_buffer_is_updated_from_one_of_the_same_topology() {
         buffer
     };
     let mut buffer = record(&fixture, &[(fill(16), &[]), (fill(16), &[]), (fill(16), &[0, 1])]);
-    let early = buffer.update_from(&*record(&fixture, &[]));
+    let early = buffer.update_from(&record(&fixture, &[]));
     refused(early, ErrorKind::InvalidOperation, "command-buffer: updated before finalize");
     buffer.finalize().unwrap();
     fixture.log.take();
@@ -301,21 +301,21 @@ fn a_buffer_is_updated_from_one_of_the_same_topology() {
     ] {
         let other = record(&fixture, commands);
         fixture.log.take();
-        refused(buffer.update_from(&*other), ARGUMENT, &format!("{of}: {why}"));
+        refused(buffer.update_from(&other), ARGUMENT, &format!("{of}: {why}"));
     }
     let same: [(Command, &[usize]); 3] = [(fill(4), &[]), (fill(4), &[]), (fill(4), &[0, 1])];
     let stranger = Fixture::new();
     let other = record(&stranger, &[]);
     let (theirs, ours) = (other.info().device, buffer.info().device);
     let message = format!("{of}: it belongs to {theirs}, this one to {ours}");
-    refused(buffer.update_from(&*other), ARGUMENT, &message);
+    refused(buffer.update_from(&other), ARGUMENT, &message);
     let other = fixture.buffer();
-    let error = buffer.update_from(&*other).unwrap_err();
+    let error = buffer.update_from(&other).unwrap_err();
     assert!(error.message().contains("it was created as CommandBufferDesc"), "{error}");
 
     let other = record(&fixture, &same);
     fixture.log.take();
-    buffer.update_from(&*other).unwrap();
+    buffer.update_from(&other).unwrap();
     assert_eq!(fixture.log.take(), ["update from a buffer of 3"]);
 }
 
@@ -329,7 +329,7 @@ fn what_a_buffer_was_updated_from_is_what_the_next_update_changes() {
     other
         .append(&Command::BufferFill { dst: fixture.memory(4), pattern: [1].into_iter().collect() }, &[])
         .unwrap();
-    buffer.update_from(&*other).unwrap();
+    buffer.update_from(&other).unwrap();
     let update = CommandUpdate { global_size: Some([4, 1, 1]), ..CommandUpdate::new(launch) };
     let message =
         format!("{PREFIX}: range [4] in groups of [8]: the work-group size does not divide the global size");

@@ -16,7 +16,7 @@ fn both(this: &Fixture, wait: &[&dyn Event], done: &Arc<dyn Event>) -> [Result<(
     buffer.finalize().unwrap();
     this.log.take();
     let queue = this.queue();
-    [submit(&*buffer, &*queue, wait, done), enqueue(&*queue, &Command::Empty, wait, done)]
+    [submit(&buffer, &queue, wait, done), enqueue(&queue, &Command::Empty, wait, done)]
 }
 
 fn both_refused(this: &Fixture, wait: &[&dyn Event], done: &Arc<dyn Event>, kind: ErrorKind, why: &str) {
@@ -84,7 +84,7 @@ fn the_queue_is_of_this_device() {
     buffer.finalize().unwrap();
     let (ours, theirs) = (this.device.info().id, other.device.info().id);
     let message = format!("command-buffer: the queue belongs to {theirs}, the command-buffer to {ours}");
-    let result = submit(&*buffer, &*other.queue(), &[], &this.event());
+    let result = submit(&buffer, &other.queue(), &[], &this.event());
     refused(result, ErrorKind::InvalidArgument, &message);
 }
 
@@ -97,7 +97,7 @@ fn notifications_flush_and_finish_are_passed_on() {
     let target: Arc<dyn Notify> = Arc::new(Nobody);
     let notification = Some(Notification { target, token: 7 });
     // SAFETY: the fake backend touches no memory.
-    unsafe { buffer.enqueue(&*queue, WaitList::NONE, Signal { event: &done, notification }) }.unwrap();
+    unsafe { buffer.enqueue(&queue, WaitList::NONE, Signal { event: &done, notification }) }.unwrap();
     queue.flush().unwrap();
     queue.finish().unwrap();
     assert_eq!(queue.device(), this.device.info().id);

@@ -1,19 +1,22 @@
 //! States, sync-points and handles of a command-buffer.
 #![expect(unsafe_code, reason = "passes on an enqueue that the caller vouched for")]
 
-use std::any::Any;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
+use super::queue::ValidatedQueue;
 use super::update::Commands;
-use super::{command, control, kernel, submit};
+use super::{command, kernel, submit};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandUpdate,
-    Device, Queue, Signal, SyncPoint, WaitList,
+    Device, Enqueued, Signal, SyncPoint, WaitList,
 };
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
+/// A command-buffer that validates each call before it passes it on to the backend's [`CommandBuffer`].
 #[derive(Debug)]
-pub(super) struct CheckedCommandBuffer {
+pub struct ValidatedCommandBuffer {
     inner: Box<dyn CommandBuffer>,
     device: Arc<dyn Device>,
     device_id: DeviceId,
@@ -22,11 +25,11 @@ pub(super) struct CheckedCommandBuffer {
     appended: usize,
     finalized: bool,
     /// Stays empty in a buffer that is not updatable.
-    commands: Commands,
+    commands: Box<Commands>,
 }
 
-impl CheckedCommandBuffer {
-    /// Wraps an empty command-buffer of `device`, which is the unwrapped one.
+impl ValidatedCommandBuffer {
+    /// Wraps an empty command-buffer of `device`.
     pub(super) fn new(
         inner: Box<dyn CommandBuffer>,
         device: Arc<dyn Device>,
@@ -34,7 +37,7 @@ impl CheckedCommandBuffer {
     ) -> Self {
         let id = inner.info().id;
         let device_id = device.info().id;
-        let commands = Commands::new(id);
+        let commands = Box::new(Commands::new(id));
         Self { inner, device, device_id, id, desc, appended: 0, finalized: false, commands }
     }
 
@@ -44,7 +47,7 @@ impl CheckedCommandBuffer {
             return Err(invalid_operation(format!("{kind}: appended after finalize"))
                 .help("append before finalize, or record a new command-buffer"));
         }
-        control::check_supported(command, self.device.capabilities().commands)?;
+        command::check_supported(command, self.device.capabilities().commands)?;
         self.check_sync_points(kind, after)?;
         command::check(command, &*self.device)?;
         if let Command::Kernel(launch) = command {
@@ -69,7 +72,7 @@ impl CheckedCommandBuffer {
         Ok(())
     }
 
-    fn check_enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: &Signal<'_>) -> Result<()> {
+    fn check_enqueue(&self, queue: &ValidatedQueue, wait: WaitList<'_>, signal: &Signal<'_>) -> Result<()> {
         if !self.finalized {
             return Err(invalid_operation("command-buffer: enqueued before finalize".into())
                 .help("finalize the command-buffer first"));
@@ -97,14 +100,11 @@ impl CheckedCommandBuffer {
         Ok(())
     }
 
-    /// What this is to be updated from, if it could be.
-    fn check_other<'a>(&self, other: &'a dyn CommandBuffer) -> Result<&'a Self> {
+    /// Whether this could be updated from `other`.
+    fn check_other(&self, other: &Self) -> Result<()> {
         let refused = |why: String| {
             let error = Error::new(ErrorKind::InvalidArgument, format!("update from another buffer: {why}"));
             error.help("record it on this device, with the same properties")
-        };
-        let Some(other) = other.as_checked().and_then(<dyn Any>::downcast_ref::<Self>) else {
-            return Err(refused("it is not of a checked device".into()));
         };
         if other.device_id != self.device_id {
             let (theirs, ours) = (other.device_id, self.device_id);
@@ -115,7 +115,7 @@ impl CheckedCommandBuffer {
             let (theirs, ours) = (other.desc, self.desc);
             return Err(refused(format!("it was created as {theirs:?}, this one as {ours:?}")));
         }
-        self.commands.check_same(&other.commands).map(|()| other)
+        self.commands.check_same(&other.commands)
     }
 
     fn here(&self, error: Error) -> Error {
@@ -123,16 +123,16 @@ impl CheckedCommandBuffer {
     }
 }
 
-impl CommandBuffer for CheckedCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
-
-    fn info(&self) -> CommandBufferInfo {
+/// The contract's methods, as [`CommandBuffer`] documents them. Their errors are those of validation and of the backend.
+#[allow(clippy::missing_errors_doc, reason = "said once, above")]
+impl ValidatedCommandBuffer {
+    /// What it is and holds: [`CommandBuffer::info`].
+    pub fn info(&self) -> CommandBufferInfo {
         self.inner.info()
     }
 
-    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
+    /// Appends a command that runs after all commands in `after`: [`CommandBuffer::append`].
+    pub fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
         self.check_append(command, after).map_err(|error| self.here(error))?;
         let appended = self.inner.append(command, after)?;
         self.appended += 1;
@@ -142,7 +142,8 @@ impl CommandBuffer for CheckedCommandBuffer {
         Ok(appended)
     }
 
-    fn finalize(&mut self) -> Result<()> {
+    /// Ends recording: [`CommandBuffer::finalize`].
+    pub fn finalize(&mut self) -> Result<()> {
         if self.finalized {
             return Err(self.here(invalid_operation("command-buffer: finalized twice".into())));
         }
@@ -151,13 +152,23 @@ impl CommandBuffer for CheckedCommandBuffer {
         Ok(())
     }
 
-    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    /// Enqueues all commands on `queue`: [`CommandBuffer::enqueue`].
+    ///
+    /// # Safety
+    /// As for [`CommandBuffer::enqueue`].
+    pub unsafe fn enqueue(
+        &self,
+        queue: &ValidatedQueue,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
         self.check_enqueue(queue, wait, &signal).map_err(|error| self.here(error))?;
         // SAFETY: the caller's promises are the inner command-buffer's.
-        unsafe { self.inner.enqueue(queue, wait, signal) }
+        unsafe { self.inner.enqueue(queue.inner(), wait, signal) }
     }
 
-    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+    /// Changes commands: [`CommandBuffer::update`].
+    pub fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.check_updatable().map_err(|error| self.here(error))?;
         let staged = self.commands.stage(updates, &*self.device);
         let staged = staged.map_err(|error| self.here(error))?;
@@ -166,16 +177,28 @@ impl CommandBuffer for CheckedCommandBuffer {
         Ok(())
     }
 
-    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        self.check_updatable().map_err(|error| self.here(error))?;
-        let other = self.check_other(other).map_err(|error| self.here(error))?;
+    /// Makes every command what the same one of `other` is: [`CommandBuffer::update_from`].
+    pub fn update_from(&mut self, other: &Self) -> Result<()> {
+        self.check_updatable().and_then(|()| self.check_other(other)).map_err(|error| self.here(error))?;
         self.inner.update_from(&*other.inner)?;
         self.commands.become_like(&other.commands);
         Ok(())
     }
+}
 
-    fn as_checked(&self) -> Option<&dyn Any> {
-        Some(self)
+impl ValidatedQueue {
+    /// Validates the signal and enqueues command-buffers one after the other: [`Queue::enqueue_batch`](crate::hal::Queue::enqueue_batch).
+    ///
+    /// # Safety
+    /// As for [`Queue::enqueue_batch`](crate::hal::Queue::enqueue_batch).
+    pub unsafe fn enqueue_batch(&self, buffers: &[&ValidatedCommandBuffer], signal: Signal<'_>) -> Enqueued {
+        if let Err(error) = submit::check("batch", self.device(), WaitList::NONE, &signal) {
+            return Enqueued { count: 0, failure: Some(self.here(error)) };
+        }
+        let buffers: SmallVec<[&dyn CommandBuffer; 8]> =
+            buffers.iter().map(|buffer| &*buffer.inner).collect();
+        // SAFETY: the caller's promises are the inner queue's.
+        unsafe { self.inner().enqueue_batch(&buffers, signal) }
     }
 }
 

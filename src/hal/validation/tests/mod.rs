@@ -17,17 +17,17 @@ mod updates;
 use std::sync::Arc;
 
 use self::fake::{FakeDevice, Fault, Log, everything};
-use super::checked;
+use super::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};
 use crate::hal::{
-    Appended, Capabilities, Command, CommandBuffer, CommandBufferDesc, Device, Event, EventDesc, Kernel,
-    KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
-    Queue, QueueDesc, QueueOrder, Signal, SyncPoint, UsmPointer, WaitList,
+    Appended, Capabilities, Command, CommandBufferDesc, Event, EventDesc, Kernel, KernelArg, KernelDesc,
+    KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
+    Signal, SyncPoint, UsmPointer, WaitList,
 };
 use crate::types::{AccessMode, ErrorKind, Range, Result};
 
-/// A wrapped device that runs nothing, and what it hears.
+/// A validated device that runs nothing, and what it hears.
 struct Fixture {
-    device: Arc<dyn Device>,
+    device: ValidatedDevice,
     log: Log,
     fault: Fault,
 }
@@ -40,7 +40,7 @@ impl Fixture {
     fn with(capabilities: Capabilities) -> Self {
         let fake = FakeDevice::new(capabilities);
         let (log, fault) = (fake.log(), fake.fault.clone());
-        Self { device: checked(Arc::new(fake)), log, fault }
+        Self { device: ValidatedDevice::new(Arc::new(fake)), log, fault }
     }
 
     fn memory(&self, len: usize) -> MemoryView {
@@ -57,17 +57,17 @@ impl Fixture {
         view
     }
 
-    fn buffer(&self) -> Box<dyn CommandBuffer> {
+    fn buffer(&self) -> ValidatedCommandBuffer {
         self.device.create_command_buffer(&CommandBufferDesc::default()).unwrap()
     }
 
-    fn updatable_buffer(&self) -> Box<dyn CommandBuffer> {
+    fn updatable_buffer(&self) -> ValidatedCommandBuffer {
         self.device
             .create_command_buffer(&CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() })
             .unwrap()
     }
 
-    fn queue(&self) -> Arc<dyn Queue> {
+    fn queue(&self) -> Arc<ValidatedQueue> {
         let desc = QueueDesc { order: QueueOrder::InOrder, profiling: false };
         self.device.create_queue(&desc).unwrap()
     }
@@ -100,7 +100,7 @@ impl Fixture {
 
     /// Appends to a fresh command-buffer, and enqueues on a queue, which must judge alike.
     fn run(&self, command: &Command) -> Result<()> {
-        let eager = enqueue(&*self.queue(), command, &[], &self.event());
+        let eager = enqueue(&self.queue(), command, &[], &self.event());
         let appended = self.buffer().append(command, &[]);
         let heard = self.log.take().len();
         match (&eager, &appended) {
@@ -156,14 +156,19 @@ fn signal(event: &Arc<dyn Event>) -> Signal<'_> {
     Signal { event, notification: None }
 }
 
-fn enqueue(queue: &dyn Queue, command: &Command, wait: &[&dyn Event], done: &Arc<dyn Event>) -> Result<()> {
+fn enqueue(
+    queue: &ValidatedQueue,
+    command: &Command,
+    wait: &[&dyn Event],
+    done: &Arc<dyn Event>,
+) -> Result<()> {
     // SAFETY: the fake backend touches no memory.
     unsafe { queue.enqueue(command, WaitList::dependencies(wait), signal(done)) }
 }
 
 fn submit(
-    buffer: &dyn CommandBuffer,
-    queue: &dyn Queue,
+    buffer: &ValidatedCommandBuffer,
+    queue: &ValidatedQueue,
     wait: &[&dyn Event],
     done: &Arc<dyn Event>,
 ) -> Result<()> {
@@ -171,7 +176,7 @@ fn submit(
     unsafe { buffer.enqueue(queue, WaitList::dependencies(wait), signal(done)) }
 }
 
-fn empty(buffer: &mut dyn CommandBuffer, after: &[SyncPoint]) -> Result<Appended> {
+fn empty(buffer: &mut ValidatedCommandBuffer, after: &[SyncPoint]) -> Result<Appended> {
     buffer.append(&Command::Empty, after)
 }
 

@@ -8,14 +8,14 @@ fn a_command_buffer_goes_from_recording_to_executable_once() {
     let (mut buffer, queue, done) = (this.updatable_buffer(), this.queue(), this.event());
     let kind = ErrorKind::InvalidOperation;
 
-    refused(submit(&*buffer, &*queue, &[], &done), kind, "command-buffer: enqueued before finalize");
+    refused(submit(&buffer, &queue, &[], &done), kind, "command-buffer: enqueued before finalize");
     refused(buffer.update(&[]), kind, "command-buffer: updated before finalize");
     assert_eq!(buffer.info().state, CommandBufferState::Recording);
     buffer.finalize().unwrap();
     assert_eq!(buffer.info().state, CommandBufferState::Executable);
     refused(buffer.finalize(), kind, "command-buffer: finalized twice");
-    refused(empty(&mut *buffer, &[]), kind, "empty node: appended after finalize");
-    submit(&*buffer, &*queue, &[], &done).unwrap();
+    refused(empty(&mut buffer, &[]), kind, "empty node: appended after finalize");
+    submit(&buffer, &queue, &[], &done).unwrap();
     buffer.update(&[]).unwrap();
     assert_eq!(this.log.take(), ["finalize", "enqueue after 0 events, token None", "update []"]);
 }
@@ -41,7 +41,7 @@ fn unsupported_commands_are_named() {
     let message = "the device cannot put this command into a command-buffer: buffer fill";
     refused(this.buffer().append(&fill, &[]), ErrorKind::FeatureNotSupported, message);
     // What a queue can run, the backend knows.
-    enqueue(&*this.queue(), &fill, &[], &this.event()).unwrap();
+    enqueue(&this.queue(), &fill, &[], &this.event()).unwrap();
 }
 
 // c after a and, twice, b:
@@ -52,21 +52,21 @@ fn unsupported_commands_are_named() {
 fn sync_points_are_passed_on_and_come_from_the_same_buffer() {
     let this = Fixture::new();
     let (mut buffer, mut other) = (this.buffer(), this.buffer());
-    let a = empty(&mut *buffer, &[]).unwrap().sync_point;
-    let b = empty(&mut *buffer, &[]).unwrap().sync_point;
-    let c = empty(&mut *buffer, &[a, b, b]).unwrap().sync_point;
+    let a = empty(&mut buffer, &[]).unwrap().sync_point;
+    let b = empty(&mut buffer, &[]).unwrap().sync_point;
+    let c = empty(&mut buffer, &[a, b, b]).unwrap().sync_point;
     assert_eq!((a.index, b.index, c.index, c.buffer), (0, 1, 2, buffer.info().id));
     assert_eq!(this.log.take()[2], "append Empty after [0, 1, 1]");
 
     let kind = ErrorKind::InvalidSyncPoint;
-    let foreign = empty(&mut *other, &[]).unwrap().sync_point;
+    let foreign = empty(&mut other, &[]).unwrap().sync_point;
     this.log.take();
     let (ours, theirs) = (buffer.info().id, other.info().id);
     let message = format!("empty node: sync-point 0 belongs to {theirs:?}, not to {ours:?}");
-    refused(empty(&mut *buffer, &[a, foreign]), kind, &message);
+    refused(empty(&mut buffer, &[a, foreign]), kind, &message);
     let future = SyncPoint { buffer: ours, index: 3 };
     let message = "empty node: sync-point 3 does not exist: 3 commands were appended";
-    refused(empty(&mut *buffer, &[future]), kind, message);
+    refused(empty(&mut buffer, &[future]), kind, message);
     assert!(this.log.take().is_empty());
     assert_eq!(buffer.info().commands, 3);
 }
@@ -79,7 +79,7 @@ fn a_refused_append_makes_no_sync_point() {
     buffer.append(&wrong, &[]).unwrap_err();
     let point = SyncPoint { buffer: buffer.info().id, index: 0 };
     let message = "empty node: sync-point 0 does not exist: 0 commands were appended";
-    refused(empty(&mut *buffer, &[point]), ErrorKind::InvalidSyncPoint, message);
+    refused(empty(&mut buffer, &[point]), ErrorKind::InvalidSyncPoint, message);
 }
 
 #[test]
@@ -87,16 +87,16 @@ fn what_the_backend_refuses_leaves_the_state_as_it_was() {
     let this = Fixture::new();
     let (mut buffer, queue, done) = (this.buffer(), this.queue(), this.event());
     this.fault.inject();
-    assert_eq!(empty(&mut *buffer, &[]).unwrap_err().kind(), ErrorKind::Driver);
+    assert_eq!(empty(&mut buffer, &[]).unwrap_err().kind(), ErrorKind::Driver);
     let point = SyncPoint { buffer: buffer.info().id, index: 0 };
     let message = "empty node: sync-point 0 does not exist: 0 commands were appended";
-    refused(empty(&mut *buffer, &[point]), ErrorKind::InvalidSyncPoint, message);
+    refused(empty(&mut buffer, &[point]), ErrorKind::InvalidSyncPoint, message);
 
     this.fault.inject();
     assert_eq!(buffer.finalize().unwrap_err().kind(), ErrorKind::Driver);
     let message = "command-buffer: enqueued before finalize";
-    refused(submit(&*buffer, &*queue, &[], &done), ErrorKind::InvalidOperation, message);
-    empty(&mut *buffer, &[]).unwrap();
+    refused(submit(&buffer, &queue, &[], &done), ErrorKind::InvalidOperation, message);
+    empty(&mut buffer, &[]).unwrap();
     buffer.finalize().unwrap();
-    submit(&*buffer, &*queue, &[], &done).unwrap();
+    submit(&buffer, &queue, &[], &done).unwrap();
 }

@@ -34,7 +34,7 @@ fn valid_commands_reach_the_backend_unchanged() {
     for command in &commands {
         buffer.append(command, &[]).unwrap();
         assert_eq!(this.log.take(), [format!("append {command:?} after []")]);
-        enqueue(&*this.queue(), command, &[], &this.event()).unwrap();
+        enqueue(&this.queue(), command, &[], &this.event()).unwrap();
         assert_eq!(this.log.take(), [format!("queue {command:?} after 0 events, token None")]);
     }
 }

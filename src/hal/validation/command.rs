@@ -1,13 +1,27 @@
-//! The operands of each command, in the specification's order.
+//! Each command: whether the device takes it, and its operands, in the specification's order.
 
 use std::fmt::Display;
 
-use super::memory::{Extent, Operand};
+use super::kernel;
+use super::memory::{self, Extent, Operand};
 use super::rect::Region;
-use super::{control, kernel};
+use crate::hal::{Body, Command, Device, MemoryKind, MemoryView, NativeCommand, UsmPointer};
+use crate::types::{CommandKind, CommandKinds, Error, ErrorKind, Pitch, Rect, Result};
 
-use crate::hal::{Command, Device, MemoryKind, MemoryView, UsmPointer};
-use crate::types::{CommandKind, Error, ErrorKind, Pitch, Rect, Result};
+/// Whether the device can put the command, and all that it holds, into a command-buffer.
+pub(super) fn check_supported(command: &Command, supported: CommandKinds) -> Result<()> {
+    let kind = command.kind();
+    if !supported.contains(kind.as_set()) {
+        return Err(unsupported(format!("the device cannot put this command into a command-buffer: {kind}")));
+    }
+    let held = command.bodies().fold(CommandKinds::empty(), |kinds, body| kinds | body.kinds());
+    match CommandKind::all().find(|inner| (held - supported).contains(inner.as_set())) {
+        None => Ok(()),
+        Some(inner) => Err(unsupported(format!(
+            "{kind}: the device cannot put a command of its body into a command-buffer: {inner}"
+        ))),
+    }
+}
 
 /// Whether the command can run on `device` at all, whatever else runs there.
 pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
@@ -54,18 +68,54 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
         }
         Command::UsmPrefetch { memory } | Command::UsmAdvise { memory, .. } => of.pointer("memory", *memory),
         Command::Empty => Ok(()),
-        Command::Child(body) => control::check_body(of.kind, body, device),
+        Command::Child(body) => check_body(of.kind, body, device),
         Command::If { condition, then, otherwise } => {
-            control::check_condition(of.kind, condition, device)?;
-            control::check_body(of.kind, then, device)?;
-            otherwise.iter().try_for_each(|body| control::check_body(of.kind, body, device))
+            check_condition(of.kind, condition, device)?;
+            check_body(of.kind, then, device)?;
+            otherwise.iter().try_for_each(|body| check_body(of.kind, body, device))
         }
         Command::While { condition, body } => {
-            control::check_condition(of.kind, condition, device)?;
-            control::check_body(of.kind, body, device)
+            check_condition(of.kind, condition, device)?;
+            check_body(of.kind, body, device)
         }
-        Command::Native(native) => control::check_native(native, device),
+        Command::Native(native) => check_native(native, device),
     }
+}
+
+/// Checks every command of a body. Bodies lie [`Body::MAX_DEPTH`] deep at most, so this may take the stack.
+fn check_body(kind: CommandKind, body: &Body, device: &dyn Device) -> Result<()> {
+    for (index, (inner, _)) in body.commands().enumerate() {
+        check(inner, device).map_err(|error| {
+            let why = format!("{kind}: command {index} of its body: {}", error.message());
+            Error::new(error.kind(), why)
+        })?;
+    }
+    Ok(())
+}
+
+/// The word that a conditional or a loop reads.
+fn check_condition(kind: CommandKind, view: &MemoryView, device: &dyn Device) -> Result<()> {
+    const WORD: usize = size_of::<u32>();
+    let condition = Operand { name: "condition", view };
+    if view.len() != WORD {
+        let why = format!("{kind}: {condition} is not a u32, which has {WORD} bytes");
+        return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a view of one u32"));
+    }
+    condition.check_access(&kind, device)?;
+    if !memory::address(view).unwrap_or(view.offset()).is_multiple_of(WORD) {
+        let why = format!("{kind}: {condition} does not start at a multiple of {WORD}");
+        return Err(Error::new(ErrorKind::InvalidArgument, why).help("pass an element of a buffer of u32"));
+    }
+    Ok(())
+}
+
+/// What a native command says that it touches.
+fn check_native(native: &NativeCommand, device: &dyn Device) -> Result<()> {
+    let kind = CommandKind::Native;
+    native
+        .memory()
+        .iter()
+        .try_for_each(|view| Operand { name: native.name(), view }.check_access(&kind, device))
 }
 
 /// The checks that commands share; every message starts with the command's kind.
@@ -188,4 +238,9 @@ impl Operands<'_> {
     fn error(&self, kind: ErrorKind, why: impl Display) -> Error {
         Error::new(kind, format!("{}: {why}", self.kind))
     }
+}
+
+#[cold]
+fn unsupported(why: String) -> Error {
+    Error::new(ErrorKind::FeatureNotSupported, why)
 }

@@ -1,0 +1,158 @@
+//! Allocations, kernel signatures, and properties against capabilities.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use super::command_buffer::ValidatedCommandBuffer;
+use super::kernel;
+use super::queue::ValidatedQueue;
+use crate::hal::{
+    Capabilities, ClockSample, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc, GraphSupport, Kernel,
+    KernelDesc, Memory, MemoryDesc, QueueDesc, QueueOrder,
+};
+use crate::types::{Error, ErrorKind, Result};
+
+/// A device that validates each call before it passes it on to the backend's [`Device`].
+///
+/// Its methods are the contract's, and its queues and command-buffers are validated, too. The cost
+/// lies in building: an enqueue of a command-buffer is checked with a few comparisons and one call
+/// for each event, without allocating: [`Event::status`] of the one to signal, [`Event::is_idle`] of
+/// those to wait for.
+///
+/// What is refused, beside what the backend itself refuses:
+///
+/// | call | refused with |
+/// |---|---|
+/// | [`allocate`](Self::allocate) | `InvalidSize` for 0 bytes; `OutOfMemory` beyond `max_allocation` |
+/// | [`create_kernel`](Self::create_kernel) | `InvalidArgument` for an impossible name or parameter, or an empty source |
+/// | [`create_queue`](Self::create_queue), [`create_command_buffer`](Self::create_command_buffer) | `FeatureNotSupported` for a property beyond the capabilities |
+/// | [`append`](ValidatedCommandBuffer::append) | `InvalidOperation` after finalize; `FeatureNotSupported` for the command, or one that it holds; `InvalidSyncPoint`; `InvalidSize` and `InvalidArgument` for operands |
+/// | [`finalize`](ValidatedCommandBuffer::finalize) | `InvalidOperation` the second time |
+/// | [`enqueue`](ValidatedCommandBuffer::enqueue) | `InvalidOperation` before finalize or when the signalled event is pending; `InvalidArgument` for another device's queue or event; `InvalidWaitList` for an idle event or the signalled one |
+/// | [`update`](ValidatedCommandBuffer::update) | `InvalidOperation` before finalize or when not updatable; `InvalidCommandHandle`; `FeatureNotSupported` for a capability bit; `InvalidSize` and `InvalidArgument` for what the command would become |
+/// | [`update_from`](ValidatedCommandBuffer::update_from) | `InvalidOperation` before finalize or when not updatable; `InvalidArgument` for another device's buffer, other properties or another topology |
+/// | [`ValidatedQueue::enqueue`] | as for `append` and `enqueue` |
+#[derive(Clone, Debug)]
+pub struct ValidatedDevice {
+    inner: Arc<dyn Device>,
+}
+
+/// The contract's methods, as [`Device`] documents them. Their errors are those of validation and of the backend.
+#[allow(clippy::missing_errors_doc, reason = "said once, above")]
+impl ValidatedDevice {
+    /// Validates the calls to this device.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        Self { inner: device }
+    }
+
+    /// The backend's device. Calls to it are not validated.
+    pub fn inner(&self) -> &Arc<dyn Device> {
+        &self.inner
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    /// Whether the device still works: [`Device::status`].
+    pub fn status(&self) -> Result<()> {
+        self.inner.status()
+    }
+
+    /// The device's clock, read together with the host's: [`Device::clock`].
+    pub fn clock(&self) -> Result<ClockSample> {
+        self.inner.clock()
+    }
+
+    /// Allocates zeroed memory: [`Device::allocate`].
+    pub fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
+        check_allocation(desc, self.capabilities()).map_err(|error| self.here(error))?;
+        self.inner.allocate(desc)
+    }
+
+    /// Gives unused memory back to the system: [`Device::trim`].
+    pub fn trim(&self) -> Result<()> {
+        self.inner.trim()
+    }
+
+    /// Loads a kernel: [`Device::create_kernel`].
+    pub fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
+        kernel::check_signature(desc).map_err(|error| self.here(error))?;
+        self.inner.create_kernel(desc)
+    }
+
+    /// Creates a queue: [`Device::create_queue`].
+    pub fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<ValidatedQueue>> {
+        let out_of_order = desc.order == QueueOrder::OutOfOrder;
+        self.require(!out_of_order || self.capabilities().out_of_order_queues, "out-of-order queues")?;
+        self.require(!desc.profiling || self.capabilities().profiling, "profiling of queues")?;
+        let inner = self.inner.create_queue(desc)?;
+        Ok(Arc::new(ValidatedQueue::new(inner, Arc::clone(&self.inner))))
+    }
+
+    /// Creates an event: [`Device::create_event`].
+    pub fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>> {
+        self.require(!desc.profiling || self.capabilities().profiling, "profiling of events")?;
+        self.inner.create_event(desc)
+    }
+
+    /// Creates an empty command-buffer: [`Device::create_command_buffer`].
+    pub fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<ValidatedCommandBuffer> {
+        let capabilities = self.capabilities();
+        self.require(capabilities.graph_support() != GraphSupport::None, "command-buffers")?;
+        self.require(!desc.updatable || !capabilities.update.is_empty(), "updatable command-buffers")?;
+        self.require(!desc.profiling || capabilities.profiling, "profiling of command-buffers")?;
+        let buffer = self.inner.create_command_buffer(desc)?;
+        Ok(ValidatedCommandBuffer::new(buffer, Arc::clone(&self.inner), *desc))
+    }
+
+    /// Whether commands on this device can use `memory` where it is: [`Device::can_access`].
+    pub fn can_access(&self, memory: &dyn Memory) -> bool {
+        self.inner.can_access(memory)
+    }
+
+    /// Whether queues of this device can wait for events of `other` without the host.
+    pub fn can_wait_for(&self, other: &Self) -> bool {
+        self.inner.can_wait_for(&*other.inner)
+    }
+
+    /// Splits the device into `count` devices of equal size: [`Device::sub_devices`].
+    pub fn sub_devices(&self, count: NonZeroUsize) -> Result<Vec<Self>> {
+        Ok(self.inner.sub_devices(count)?.into_iter().map(Self::new).collect())
+    }
+
+    fn require(&self, is_there: bool, what: &str) -> Result<()> {
+        if is_there {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::FeatureNotSupported, format!("the device has no {what}"));
+        Err(self.here(error.help("leave it out, or use a device whose `Capabilities` have it")))
+    }
+
+    fn here(&self, error: Error) -> Error {
+        error.on_device(&*self.inner.info().selector)
+    }
+}
+
+fn check_allocation(desc: &MemoryDesc, capabilities: &Capabilities) -> Result<()> {
+    if desc.len == 0 {
+        return Err(
+            Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes").help("allocate at least 1 byte")
+        );
+    }
+    if desc.len > capabilities.max_allocation {
+        let (len, most) = (desc.len, capabilities.max_allocation);
+        return Err(Error::new(
+            ErrorKind::OutOfMemory,
+            format!("an allocation of {len} bytes exceeds the device's largest, {most} bytes"),
+        )
+        .help("split it into several allocations"));
+    }
+    Ok(())
+}
