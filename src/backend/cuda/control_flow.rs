@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::builtin_kernels::{BuiltinKernel, address_arg, u32_arg, u64_arg};
+use super::builtin_kernels::BuiltinKernel;
 use super::device_inner::CudaDeviceInner;
 use super::graph::ConditionalHandle;
 use super::launch::CudaLaunch;
@@ -55,8 +55,7 @@ pub(super) fn decide(
     address: u64,
     inverted: bool,
 ) -> Result<CudaLaunch> {
-    let args = [u64_arg(handle), address_arg(address, size_of::<u32>()), u32_arg(u32::from(inverted))];
-    BuiltinKernel::Condition.launch(device, args, 1)
+    BuiltinKernel::Condition.launch(device, &[handle, address, u64::from(inverted)], 1)
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 
 use super::completion_counter::CounterPool;
 use super::context::{self, CudaContext};
+use super::function::CudaFunction;
 use super::memory_pool::MemoryPool;
 use super::profiling::DeviceClock;
 use super::sys::{CUdevice_attribute as Attribute, CUresult, CudaFailure, Driver, call};
-use crate::hal::{Capabilities, DeviceInfo, Kernel, Progress, UpdateCapabilities};
+use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
 use crate::types::{CommandKinds, DeviceId, Error, Result};
 
 /// The private core of a [`CudaDevice`](super::device::CudaDevice). The fields are dropped in this
@@ -27,7 +28,7 @@ pub(super) struct CudaDeviceInner {
     /// Whether a conditional node may have a second body.
     pub(super) has_else: bool,
     /// The backend's own kernels, by [`BuiltinKernel`](super::builtin_kernels::BuiltinKernel).
-    pub(super) builtin_kernels: [OnceLock<Arc<dyn Kernel>>; 4],
+    pub(super) builtin_kernels: [OnceLock<CudaFunction>; 4],
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
     pub(super) counters: Arc<CounterPool>,
@@ -101,7 +102,7 @@ impl CudaDeviceInner {
             has_else: version >= CONDITIONALS_WITH_ELSE,
             builtin_kernels: Default::default(),
             peers: Mutex::default(),
-            counters: Arc::new(CounterPool::new(&context, &pool)),
+            counters: Arc::new(CounterPool::new(&pool)),
             clock,
             pool,
             context,

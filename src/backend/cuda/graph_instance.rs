@@ -68,7 +68,8 @@ impl CudaGraphInstance {
     /// Gives up the low-latency form, which is only a hint, as a launch of it has failed.
     fn stop_counting(&mut self, failure: CudaFailure) -> Result<(), CudaFailure> {
         let counting = self.counting.take().ok_or(failure)?;
-        tracing::debug!(target: "wakegraph::cuda", error = %Error::from(failure), "launches are no longer counted");
+        let error = Error::from(failure);
+        tracing::debug!(target: "wakegraph::cuda", %error, "launches are no longer counted");
         let stopped = self.exec.set_enabled(counting.node, false);
         self.retire(counting);
         stopped

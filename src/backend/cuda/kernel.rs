@@ -1,17 +1,15 @@
-//! Kernels: a module, loaded from the first source variant that CUDA takes, and its function.
+//! Kernels: a function, loaded from the first source variant that CUDA takes.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
-use std::ffi::{CString, c_int, c_uint, c_void};
-use std::ptr;
+use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
 use super::context::CudaContext;
 use super::device_inner::CudaDeviceInner;
+use super::function::CudaFunction;
 use super::nvrtc;
-use super::sys::{
-    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule, CUresult, CudaFailure, call,
-};
+use super::sys::{CUfunction, CUfunction_attribute as Attribute, CUresult, CudaFailure, call};
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -20,8 +18,7 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct CudaKernel {
     name: String,
     params: Vec<Param>,
-    module: CudaModule,
-    function: CUfunction,
+    function: CudaFunction,
     /// Whether it is in the portable dialect: its entry point also takes the launch's size and
     /// offset, and skips work-items beyond that size.
     portable: bool,
@@ -30,39 +27,30 @@ pub(super) struct CudaKernel {
     static_shared: usize,
 }
 
-// SAFETY: any thread may launch a function, and several may do so at a time.
-unsafe impl Send for CudaKernel {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for CudaKernel {}
-
 impl CudaKernel {
     pub(super) fn load(device: &CudaDeviceInner, desc: &KernelDesc<'_>) -> Result<Self> {
         let (code, portable) = code(device.compute_capability, desc)?;
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
-        let context = &device.context;
-        let _bound = context.bind()?;
-        let module = device.pool.retry_with_room(|| CudaModule::load(context, &code, desc.name))?;
-        let function = module.function(&entry, desc.name)?;
-        let attribute = |attribute: Attribute| function_attribute(context, function, attribute);
+        let _bound = device.context.bind()?;
+        let function = CudaFunction::load(&device.pool, &code, &entry, desc.name)?;
         let kernel = Self {
             name: desc.name.into(),
             params: desc.params.into(),
-            function,
             portable,
-            max_work_group_size: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            static_shared: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            module,
+            max_work_group_size: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            static_shared: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            function,
         };
         kernel.check_parameters()?;
         Ok(kernel)
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
-        &self.module.context
+        &self.function.context
     }
 
     pub(super) fn function(&self) -> CUfunction {
-        self.function
+        self.function.raw
     }
 
     pub(super) fn is_portable(&self) -> bool {
@@ -79,7 +67,7 @@ impl CudaKernel {
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the function is loaded, its context bound.
-        unsafe { call!(self.context().driver, cuFuncSetAttribute(self.function, attribute, bytes)) }
+        unsafe { call!(self.context().driver, cuFuncSetAttribute(self.function.raw, attribute, bytes)) }
     }
 
     /// Whether the code's parameters have the declared sizes, on drivers that tell (from 12.4 on).
@@ -91,7 +79,7 @@ impl CudaKernel {
         for index in 0..=expected.len() {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: the function is loaded; both pointers are valid for numbers.
-            let outcome = unsafe { ask(self.function, index, &raw mut offset, &raw mut size) };
+            let outcome = unsafe { ask(self.function.raw, index, &raw mut offset, &raw mut size) };
             let found = match outcome {
                 super::sys::SUCCESS => Some(size),
                 code if code == CUresult::CUDA_ERROR_INVALID_VALUE as u32 => None,
@@ -159,85 +147,6 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
     let why = format!("kernel '{name}' has no variant for CUDA, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)
         .help("add a source in the portable C dialect (`c:`), CUDA C++, PTX or a cubin"))
-}
-
-fn function_attribute(
-    context: &CudaContext,
-    function: CUfunction,
-    attribute: Attribute,
-) -> Result<usize, CudaFailure> {
-    let mut value: c_int = 0;
-    // SAFETY: the function is loaded, its context bound; the pointer is valid for a number.
-    unsafe { call!(context.driver, cuFuncGetAttribute(&raw mut value, attribute, function)) }?;
-    Ok(usize::try_from(value).unwrap_or(0))
-}
-
-/// Loaded code.
-#[derive(Debug)]
-struct CudaModule {
-    context: Arc<CudaContext>,
-    raw: CUmodule,
-}
-
-// SAFETY: any thread may use the driver's modules.
-unsafe impl Send for CudaModule {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for CudaModule {}
-
-impl CudaModule {
-    fn load(context: &Arc<CudaContext>, code: &[u8], name: &str) -> Result<Self> {
-        let mut log = vec![0u8; 8 << 10];
-        let mut options =
-            [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
-        let mut raw = ptr::null_mut();
-        let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
-        let image = code.as_ptr().cast();
-        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and the
-        // log as long, as they say.
-        let outcome =
-            unsafe { call!(context.driver, cuModuleLoadDataEx(&raw mut raw, image, count, options, values)) };
-        outcome.map_err(|failure| {
-            let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
-            let error = Error::from(failure);
-            let why = format!("kernel '{name}' cannot be loaded: {}", error.message());
-            let error = Error::new(error.kind(), why);
-            match text.is_empty() {
-                true => error,
-                false => error.caused_by(String::from_utf8_lossy(text).into_owned()),
-            }
-        })?;
-        Ok(Self { context: Arc::clone(context), raw })
-    }
-
-    fn function(&self, entry: &str, name: &str) -> Result<CUfunction> {
-        let entry = CString::new(entry)
-            .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
-        let mut function = ptr::null_mut();
-        let text = entry.as_ptr();
-        // SAFETY: the module is loaded, the name ends in NUL, the pointer is valid for a pointer.
-        let outcome =
-            unsafe { call!(self.context.driver, cuModuleGetFunction(&raw mut function, self.raw, text)) };
-        match outcome {
-            Ok(()) => Ok(function),
-            Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND as u32 => {
-                let why = format!("the code has no kernel '{name}'");
-                Err(Error::new(ErrorKind::Driver, why).help(
-                    "declare the kernel under the name it has in the code, which must be `extern \"C\"`",
-                ))
-            }
-            Err(failure) => Err(failure.into()),
-        }
-    }
-}
-
-impl Drop for CudaModule {
-    fn drop(&mut self) {
-        self.context.destroy(|| {
-            // SAFETY: loaded once, unloaded once; nothing that uses it is in flight.
-            unsafe { call!(self.context.driver, cuModuleUnload(self.raw)) }
-        });
-    }
 }
 
 impl Kernel for CudaKernel {

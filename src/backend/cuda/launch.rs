@@ -60,6 +60,14 @@ impl CudaLaunch {
         Ok(Self { function: kernel.function(), grid, block, arguments })
     }
 
+    /// A launch of the backend's own function over so many work-items, each argument in a word.
+    pub(super) fn builtin(function: CUfunction, args: &[u64], items: usize) -> Self {
+        let block = items.clamp(1, USUAL_BLOCK);
+        let arguments =
+            LaunchArguments { words: args.into(), starts: (0..args.len() as u32).collect(), shared: 0 };
+        Self { function, grid: [items.div_ceil(block) as u32, 1, 1], block: [block as u32, 1, 1], arguments }
+    }
+
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
     /// point to.
     pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2_st) -> R) -> R {

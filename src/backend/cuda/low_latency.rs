@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::builtin_kernels::{BuiltinKernel, address_arg};
+use super::builtin_kernels::BuiltinKernel;
 use super::completion_counter::CompletionCounter;
 use super::device_inner::CudaDeviceInner;
 use super::graph::{CudaGraph, GraphNode};
@@ -31,8 +31,8 @@ impl CountingKernel {
     /// Adds the kernel behind these nodes. The caller has bound the context.
     pub(super) fn add(device: &CudaDeviceInner, graph: &mut CudaGraph, after: &[GraphNode]) -> Result<Self> {
         let counter = Arc::new(device.counters.take()?);
-        let args = counter.addresses().map(|address| address_arg(address, size_of::<u64>()));
-        let node = graph.body().add_kernel(&BuiltinKernel::Count.launch(device, args, 1)?, after)?;
+        let launch = BuiltinKernel::Count.launch(device, &counter.addresses(), 1)?;
+        let node = graph.body().add_kernel(&launch, after)?;
         Ok(Self { node, counter })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::builtin_kernels::{BuiltinKernel, address_arg, u32_arg, u64_arg};
+use super::builtin_kernels::BuiltinKernel;
 use super::capture::capture;
 use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
@@ -15,7 +15,7 @@ use super::stream::RawEvent;
 use super::sys::CUgraphConditionalNodeType as Conditional;
 use super::transfer::{CopyAddress, CopyBox, FillRow};
 use crate::hal::support::transfer::shortest_element;
-use crate::hal::{Body, Command, KernelArg, MemoryDesc, MemoryKind, MemoryView};
+use crate::hal::{Body, Command, MemoryDesc, MemoryKind, MemoryView};
 use crate::types::{Error, Result};
 
 /// The nodes that later commands follow to come after a command: as few as possible, each once.
@@ -174,12 +174,11 @@ impl NodeAdder<'_> {
         pattern: &[u8],
         after: &EndNodes,
     ) -> Result<EndNodes> {
-        let target = address_arg(start, len);
         let launch = match FillRow::of(start, len, pattern) {
             Some(row) if self.can_be_disabled => {
-                let args = [target, u64_arg(len as u64), u32_arg(row.word())];
+                let args = [start, len as u64, row.word().into()];
                 // Each work-item sets 16 bytes at a time, and some set the bytes at either end.
-                BuiltinKernel::Set.launch(self.device, args, len.div_ceil(16).clamp(16, MOST_FILL_ITEMS))?
+                BuiltinKernel::Set.launch(self.device, &args, len.div_ceil(16).clamp(16, MOST_FILL_ITEMS))?
             }
             Some(row) => {
                 let node = graph.add_fill(&row, after)?;
@@ -190,10 +189,9 @@ impl NodeAdder<'_> {
                 let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
                 let memory = Arc::new(CudaMemory::allocate(self.device, &desc)?);
                 write_new(&memory, pattern)?;
-                let view = KernelArg::Memory(MemoryView::whole(Arc::clone(&memory) as _));
+                let args = [start, len as u64, memory.address(), pattern.len() as u64];
                 self.patterns.push(memory);
-                let args = [target, u64_arg(len as u64), view, u64_arg(pattern.len() as u64)];
-                BuiltinKernel::Fill.launch(self.device, args, len.min(MOST_FILL_ITEMS))?
+                BuiltinKernel::Fill.launch(self.device, &args, len.min(MOST_FILL_ITEMS))?
             }
         };
         self.kernel(graph, launch, after)

@@ -1,25 +1,24 @@
-//! Memory: from the device's pool, or pinned on the host.
-#![expect(unsafe_code, reason = "allocates, and gives out addresses whose use the caller orders")]
+//! Memory, as the contract has it.
+#![expect(unsafe_code, reason = "accesses memory that the caller orders")]
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use super::allocation::CudaAllocation;
 use super::device_inner::CudaDeviceInner;
 use super::stream::CudaStream;
-use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CudaFailure, call};
+use super::sys::{CUdeviceptr, CudaFailure, call};
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
-/// One allocation. The host and all devices share one address space.
+/// One allocation.
 #[derive(Debug)]
 pub(super) struct CudaMemory {
-    device: Arc<CudaDeviceInner>,
+    allocation: CudaAllocation,
     resource: ResourceId,
-    kind: MemoryKind,
     len: usize,
-    address: CUdeviceptr,
+    device: Arc<CudaDeviceInner>,
 }
 
 impl CudaMemory {
@@ -28,31 +27,12 @@ impl CudaMemory {
         if len == 0 {
             return Err(Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes"));
         }
-        let (driver, _bound) = (device.context.driver, device.context.bind()?);
-        // The pool may run out of memory while what it keeps is in pieces that are too small.
-        let address = device.pool.retry_with_room(|| match kind {
-            MemoryKind::Device => device.pool.allocate(len),
-            MemoryKind::Host => {
-                let mut start = ptr::null_mut();
-                let flags = CU_MEMHOSTALLOC_PORTABLE;
-                // SAFETY: the context is bound; the pointer is valid for a pointer.
-                unsafe { call!(driver, cuMemHostAlloc(&raw mut start, len, flags)) }?;
-                Ok(start as CUdeviceptr)
-            }
-        })?;
-        // From here on the memory is freed when something fails.
-        let memory = Self { device: Arc::clone(device), resource: ResourceId::unique(), kind, len, address };
-        match kind {
-            // SAFETY: the memory is as long as that, and nothing else uses it yet.
-            MemoryKind::Device => unsafe { device.pool.zero(address, len) }?,
-            // SAFETY: as above.
-            MemoryKind::Host => unsafe { ptr::write_bytes(address as *mut u8, 0, len) },
-        }
-        Ok(memory)
+        let allocation = CudaAllocation::zeroed(&device.pool, kind, len)?;
+        Ok(Self { device: Arc::clone(device), resource: ResourceId::unique(), len, allocation })
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {
-        self.address
+        self.allocation.address
     }
 
     /// The device that it was allocated on.
@@ -65,7 +45,7 @@ impl CudaMemory {
             let why = format!("{len} bytes at {offset} are not a range of {} bytes", self.len);
             return Err(Error::new(ErrorKind::InvalidSize, why).on_device(self.device.context.selector()));
         }
-        Ok(self.address + offset as CUdeviceptr)
+        Ok(self.address() + offset as CUdeviceptr)
     }
 
     /// Enqueues a copy on the pool's stream, and waits for it.
@@ -76,21 +56,6 @@ impl CudaMemory {
             // A copy from memory that is not pinned returns before the data has arrived.
             stream.synchronize()
         })
-    }
-}
-
-impl Drop for CudaMemory {
-    fn drop(&mut self) {
-        let context = &self.device.context;
-        context.destroy(|| match self.kind {
-            // SAFETY: allocated from the pool, freed once; nothing that uses it is in flight.
-            MemoryKind::Device => unsafe { self.device.pool.free(self.address) },
-            MemoryKind::Host => {
-                let start = self.address as *mut c_void;
-                // SAFETY: allocated by `cuMemHostAlloc`, freed once; nothing that uses it is in flight.
-                unsafe { call!(context.driver, cuMemFreeHost(start)) }
-            }
-        });
     }
 }
 
@@ -108,7 +73,7 @@ impl Memory for CudaMemory {
     }
 
     fn kind(&self) -> MemoryKind {
-        self.kind
+        self.allocation.kind
     }
 
     fn len(&self) -> usize {
@@ -116,16 +81,16 @@ impl Memory for CudaMemory {
     }
 
     fn host_ptr(&self) -> Option<NonNull<u8>> {
-        match self.kind {
+        match self.allocation.kind {
             MemoryKind::Device => None,
-            MemoryKind::Host => NonNull::new(self.address as *mut u8),
+            MemoryKind::Host => NonNull::new(self.address() as *mut u8),
         }
     }
 
     fn usm(&self) -> Option<UsmPointer> {
         // SAFETY: the bytes are valid on the device, and pinned ones on the host and all devices. The
         // caller of an enqueue promises that the memory outlives the pointer's use.
-        Some(unsafe { UsmPointer::new(self.address as usize, self.len) })
+        Some(unsafe { UsmPointer::new(self.address() as usize, self.len) })
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -133,7 +98,7 @@ impl Memory for CudaMemory {
         if bytes.is_empty() {
             return Ok(());
         }
-        if self.kind == MemoryKind::Host {
+        if self.allocation.kind == MemoryKind::Host {
             // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
             return Ok(());
@@ -151,7 +116,7 @@ impl Memory for CudaMemory {
         if bytes.is_empty() {
             return Ok(());
         }
-        if self.kind == MemoryKind::Host {
+        if self.allocation.kind == MemoryKind::Host {
             // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the bytes.
             unsafe { ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
             return Ok(());

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::context::CudaContext;
 use super::stream::CudaStream;
 use super::sys::{
-    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
-    CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
+    CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -57,6 +57,14 @@ impl MemoryPool {
         Ok(pool)
     }
 
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    pub(super) fn raw(&self) -> CUmemoryPool {
+        self.raw
+    }
+
     /// The stream on which memory is allocated and freed.
     pub(super) fn stream(&self) -> &CudaStream {
         &self.stream
@@ -71,34 +79,6 @@ impl MemoryPool {
         };
         // SAFETY: the pool is alive; there is one description.
         unsafe { call!(self.context.driver, cuMemPoolSetAccess(self.raw, &raw const access, 1)) }
-    }
-
-    /// The caller has bound the context.
-    pub(super) fn allocate(&self, len: usize) -> Result<CUdeviceptr, CudaFailure> {
-        let (driver, raw, stream) = (self.context.driver, self.raw, self.stream.raw());
-        let mut address = 0;
-        // SAFETY: pool and stream are of one device; the pointer is valid for an address.
-        unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, raw, stream)) }?;
-        Ok(address)
-    }
-
-    /// Zeroes new memory of the pool, and waits until that is done. The caller has bound the context.
-    ///
-    /// # Safety
-    /// The memory is as long as that, and nothing else uses it.
-    pub(super) unsafe fn zero(&self, address: CUdeviceptr, len: usize) -> Result<(), CudaFailure> {
-        // SAFETY: passed on to the caller.
-        unsafe { call!(self.context.driver, cuMemsetD8Async(address, 0, len, self.stream.raw())) }?;
-        self.stream.synchronize()
-    }
-
-    /// Returns memory to the pool. The caller has bound the context.
-    ///
-    /// # Safety
-    /// The memory was allocated here and is freed once; nothing that uses it is in flight.
-    pub(super) unsafe fn free(&self, address: CUdeviceptr) -> Result<(), CudaFailure> {
-        // SAFETY: passed on to the caller.
-        unsafe { call!(self.context.driver, cuMemFreeAsync(address, self.stream.raw())) }
     }
 
     /// Returns unused memory to the system, once everything on the stream is done. The caller has

@@ -17,8 +17,9 @@
 //!
 //! | files | about |
 //! |---|---|
-//! | `sys`, `error`, `context`, `stream`, `profiling`, `memory_pool` | the driver and its objects |
-//! | `completion_counter`, `device_inner`, `nvrtc`, `kernel`, `memory`, `launch` | a device and its kernels |
+//! | `sys`, `error`, `context`, `stream`, `profiling` | the driver and its objects |
+//! | `memory_pool`, `allocation`, `completion_counter`, `function`, `device_inner`, `memory` | a device and its memory |
+//! | `nvrtc`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
@@ -45,6 +46,7 @@
 //!
 //! Imports `types` and `hal` only.
 
+mod allocation;
 mod builtin_kernels;
 mod capture;
 mod command_buffer;
@@ -56,6 +58,7 @@ mod device_inner;
 mod enqueue;
 mod error;
 mod event;
+mod function;
 mod graph;
 mod graph_exec;
 mod graph_instance;

@@ -140,7 +140,7 @@ impl GraphRecording {
         self.desc.profiling
     }
 
-    /// Whether the end of a counted run may be told by its counter.
+    /// Whether a counter may say that a run is over.
     pub(super) fn writes_only_device(&self) -> bool {
         self.outside == 0
     }

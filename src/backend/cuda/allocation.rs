@@ -1,0 +1,70 @@
+//! Allocations: memory of the device from its pool, or pinned memory of the host.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use super::memory_pool::MemoryPool;
+use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CudaFailure, call};
+use crate::hal::MemoryKind;
+use crate::types::Result;
+
+/// Memory, freed when dropped. The host and all devices share one address space.
+#[derive(Debug)]
+pub(super) struct CudaAllocation {
+    pub(super) address: CUdeviceptr,
+    pub(super) kind: MemoryKind,
+    pool: Arc<MemoryPool>,
+}
+
+impl CudaAllocation {
+    /// Zeroed memory of this many bytes, which are not 0.
+    pub(super) fn zeroed(pool: &Arc<MemoryPool>, kind: MemoryKind, len: usize) -> Result<Self> {
+        let (context, stream) = (pool.context(), pool.stream());
+        let (driver, _bound) = (context.driver, context.bind()?);
+        // The pool may run out of memory while what it keeps is in pieces that are too small.
+        let address = pool.retry_with_room(|| match kind {
+            MemoryKind::Device => {
+                let mut address = 0;
+                let (from, on) = (pool.raw(), stream.raw());
+                // SAFETY: pool and stream are of one device; the pointer is valid for an address.
+                unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, from, on)) }?;
+                Ok(address)
+            }
+            MemoryKind::Host => {
+                let (mut start, flags) = (ptr::null_mut(), CU_MEMHOSTALLOC_PORTABLE);
+                // SAFETY: the context is bound; the pointer is valid for a pointer.
+                unsafe { call!(driver, cuMemHostAlloc(&raw mut start, len, flags)) }?;
+                Ok::<_, CudaFailure>(start as CUdeviceptr)
+            }
+        })?;
+        // From here on the memory is freed when something fails.
+        let memory = Self { address, kind, pool: Arc::clone(pool) };
+        match kind {
+            MemoryKind::Device => {
+                // SAFETY: the memory is as long as that, and nothing else uses it yet.
+                unsafe { call!(driver, cuMemsetD8Async(address, 0, len, stream.raw())) }?;
+                stream.synchronize()?;
+            }
+            // SAFETY: as above.
+            MemoryKind::Host => unsafe { ptr::write_bytes(address as *mut u8, 0, len) },
+        }
+        Ok(memory)
+    }
+}
+
+impl Drop for CudaAllocation {
+    fn drop(&mut self) {
+        let (context, address) = (self.pool.context(), self.address);
+        context.destroy(|| match self.kind {
+            MemoryKind::Device => {
+                let stream = self.pool.stream().raw();
+                // SAFETY: allocated from the pool, freed once; nothing that uses it is in flight.
+                unsafe { call!(context.driver, cuMemFreeAsync(address, stream)) }
+            }
+            // SAFETY: allocated by `cuMemHostAlloc`, freed once; nothing that uses it is in flight.
+            MemoryKind::Host => unsafe { call!(context.driver, cuMemFreeHost(address as *mut c_void)) },
+        });
+    }
+}
