@@ -64,9 +64,9 @@ pub fn by_name(name: &str) -> Result<&'static dyn Backend> {
 /// index.
 ///
 /// # Errors
-/// [`Unavailable`](ErrorKind::Unavailable) for a backend that is not there, and for a name that no device has: then with all
-/// that there are. [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon.
-/// An index is not checked.
+/// [`Unavailable`](ErrorKind::Unavailable) for a backend that is not there, and for a name that no
+/// device has: then with all that there are. [`InvalidArgument`](ErrorKind::InvalidArgument) when
+/// nothing follows the colon. An index is not checked.
 pub fn resolve(selector: &str) -> Result<(&'static dyn Backend, usize)> {
     let (name, device) = selector.split_once(':').unwrap_or((selector, "0"));
     let backend = by_name(name)?;

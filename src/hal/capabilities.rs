@@ -27,7 +27,8 @@ bitflags::bitflags! {
 pub enum Progress {
     /// The device itself, as a GPU does.
     Device,
-    /// Threads of the driver's, on the host's cores: who looks in a loop has to let them have the core.
+    /// Threads of the driver, on the host's cores: a thread that polls in a loop has to yield its
+    /// core to them.
     HostCores,
 }
 
@@ -54,7 +55,7 @@ pub struct Capabilities {
     /// Whether a [`Notify`](super::Notify) passed at enqueue is called. Where it is not, completion
     /// must be polled.
     pub notifies: bool,
-    /// What makes work go on while somebody waits.
+    /// What makes work go on while a thread waits for it.
     pub progress: Progress,
     /// Whether in-order queues take [batches](super::Queue::enqueue_batch).
     pub batches: bool,
@@ -70,9 +71,10 @@ pub struct Capabilities {
     /// time, also where one of them writes. Where they may not, accesses to one allocation have to
     /// be ordered whichever bytes they are to.
     pub concurrent_parts: bool,
-    /// Whether a launch's indices can start elsewhere than at 0.
+    /// Whether a launch's indices can start at an offset.
     pub global_offset: bool,
-    /// What the offset of a memory view in a kernel's argument must be a multiple of, in bytes; at least 1.
+    /// What the offset of a memory view in a kernel's argument must be a multiple of, in bytes; at
+    /// least 1.
     pub view_alignment: usize,
     /// Bytes of local memory for a work-group.
     pub local_memory: usize,

@@ -1,5 +1,5 @@
 //! Devices and the backends that list them.
-#![expect(unsafe_code, reason = "whoever implements a device vouches for it")]
+#![expect(unsafe_code, reason = "the implementer of a device vouches for it")]
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -23,7 +23,8 @@ pub trait Backend: Debug + Send + Sync {
     /// also has the vendor's and the platform's name where these tell devices apart.
     ///
     /// # Errors
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the library or driver is missing, with the remedy.
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) when the library or driver is missing, with
+    /// the remedy.
     fn device_names(&self) -> Result<Vec<String>>;
 
     /// How many devices there are now.
@@ -73,7 +74,7 @@ pub struct ClockSample {
 ///
 /// # Safety
 /// Safe code hands memory to devices and gets it back when they say so:
-/// [`wakegraph::Device::from_hal`] and all that is built on it. Whoever implements the trait
+/// [`wakegraph::Device::from_hal`] and all that is built on it. The implementer of the trait
 /// vouches for the [contract](super#what-a-backend-must-provide), all points of it, for the device
 /// and for every queue, event, memory, kernel, command-buffer and sub-device that it makes:
 ///
@@ -87,8 +88,8 @@ pub struct ClockSample {
 ///   [`can_access`](Self::can_access) say yes only where it holds across devices;
 /// - a [`Notification`](super::Notification) comes once, and only for an event that is final.
 ///
-/// It may rely on the validation of [`ValidatedDevice`](super::ValidatedDevice), and on what the callers of
-/// `unsafe` methods promise.
+/// It may rely on the validation of [`ValidatedDevice`](super::ValidatedDevice), and on what the
+/// callers of `unsafe` methods promise.
 ///
 /// [`wakegraph::Device::from_hal`]: crate::Device::from_hal
 pub unsafe trait Device: Debug + Send + Sync + 'static {
@@ -117,7 +118,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Allocates memory. It is zeroed.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory), [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 bytes.
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory),
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 bytes.
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>>;
 
     /// Gives memory that the device keeps for later allocations back to the system. May wait for
@@ -134,31 +136,35 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Loads (compiles) a kernel for this device.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the sources hold no variant for this
-    /// device; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when one of them is empty;
-    /// [`Driver`](crate::ErrorKind::Driver) with the build log when it does not compile.
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) when the sources hold no
+    /// variant for this device; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when one of
+    /// them is empty; [`Driver`](crate::ErrorKind::Driver) with the build log when it does not
+    /// compile.
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>>;
 
     /// Creates a queue.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for an order the device does not have.
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for an order the device does
+    /// not have.
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>>;
 
     /// Creates an event, which the first enqueue that signals it makes pending.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device does not have; the
-    /// driver's.
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device
+    /// does not have; the driver's.
     fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>>;
 
     /// Creates an empty command-buffer.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device does not have.
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device
+    /// does not have.
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>>;
 
-    /// Whether commands on this device can use `memory` where it is, without a copy through the host.
+    /// Whether commands on this device can use `memory` where it is, without a copy through the
+    /// host.
     fn can_access(&self, memory: &dyn Memory) -> bool;
 
     /// Whether queues of this device can wait for events of `other` without the host.

@@ -21,7 +21,7 @@ pub enum EventStatus {
 }
 
 impl EventStatus {
-    /// Whether it will not change any more until the event is signalled anew.
+    /// Whether it will not change until the event is signalled again.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Complete | Self::Failed(_))
     }
@@ -30,7 +30,8 @@ impl EventStatus {
 /// How to create an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EventDesc {
-    /// Whether it keeps times: needed where a queue or command-buffer created with profiling signals it.
+    /// Whether it keeps times: needed where a queue or command-buffer created with profiling
+    /// signals it.
     pub profiling: bool,
 }
 
@@ -38,7 +39,7 @@ pub struct EventDesc {
 /// it pending again.
 ///
 /// A wait for an event means the signal that was enqueued last before the wait. An event may be
-/// signalled anew as soon as it is final, even if waits for its last signal are still queued.
+/// signalled again as soon as it is final, even if waits for its last signal are still queued.
 pub trait Event: Debug + Send + Sync + 'static {
     /// For a backend to recognise its own.
     fn as_any(&self) -> &dyn Any;
@@ -64,8 +65,8 @@ pub trait Event: Debug + Send + Sync + 'static {
     /// The times of what it last signalled.
     ///
     /// # Errors
-    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete, or neither the queue nor the
-    /// command-buffer was created with profiling.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete, or neither
+    /// the queue nor the command-buffer was created with profiling.
     fn profile(&self) -> Result<EventProfile>;
 }
 
@@ -78,7 +79,8 @@ pub struct EventProfile {
     pub start: u64,
     /// When its last command ended.
     pub end: u64,
-    /// Each command of a command-buffer created with profiling, in the order of the appends; otherwise empty.
+    /// Each command of a command-buffer created with profiling, in the order of the appends;
+    /// otherwise empty.
     pub commands: Vec<CommandTimes>,
 }
 
@@ -91,7 +93,7 @@ pub struct CommandTimes {
     pub end: u64,
 }
 
-/// Somebody who wants to hear that an event has become final.
+/// A listener for events that become final.
 ///
 /// Called on a thread of the device's, the driver's or the caller's, possibly before the enqueue
 /// has returned. It must be short, must not block, and must not run user code: set a flag, wake a
@@ -101,10 +103,11 @@ pub trait Notify: Send + Sync {
     fn notify(&self, token: u64);
 }
 
-/// Whom to notify, and with which token.
+/// The listener to notify, and with which token.
 #[derive(Clone)]
 pub struct Notification {
-    /// Whom. The device holds this reference until it has called it. Dropping it may release events.
+    /// The listener. The device holds this reference until it has called it. Dropping it may
+    /// release events.
     pub target: Arc<dyn Notify>,
     /// What to say.
     pub token: u64,

@@ -150,8 +150,8 @@ impl UsmPointer {
     /// Vouches for `len` bytes at `address`.
     ///
     /// # Safety
-    /// The bytes must be valid, on every device and host where a command uses the pointer, for as long as any
-    /// command-buffer that holds it may run.
+    /// The bytes must be valid, on every device and host where a command uses the pointer, for as
+    /// long as any command-buffer that holds it may run.
     pub unsafe fn new(address: usize, len: usize) -> Self {
         Self { address, len }
     }

@@ -8,25 +8,29 @@
 //!
 //! The traits are object-safe, so one graph can span backends; one dynamic call is nothing beside a
 //! driver call. They may be used on their own, without graphs and without tokio. Backends do not
-//! validate: a [`ValidatedDevice`] does, once for all of them, with the specification's error conditions.
+//! validate: a [`ValidatedDevice`] does, once for all of them, with the specification's error
+//! conditions.
 //!
 //! # What a backend must provide
 //!
 //! Safe code relies on all of it, so a backend vouches for it with `unsafe impl Device`.
 //!
 //! 1. Every method of the traits. What the hardware lacks is refused with
-//!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its [`Capabilities`].
+//!    [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) and absent from its
+//!    [`Capabilities`].
 //! 2. **Errors, no panics.** A missing library, a driver's code, a lost device are errors. In
 //!    `drop` they go to tracing.
-//! 3. **Any thread.** Every object may be used and dropped on any thread; contexts are bound per call.
+//! 3. **Any thread.** Every object may be used and dropped on any thread; contexts are bound per
+//!    call.
 //! 4. **Order.** On an in-order queue, things complete in the order in which they were enqueued. An
-//!    event completes only after all its commands have, and their writes are visible to whoever saw
-//!    it complete.
+//!    event completes only after all its commands have, and their writes are visible to everything
+//!    that saw it complete.
 //! 5. **Failure spreads** along dependencies: what needs the result of a failed event does not run,
 //!    and its event fails with the same error. It does not spread along mere order (a queue's, or
 //!    [`WaitList::order`]). An error of a single command says which one
 //!    ([`Error::at_command`](crate::Error::at_command)).
-//! 6. **Truth.** [`Event::status`] is the real status at that moment. A [`Notify`] only says "look now".
+//! 6. **Truth.** [`Event::status`] is the real status at that moment. A [`Notify`] only says that
+//!    it is worth asking.
 //! 7. **No allocation** in a repeated [`CommandBuffer::enqueue`], as far as the driver allows.
 //! 8. **Whole or failed.** An enqueue that returns an error has enqueued nothing. Where one enqueue
 //!    is several driver calls and a later one fails, it returns `Ok`, and the event fails when what
@@ -39,19 +43,19 @@
 //!
 //! Sizes, bounds (but those of [`Memory::read`] and [`Memory::write`]), pitches, patterns, argument
 //! counts and kinds, states of a command-buffer, whose sync-point or handle it is:
-//! [`ValidatedDevice`] has done so. `backend/null` is the template to start from, `docs/backends/` the tables that lay
-//! each object beside the vendor's calls.
+//! [`ValidatedDevice`] has done so. `backend/null` is the template to start from, `docs/backends/`
+//! the tables that lay each object beside the vendor's calls.
 //!
 //! Imports from `types` only. Backends, the plan and the runtime may enter.
 
-mod body;
+mod argument;
 mod capabilities;
 mod command;
 mod command_buffer;
-mod describe;
 mod device;
 pub mod dialect;
 mod event;
+mod host_args;
 mod kernel;
 mod memory;
 mod native;
@@ -61,22 +65,23 @@ pub(crate) mod support;
 mod update;
 mod validation;
 
-pub use body::Body;
+pub(crate) use argument::Bytes;
+pub use argument::{KernelArg, Param, ParamKind, ValueBytes};
 pub use capabilities::{Capabilities, GraphSupport, Progress, UpdateCapabilities};
-pub use command::{Advice, Command, KernelLaunch};
+pub use command::{Advice, Body, Command, KernelLaunch};
 pub use command_buffer::{
-    Appended, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState,
-    CommandHandle, SyncPoint,
+    Appended, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState, CommandHandle,
+    SyncPoint,
 };
-pub(crate) use describe::Bytes;
 pub use device::{Backend, ClockSample, Device, DeviceInfo};
 pub use event::{
     CommandTimes, Event, EventDesc, EventProfile, EventStatus, Notification, Notify, Signal, WaitList,
 };
-pub use kernel::{HostArgs, Kernel, KernelArg, KernelDesc, Param, ParamKind, ValueBytes};
+pub use host_args::HostArgs;
+pub use kernel::{Kernel, KernelDesc};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeStream};
-pub use queue::{Enqueued, Queue, QueueDesc, QueueOrder};
+pub use queue::{CommandBuffer, Enqueued, Queue, QueueDesc, QueueOrder};
 /// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a
 /// dependency of this crate has it.
 pub use smallvec::SmallVec;

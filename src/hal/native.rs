@@ -43,7 +43,8 @@ impl NativeStream<'_> {
         self.backend
     }
 
-    /// The stream: on `cuda` a `CUstream`, which is what CUDA's runtime and libraries call `cudaStream_t`.
+    /// The stream: on `cuda` a `CUstream`, which is what CUDA's runtime and libraries call
+    /// `cudaStream_t`.
     pub fn stream(&self) -> *mut c_void {
         self.stream
     }

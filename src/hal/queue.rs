@@ -1,10 +1,11 @@
-//! Queues: where command-buffers, and commands outside graphs, are enqueued.
+//! Queues, and the command-buffers that are enqueued on them. Each of the two traits refers to the
+//! other.
 #![expect(unsafe_code, reason = "enqueued work is the caller's to order")]
 
 use std::any::Any;
 use std::fmt::Debug;
 
-use super::{Command, CommandBuffer, Signal, WaitList};
+use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// In which order a queue runs what it is given.
@@ -48,16 +49,16 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// Enqueues one command, outside any command-buffer.
     ///
     /// # Errors
-    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported),
-    /// [`InvalidWaitList`](crate::ErrorKind::InvalidWaitList), the driver's. Nothing was enqueued then.
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported),
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList), the driver's. Nothing was enqueued then.
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](super::CommandBuffer::enqueue).
     unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Enqueues command-buffers one after the other on an in-order queue, with one signal behind
-    /// the last of them: for many short ones, each of which costs less than its signal and the
-    /// looks at that.
+    /// the last of them: for many short ones, each of which costs less than its signal and
+    /// the polls of it.
     ///
     /// Where one cannot be enqueued, those behind it are not tried, and the signal is behind those
     /// before it; without any, the event is as it was. Where the signal cannot be enqueued, the
@@ -79,9 +80,89 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// The driver's.
     fn flush(&self) -> Result<()>;
 
-    /// Blocks until everything enqueued so far is done, whether it succeeded or not. Not for async tasks.
+    /// Blocks until everything enqueued so far is done, whether it succeeded or not. Not for async
+    /// tasks.
     ///
     /// # Errors
-    /// The driver's; [`DeviceLost`](crate::ErrorKind::DeviceLost).
+    /// The driver's; [`DeviceLost`](ErrorKind::DeviceLost).
     fn finish(&self) -> Result<()>;
+}
+
+/// Commands recorded once and enqueued many times.
+///
+/// Enqueues of one command-buffer never overlap: the second starts after the first has completed,
+/// on whatever queue. A command-buffer keeps alive what its commands use.
+pub trait CommandBuffer: Debug + Send + Sync + 'static {
+    /// For a backend to recognise its own.
+    fn as_any(&self) -> &dyn Any;
+
+    /// What it is and holds.
+    fn info(&self) -> CommandBufferInfo;
+
+    /// Appends a command that runs after all commands in `after` (`urCommandBufferAppend*Exp`).
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) after finalize;
+    /// [`InvalidSyncPoint`](ErrorKind::InvalidSyncPoint) for a sync-point of another buffer;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) with the command's name;
+    /// [`InvalidSize`](ErrorKind::InvalidSize) and [`InvalidArgument`](ErrorKind::InvalidArgument)
+    /// for the operands. The buffer is unchanged then.
+    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended>;
+
+    /// Ends recording and makes the buffer ready to enqueue (`urCommandBufferFinalizeExp`).
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) the second time; the driver's.
+    fn finalize(&mut self) -> Result<()>;
+
+    /// Enqueues all commands on `queue`, after the events in `wait` (`urCommandBufferEnqueueExp`).
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) before finalize;
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) for an event that this queue cannot wait for
+    /// or that was never enqueued; [`InvalidArgument`](ErrorKind::InvalidArgument) for a queue or
+    /// signal of another device; [`DeviceLost`](ErrorKind::DeviceLost) and the driver's. Nothing
+    /// was enqueued then, and nothing is notified.
+    ///
+    /// # Safety
+    /// Until the signalled event is final, nothing else accesses the memory that the commands use
+    /// in a conflicting way, unless `wait`, the queue's order or this buffer's own earlier enqueues
+    /// put it before or after. Until then, too, the caller keeps this buffer, the queue, the event
+    /// and the operands: a backend need not defer a drop. Raw [`UsmPointer`](super::UsmPointer)s
+    /// and [`MemoryView`](super::MemoryView)s of other devices stay valid. The kernels' device code
+    /// keeps to its arguments, over the ranges it is launched with.
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
+
+    /// Changes commands, all that are named or, on an error, none
+    /// (`urCommandBufferUpdateKernelLaunchExp`).
+    ///
+    /// Applies to later enqueues; those already made run with the old values. Does not wait for
+    /// them. Kernels that it replaces are kept while those may run them; memory that it replaces is
+    /// the caller's to keep, as [`enqueue`](Self::enqueue) asks. May allocate, where the driver
+    /// cannot change what is running.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) before finalize or when not updatable;
+    /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for a handle of another buffer, or
+    /// a change that only kernels have of another command;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an index out of range, an argument of
+    /// the wrong kind or an unregistered kernel;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a missing capability bit.
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()>;
+
+    /// Makes every command what the same one of `other` is: kernel, operands, whether it is
+    /// enabled, alternatives. Or, on an error, none.
+    ///
+    /// `other` was created on the same device with the same
+    /// [`CommandBufferDesc`](super::CommandBufferDesc) (but for the low-latency hint, which stays
+    /// this buffer's own), and has the same topology: as many commands, of the same kinds, with the
+    /// same sync-points in the same order. Whether it is finalized does not matter; it stays as it
+    /// is, and what it uses is kept alive by this buffer, too. Order and earlier enqueues as for
+    /// [`update`](Self::update). No capability bit is needed but that the buffer could be created.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) before finalize or when not updatable;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for another device's buffer or another
+    /// topology, with the index of the first command that differs; the driver's.
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()>;
 }

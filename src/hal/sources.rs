@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::HostArgs;
 use crate::types::{Range, Result};
 
-/// A kernel that runs on the host: called once a launch, with the whole index space and all arguments.
+/// A kernel that runs on the host: called once a launch, with the whole index space and all
+/// arguments.
 pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync>;
 
 /// A kernel's code, in the variants its author supplied. A device takes the first that it

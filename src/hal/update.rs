@@ -52,8 +52,8 @@ impl CommandUpdate {
     /// Changes a launch to what the update makes of it.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the launch does not have; it may have been
-    /// changed in part.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the launch does not
+    /// have; it may have been changed in part.
     pub fn apply_to(&self, launch: &mut KernelLaunch) -> Result<()> {
         if let Some(kernel) = &self.kernel {
             launch.kernel = Arc::clone(kernel);

@@ -100,7 +100,8 @@ impl FakeCompletion {
     }
 
     /// # Errors
-    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the event is not complete or has no times.
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the event is not complete or
+    /// has no times.
     pub(super) fn profile(&self) -> Result<EventProfile> {
         let state = self.state.lock();
         match (&state.status, &state.profile) {

@@ -11,7 +11,7 @@ use super::device_inner::CudaDeviceInner;
 use super::profiling::{ClockBase, EventTimes};
 use super::stream::{CudaStream, RawEvent};
 use super::sys::CudaFailure;
-use crate::hal::support::dependency::{self, Attempt, Dependencies, Dependency, Outcome};
+use crate::hal::support::dependency::{self, Dependencies, Dependency, EnqueueOutcome, SettleStep};
 use crate::hal::support::refusal;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, ErrorKind, Result};
@@ -36,7 +36,7 @@ struct CurrentUse {
     /// The next use is being enqueued. Until that is done, everything still tells of this one.
     next_starts: bool,
     /// Whatever depends on this use holds another reference.
-    outcome: Arc<Outcome>,
+    outcome: Arc<EnqueueOutcome>,
     /// The uses that this one needs, until it is final.
     needs: Dependencies<EventUse>,
     /// On which it was enqueued.
@@ -83,11 +83,11 @@ impl Default for UseEnd {
 #[derive(Clone, Debug)]
 struct EventUse {
     signal: Arc<CudaSignal>,
-    outcome: Arc<Outcome>,
+    outcome: Arc<EnqueueOutcome>,
 }
 
 impl Dependency for EventUse {
-    fn outcome(&self) -> &Outcome {
+    fn outcome(&self) -> &EnqueueOutcome {
         &self.outcome
     }
 }
@@ -132,9 +132,9 @@ impl CudaSignal {
         loop {
             // This use is not part of the list that `settle` keeps, so that a poll counts no references.
             match self.settle(None) {
-                Attempt::Settled => return self.current.lock().status(),
-                Attempt::Pending => return EventStatus::Pending,
-                Attempt::Needs(needed) => {
+                SettleStep::Settled => return self.current.lock().status(),
+                SettleStep::Pending => return EventStatus::Pending,
+                SettleStep::Needs(needed) => {
                     if !dependency::settle(needed, EventUse::settle) {
                         return EventStatus::Pending;
                     }
@@ -144,7 +144,7 @@ impl CudaSignal {
     }
 
     /// The outcome of the current use, if there is a use.
-    pub(super) fn outcome(&self) -> Option<Arc<Outcome>> {
+    pub(super) fn outcome(&self) -> Option<Arc<EnqueueOutcome>> {
         let current = self.current.lock();
         (current.phase != UsePhase::Idle).then(|| Arc::clone(&current.outcome))
     }
@@ -152,18 +152,18 @@ impl CudaSignal {
     /// Settles the current use if it is pending, over, and the outcomes of all uses that it needs are
     /// known. With `wanted`, only if the current use has this outcome: a later use is irrelevant to
     /// what needs an earlier one.
-    fn settle(&self, wanted: Option<&Arc<Outcome>>) -> Attempt<EventUse> {
+    fn settle(&self, wanted: Option<&Arc<EnqueueOutcome>>) -> SettleStep<EventUse> {
         let mut current = self.current.lock();
         let is_wanted = wanted.is_none_or(|wanted| Arc::ptr_eq(wanted, &current.outcome));
         if current.phase != UsePhase::Pending || !is_wanted {
-            return Attempt::Settled;
+            return SettleStep::Settled;
         }
         let context = &self.device.context;
         let lost = context.lost();
         if lost.is_none() {
             match current.is_over(&self.end) {
                 Ok(true) => {}
-                Ok(false) => return Attempt::Pending,
+                Ok(false) => return SettleStep::Pending,
                 Err(failure) => {
                     // Without the lock, as this logs.
                     drop(current);
@@ -174,11 +174,11 @@ impl CudaSignal {
                     // Any other failure is one of the query. It says nothing about the work, which
                     // may still run.
                     tracing::trace!(target: "wakegraph::cuda", %error, "an event could not be queried");
-                    return Attempt::Pending;
+                    return SettleStep::Pending;
                 }
             }
             if let Some(needed) = current.needs.first_open() {
-                return Attempt::Needs(needed);
+                return SettleStep::Needs(needed);
             }
         }
         let CurrentUse { phase, outcome, needs, end, kept, times, .. } = &mut *current;
@@ -190,7 +190,7 @@ impl CudaSignal {
         let released = (std::mem::take(needs), std::mem::take(end), kept.take());
         drop(current);
         drop(released);
-        Attempt::Settled
+        SettleStep::Settled
     }
 
     /// Begins a use.
@@ -265,9 +265,9 @@ impl CudaSignal {
 }
 
 impl EventUse {
-    fn settle(&self) -> Attempt<Self> {
+    fn settle(&self) -> SettleStep<Self> {
         match self.outcome.is_known() {
-            true => Attempt::Settled,
+            true => SettleStep::Settled,
             false => self.signal.settle(Some(&self.outcome)),
         }
     }
@@ -311,7 +311,7 @@ impl CurrentUse {
     /// A new outcome, in the old allocation if nothing else refers to that.
     fn renew_outcome(&mut self) {
         match Arc::get_mut(&mut self.outcome) {
-            Some(outcome) => *outcome = Outcome::default(),
+            Some(outcome) => *outcome = EnqueueOutcome::default(),
             None => self.outcome = Arc::default(),
         }
     }

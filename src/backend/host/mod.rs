@@ -56,7 +56,8 @@ impl Backend for HostBackend {
         Ok(vec![HostOptions::new().name])
     }
 
-    /// Opens the device with this index; while one is alive, opening its index again gives the same device.
+    /// Opens the device with this index; while one is alive, opening its index again gives the same
+    /// device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         static OPEN: OpenDevices<HostDevice> = OpenDevices::new();
         let start = || HostDevice::start(format!("host:{index}"), HostOptions::new());

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::completion::HostCompletion;
 use super::event::HostEvent;
 use super::program::HostProgram;
-use super::thread_pool::{ChainId, HostWait, HostWork, QueueTag, ThreadPool};
+use super::thread_pool::{ChainId, HostWait, PoolWork, QueueTag, ThreadPool};
 use super::{HostOptions, interpreter};
 use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{Command, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList};
@@ -58,7 +58,7 @@ impl HostQueue {
         let event = event.filter(|event| event.device() == self.device).ok_or_else(|| foreign("event"))?;
         let wait = self.wait_list(wait)?;
         let notification = signal.notification.filter(|_| self.notifies);
-        let work = HostWork::new(program, event.completion(), notification, profiled || self.desc.profiling);
+        let work = PoolWork::new(program, event.completion(), notification, profiled || self.desc.profiling);
         self.pool.enqueue(work, self.tag, [self.chain, buffer], &wait)
     }
 
@@ -107,7 +107,7 @@ impl Queue for HostQueue {
 
     fn finish(&self) -> Result<()> {
         let nothing = Arc::new(HostProgram::new(Vec::new(), &[], true, false));
-        let marker = HostWork::new(&nothing, &Arc::new(HostCompletion::new()), None, false);
+        let marker = PoolWork::new(&nothing, &Arc::new(HostCompletion::new()), None, false);
         self.pool.join(marker, self.tag);
         Ok(())
     }

@@ -95,7 +95,8 @@ impl Memory for NullMemory {
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.range(offset, bytes.len())?;
-        // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
+        // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the
+        // bytes.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(())
     }

@@ -16,8 +16,8 @@
 //! | `command_buffer.rs` | append, finalize, enqueue, update | the vendor's graph; enqueues of one buffer never overlap |
 //!
 //! Vendor symbols and types go into a `sys` module and nowhere else. Do not check operands:
-//! [validation](crate::hal::ValidatedDevice) has done so. Then run the conformance tests with the new
-//! device. `docs/backends/` lays each object of the contract beside the vendors' calls.
+//! [validation](crate::hal::ValidatedDevice) has done so. Then run the conformance tests with the
+//! new device. `docs/backends/` lays each object of the contract beside the vendors' calls.
 //!
 //! `hal::support` has what every driver's backend needs: failure spreading,
 //! polling, transfers in pieces, program caches. Imports `types` and `hal` only.
@@ -44,7 +44,8 @@ impl Backend for NullBackend {
         "null"
     }
 
-    /// None, so that a list of devices shows no device that computes nothing. Any index can be opened.
+    /// None, so that a list of devices shows no device that computes nothing. Any index can be
+    /// opened.
     fn device_names(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

@@ -14,7 +14,9 @@ use super::error;
 use super::memory::OpenclMemory;
 use super::query;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, call};
-use crate::hal::support::dependency::{Attempt, Dependencies, Dependency, Outcome, release, settle};
+use crate::hal::support::dependency::{
+    Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
+};
 use crate::hal::support::refusal::no_times;
 use crate::hal::{CommandTimes, EventProfile, EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
@@ -34,7 +36,7 @@ pub(super) struct OpenclSignal {
     staged: Mutex<Vec<Arc<OpenclMemory>>>,
     /// The status that the driver has passed to the callback: more than 0 until then.
     reported: AtomicI32,
-    outcome: Outcome,
+    outcome: EnqueueOutcome,
 }
 
 /// The result of an enqueue that has started.
@@ -84,7 +86,7 @@ impl EnqueueTimes {
 }
 
 impl Dependency for Arc<OpenclSignal> {
-    fn outcome(&self) -> &Outcome {
+    fn outcome(&self) -> &EnqueueOutcome {
         &self.outcome
     }
 }
@@ -103,7 +105,7 @@ impl OpenclSignal {
             dependencies: Mutex::new(dependencies),
             staged: Mutex::default(),
             reported: AtomicI32::new(sys::CL_QUEUED as sys::cl_int),
-            outcome: Outcome::default(),
+            outcome: EnqueueOutcome::default(),
         }
     }
 
@@ -138,21 +140,21 @@ impl OpenclSignal {
     }
 
     /// Sets the outcome, if those of all dependencies are known.
-    fn attempt(&self) -> Attempt<Arc<Self>> {
+    fn attempt(&self) -> SettleStep<Arc<Self>> {
         if self.outcome.is_known() {
-            return Attempt::Settled;
+            return SettleStep::Settled;
         }
-        let Some(code) = self.code() else { return Attempt::Pending };
+        let Some(code) = self.code() else { return SettleStep::Pending };
         let mut dependencies = self.dependencies.lock();
         if let Some(open) = dependencies.first_open() {
-            return Attempt::Needs(open);
+            return SettleStep::Needs(open);
         }
         let inherited = || dependencies.failure().cloned();
         // Under the lock: another thread that finds no dependencies finds the outcome known.
         self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| self.fault(code)));
         let settled = std::mem::take(&mut *dependencies);
         drop((dependencies, settled));
-        Attempt::Settled
+        SettleStep::Settled
     }
 
     /// The driver's status of the event, once it is over: 0, or an error code.

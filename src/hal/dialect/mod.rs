@@ -30,7 +30,7 @@ pub const OPENCL: &str = include_str!("opencl.h");
 /// Goes before a source that NVRTC compiles, with the [`CUDA_OPTIONS`].
 pub const CUDA: &str = include_str!("cuda_hip.h");
 
-/// What NVRTC is told: no fused multiply-adds but those that the source asks for.
+/// Options for NVRTC: no fused multiply-adds but those that the source asks for.
 pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
 
 /// Goes before a source that hipRTC compiles.

@@ -1,7 +1,7 @@
 //! Spreads the failure of one enqueue to those that depend on it, for drivers that do not.
 //!
-//! Each enqueue has an [`Outcome`] and the [`Dependencies`] whose results it needs. Chains of them
-//! have any length, so they are settled and dropped without recursion.
+//! Each enqueue has an [`EnqueueOutcome`] and the [`Dependencies`] whose results it needs. Chains
+//! of them have any length, so they are settled and dropped without recursion.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,9 +12,9 @@ use crate::types::Error;
 
 /// How one enqueue ended, once that is known. It is set once.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome(OnceLock<Option<Error>>);
+pub(crate) struct EnqueueOutcome(OnceLock<Option<Error>>);
 
-impl Outcome {
+impl EnqueueOutcome {
     /// Sets how the enqueue ended, unless that is known already.
     pub(crate) fn set(&self, failure: Option<Error>) {
         let _ = self.0.set(failure);
@@ -41,7 +41,7 @@ impl Outcome {
 
 /// A reference to an enqueue whose result another one needs.
 pub(crate) trait Dependency: Clone {
-    fn outcome(&self) -> &Outcome;
+    fn outcome(&self) -> &EnqueueOutcome;
 }
 
 /// The enqueues whose results one needs.
@@ -81,7 +81,7 @@ impl<D> IntoIterator for Dependencies<D> {
 
 /// What an attempt to settle an enqueue found.
 #[derive(Debug)]
-pub(crate) enum Attempt<D> {
+pub(crate) enum SettleStep<D> {
     /// Its outcome is known now.
     Settled,
     /// It still runs.
@@ -91,15 +91,15 @@ pub(crate) enum Attempt<D> {
 }
 
 /// Settles an enqueue, and before it those whose results it needs. `attempt` tries to settle one of
-/// them, and is called again after the one that it [needed](Attempt::Needs). Returns whether the
+/// them, and is called again after the one that it [needed](SettleStep::Needs). Returns whether the
 /// first one is settled.
-pub(crate) fn settle<D>(first: D, mut attempt: impl FnMut(&D) -> Attempt<D>) -> bool {
+pub(crate) fn settle<D>(first: D, mut attempt: impl FnMut(&D) -> SettleStep<D>) -> bool {
     let mut open: SmallVec<[D; 4]> = smallvec![first];
     while let Some(last) = open.last() {
         match attempt(last) {
-            Attempt::Settled => drop(open.pop()),
-            Attempt::Pending => return false,
-            Attempt::Needs(other) => open.push(other),
+            SettleStep::Settled => drop(open.pop()),
+            SettleStep::Pending => return false,
+            SettleStep::Needs(other) => open.push(other),
         }
     }
     true
@@ -128,13 +128,13 @@ mod tests {
 
     #[derive(Default)]
     struct Enqueue {
-        outcome: Outcome,
+        outcome: EnqueueOutcome,
         needs: Mutex<Dependencies<Arc<Enqueue>>>,
         fails: bool,
     }
 
     impl Dependency for Arc<Enqueue> {
-        fn outcome(&self) -> &Outcome {
+        fn outcome(&self) -> &EnqueueOutcome {
             &self.outcome
         }
     }
@@ -145,14 +145,14 @@ mod tests {
         }
     }
 
-    fn attempt(enqueue: &Arc<Enqueue>) -> Attempt<Arc<Enqueue>> {
+    fn attempt(enqueue: &Arc<Enqueue>) -> SettleStep<Arc<Enqueue>> {
         let needs = enqueue.needs.lock();
         match needs.first_open() {
-            Some(open) => Attempt::Needs(open),
+            Some(open) => SettleStep::Needs(open),
             None => {
                 let own = || enqueue.fails.then(|| Error::new(ErrorKind::Driver, "broken"));
                 enqueue.outcome.set(needs.failure().cloned().or_else(own));
-                Attempt::Settled
+                SettleStep::Settled
             }
         }
     }
@@ -192,7 +192,7 @@ mod tests {
         let last = Arc::clone(&all[100]);
         let first = &all[0];
         let pending = |enqueue: &Arc<Enqueue>| match Arc::ptr_eq(enqueue, first) {
-            true => Attempt::Pending,
+            true => SettleStep::Pending,
             false => attempt(enqueue),
         };
         assert!(!settle(last, pending));
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_first_outcome_stays() {
-        let outcome = Outcome::default();
+        let outcome = EnqueueOutcome::default();
         outcome.set(None);
         outcome.set(Some(Error::new(ErrorKind::Driver, "late")));
         assert!(matches!(outcome.status(), EventStatus::Complete));

@@ -53,8 +53,8 @@ pub(crate) fn fill_element(pattern: &[u8], start: u64, len: usize, longest: usiz
     (fits && start.is_multiple_of(size as u64) && len.is_multiple_of(size)).then_some(element)
 }
 
-/// How to fill `len` bytes by copying what is filled already, when the first `filled` bytes are: the
-/// offset and the length of each copy, whose source is the beginning. Few large copies.
+/// How to fill `len` bytes by copying what is filled already, when the first `filled` bytes are:
+/// the offset and the length of each copy, whose source is the beginning. Few large copies.
 pub(crate) fn doublings(mut filled: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
     std::iter::from_fn(move || {
         let (at, more) = (filled, filled.min(len - filled));

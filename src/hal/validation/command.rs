@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::kernel;
-use super::memory::{self, Extent, Operand};
+use super::memory::{self, Extent, ViewOperand};
 use super::rect::Region;
 use crate::hal::{Body, Command, Device, MemoryKind, MemoryView, NativeCommand, UsmPointer};
 use crate::types::{CommandKind, CommandKinds, Error, ErrorKind, Pitch, Rect, Result};
@@ -82,7 +82,8 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
     }
 }
 
-/// Checks every command of a body. Bodies lie [`Body::MAX_DEPTH`] deep at most, so this may take the stack.
+/// Checks every command of a body. Bodies lie [`Body::MAX_DEPTH`] deep at most, so this may take
+/// the stack.
 fn check_body(kind: CommandKind, body: &Body, device: &dyn Device) -> Result<()> {
     for (index, (inner, _)) in body.commands().enumerate() {
         check(inner, device).map_err(|error| {
@@ -96,7 +97,7 @@ fn check_body(kind: CommandKind, body: &Body, device: &dyn Device) -> Result<()>
 /// The word that a conditional or a loop reads.
 fn check_condition(kind: CommandKind, view: &MemoryView, device: &dyn Device) -> Result<()> {
     const WORD: usize = size_of::<u32>();
-    let condition = Operand { name: "condition", view };
+    let condition = ViewOperand { name: "condition", view };
     if view.len() != WORD {
         let why = format!("{kind}: {condition} is not a u32, which has {WORD} bytes");
         return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a view of one u32"));
@@ -115,7 +116,7 @@ fn check_native(native: &NativeCommand, device: &dyn Device) -> Result<()> {
     native
         .memory()
         .iter()
-        .try_for_each(|view| Operand { name: native.name(), view }.check_access(&kind, device))
+        .try_for_each(|view| ViewOperand { name: native.name(), view }.check_access(&kind, device))
 }
 
 /// The checks that commands share; every message starts with the command's kind.
@@ -125,15 +126,15 @@ struct Operands<'a> {
 }
 
 impl Operands<'_> {
-    fn on_device<'a>(&self, name: &'static str, view: &'a MemoryView) -> Result<Operand<'a>> {
-        self.placed(Operand { name, view }, MemoryKind::Device)
+    fn on_device<'a>(&self, name: &'static str, view: &'a MemoryView) -> Result<ViewOperand<'a>> {
+        self.placed(ViewOperand { name, view }, MemoryKind::Device)
     }
 
-    fn on_host<'a>(&self, name: &'static str, view: &'a MemoryView) -> Result<Operand<'a>> {
-        self.placed(Operand { name, view }, MemoryKind::Host)
+    fn on_host<'a>(&self, name: &'static str, view: &'a MemoryView) -> Result<ViewOperand<'a>> {
+        self.placed(ViewOperand { name, view }, MemoryKind::Host)
     }
 
-    fn placed<'a>(&self, operand: Operand<'a>, kind: MemoryKind) -> Result<Operand<'a>> {
+    fn placed<'a>(&self, operand: ViewOperand<'a>, kind: MemoryKind) -> Result<ViewOperand<'a>> {
         if operand.view.memory().kind() != kind {
             let (must, is) = match kind {
                 MemoryKind::Device => ("device", "host"),
@@ -145,15 +146,15 @@ impl Operands<'_> {
             );
             return Err(error.help("use the buffer copy, read or write that fits where the memory lives"));
         }
-        // A copy's host side is plain memory to every device, whoever pinned it: so copies between
-        // devices are staged.
+        // A copy's host side is plain memory to every device, whichever device pinned it, so that
+        // copies between devices can be staged.
         if kind == MemoryKind::Device || operand.view.memory().host_ptr().is_none() {
             operand.check_access(&self.kind, self.device)?;
         }
         Ok(operand)
     }
 
-    fn same_length(&self, a: Operand<'_>, b: Operand<'_>) -> Result<()> {
+    fn same_length(&self, a: ViewOperand<'_>, b: ViewOperand<'_>) -> Result<()> {
         if a.view.len() != b.view.len() {
             let (a_len, b_len) = (a.view.len(), b.view.len());
             let why = format!("'{}' has {a_len} bytes, '{}' has {b_len}", a.name, b.name);
@@ -212,7 +213,7 @@ impl Operands<'_> {
         Ok(())
     }
 
-    fn rectangle(&self, operand: Operand<'_>, rect: &Rect, pitch: &Pitch) -> Result<Region> {
+    fn rectangle(&self, operand: ViewOperand<'_>, rect: &Rect, pitch: &Pitch) -> Result<Region> {
         Region::new(operand.view, rect, pitch).map_err(|error| {
             self.error(error.kind(), format_args!("'{}': {}", operand.name, error.message()))
         })
@@ -220,8 +221,8 @@ impl Operands<'_> {
 
     fn rectangles_apart(
         &self,
-        (src, from): (Operand<'_>, Region),
-        (dst, to): (Operand<'_>, Region),
+        (src, from): (ViewOperand<'_>, Region),
+        (dst, to): (ViewOperand<'_>, Region),
     ) -> Result<()> {
         let same = src.view.memory().resource() == dst.view.memory().resource();
         if same && !from.apart_from(&to) {

@@ -14,7 +14,8 @@ use crate::hal::{
 };
 use crate::types::{CommandKind, DeviceId, Error, ErrorKind, Result};
 
-/// A command-buffer that validates each call before it passes it on to the backend's [`CommandBuffer`].
+/// A command-buffer that validates each call before it passes it on to the backend's
+/// [`CommandBuffer`].
 #[derive(Debug)]
 pub struct ValidatedCommandBuffer {
     inner: Box<dyn CommandBuffer>,
@@ -123,7 +124,8 @@ impl ValidatedCommandBuffer {
     }
 }
 
-/// The contract's methods, as [`CommandBuffer`] documents them. Their errors are those of validation and of the backend.
+/// The contract's methods, as [`CommandBuffer`] documents them. Their errors are those of
+/// validation and of the backend.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 impl ValidatedCommandBuffer {
     /// What it is and holds: [`CommandBuffer::info`].
@@ -187,7 +189,8 @@ impl ValidatedCommandBuffer {
 }
 
 impl ValidatedQueue {
-    /// Validates the signal and enqueues command-buffers one after the other: [`Queue::enqueue_batch`](crate::hal::Queue::enqueue_batch).
+    /// Validates the signal and enqueues command-buffers one after the other:
+    /// [`Queue::enqueue_batch`](crate::hal::Queue::enqueue_batch).
     ///
     /// # Safety
     /// As for [`Queue::enqueue_batch`](crate::hal::Queue::enqueue_batch).

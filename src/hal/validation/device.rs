@@ -16,8 +16,8 @@ use crate::types::{Error, ErrorKind, Result};
 ///
 /// Its methods are the contract's, and its queues and command-buffers are validated, too. The cost
 /// lies in building: an enqueue of a command-buffer is checked with a few comparisons and one call
-/// for each event, without allocating: [`Event::status`] of the one to signal, [`Event::is_idle`] of
-/// those to wait for.
+/// for each event, without allocating: [`Event::status`] of the one to signal, [`Event::is_idle`]
+/// of those to wait for.
 ///
 /// What is refused, beside what the backend itself refuses:
 ///
@@ -37,7 +37,8 @@ pub struct ValidatedDevice {
     inner: Arc<dyn Device>,
 }
 
-/// The contract's methods, as [`Device`] documents them. Their errors are those of validation and of the backend.
+/// The contract's methods, as [`Device`] documents them. Their errors are those of validation and
+/// of the backend.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 impl ValidatedDevice {
     /// Validates the calls to this device.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::memory::{self, Extent, Operand};
+use super::memory::{self, Extent, ViewOperand};
 use crate::hal::{Device, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -113,7 +113,7 @@ impl<'a> Launch<'a> {
         match (&param.kind, arg) {
             (ParamKind::Value { size }, KernelArg::Value(bytes)) if bytes.len() == *size => Ok(()),
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Memory(view)) => {
-                Operand { name: &param.name, view }.check_access(&self.subject, self.device)?;
+                ViewOperand { name: &param.name, view }.check_access(&self.subject, self.device)?;
                 self.elements(param, view.len(), *element_size)?;
                 let alignment = self.device.capabilities().view_alignment.max(1);
                 if !view.offset().is_multiple_of(alignment) {
@@ -123,7 +123,8 @@ impl<'a> Launch<'a> {
                         format_args!("starts at byte {offset}, the device needs a multiple of {alignment}"),
                     ));
                 }
-                // Allocations are aligned for any element, so where there is no address the offset decides.
+                // Allocations are aligned for any element, so where there is no address the offset
+                // decides.
                 self.aligned(param, memory::address(view).unwrap_or(view.offset()), *element_align)
             }
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Usm(pointer)) => {

@@ -7,12 +7,12 @@ use crate::types::{Error, ErrorKind, ResourceId, Result};
 
 /// A view under the name it has in its command.
 #[derive(Clone, Copy)]
-pub(super) struct Operand<'a> {
+pub(super) struct ViewOperand<'a> {
     pub(super) name: &'a str,
     pub(super) view: &'a MemoryView,
 }
 
-impl Operand<'_> {
+impl ViewOperand<'_> {
     /// Whether commands on `device` can use the memory; `subject` opens the message.
     pub(super) fn check_access(&self, subject: &dyn Display, device: &dyn Device) -> Result<()> {
         let memory = &**self.view.memory();
@@ -28,7 +28,7 @@ impl Operand<'_> {
     }
 }
 
-impl Display for Operand<'_> {
+impl Display for ViewOperand<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (start, end, total) = (self.view.offset(), self.view.end(), self.view.memory().len());
         write!(f, "'{}' (bytes {start}..{end} of {total})", self.name)
@@ -61,7 +61,8 @@ impl Extent {
         Self { resource: None, address: Some(pointer.address()), start: pointer.address(), len }
     }
 
-    /// Whether the two share a byte. Memory without an address and a raw pointer are taken to be apart.
+    /// Whether the two share a byte. Memory without an address and a raw pointer are taken to be
+    /// apart.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         match (self.resource, other.resource, self.address, other.address) {
             (Some(a), Some(b), ..) => {

@@ -1,8 +1,8 @@
 //! Validation: the specification's error conditions, once, above all backends.
 //!
-//! A [`ValidatedDevice`] holds a backend's device, and the queues and command-buffers that it makes are validated,
-//! too. A call that breaks a rule is refused before the backend hears of it and changes nothing; every other call is
-//! passed on as it came.
+//! A [`ValidatedDevice`] holds a backend's device, and the queues and command-buffers that it makes
+//! are validated, too. A call that breaks a rule is refused before the backend hears of it and
+//! changes nothing; every other call is passed on as it came.
 //!
 //! | file | what it decides |
 //! |---|---|
@@ -16,17 +16,17 @@
 //! | `update` | updates, against what each command holds by then |
 //! | `topology` | whether a command-buffer can be updated from another one |
 //!
-//! The validated types are not implementations of the contract's traits: a backend only ever sees its own objects,
-//! and the type tells whether a call is checked.
+//! The validated types are not implementations of the contract's traits: a backend only ever sees
+//! its own objects, and the type tells whether a call is checked.
 //!
 //! **Memory, kernels and events are not wrapped.** They travel in views, arguments and wait lists,
 //! where a wrapper would cost an indirection at every use. `Memory::read` and `Memory::write`
 //! therefore check their own bounds.
 //!
 //! What only a backend can know, it refuses itself: waiting for another device's event (an id leads
-//! to no device that [`Device::can_wait_for`](super::Device::can_wait_for) could be asked about), kernels of another
-//! device, commands that its queues cannot run outside a command-buffer, and whether the bytes behind a raw
-//! pointer exist.
+//! to no device that [`Device::can_wait_for`](super::Device::can_wait_for) could be asked about),
+//! kernels of another device, commands that its queues cannot run outside a command-buffer, and
+//! whether the bytes behind a raw pointer exist.
 
 mod command;
 mod command_buffer;

@@ -48,7 +48,7 @@ impl Region {
     /// They do not when one ends before the other starts, or when all rows (or all slices) of both
     /// fall into disjoint intervals modulo one of the pitches, so that they interleave. For boxes
     /// of one pitched image this is exact; of regions with different pitches it may call apart ones
-    /// overlapping, never the other way round. It looks at no single row, so it costs the same for
+    /// overlapping, never the other way round. It visits no single row, so it costs the same for
     /// any size.
     pub(super) fn apart_from(&self, other: &Self) -> bool {
         if self.end <= other.start || other.end <= self.start {

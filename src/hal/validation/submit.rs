@@ -1,6 +1,6 @@
 //! Wait lists and signals: what a command-buffer and a queue check alike before an enqueue.
 //!
-//! This is the hot path: comparisons and a look at each event, no allocation.
+//! This is the hot path: comparisons and one call for each event, no allocation.
 
 use std::ptr;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub(super) fn check(what: &str, device: DeviceId, wait: WaitList<'_>, signal: &S
         return Err(pending_signal(what));
     }
     for (position, event) in wait.events().enumerate() {
-        // Compared by address: a reusable event that waits for its own last use would wait for the next one.
+        // Compared by address: a reusable event that waits for its own last use would wait for the
+        // next one.
         if ptr::addr_eq(Arc::as_ptr(signal.event), ptr::from_ref(event)) {
             return Err(waits_for_itself(what, position));
         }

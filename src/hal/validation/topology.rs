@@ -1,5 +1,5 @@
-//! What an updatable command-buffer looks like without its operands: what another one that it is
-//! updated from has to look like, too.
+//! The topology of an updatable command-buffer: its commands without their operands. A
+//! command-buffer can be updated from another one of the same topology.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,8 @@ use crate::types::{CommandKind, Error, ErrorKind, Result};
 pub(super) struct Topology {
     kinds: Vec<CommandKind>,
     points: Vec<u32>,
-    /// For each command, where its sync-points end in `points`; they start where those of the one before end.
+    /// For each command, where its sync-points end in `points`; they start where those of the one
+    /// before end.
     ends: Vec<usize>,
 }
 
@@ -30,7 +31,8 @@ impl Topology {
     /// Whether `other` is the same.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and how.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and
+    /// how.
     pub(super) fn check_same(&self, other: &Self) -> Result<()> {
         let refused = |why: String| {
             let error = Error::new(ErrorKind::InvalidArgument, format!("update from another buffer: {why}"));

@@ -24,11 +24,11 @@ pub(super) struct Commands {
     /// Whether each can be updated.
     updatable: Vec<bool>,
     /// Those that are kernels.
-    launches: Vec<Option<Recorded>>,
+    launches: Vec<Option<RecordedLaunch>>,
 }
 
 #[derive(Clone, Debug)]
-struct Recorded {
+struct RecordedLaunch {
     /// The kernel of the append and its alternatives: what an update may choose from.
     registered: Vec<Arc<dyn Kernel>>,
     /// As the command is now; its `alternatives` are empty.
@@ -36,7 +36,7 @@ struct Recorded {
 }
 
 /// What commands will hold once the backend has taken the update, with their indices.
-pub(super) struct Staged(SmallVec<[(u32, KernelLaunch); 1]>);
+pub(super) struct StagedLaunches(SmallVec<[(u32, KernelLaunch); 1]>);
 
 impl Commands {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
@@ -53,13 +53,14 @@ impl Commands {
         let registered = std::iter::once(kernel).chain(alternatives).cloned().collect();
         let (kernel, args, alternatives) = (Arc::clone(kernel), args.clone(), Vec::new());
         let launch = KernelLaunch { kernel, args, range: *range, alternatives };
-        self.launches.push(Some(Recorded { registered, launch }));
+        self.launches.push(Some(RecordedLaunch { registered, launch }));
     }
 
     /// Whether this could become `other`.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and how.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and
+    /// how.
     pub(super) fn check_same(&self, other: &Self) -> Result<()> {
         self.topology.check_same(&other.topology)
     }
@@ -71,7 +72,7 @@ impl Commands {
 
     /// Works out `updates` one after the other. Each must leave a launch that can run; a second one
     /// of the same command goes on from the first.
-    pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<Staged> {
+    pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<StagedLaunches> {
         let mut staged = SmallVec::<[(u32, KernelLaunch); 1]>::with_capacity(updates.len());
         // Where each is in there. Most updates are of one command, which needs no table.
         let mut places = HashMap::new();
@@ -82,7 +83,8 @@ impl Commands {
                 if let Some(command) = self.find(update)? {
                     let place = places.get(&index).copied();
                     let current = place.map_or(&command.launch, |place: usize| &staged[place].1);
-                    let next = Change { update, current, registered: &command.registered, device }.apply()?;
+                    let next =
+                        LaunchChange { update, current, registered: &command.registered, device }.apply()?;
                     match place {
                         Some(place) => staged[place].1 = next,
                         None => staged.push((index, next)),
@@ -95,11 +97,11 @@ impl Commands {
             };
             stage().map_err(|error: Error| error.at_command(index))?;
         }
-        Ok(Staged(staged))
+        Ok(StagedLaunches(staged))
     }
 
     /// Makes what was staged the state.
-    pub(super) fn commit(&mut self, staged: Staged) {
+    pub(super) fn commit(&mut self, staged: StagedLaunches) {
         for (index, launch) in staged.0 {
             if let Some(Some(command)) = self.launches.get_mut(index as usize) {
                 command.launch = launch;
@@ -108,7 +110,7 @@ impl Commands {
     }
 
     /// The launch that is to be changed, if it is one.
-    fn find(&self, update: &CommandUpdate) -> Result<Option<&Recorded>> {
+    fn find(&self, update: &CommandUpdate) -> Result<Option<&RecordedLaunch>> {
         let CommandHandle { buffer, index } = update.handle;
         let launch = self.launches.get(index as usize).and_then(Option::as_ref);
         let why = match (self.topology.kind(index as usize), launch) {
@@ -142,14 +144,14 @@ impl Commands {
 }
 
 /// One update of one command.
-struct Change<'a> {
+struct LaunchChange<'a> {
     update: &'a CommandUpdate,
     current: &'a KernelLaunch,
     registered: &'a [Arc<dyn Kernel>],
     device: &'a dyn Device,
 }
 
-impl Change<'_> {
+impl LaunchChange<'_> {
     fn apply(&self) -> Result<KernelLaunch> {
         self.capabilities()?;
         let kernel = self.kernel()?;

@@ -145,7 +145,8 @@ impl Graph {
     ///
     /// An `Err` or a panic fails the submission with an error that names the node.
     ///
-    /// A task that awaits a submission of its own executable waits for ever; see [`ExecutableGraph::submit`].
+    /// A task that awaits a submission of its own executable waits for ever; see
+    /// [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
     ///
     /// A task may move between threads, so what it captures and holds across an `await` is `Send`:
     ///

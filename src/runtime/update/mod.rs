@@ -52,7 +52,7 @@ use sequencing::apply;
 /// Updates.
 impl ExecutableGraph {
     /// Prepares a change of kernels' arguments and ranges, and of which nodes do anything: of an
-    /// executable that was finalized as [`updatable`](FinalizeOptions::updatable).
+    /// executable that was finalized as [`updatable`](crate::FinalizeOptions::updatable).
     ///
     /// ```
     /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};

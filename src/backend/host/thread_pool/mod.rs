@@ -22,7 +22,7 @@ use std::thread;
 use crate::types::{Error, ErrorKind, Result};
 pub(crate) use schedule::{ChainId, QueueTag};
 pub(crate) use scheduler::{HostWait, Scheduler};
-pub(crate) use work::{Dependent, HostWork};
+pub(crate) use work::{Dependent, PoolWork};
 
 /// Keeps the threads of a device working. Held by the device, its queues and its command-buffers;
 /// after the last of them is gone, the threads finish what is in flight and end. They are never

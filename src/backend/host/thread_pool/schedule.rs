@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::parker::Parker;
-use super::work::{HostWork, RunId};
+use super::work::{PoolWork, RunId};
 use crate::backend::host::clock::now;
 use crate::backend::host::program::HostProgram;
 use crate::util::deferred_drop::Failure;
@@ -32,7 +32,7 @@ pub(crate) type Chains = [Option<ChainId>; 2];
 #[derive(Debug)]
 pub(super) enum HostJob {
     /// Run the program in order (or not at all, if the run has failed already), then finish.
-    Whole(RunId, HostWork),
+    Whole(RunId, PoolWork),
     /// Start a program whose commands are a graph.
     Graph(RunId, Arc<HostProgram>),
     /// Run this command of such a program.
@@ -47,7 +47,7 @@ enum ReadyItem {
 
 #[derive(Debug, Default)]
 struct HostRun {
-    work: Option<HostWork>,
+    work: Option<PoolWork>,
     waiting_for: usize,
     queue: QueueTag,
     chains: Chains,
@@ -111,7 +111,7 @@ impl HostSchedule {
 
     /// Adds a run that waits for its chains and until [`release`](Self::release) has counted `waits`
     /// events.
-    pub(super) fn admit(&mut self, work: HostWork, queue: QueueTag, chains: Chains, waits: usize) -> RunId {
+    pub(super) fn admit(&mut self, work: PoolWork, queue: QueueTag, chains: Chains, waits: usize) -> RunId {
         let id = self.free_runs.pop().unwrap_or_else(|| {
             self.runs.push(HostRun::default());
             RunId(self.runs.len() as u32 - 1)
@@ -133,7 +133,7 @@ impl HostSchedule {
     }
 
     /// Adds a marker, which waits for all runs of the queue that are in flight now.
-    pub(super) fn join(&mut self, marker: HostWork, queue: QueueTag) {
+    pub(super) fn join(&mut self, marker: PoolWork, queue: QueueTag) {
         // The marker is in no queue, so the search does not find it. It waits for the search, too.
         let marker = self.admit(marker, QueueTag::default(), [None; 2], 1);
         let mut found = 0;
@@ -179,7 +179,7 @@ impl HostSchedule {
     }
 
     /// Takes the work of a run whose last command is done.
-    pub(super) fn take_work(&mut self, id: RunId) -> Option<HostWork> {
+    pub(super) fn take_work(&mut self, id: RunId) -> Option<PoolWork> {
         self.run(id).work.take()
     }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::parker::Parker;
 use super::schedule::{ChainId, Chains, HostJob, HostSchedule, QueueTag};
-use super::work::{Dependent, HostWork, ReleaseRuns, RunId, WorkOutcome, notify};
+use super::work::{Dependent, PoolWork, ReleaseRuns, RunId, WorkOutcome, notify};
 use crate::backend::host::clock::now;
 use crate::backend::host::completion::{HostCompletion, Watched};
 use crate::hal::support::refusal::idle_wait;
@@ -78,7 +78,7 @@ impl Scheduler {
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the event to signal is pending.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
-        mut work: HostWork,
+        mut work: PoolWork,
         queue: QueueTag,
         chains: Chains,
         wait: &[HostWait<'_>],
@@ -120,7 +120,7 @@ impl Scheduler {
     }
 
     /// Blocks until all runs of the queue that are in flight now are done. `event` is `marker`'s.
-    pub(crate) fn join(&self, marker: HostWork, queue: QueueTag) {
+    pub(crate) fn join(&self, marker: PoolWork, queue: QueueTag) {
         let event = Arc::clone(&marker.event);
         let mut schedule = self.schedule.lock();
         if event.begin().is_ok() {
@@ -143,7 +143,7 @@ impl Scheduler {
     }
 
     /// Takes the work of a run whose last command is done.
-    pub(super) fn take_work(&self, run: RunId) -> Option<HostWork> {
+    pub(super) fn take_work(&self, run: RunId) -> Option<PoolWork> {
         self.schedule.lock().take_work(run)
     }
 

@@ -49,7 +49,7 @@ impl Debug for Dependent {
 
 /// A program to run, and what to signal after it.
 #[derive(Debug)]
-pub(crate) struct HostWork {
+pub(crate) struct PoolWork {
     pub(super) program: Arc<HostProgram>,
     pub(super) event: Arc<HostCompletion<Dependent>>,
     pub(super) notification: Option<Notification>,
@@ -69,7 +69,7 @@ pub(super) struct WorkOutcome {
     pub(super) notification: Option<Notification>,
 }
 
-impl HostWork {
+impl PoolWork {
     pub(crate) fn new(
         program: &Arc<HostProgram>,
         event: &Arc<HostCompletion<Dependent>>,

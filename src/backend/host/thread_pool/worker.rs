@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::parker::{IdleStrategy, Parker};
 use super::schedule::HostJob;
 use super::scheduler::{Scheduler, WorkerStep};
-use super::work::{HostWork, RunId, drop_program, notify};
+use super::work::{PoolWork, RunId, drop_program, notify};
 use crate::backend::host::interpreter::execute;
 use crate::backend::host::program::{HostProgram, Readiness};
 use crate::types::Result;
@@ -107,7 +107,7 @@ impl Worker<'_> {
 
     /// Ends a run: makes its event final, so that its followers complete after it; then releases
     /// them; then calls the notification.
-    fn finish(&mut self, run: RunId, work: HostWork) -> WorkerStep {
+    fn finish(&mut self, run: RunId, work: PoolWork) -> WorkerStep {
         let outcome = work.complete();
         self.streak = (self.streak + 1) % CHAIN_BUDGET;
         let (step, notification) = self.scheduler.retire(run, outcome, self.streak != 0, &self.parker);

@@ -1,9 +1,74 @@
-//! Parameters and arguments of kernels in words, as error messages lay them side by side.
+//! Parameters and arguments of kernels, with the words in which error messages name them.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use super::{KernelArg, ParamKind};
+use smallvec::SmallVec;
+
+use super::{MemoryView, UsmPointer};
 use crate::types::AccessMode;
+
+/// What kind of argument a parameter takes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ParamKind {
+    /// A value of `size` bytes, passed by copy.
+    Value {
+        /// Bytes.
+        size: usize,
+    },
+    /// A range of memory holding elements of `element_size` bytes.
+    Buffer {
+        /// How the kernel uses it.
+        access: AccessMode,
+        /// Bytes of one element; the argument's length must be a multiple of it.
+        element_size: usize,
+        /// Alignment of one element.
+        element_align: usize,
+    },
+    /// Local memory of a work-group, holding elements of `element_size` bytes; the argument gives
+    /// the length.
+    Local {
+        /// Bytes of one element.
+        element_size: usize,
+    },
+}
+
+/// One parameter of a kernel.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Param {
+    /// Its name, for error messages.
+    pub name: Cow<'static, str>,
+    /// What it takes.
+    pub kind: ParamKind,
+}
+
+/// The bytes of a value argument.
+pub type ValueBytes = SmallVec<[u8; 16]>;
+
+/// An argument of a kernel launch.
+#[derive(Debug)]
+pub enum KernelArg {
+    /// A value's bytes.
+    Value(ValueBytes),
+    /// A range of memory.
+    Memory(MemoryView),
+    /// A raw pointer, for a [`ParamKind::Buffer`] parameter.
+    Usm(UsmPointer),
+    /// This many bytes of local memory.
+    Local(usize),
+}
+
+impl Clone for KernelArg {
+    fn clone(&self) -> Self {
+        match self {
+            // Its own `clone` goes byte by byte.
+            Self::Value(bytes) => Self::Value(ValueBytes::from_slice(bytes)),
+            Self::Memory(view) => Self::Memory(view.clone()),
+            Self::Usm(pointer) => Self::Usm(*pointer),
+            Self::Local(bytes) => Self::Local(*bytes),
+        }
+    }
+}
 
 impl fmt::Display for ParamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
