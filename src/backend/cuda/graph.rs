@@ -80,20 +80,23 @@ impl Drop for CudaGraph {
     }
 }
 
-/// Calls a driver's function that adds a node behind others. Expands to one unsafe operation.
-macro_rules! add_node {
-    ($body:ident, $after:ident, $function:ident $(, $argument:expr)*) => {{
-        let (mut node, before, count) = (ptr::null_mut(), $after.as_ptr().cast(), $after.len());
-        let driver = $body.context.driver;
-        call!(driver, $function(&raw mut node, $body.raw, before, count $(, $argument)*))
-            .map(|()| GraphNode(node))
-    }};
+/// A node to add.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NewNode<'a> {
+    Kernel(&'a CudaLaunch),
+    Copy(&'a CopyBox),
+    Fill(&'a FillRow),
+    /// Does nothing.
+    Empty,
+    /// Records an event.
+    Record(&'a RawEvent),
+    /// A copy of another graph.
+    Graph(&'a CudaGraph),
 }
 
 /// A place for nodes: a graph, or the driver's own graph that a conditional node runs.
 ///
-/// It borrows the graph exclusively. Every `add` method adds one node behind others, each of which
-/// is named once.
+/// It borrows the graph exclusively.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GraphBody<'a> {
     context: &'a CudaContext,
@@ -105,44 +108,40 @@ pub(super) struct GraphBody<'a> {
 pub(super) type ConditionalHandle = CUgraphConditionalHandle;
 
 impl<'a> GraphBody<'a> {
-    pub(super) fn add_kernel(
-        self,
-        launch: &CudaLaunch,
-        after: &[GraphNode],
-    ) -> Result<GraphNode, CudaFailure> {
-        // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-        launch.with_params(|params| unsafe { add_node!(self, after, cuGraphAddKernelNode, params) })
-    }
-
-    pub(super) fn add_copy(self, copy: &CopyBox, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (context, params) = (self.context.raw(), copy.params());
-        // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-        unsafe { add_node!(self, after, cuGraphAddMemcpyNode, &raw const params, context) }
-    }
-
-    pub(super) fn add_fill(self, fill: &FillRow, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let (context, params) = (self.context.raw(), fill.params());
-        // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
-        unsafe { add_node!(self, after, cuGraphAddMemsetNode, &raw const params, context) }
-    }
-
-    /// Adds a node that does nothing.
-    pub(super) fn add_empty(self, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        // SAFETY: nodes and graph are alive.
-        unsafe { add_node!(self, after, cuGraphAddEmptyNode) }
-    }
-
-    /// Adds a node that records an event.
-    pub(super) fn add_record(self, event: &RawEvent, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        let event = event.raw();
-        // SAFETY: nodes, graph and event are alive.
-        unsafe { add_node!(self, after, cuGraphAddEventRecordNode, event) }
-    }
-
-    /// Adds a node that is a copy of another graph.
-    pub(super) fn add_graph(self, child: &CudaGraph, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
-        // SAFETY: nodes and both graphs are alive.
-        unsafe { add_node!(self, after, cuGraphAddChildGraphNode, child.raw) }
+    /// Adds a node behind others, each of which is named once.
+    pub(super) fn add(self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode, CudaFailure> {
+        let (driver, graph, before, count) =
+            (self.context.driver, self.raw, after.as_ptr().cast(), after.len());
+        let mut node = ptr::null_mut();
+        let place = &raw mut node;
+        match new {
+            NewNode::Kernel(launch) => launch.with_params(|params| {
+                // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
+                unsafe { call!(driver, cuGraphAddKernelNode(place, graph, before, count, params)) }
+            }),
+            NewNode::Copy(copy) => {
+                let (params, context) = (&copy.params(), self.context.raw());
+                // SAFETY: as above.
+                unsafe { call!(driver, cuGraphAddMemcpyNode(place, graph, before, count, params, context)) }
+            }
+            NewNode::Fill(fill) => {
+                let (params, context) = (&fill.params(), self.context.raw());
+                // SAFETY: as above.
+                unsafe { call!(driver, cuGraphAddMemsetNode(place, graph, before, count, params, context)) }
+            }
+            // SAFETY: nodes and graph are alive.
+            NewNode::Empty => unsafe { call!(driver, cuGraphAddEmptyNode(place, graph, before, count)) },
+            NewNode::Record(event) => {
+                let event = event.raw();
+                // SAFETY: nodes, graph and event are alive.
+                unsafe { call!(driver, cuGraphAddEventRecordNode(place, graph, before, count, event)) }
+            }
+            NewNode::Graph(child) => {
+                // SAFETY: nodes and both graphs are alive.
+                unsafe { call!(driver, cuGraphAddChildGraphNode(place, graph, before, count, child.raw)) }
+            }
+        }?;
+        Ok(GraphNode(node))
     }
 
     /// A handle for one conditional node here. Each launch resets it.

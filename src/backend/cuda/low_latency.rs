@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::builtin_kernels::BuiltinKernel;
 use super::completion_counter::CompletionCounter;
 use super::device_inner::CudaDeviceInner;
-use super::graph::{CudaGraph, GraphNode};
+use super::graph::{CudaGraph, GraphNode, NewNode};
 use super::memory::CudaMemory;
 use crate::hal::{Command, KernelArg, MemoryKind, MemoryView};
 use crate::types::Result;
@@ -32,7 +32,7 @@ impl CountingKernel {
     pub(super) fn add(device: &CudaDeviceInner, graph: &mut CudaGraph, after: &[GraphNode]) -> Result<Self> {
         let counter = Arc::new(device.counters.take()?);
         let launch = BuiltinKernel::Count.launch(device, &counter.addresses(), 1)?;
-        let node = graph.body().add_kernel(&launch, after)?;
+        let node = graph.body().add(NewNode::Kernel(&launch), after)?;
         Ok(Self { node, counter })
     }
 }

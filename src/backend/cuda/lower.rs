@@ -8,7 +8,7 @@ use super::builtin_kernels::BuiltinKernel;
 use super::capture::capture;
 use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
-use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode};
+use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
 use super::launch::{CudaLaunch, address};
 use super::memory::CudaMemory;
 use super::stream::RawEvent;
@@ -22,7 +22,7 @@ use crate::types::{Error, Result};
 pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
 
 /// The nodes of one command in a graph.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct CommandNodes {
     pub(super) ends: EndNodes,
     /// The nodes that do its work.
@@ -56,64 +56,61 @@ pub(super) fn add(
     let mut adder = NodeAdder {
         device,
         can_be_disabled: options.can_be_disabled,
-        nodes: Vec::new(),
-        work: SmallVec::new(),
-        kernel: None,
-        patterns: Vec::new(),
         depth: 0,
+        all: Vec::new(),
+        nodes: CommandNodes::default(),
     };
-    let added = adder.recorded(graph.body(), command, after, options.record);
-    if added.is_err() {
+    if let Err(error) = adder.timed(graph.body(), command, after, options.record) {
         // The driver removes nodes in bodies together with the node that has the bodies.
-        for node in adder.nodes.into_iter().rev() {
+        for node in adder.all.into_iter().rev() {
             if let Err(failure) = graph.remove(node) {
                 let error = Error::from(failure);
                 tracing::warn!(target: "wakegraph", %error, "a node could not be removed again");
             }
         }
+        return Err(error);
     }
-    added
+    Ok(adder.nodes)
 }
 
 /// Adds the nodes of one command.
 struct NodeAdder<'a> {
     device: &'a Arc<CudaDeviceInner>,
     can_be_disabled: bool,
-    /// All nodes in the graph itself.
-    nodes: Vec<GraphNode>,
-    /// Those of them that do something.
-    work: SmallVec<[GraphNode; 1]>,
-    /// The command's launch, if it is one.
-    kernel: Option<(GraphNode, CudaLaunch)>,
-    patterns: Vec<Arc<CudaMemory>>,
     /// How many bodies of conditional nodes the current node is in.
     depth: usize,
+    /// All nodes in the graph itself.
+    all: Vec<GraphNode>,
+    nodes: CommandNodes,
 }
 
 /// Work-items of a fill: enough for every multiprocessor there is.
 const MOST_FILL_ITEMS: usize = 1 << 19;
 
 impl NodeAdder<'_> {
-    fn recorded(
+    /// Adds a command between nodes that record this event, if there is one.
+    fn timed(
         &mut self,
         graph: GraphBody<'_>,
         command: &Command,
         mut after: EndNodes,
         record: Option<&RawEvent>,
-    ) -> Result<CommandNodes> {
-        let first = record.map(|event| graph.add_record(event, &after)).transpose()?;
-        if let Some(first) = first {
-            after = smallvec![self.keep(first)];
+    ) -> Result<()> {
+        let record_after = |adder: &mut Self, after: &[GraphNode]| {
+            record.map(|event| adder.add(graph, NewNode::Record(event), after)).transpose()
+        };
+        let first = record_after(self, &after)?;
+        after = first.map_or(after, |first| smallvec![first]);
+        self.nodes.ends = self.command(graph, command, &after)?;
+        if command.bodies().next().is_some() {
+            self.nodes.kernel = None;
         }
-        let mut ends = self.command(graph, command, &after)?;
-        let kernel = self.kernel.take().filter(|_| command.bodies().next().is_none());
-        let mut records = None;
-        if let (Some(event), Some(first)) = (record, first) {
-            let last = self.keep(graph.add_record(event, &ends)?);
-            (records, ends) = (Some([first, last]), smallvec![last]);
+        let ends = self.nodes.ends.clone();
+        if let Some((first, last)) = first.zip(record_after(self, &ends)?) {
+            self.nodes.records = Some([first, last]);
+            self.nodes.ends = smallvec![last];
         }
-        let (work, patterns) = (std::mem::take(&mut self.work), std::mem::take(&mut self.patterns));
-        Ok(CommandNodes { ends, work, kernel, records, patterns })
+        Ok(())
     }
 
     /// Recursion is limited by the depth of bodies ([`Body::MAX_DEPTH`]).
@@ -129,8 +126,7 @@ impl NodeAdder<'_> {
             | Command::BufferWriteRect { .. } => {
                 let mut ends = EndNodes::new();
                 for copy in copy_boxes(command)? {
-                    let node = graph.add_copy(&copy, after)?;
-                    ends.push(self.keep_work(node));
+                    ends.push(self.add_work(graph, NewNode::Copy(&copy), after)?);
                 }
                 self.joined(graph, ends)
             }
@@ -144,7 +140,7 @@ impl NodeAdder<'_> {
             // predecessor, later commands can follow that.
             Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => match after.len() {
                 0 | 1 => Ok(after.clone()),
-                _ => Ok(smallvec![self.keep(graph.add_empty(after)?)]),
+                _ => Ok(smallvec![self.add(graph, NewNode::Empty, after)?]),
             },
             Command::Child(body) => self.body(graph, body, after),
             Command::If { condition, then, otherwise } => {
@@ -152,16 +148,16 @@ impl NodeAdder<'_> {
             }
             Command::While { condition, body } => self.repeated(graph, address(condition)?, body, after),
             Command::Native(native) => {
-                let node = graph.add_graph(&capture(self.device, native)?, after)?;
-                Ok(smallvec![self.keep_work(node)])
+                let captured = capture(self.device, native)?;
+                Ok(smallvec![self.add_work(graph, NewNode::Graph(&captured), after)?])
             }
         }
     }
 
     fn kernel(&mut self, graph: GraphBody<'_>, launch: CudaLaunch, after: &EndNodes) -> Result<EndNodes> {
-        let node = graph.add_kernel(&launch, after)?;
-        self.kernel = Some((node, launch));
-        Ok(smallvec![self.keep_work(node)])
+        let node = self.add_work(graph, NewNode::Kernel(&launch), after)?;
+        self.nodes.kernel = Some((node, launch));
+        Ok(smallvec![node])
     }
 
     /// Adds a memset node where the driver can do the fill with one, else a kernel that reads the
@@ -180,17 +176,14 @@ impl NodeAdder<'_> {
                 // Each work-item sets 16 bytes at a time, and some set the bytes at either end.
                 BuiltinKernel::Set.launch(self.device, &args, len.div_ceil(16).clamp(16, MOST_FILL_ITEMS))?
             }
-            Some(row) => {
-                let node = graph.add_fill(&row, after)?;
-                return Ok(smallvec![self.keep_work(node)]);
-            }
+            Some(row) => return Ok(smallvec![self.add_work(graph, NewNode::Fill(&row), after)?]),
             None => {
                 let pattern = shortest_element(pattern);
                 let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
                 let memory = Arc::new(CudaMemory::allocate(self.device, &desc)?);
                 write_new(&memory, pattern)?;
                 let args = [start, len as u64, memory.address(), pattern.len() as u64];
-                self.patterns.push(memory);
+                self.nodes.patterns.push(memory);
                 BuiltinKernel::Fill.launch(self.device, &args, len.min(MOST_FILL_ITEMS))?
             }
         };
@@ -239,33 +232,36 @@ impl NodeAdder<'_> {
         otherwise: Option<&Body>,
         after: &EndNodes,
     ) -> Result<EndNodes> {
-        let kind = Conditional::CU_GRAPH_COND_TYPE_IF;
         let (handle, decided) = self.decision(graph, word, false, after)?;
         match otherwise {
-            None => {
-                let (node, [body]) = graph.add_conditional(kind, handle, &[decided])?;
-                let node = self.keep(node);
-                self.conditional_body(body, then)?;
-                Ok(smallvec![node])
-            }
+            None => Ok(smallvec![self.branch(graph, handle, &[decided], [then])?]),
             Some(otherwise) if self.device.has_else => {
-                let (node, [first, second]) = graph.add_conditional(kind, handle, &[decided])?;
-                let node = self.keep(node);
-                self.conditional_body(first, then)?;
-                self.conditional_body(second, otherwise)?;
-                Ok(smallvec![node])
+                Ok(smallvec![self.branch(graph, handle, &[decided], [then, otherwise])?])
             }
             Some(otherwise) => {
-                let (inverse, other_decided) = self.decision(graph, word, true, after)?;
-                let mut ends = EndNodes::new();
-                for (handle, commands) in [(handle, then), (inverse, otherwise)] {
-                    let (node, [body]) = graph.add_conditional(kind, handle, &[decided, other_decided])?;
-                    ends.push(self.keep(node));
-                    self.conditional_body(body, commands)?;
-                }
-                self.joined(graph, ends)
+                let (inverse, other) = self.decision(graph, word, true, after)?;
+                let first = self.branch(graph, handle, &[decided, other], [then])?;
+                let second = self.branch(graph, inverse, &[decided, other], [otherwise])?;
+                self.joined(graph, smallvec![first, second])
             }
         }
+    }
+
+    /// Adds a conditional node with these bodies, of which it runs the first or the second.
+    fn branch<const N: usize>(
+        &mut self,
+        graph: GraphBody<'_>,
+        handle: ConditionalHandle,
+        after: &[GraphNode],
+        bodies: [&Body; N],
+    ) -> Result<GraphNode> {
+        let kind = Conditional::CU_GRAPH_COND_TYPE_IF;
+        let (node, places) = graph.add_conditional::<N>(kind, handle, after)?;
+        self.keep(node);
+        for (place, body) in places.into_iter().zip(bodies) {
+            self.conditional_body(place, body)?;
+        }
+        Ok(node)
     }
 
     /// Adds a loop, which is decided before the first run of the body and at the end of the body.
@@ -279,9 +275,9 @@ impl NodeAdder<'_> {
         let (handle, decided) = self.decision(graph, word, false, after)?;
         let kind = Conditional::CU_GRAPH_COND_TYPE_WHILE;
         let (node, [body]) = graph.add_conditional(kind, handle, &[decided])?;
-        let node = self.keep(node);
+        self.keep(node);
         let ends = self.conditional_body(body, commands)?;
-        body.add_kernel(&decide(self.device, handle, word, false)?, &ends)?;
+        body.add(NewNode::Kernel(&decide(self.device, handle, word, false)?), &ends)?;
         Ok(smallvec![node])
     }
 
@@ -294,8 +290,8 @@ impl NodeAdder<'_> {
         after: &EndNodes,
     ) -> Result<(ConditionalHandle, GraphNode)> {
         let handle = graph.create_handle()?;
-        let node = graph.add_kernel(&decide(self.device, handle, word, inverted)?, after)?;
-        Ok((handle, self.keep(node)))
+        let launch = decide(self.device, handle, word, inverted)?;
+        Ok((handle, self.add(graph, NewNode::Kernel(&launch), after)?))
     }
 
     /// Joins several nodes by an empty node, so that later commands follow one.
@@ -304,23 +300,29 @@ impl NodeAdder<'_> {
         if ends.len() <= 1 {
             return Ok(ends);
         }
-        Ok(smallvec![self.keep(graph.add_empty(&ends)?)])
+        Ok(smallvec![self.add(graph, NewNode::Empty, &ends)?])
+    }
+
+    fn add(&mut self, graph: GraphBody<'_>, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode> {
+        let node = graph.add(new, after)?;
+        self.keep(node);
+        Ok(node)
+    }
+
+    /// As [`add`](Self::add), for a node that does the command's work.
+    fn add_work(&mut self, graph: GraphBody<'_>, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode> {
+        let node = self.add(graph, new, after)?;
+        if self.depth == 0 {
+            self.nodes.work.push(node);
+        }
+        Ok(node)
     }
 
     /// Takes note of a node, which is removed again if adding the command fails.
-    fn keep(&mut self, node: GraphNode) -> GraphNode {
+    fn keep(&mut self, node: GraphNode) {
         if self.depth == 0 {
-            self.nodes.push(node);
+            self.all.push(node);
         }
-        node
-    }
-
-    /// As [`keep`](Self::keep), for a node that does something.
-    fn keep_work(&mut self, node: GraphNode) -> GraphNode {
-        if self.depth == 0 {
-            self.work.push(node);
-        }
-        self.keep(node)
     }
 }
 

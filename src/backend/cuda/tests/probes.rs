@@ -7,7 +7,7 @@
 
 use std::process::Command as Process;
 
-use super::super::graph::{CudaGraph, GraphNode};
+use super::super::graph::{CudaGraph, GraphNode, NewNode};
 use super::super::graph_exec::CudaGraphExec;
 use super::super::launch::CudaLaunch;
 use super::super::lower::{AddOptions, EndNodes};
@@ -111,10 +111,10 @@ impl Probe {
         add_middle: impl FnOnce(&mut CudaGraph, GraphNode) -> GraphNode,
     ) -> crate::Result<usize> {
         let mut graph = CudaGraph::create(&self.device.inner().context)?;
-        let slow = graph.body().add_kernel(&self.add(0, 1, LONG), &[])?;
+        let slow = graph.body().add(NewNode::Kernel(&self.add(0, 1, LONG)), &[])?;
         let middle = add_middle(&mut graph, slow);
         let [from, to] = [0, 1].map(|index| CopyAddress { address: self.address(index), is_foreign: false });
-        graph.body().add_copy(&CopyBox::row(from, to, 4), &[middle])?;
+        graph.body().add(NewNode::Copy(&CopyBox::row(from, to, 4)), &[middle])?;
         let mut exec = CudaGraphExec::instantiate(&mut graph)?;
         exec.set_enabled(middle, false)?;
         let mut early = 0;
@@ -143,7 +143,7 @@ fn a_set_node_that_is_switched_off() {
         let probe = Probe::new();
         let _bound = probe.device.inner().context.bind().unwrap();
         let shape = FillRow { address: probe.address(2), value: 7, element: 4, count: 1 };
-        let add = |graph: &mut CudaGraph, slow| graph.body().add_fill(&shape, &[slow]).unwrap();
+        let add = |graph: &mut CudaGraph, slow| graph.body().add(NewNode::Fill(&shape), &[slow]).unwrap();
         match probe.out_of_order(add) {
             Ok(early) => println!("CHILD {early}"),
             Err(error) => println!("CHILD {error}"),
@@ -211,7 +211,7 @@ fn wrong_chains(probe: &Probe, again: bool) -> usize {
         let mut nodes: Vec<GraphNode> = Vec::new();
         for &(word, n, _) in &kernels {
             let after = nodes.last().copied();
-            nodes.push(graph.body().add_kernel(&probe.add(word, n, 0), after.as_slice()).unwrap());
+            nodes.push(graph.body().add(NewNode::Kernel(&probe.add(word, n, 0)), after.as_slice()).unwrap());
         }
         let mut exec = CudaGraphExec::instantiate(&mut graph).unwrap();
         let mut expected = [0u32; WORDS];
