@@ -110,15 +110,15 @@ impl CommandBuffer for CudaCommandBuffer {
         let queue = CudaQueue::of(queue, &self.device)?;
         let commands = &self.recording.commands;
         let timed = self.desc.profiling.then_some(commands.len());
-        queue.submit(timed, None, wait, signal, |stream, starting| {
+        queue.submit(timed, None, wait, signal, |stream, records| {
             let mut instance = instance.lock();
             if self.desc.profiling {
-                starting.with_command_events(|events| {
-                    let records = commands.iter().zip(events).filter_map(|(recorded, events)| {
-                        Some(recorded.nodes.records?.into_iter().zip(events))
-                    });
-                    instance.record(Arc::clone(starting.signal()) as _, records.flatten())
-                })?;
+                let events = records.commands.lock();
+                let nodes = commands
+                    .iter()
+                    .zip(&*events)
+                    .filter_map(|(recorded, events)| Some(recorded.nodes.records?.into_iter().zip(events)));
+                instance.record(Arc::clone(records) as _, nodes.flatten())?;
             }
             Ok(instance.launch(stream)?.filter(|_| self.recording.writes_only_device()))
         })

@@ -12,7 +12,7 @@ use super::graph::CudaGraph;
 use super::graph_exec::CudaGraphExec;
 use super::lower::{self, AddOptions, CommandNodes, EndNodes};
 use super::queue::CudaQueue;
-use super::signal::{Kept, StartingUse};
+use super::signal::{EventRecords, Kept};
 use super::stream::CudaStream;
 use crate::hal::support::refusal::foreign;
 use crate::hal::{Command, CommandBuffer, Enqueued, Queue, QueueDesc, Signal, WaitList};
@@ -43,7 +43,7 @@ impl Queue for CudaQueue {
 
     unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
         let (mut count, mut failure) = (0, None);
-        let start = |stream: &Arc<CudaStream>, _: &StartingUse<'_>| {
+        let start = |stream: &Arc<CudaStream>, _: &Arc<EventRecords>| {
             for &buffer in buffers {
                 let buffer = buffer.as_any().downcast_ref::<CudaCommandBuffer>();
                 let launched = buffer

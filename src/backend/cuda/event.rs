@@ -1,29 +1,66 @@
-//! Events: each has the signal that tells of its current use.
+//! Events: each has the signal of the last enqueue that named it.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::device_inner::CudaDeviceInner;
-use super::signal::CudaSignal;
+use super::signal::{CudaSignal, EventRecords};
 use super::sys::CudaFailure;
 use crate::hal::support::{polling, refusal};
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Result};
 
-/// An event. What depends on it holds its signal, so the event itself may be dropped.
+/// An event. Enqueued work does not need it, so it may be dropped before that ends.
 #[derive(Debug)]
 pub(super) struct CudaEvent {
-    signal: Arc<CudaSignal>,
+    device: Arc<CudaDeviceInner>,
+    records: Arc<EventRecords>,
+    signal: Mutex<Option<Arc<CudaSignal>>>,
 }
 
 impl CudaEvent {
     pub(super) fn create(device: &Arc<CudaDeviceInner>, profiling: bool) -> Result<Self, CudaFailure> {
-        Ok(Self { signal: Arc::new(CudaSignal::create(device, profiling)?) })
+        let records = Arc::new(EventRecords::create(device, profiling)?);
+        Ok(Self { device: Arc::clone(device), records, signal: Mutex::new(None) })
     }
 
-    pub(super) fn signal(&self) -> &Arc<CudaSignal> {
-        &self.signal
+    /// The event behind `event`, if it is one of `device`.
+    pub(super) fn of<'a>(event: &'a dyn Event, device: &Arc<CudaDeviceInner>) -> Result<&'a Self> {
+        let event = event.as_any().downcast_ref::<Self>();
+        event.filter(|event| Arc::ptr_eq(&event.device, device)).ok_or_else(|| refusal::foreign("event"))
+    }
+
+    /// The signal that a wait for this event means now.
+    pub(super) fn last_signal(&self) -> Option<Arc<CudaSignal>> {
+        self.signal.lock().clone()
+    }
+
+    /// Gives the event the signal of what `enqueue` enqueues.
+    ///
+    /// # Errors
+    /// Those of `enqueue`; [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while the last
+    /// signal is pending. The event stays as it was then.
+    pub(super) fn signal_by(
+        &self,
+        enqueue: impl FnOnce(&Arc<EventRecords>) -> Result<CudaSignal>,
+    ) -> Result<()> {
+        // Nothing may have polled the last signal since its end. Without the lock, as a poll may drop
+        // what users have given.
+        self.status();
+        let mut signal = self.signal.lock();
+        if signal.as_ref().is_some_and(|last| !last.is_final()) {
+            return Err(refusal::pending_signal());
+        }
+        let new = enqueue(&self.records)?;
+        // The last signal is used again, unless something still refers to it.
+        match signal.as_mut().and_then(Arc::get_mut) {
+            Some(last) => *last = new,
+            None => *signal = Some(Arc::new(new)),
+        }
+        Ok(())
     }
 }
 
@@ -33,33 +70,24 @@ impl Event for CudaEvent {
     }
 
     fn device(&self) -> DeviceId {
-        self.signal.device().info.id
+        self.device.info.id
     }
 
     fn status(&self) -> EventStatus {
-        self.signal.status()
+        self.last_signal().map_or(EventStatus::Idle, |signal| signal.status())
     }
 
     fn is_idle(&self) -> bool {
-        self.signal.is_idle()
+        self.signal.lock().is_none()
     }
 
     /// The driver's own wait has no time limit, so this polls.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
-        let Some(outcome) = self.signal.outcome() else { return EventStatus::Idle };
-        polling::wait(timeout, || {
-            if !outcome.is_known() {
-                self.signal.status();
-            }
-            outcome.status()
-        })
+        let Some(signal) = self.last_signal() else { return EventStatus::Idle };
+        polling::wait(timeout, || signal.status())
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        // The event may be complete without having been polled.
-        self.signal.status();
-        let times = self.signal.times().ok_or_else(refusal::times_before_completion)?;
-        let times = times.map_err(|failure| self.signal.device().context.error(failure))?;
-        times.ok_or_else(refusal::no_times)
+        self.last_signal().ok_or_else(refusal::times_before_completion)?.profile()
     }
 }

@@ -9,7 +9,7 @@
 //! | kernel | a module and its function: cubin, PTX, or C compiled by NVRTC where that is installed |
 //! | command-buffer | a graph of explicit nodes, instantiated at finalize |
 //! | queue | a stream; single commands are graphs that are launched once |
-//! | event | the driver's event, and a signal: what it depends on and how each of its uses ended |
+//! | event | the driver's events, and a signal: what the last enqueue depends on and how it ended |
 //!
 //! # Reading order
 //!

@@ -64,69 +64,40 @@ pub(super) fn nanoseconds_at(instant: Instant) -> u64 {
     u64::try_from(instant.saturating_duration_since(*ORIGIN).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// When one use of an event was enqueued and seen complete, and the driver's events around its
-/// commands.
-#[derive(Debug, Default)]
-pub(super) struct EventTimes {
-    /// Enough for the use with the most commands so far.
-    commands: Vec<[RawEvent; 2]>,
-    /// How many of them belong to this use.
-    count: usize,
-    /// Without a base this use has no times.
-    base: Option<Arc<ClockBase>>,
+/// Where the times of one signal begin.
+#[derive(Debug)]
+pub(super) struct SignalTimes {
+    base: Arc<ClockBase>,
     submitted: u64,
-    seen: u64,
+    /// How many commands have times of their own.
+    commands: usize,
 }
 
-impl EventTimes {
-    /// Begins a use that has times, those of `count` commands among them.
-    pub(super) fn prepare(
-        &mut self,
-        context: &Arc<CudaContext>,
-        count: usize,
-        base: Arc<ClockBase>,
-    ) -> Result<(), CudaFailure> {
-        while self.commands.len() < count {
-            self.commands.push([RawEvent::create(context, true)?, RawEvent::create(context, true)?]);
-        }
-        (self.count, self.submitted, self.base) = (count, now(), Some(base));
-        Ok(())
+impl SignalTimes {
+    /// Those of a signal that is being enqueued now.
+    pub(super) fn begin(base: Arc<ClockBase>, commands: usize) -> Self {
+        Self { base, submitted: now(), commands }
     }
 
-    /// The events before and after each command of this use.
-    pub(super) fn commands(&self) -> &[[RawEvent; 2]] {
-        &self.commands[..self.count]
-    }
-
-    /// This use has no times.
-    pub(super) fn clear(&mut self) {
-        self.base = None;
-    }
-
-    /// This use is complete, and has been for a short time.
-    pub(super) fn set_seen(&mut self) {
-        if self.base.is_some() {
-            self.seen = now();
-        }
-    }
-
-    /// The times, if this use has any; `first` and `last` were recorded around its work. The clocks
-    /// of device and host drift apart by microseconds, so the order of times is enforced.
+    /// The times of a signal that was seen complete at `seen`, from the events that were recorded
+    /// around its work and around its commands. The clocks of device and host drift apart by
+    /// microseconds, so the order of times is enforced.
     pub(super) fn read(
         &self,
-        first: &RawEvent,
-        last: &RawEvent,
-    ) -> Result<Option<EventProfile>, CudaFailure> {
-        let Some(base) = &self.base else { return Ok(None) };
-        let (submitted, seen) = (self.submitted, self.seen.max(self.submitted));
+        seen: u64,
+        [first, last]: [&RawEvent; 2],
+        commands: &[[RawEvent; 2]],
+    ) -> Result<EventProfile, CudaFailure> {
+        let Self { base, submitted, .. } = self;
+        let (submitted, seen) = (*submitted, seen.max(*submitted));
         let start = base.time.saturating_add_signed(first.since(&base.event)?).clamp(submitted, seen);
         let since_start = |event: &RawEvent| Ok(start.saturating_add_signed(event.since(first)?));
         let end = since_start(last)?.clamp(start, seen);
-        let commands = self.commands().iter().map(|[before, after]| {
+        let commands = commands.iter().take(self.commands).map(|[before, after]| {
             let from = since_start(before)?.clamp(start, end);
             Ok(CommandTimes { start: from, end: since_start(after)?.clamp(from, end) })
         });
         let commands = commands.collect::<Result<_, CudaFailure>>()?;
-        Ok(Some(EventProfile { submitted, start, end, commands }))
+        Ok(EventProfile { submitted, start, end, commands })
     }
 }

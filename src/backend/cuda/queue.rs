@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::completion_counter::CountedRun;
 use super::device_inner::CudaDeviceInner;
 use super::event::CudaEvent;
-use super::signal::{CudaSignal, Kept, StartingUse, UseEnd};
+use super::profiling::SignalTimes;
+use super::signal::{CudaSignal, EventRecords, Kept, SignalEnd, SignalNeeds};
 use super::stream::CudaStream;
-use crate::hal::support::refusal::{foreign, foreign_wait};
+use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
 use crate::hal::{Event, Queue, QueueDesc, Signal, WaitList};
-use crate::types::{Error, Result};
+use crate::types::Result;
 
 /// A queue. When it is dropped, its stream goes on with the work in flight.
 #[derive(Debug)]
@@ -39,54 +42,54 @@ impl CudaQueue {
         kept: Option<Kept>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
-        start: impl FnOnce(&Arc<CudaStream>, &StartingUse<'_>) -> Result<Option<CountedRun>>,
+        start: impl FnOnce(&Arc<CudaStream>, &Arc<EventRecords>) -> Result<Option<CountedRun>>,
     ) -> Result<()> {
-        let context = &self.device.context;
-        let event = signal.event.as_any().downcast_ref::<CudaEvent>();
-        let event = event.filter(|event| Arc::ptr_eq(event.signal().device(), &self.device));
-        let signal = event.ok_or_else(|| foreign("event"))?.signal();
-        context.status()?;
-        context.run(|| -> Result<()> {
-            let mut starting = CudaSignal::begin(signal)?;
-            if let Some(error) = self.wait_for(wait, &mut starting)? {
-                starting.fail(error);
-                return Ok(());
+        let (device, stream) = (&self.device, &self.stream);
+        let event = CudaEvent::of(&**signal.event, device)?;
+        device.context.status()?;
+        let [order, dependencies] = [signals(wait.order)?, signals(wait.dependencies)?];
+        let enqueue = |records: &Arc<EventRecords>| -> Result<CudaSignal> {
+            for signal in order {
+                signal.order_before(stream)?;
             }
-            let timed = timed_commands.is_some() || self.desc.profiling;
-            if timed && let Some(first) = signal.start() {
-                starting.prepare_times(timed_commands.unwrap_or(0), self.device.clock.base()?)?;
-                first.record(&self.stream)?;
+            let mut needs = SignalNeeds::default();
+            for signal in dependencies {
+                let failure = signal.order_before(stream)?;
+                needs.push(signal);
+                if let Some(error) = failure {
+                    let (nothing, needs) = (SignalEnd::Recorded(0), SignalNeeds::default());
+                    let signal = CudaSignal::new(device, records, stream, nothing, None, needs, None);
+                    return Ok(signal.failed(error));
+                }
             }
-            let end = match start(&self.stream, &starting)? {
-                Some(run) => UseEnd::Counted { run, next_query: None },
+            let mut times = None;
+            if (timed_commands.is_some() || self.desc.profiling)
+                && let Some(first) = &records.start
+            {
+                let commands = timed_commands.unwrap_or(0);
+                times = Some(SignalTimes::begin(device.clock.base()?, commands));
+                records.reserve(device, commands)?;
+                first.record(stream)?;
+            }
+            let end = match start(stream, records)? {
+                Some(run) => SignalEnd::Counted(run),
                 // The work is on the stream: a failure from here on fails the event.
-                None => match self.stream.record(signal.end()) {
-                    Ok(sequence) => UseEnd::Recorded(sequence),
-                    Err(failure) => UseEnd::Broken(context.error(failure)),
+                None => match stream.record(&records.end) {
+                    Ok(sequence) => SignalEnd::Recorded(sequence),
+                    Err(failure) => SignalEnd::Broken(device.context.error(failure)),
                 },
             };
-            starting.enqueued(&self.stream, timed, kept, end);
-            Ok(())
-        })
+            Ok(CudaSignal::new(device, records, stream, end, times, needs, kept))
+        };
+        device.context.run(|| event.signal_by(enqueue))
     }
+}
 
-    /// Makes later work on the stream wait for the events. Returns the failure of a dependency that
-    /// has failed.
-    fn wait_for(&self, wait: WaitList<'_>, starting: &mut StartingUse<'_>) -> Result<Option<Error>> {
-        fn signal_of(event: &dyn Event) -> Result<&Arc<CudaSignal>> {
-            event.as_any().downcast_ref().map(CudaEvent::signal).ok_or_else(foreign_wait)
-        }
-        for &event in wait.order {
-            signal_of(event)?.order_before(&self.stream)?;
-        }
-        for &event in wait.dependencies {
-            let signal = signal_of(event)?;
-            // Before the wait is enqueued, so that both mean the same use.
-            starting.depend_on(signal);
-            if let Some(error) = signal.order_before(&self.stream)? {
-                return Ok(Some(error));
-            }
-        }
-        Ok(None)
-    }
+/// The last signals of these events.
+fn signals(events: &[&dyn Event]) -> Result<SmallVec<[Arc<CudaSignal>; 4]>> {
+    let last = |event: &&dyn Event| {
+        let event = event.as_any().downcast_ref::<CudaEvent>().ok_or_else(foreign_wait)?;
+        event.last_signal().ok_or_else(idle_wait)
+    };
+    events.iter().map(last).collect()
 }

@@ -4,11 +4,9 @@
 pub(in crate::backend::cuda) mod fake;
 mod probes;
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use super::device::CudaDevice;
-use super::event::CudaEvent;
-use super::signal::CudaSignal;
 use super::*;
 use crate::hal::{
     Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc, EventStatus,
@@ -177,27 +175,65 @@ fn long_chains_are_dropped_without_recursion() {
     drop(last);
 }
 
-/// Until a use is enqueued, other threads see the one before.
 #[test]
-fn an_enqueue_that_has_begun_changes_nothing_yet() {
+fn a_failed_enqueue_leaves_the_event_as_it_was() {
     let bench = Bench::new();
     let memory = bench.memory();
     let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
     let [first, second] = [(); 2].map(|()| bench.event());
-    let signal = first.as_any().downcast_ref::<CudaEvent>().unwrap().signal();
-    let starting = CudaSignal::begin(signal).unwrap();
-    assert_eq!(CudaSignal::begin(signal).unwrap_err().kind(), ErrorKind::InvalidOperation);
-    assert!(first.is_idle() && matches!(first.status(), EventStatus::Idle));
-    let error = bench.enqueue(&*buffer, &[&*first], &second).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidWaitList);
-    drop(starting);
+    for is_idle in [true, false] {
+        fake::fail("cuGraphLaunch", 1, INVALID_VALUE);
+        assert_eq!(bench.enqueue(&*buffer, &[], &first).unwrap_err().kind(), ErrorKind::Driver);
+        assert_eq!(first.is_idle(), is_idle);
+        let waiting = bench.enqueue(&*buffer, &[&*first], &second);
+        if is_idle {
+            assert!(matches!(first.status(), EventStatus::Idle));
+            assert_eq!(waiting.unwrap_err().kind(), ErrorKind::InvalidWaitList);
+        } else {
+            assert!(matches!(first.status(), EventStatus::Complete));
+            assert!(matches!(second.wait(None), EventStatus::Complete));
+        }
+        bench.enqueue(&*buffer, &[], &first).unwrap();
+        assert!(matches!(first.wait(None), EventStatus::Complete));
+    }
+    fake::hold(true);
     bench.enqueue(&*buffer, &[], &first).unwrap();
+    let error = bench.enqueue(&*buffer, &[], &first).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOperation);
+    fake::hold(false);
+    // It waits for its own last signal.
+    bench.enqueue(&*buffer, &[&*first], &first).unwrap();
     assert!(matches!(first.wait(None), EventStatus::Complete));
-    let starting = CudaSignal::begin(signal).unwrap();
-    assert!(matches!(first.status(), EventStatus::Complete));
-    bench.enqueue(&*buffer, &[&*first], &second).unwrap();
-    drop(starting);
-    assert!(matches!(second.wait(None), EventStatus::Complete));
+}
+
+/// The event could not be recorded behind the first enqueue. Whoever polls the second one first, it
+/// fails as the first one does.
+#[test]
+fn a_failure_reaches_dependents_on_every_thread() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    for _ in 0..3000 {
+        let [first, second] = [(); 2].map(|()| bench.event());
+        fake::hold(true);
+        fake::fail("cuEventRecord", 1, INVALID_VALUE);
+        bench.enqueue(&*buffer, &[], &first).unwrap();
+        bench.enqueue(&*buffer, &[&*first], &second).unwrap();
+        assert!(matches!(second.status(), EventStatus::Pending));
+        // Other threads have a fake driver of their own, where nothing is held.
+        let start = Barrier::new(2);
+        let poll = || {
+            start.wait();
+            second.wait(None)
+        };
+        std::thread::scope(|scope| {
+            for poll in [scope.spawn(poll), scope.spawn(poll)] {
+                assert_eq!(failed(poll.join().unwrap()).kind(), ErrorKind::Driver);
+            }
+        });
+        fake::hold(false);
+        assert_eq!(failed(first.status()).kind(), ErrorKind::Driver);
+    }
 }
 
 /// No call of the backend invalidates the other thread's capture or changes an event.
