@@ -204,23 +204,22 @@ impl Updated {
             Param { name: "x".into(), kind: buffer },
         ];
         let sources = KernelSources::new().c(SOURCE);
-        let desc = KernelDesc { name: "bump", params: &params, sources: &sources };
+        let desc = KernelDesc::new("bump", &params, &sources);
         let kernel = device.create_kernel(&desc).expect("a kernel");
-        let memory = MemoryDesc { len: 4 * ELEMENTS, kind: MemoryKind::Device };
+        let memory = MemoryDesc::new(4 * ELEMENTS, MemoryKind::Device);
         let memory = MemoryView::whole(device.allocate(&memory).expect("a small buffer"));
         let args = vec![Self::value(1), KernelArg::Memory(memory)];
-        let launch = KernelLaunch { kernel, args, range: Range::linear(ELEMENTS), alternatives: Vec::new() };
-        let desc =
-            CommandBufferDesc { updatable: true, in_order: true, profiling: false, low_latency: false };
+        let launch = KernelLaunch::new(kernel, args, Range::linear(ELEMENTS));
+        let desc = CommandBufferDesc::new().updatable(true).in_order(true);
         let mut buffer = device.create_command_buffer(&desc).expect("a command-buffer");
         let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[]).expect("a command");
         buffer.finalize().expect("a valid command-buffer");
-        let queue = QueueDesc { order: QueueOrder::InOrder, profiling: false };
+        let queue = QueueDesc::new(QueueOrder::InOrder);
         Self {
             buffer,
             handle: appended.handle.expect("an updatable command"),
             queue: device.create_queue(&queue).expect("a queue"),
-            event: device.create_event(&EventDesc::default()).expect("an event"),
+            event: device.create_event(&EventDesc::new()).expect("an event"),
             runs: 0,
         }
     }
@@ -236,7 +235,7 @@ impl Contender for Updated {
         let mut update = CommandUpdate::new(self.handle);
         update.args.push((0, Self::value(self.runs)));
         self.buffer.update(&[update]).expect("an update");
-        let signal = Signal { event: &self.event, notification: None };
+        let signal = Signal::new(&self.event);
         // SAFETY: nothing else uses the memory, and all of it lives as long as `self`, which waits.
         unsafe { self.buffer.enqueue(&self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         assert!(matches!(self.event.wait(None), EventStatus::Complete));

@@ -140,19 +140,17 @@ struct ByHand {
 impl ByHand {
     fn new(device: &dyn hal::Device) -> Self {
         // Empty: what it does is all the same here.
-        let mut buffer = device.create_command_buffer(&CommandBufferDesc::default()).expect("a buffer");
+        let mut buffer = device.create_command_buffer(&CommandBufferDesc::new()).expect("a buffer");
         buffer.finalize().expect("a valid buffer");
         Self {
-            queue: device
-                .create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false })
-                .expect("a queue"),
-            event: device.create_event(&EventDesc { profiling: false }).expect("an event"),
+            queue: device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).expect("a queue"),
+            event: device.create_event(&EventDesc::new()).expect("an event"),
             buffer,
         }
     }
 
     fn enqueue(&self) {
-        let signal = Signal { event: &self.event, notification: None };
+        let signal = Signal::new(&self.event);
         // SAFETY: the buffer has no command that could touch memory.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.expect("an enqueue");
     }

@@ -74,7 +74,7 @@ fn a_repeated_enqueue_allocates_nothing() {
     let fork_join = [vec![], vec![0], vec![0], vec![0], vec![1, 2, 3]];
     let commands: Vec<_> = fork_join.iter().map(|_| call()).collect();
     let graph = |profiling| {
-        let desc = CommandBufferDesc { updatable: false, in_order: false, profiling, low_latency: false };
+        let desc = CommandBufferDesc::new().profiling(profiling);
         buffer(&*device, desc, &commands, &fork_join)
     };
     let cases = [
@@ -85,7 +85,7 @@ fn a_repeated_enqueue_allocates_nothing() {
         ("graph with profiling", graph(true)),
     ];
     for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
-        let queue = device.create_queue(&QueueDesc { order, profiling: false }).unwrap();
+        let queue = device.create_queue(&QueueDesc::new(order)).unwrap();
         for (name, buffer) in &cases {
             // Three in flight: two of them behind the one before, by queue, by command-buffer and
             // by wait list.
@@ -95,7 +95,7 @@ fn a_repeated_enqueue_allocates_nothing() {
                 let before = count.0.load(Ordering::Acquire);
                 let [a, b, c] = &events;
                 for (event, wait) in [(a, None), (b, Some(&**a)), (c, Some(&**b))] {
-                    let notification = Some(Notification { target: count.clone(), token: 0 });
+                    let notification = Some(Notification::new(count.clone(), 0));
                     enqueue(&**buffer, &*queue, wait.as_slice(), event, notification).unwrap();
                 }
                 while count.0.load(Ordering::Acquire) < before + 3 {

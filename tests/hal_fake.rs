@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use wakegraph::hal::{CommandBufferDesc, EventDesc, EventStatus, QueueDesc, QueueOrder};
+use wakegraph::hal::{EventDesc, EventStatus, QueueDesc, QueueOrder};
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions, FakeTiming};
 use wakegraph::{Error, ErrorKind, backend};
 
@@ -101,7 +101,7 @@ fn a_lost_device_fails_everything_and_refuses_the_rest() {
         device.status().unwrap_err(),
         queue.finish().unwrap_err(),
         enqueue(&*buffer, &*queue, &[], &done, None).unwrap_err(),
-        device.create_event(&EventDesc::default()).unwrap_err(),
+        device.create_event(&EventDesc::new()).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
     }
@@ -111,9 +111,9 @@ fn a_lost_device_fails_everything_and_refuses_the_rest() {
 fn can_be_polled_and_timed() {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
     assert!(!device.capabilities().notifies);
-    let queue = device.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
+    let queue = device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
     let (notifier, receiver) = notifier();
-    let desc = CommandBufferDesc { profiling: true, ..IN_ORDER };
+    let desc = IN_ORDER.profiling(true);
     let commands = [call(&*device, || Ok(())), call(&*device, || Ok(()))];
     let (buffer, done) = (buffer(&*device, desc, &commands, &[]), event(&*device));
     enqueue(&*buffer, &*queue, &[], &done, notification(&notifier, 1)).unwrap();

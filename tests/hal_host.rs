@@ -304,7 +304,7 @@ fn an_empty_command_buffer_completes_in_the_enqueue() {
     let device = device(1);
     let queue = queue(&*device, QueueOrder::InOrder);
     let (notifier, receiver) = notifier();
-    let empty = buffer(&*device, CommandBufferDesc::default(), &[], &[]);
+    let empty = buffer(&*device, CommandBufferDesc::new(), &[], &[]);
     let done = event(&*device);
     enqueue(&*empty, &*queue, &[], &done, notification(&notifier, 5)).unwrap();
     assert!(matches!(done.status(), EventStatus::Complete));
@@ -434,7 +434,7 @@ fn sub_devices_share_the_threads_out() {
 #[test]
 fn times_of_events_lie_in_order_on_one_clock() {
     let device = device(2);
-    let desc = QueueDesc { order: QueueOrder::InOrder, profiling: true };
+    let desc = QueueDesc::new(QueueOrder::InOrder).profiling(true);
     let queue = device.create_queue(&desc).unwrap();
     let before = device.clock().unwrap().device;
     let event = start(&*device, &*one(&*device, || Ok(())), &*queue, &[]);

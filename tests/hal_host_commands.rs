@@ -19,8 +19,7 @@ use wakegraph::{Error, ErrorKind, Pitch, Range, Rect};
 static DEVICE: LazyLock<Arc<dyn Device>> =
     LazyLock::new(|| host::open(HostOptions::new().threads(4)).unwrap());
 
-const GRAPH: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
+const GRAPH: CommandBufferDesc = CommandBufferDesc::new();
 
 /// For each command, the earlier ones it follows; and which commands fail.
 fn graphs() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<usize>)> {
@@ -65,7 +64,7 @@ proptest! {
                 Ok(())
             })
         }).collect();
-        let buffer = buffer(&**DEVICE, CommandBufferDesc { profiling, ..GRAPH }, &commands, &after);
+        let buffer = buffer(&**DEVICE, GRAPH.profiling(profiling), &commands, &after);
         let queue = queue(&**DEVICE, QueueOrder::InOrder);
         for _ in 0..3 {
             values.iter().for_each(|value| value.store(0, Ordering::Relaxed));
@@ -237,7 +236,7 @@ fn an_update_applies_to_later_enqueues_only() {
     first.alternatives = vec![other.clone()];
     let range = first.range;
 
-    let desc = CommandBufferDesc { updatable: true, ..IN_ORDER };
+    let desc = IN_ORDER.updatable(true);
     let mut buffer = DEVICE.create_command_buffer(&desc).unwrap();
     let handle = buffer.append(&Command::Kernel(first), &[]).unwrap().handle.unwrap();
     buffer.finalize().unwrap();
@@ -271,7 +270,7 @@ fn an_update_applies_to_later_enqueues_only() {
 fn command_times_are_in_the_order_of_appends() {
     for (in_order, after) in [(true, vec![]), (false, vec![vec![], vec![], vec![0, 1], vec![0]])] {
         let commands: Vec<_> = (0..4).map(|_| call(&**DEVICE, || Ok(()))).collect();
-        let desc = CommandBufferDesc { updatable: false, in_order, profiling: true, low_latency: false };
+        let desc = CommandBufferDesc::new().in_order(in_order).profiling(true);
         let buffer = buffer(&**DEVICE, desc, &commands, &after);
         let queue = queue(&**DEVICE, QueueOrder::InOrder);
         for _ in 0..2 {

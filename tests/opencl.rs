@@ -109,7 +109,7 @@ fn number(n: u32) -> KernelArg {
 
 fn load(device: &dyn Device, name: &str, params: &[Param], source: &'static str) -> Result<Arc<dyn Kernel>> {
     let sources = KernelSources::new().c(source);
-    device.create_kernel(&KernelDesc { name, params, sources: &sources })
+    device.create_kernel(&KernelDesc::new(name, params, &sources))
 }
 
 /// x += n
@@ -120,7 +120,7 @@ fn add(device: &dyn Device) -> Arc<dyn Kernel> {
 }
 
 fn launch(kernel: &Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Command {
-    Command::Kernel(Box::new(KernelLaunch { kernel: kernel.clone(), args, range, alternatives: Vec::new() }))
+    Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, range)))
 }
 
 fn add_to(device: &dyn Device, n: u32, x: &MemoryView) -> Command {
@@ -145,8 +145,7 @@ fn zeros(device: &dyn Device, words: usize) -> MemoryView {
     MemoryView::whole(memory(device, 4 * words))
 }
 
-const IN_ORDER: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
+const IN_ORDER: CommandBufferDesc = CommandBufferDesc::new().in_order(true);
 
 fn works(device: &Arc<dyn Device>) {
     let (x, queue, done) = (zeros(&**device, 8), queue(&**device, QueueOrder::InOrder), event(&**device));
@@ -203,7 +202,7 @@ fn arguments_must_have_the_size_in_the_source(device: &Arc<dyn Device>) {
 fn empty_sources_do_not_reach_the_driver(device: &Arc<dyn Device>) {
     let empty = [KernelSources::new().opencl_c(""), KernelSources::new().c("")];
     for sources in empty {
-        let desc = KernelDesc { name: "k", params: &[], sources: &sources };
+        let desc = KernelDesc::new("k", &[], &sources);
         let error = device.create_kernel(&desc).unwrap_err();
         assert!([ErrorKind::InvalidArgument, ErrorKind::Driver].contains(&error.kind()), "{error}");
         let error = ValidatedDevice::new(device.clone()).create_kernel(&desc).unwrap_err();
@@ -220,7 +219,8 @@ fn work_groups_must_fit(device: &Arc<dyn Device>) {
     assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
     let fixed = "__kernel __attribute__((reqd_work_group_size(4, 1, 1))) void fixed(__global uint *x) { x[get_global_id(0)] = 1; }";
     let sources = KernelSources::new().opencl_c(fixed);
-    let desc = KernelDesc { name: "fixed", params: &[numbers("x")], sources: &sources };
+    let params = [numbers("x")];
+    let desc = KernelDesc::new("fixed", &params, &sources);
     let kernel = device.create_kernel(&desc).unwrap();
     for range in [Range::linear(8).local([2]), Range::linear(6)] {
         let error =
@@ -231,9 +231,9 @@ fn work_groups_must_fit(device: &Arc<dyn Device>) {
     // Left to the device, it is what the source demands.
     buffer.append(&launch(&kernel, vec![KernelArg::Memory(x.clone())], Range::linear(8)), &[]).unwrap();
     buffer.finalize().unwrap();
-    let queue = validated.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
+    let queue = validated.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
     let done = event(&**device);
-    let signal = Signal { event: &done, notification: None };
+    let signal = Signal::new(&done);
     // SAFETY: nothing else touches the memory meanwhile.
     unsafe { buffer.enqueue(&queue, WaitList::NONE, signal) }.unwrap();
     assert_complete(&*done);
@@ -244,7 +244,7 @@ fn too_much_memory_is_refused(device: &Arc<dyn Device>) {
     let most = device.capabilities().max_allocation;
     for len in [most.saturating_add(1), 1 << 50, usize::MAX] {
         for kind in [MemoryKind::Device, MemoryKind::Host] {
-            let error = device.allocate(&MemoryDesc { len, kind }).unwrap_err();
+            let error = device.allocate(&MemoryDesc::new(len, kind)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
         }
     }
@@ -294,9 +294,10 @@ fn failures_reach_dependents_only(device: &Arc<dyn Device>) {
         common::enqueue(&*broken, &*one, &[], &events[0], None).unwrap();
         common::enqueue(&*needs, &*other, &[&*events[0]], &events[1], None).unwrap();
         enqueue_command(&*one, &Command::Empty, WaitList::dependencies(&[&*events[1]]), &events[2]);
-        let wait = WaitList { dependencies: &[], order: &[&*events[0], &*events[2]] };
+        let order: [&dyn Event; 2] = [&*events[0], &*events[2]];
+        let wait = WaitList::order(&order);
         // SAFETY: nothing else uses `y`.
-        unsafe { follows.enqueue(&*other, wait, Signal { event: &events[3], notification: None }) }.unwrap();
+        unsafe { follows.enqueue(&*other, wait, Signal::new(&events[3])) }.unwrap();
         assert_complete(&*events[3]);
         for event in &events[..3] {
             assert_eq!(failure(&**event).command(), Some(1));
@@ -327,9 +328,10 @@ fn failures_that_are_over_count(device: &Arc<dyn Device>) {
             assert_eq!((error.kind(), error.command()), (ErrorKind::InvalidSize, Some(1)), "{error}");
         }
         assert_eq!(words(&y), [0; 8], "neither of them ran");
-        let wait = WaitList { dependencies: &[], order: &[&*first, &*needs_too] };
+        let order: [&dyn Event; 2] = [&*first, &*needs_too];
+        let wait = WaitList::order(&order);
         // SAFETY: nothing else uses `y`.
-        unsafe { adds.enqueue(&*queues.1, wait, Signal { event: &follows, notification: None }) }.unwrap();
+        unsafe { adds.enqueue(&*queues.1, wait, Signal::new(&follows)) }.unwrap();
         common::enqueue(&*adds, &*queues.1, &[], &later, None).unwrap();
         assert_complete(&*later);
         assert_complete(&*follows);
@@ -349,7 +351,7 @@ fn with_options(device: &Arc<dyn Device>, options: OpenclOptions) -> Arc<dyn Dev
 
 fn enqueue_command(queue: &dyn Queue, command: &Command, wait: WaitList<'_>, event: &Arc<dyn Event>) {
     // SAFETY: the command touches no memory.
-    unsafe { queue.enqueue(command, wait, Signal { event, notification: None }) }.unwrap();
+    unsafe { queue.enqueue(command, wait, Signal::new(event)) }.unwrap();
 }
 
 /// By the name of the device, and by a short name of each runtime that is installed here.
@@ -385,7 +387,7 @@ fn lowerings_are_reported(device: &Arc<dyn Device>) {
     // A buffer with a command that cannot be recorded is replayed: the host side is memory of another device.
     let device = opencl::open(index, OpenclOptions::new().lowering(Lowering::CommandBuffer)).unwrap();
     let host = wakegraph::backend::open("host:0").unwrap();
-    let host = MemoryView::whole(host.allocate(&MemoryDesc { len: 32, kind: MemoryKind::Host }).unwrap());
+    let host = MemoryView::whole(host.allocate(&MemoryDesc::new(32, MemoryKind::Host)).unwrap());
     let x = zeros(&*device, 8);
     let commands = [add_to(&*device, 1, &x), Command::BufferRead { src: x.clone(), host: host.clone() }];
     let both = buffer(&*device, IN_ORDER, &commands, &[]);
@@ -417,12 +419,12 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
         let set = load(&*device, "set", &params, SET).unwrap();
         let other = load(&*device, "other", &params, SET).unwrap();
         let (x, y) = (zeros(&*device, 8), zeros(&*device, 8));
-        let desc = CommandBufferDesc { updatable: true, ..IN_ORDER };
+        let desc = IN_ORDER.updatable(true);
         let mut buffer = device.create_command_buffer(&desc).unwrap();
         buffer.append(&add_to(&*device, 0, &x), &[]).unwrap();
         let args = vec![number(1), KernelArg::Memory(x.clone())];
         let range = Range::linear(4);
-        let launch = KernelLaunch { kernel: set, args, range, alternatives: vec![other.clone()] };
+        let launch = KernelLaunch::new(set, args, range).alternatives(vec![other.clone()]);
         let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         let queue = queue(&*device, QueueOrder::InOrder);
@@ -464,8 +466,7 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
         let device = with_options(device, OpenclOptions::new().lowering(lowering));
         let items = 4 * device.capabilities().max_work_group_size;
         let x = zeros(&*device, items);
-        let mut buffer =
-            device.create_command_buffer(&CommandBufferDesc { updatable: true, ..IN_ORDER }).unwrap();
+        let mut buffer = device.create_command_buffer(&IN_ORDER.updatable(true)).unwrap();
         let first = buffer.append(&add_to(&*device, 1, &x), &[]).unwrap().handle.unwrap();
         let second = buffer.append(&add_to(&*device, 10, &x), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
@@ -532,8 +533,7 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
         let device = with_options(device, OpenclOptions::new().shared_memory(false).lowering(lowering));
         let x = zeros(&*device, 8);
         let part = MemoryView::new(x.memory().clone(), 12, 8).unwrap();
-        let mut buffer =
-            device.create_command_buffer(&CommandBufferDesc { updatable: true, ..IN_ORDER }).unwrap();
+        let mut buffer = device.create_command_buffer(&IN_ORDER.updatable(true)).unwrap();
         let handle = buffer.append(&add_to(&*device, 1, &x), &[]).unwrap().handle.unwrap();
         buffer.append(&add_to(&*device, 100, &part), &[]).unwrap();
         buffer.finalize().unwrap();
@@ -640,9 +640,7 @@ fn programs_are_built_once(device: &Arc<dyn Device>) {
 fn spirv_runs_or_is_refused_by_name(device: &Arc<dyn Device>) {
     const TWICE: &str = "KERNEL(add, (u32 n, SLICE(u32, x))) { x[GLOBAL_ID(0)] += 2 * n; }";
     let params = [value("n", 4), numbers("x")];
-    let load = |sources: KernelSources| {
-        device.create_kernel(&KernelDesc { name: "add", params: &params, sources: &sources })
-    };
+    let load = |sources: KernelSources| device.create_kernel(&KernelDesc::new("add", &params, &sources));
     let alone = load(KernelSources::new().spirv(spirv::add()));
     let takes = alone.is_ok();
     let mut kernels = vec![load(KernelSources::new().spirv(spirv::add()).c(TWICE)).unwrap()];
@@ -672,11 +670,11 @@ fn spirv_runs_or_is_refused_by_name(device: &Arc<dyn Device>) {
     // Its parameters are checked as those of C.
     if takes {
         let sources = KernelSources::new().spirv(spirv::add());
-        let desc = KernelDesc { name: "add", params: &params[..1], sources: &sources };
+        let desc = KernelDesc::new("add", &params[..1], &sources);
         let error = device.create_kernel(&desc).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.message().contains("declared with 1 parameters, its source has 2"), "{error}");
-        let desc = KernelDesc { name: "other", params: &params, sources: &sources };
+        let desc = KernelDesc::new("other", &params, &sources);
         let error = device.create_kernel(&desc).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.message().contains("no kernel 'other'"), "{error}");
@@ -693,7 +691,7 @@ fn broken_spirv_is_refused(device: &Arc<dyn Device>) {
     for module in modules {
         let (len, sources) = (module.len(), KernelSources::new().spirv(module));
         let params = [value("n", 4), numbers("x")];
-        let desc = KernelDesc { name: "add", params: &params, sources: &sources };
+        let desc = KernelDesc::new("add", &params, &sources);
         let error = device.create_kernel(&desc).unwrap_err();
         assert!(error.message().contains("kernel 'add'"), "{len} bytes: {error}");
         if error.kind() != ErrorKind::FeatureNotSupported {

@@ -101,7 +101,7 @@ impl Raw {
     }
 
     fn graph(&self, len: usize, function: CUfunction, value: u64, source: Option<u64>) -> RawGraph {
-        let desc = MemoryDesc { len: BYTES, kind: MemoryKind::Device };
+        let desc = MemoryDesc::new(BYTES, MemoryKind::Device);
         let owner = self.device.hal().allocate(&desc).expect("a little memory");
         let memory = owner.usm().expect("an address").address() as u64;
         self.bind();

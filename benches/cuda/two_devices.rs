@@ -51,7 +51,7 @@ fn names(policy: &str, flavour: &str) -> [String; 2] {
 /// Whether each can copy from the other's memory; from then on it may.
 fn reach_each_other([a, b]: [&Device; 2]) -> bool {
     let reaches = |device: &Device, other: &Device| {
-        let desc = wakegraph::hal::MemoryDesc { len: 64, kind: MemoryKind::Device };
+        let desc = wakegraph::hal::MemoryDesc::new(64, MemoryKind::Device);
         let memory = other.hal().allocate(&desc).expect("a little memory");
         device.hal().can_access(&*memory)
     };

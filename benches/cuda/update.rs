@@ -36,27 +36,23 @@ impl Updated {
             Param { name: "x".into(), kind: ParamKind::Buffer { access, element_size: 4, element_align: 4 } },
         ];
         let sources = KernelSources::new().ptx(include_str!("kernels.ptx"));
-        let kernel = hal.create_kernel(&KernelDesc { name: "bump", params: &params, sources: &sources })?;
-        let memory = hal.allocate(&MemoryDesc { len: 64, kind: MemoryKind::Device })?;
-        let mut buffer = hal.create_command_buffer(&CommandBufferDesc {
-            updatable: true,
-            in_order: true,
-            profiling: false,
-            low_latency: true,
-        })?;
-        let launch = KernelLaunch {
+        let kernel = hal.create_kernel(&KernelDesc::new("bump", &params, &sources))?;
+        let memory = hal.allocate(&MemoryDesc::new(64, MemoryKind::Device))?;
+        let mut buffer = hal.create_command_buffer(
+            &CommandBufferDesc::new().updatable(true).in_order(true).low_latency(true),
+        )?;
+        let launch = KernelLaunch::new(
             kernel,
-            args: vec![argument(1), KernelArg::Memory(MemoryView::whole(memory))],
-            range: Range::linear(1),
-            alternatives: Vec::new(),
-        };
+            vec![argument(1), KernelArg::Memory(MemoryView::whole(memory))],
+            Range::linear(1),
+        );
         let appended = buffer.append(&Command::Kernel(Box::new(launch)), &[])?;
         buffer.finalize()?;
         Ok(Self {
             buffer,
             handle: appended.handle.expect("updatable"),
-            queue: hal.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false })?,
-            event: hal.create_event(&EventDesc { profiling: false })?,
+            queue: hal.create_queue(&QueueDesc::new(QueueOrder::InOrder))?,
+            event: hal.create_event(&EventDesc::new())?,
             number: 0,
         })
     }
@@ -72,7 +68,7 @@ impl Contender for Updated {
         let mut update = CommandUpdate::new(self.handle);
         update.args.push((0, argument(self.number)));
         self.buffer.update(&[update]).expect("an update");
-        let signal = Signal { event: &self.event, notification: None };
+        let signal = Signal::new(&self.event);
         // SAFETY: nothing else uses the memory, and everything lives until the event is final.
         unsafe { self.buffer.enqueue(&self.queue, WaitList::NONE, signal) }.expect("an enqueue");
         while !self.event.status().is_final() {

@@ -10,6 +10,7 @@ use crate::types::AccessMode;
 
 /// What kind of argument a parameter takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum ParamKind {
     /// A value of `size` bytes, passed by copy.
     Value {
@@ -47,6 +48,7 @@ pub type ValueBytes = SmallVec<[u8; 16]>;
 
 /// An argument of a kernel launch.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum KernelArg {
     /// A value's bytes.
     Value(ValueBytes),

@@ -24,6 +24,7 @@ bitflags::bitflags! {
 
 /// What makes a device's work go on, and what a thread that waits for it does to that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Progress {
     /// The device itself, as a GPU does.
     Device,
@@ -45,6 +46,7 @@ pub enum GraphSupport {
 
 /// What a device can do. Read once when the device is opened, constant from then on.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// Commands that can be appended to a command-buffer, and be in the bodies of others.
     pub commands: CommandKinds,
@@ -83,6 +85,28 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// A device with command-buffers of these commands, and nothing that is optional: no updates,
+    /// no profiling, no local memory, work-groups of one work-item.
+    pub fn new(commands: CommandKinds) -> Self {
+        Self {
+            commands,
+            update: UpdateCapabilities::empty(),
+            profiling: false,
+            notifies: false,
+            progress: Progress::Device,
+            batches: false,
+            out_of_order_queues: false,
+            max_work_group_size: 1,
+            max_work_item_sizes: [1; 3],
+            max_work_groups: [usize::MAX; 3],
+            concurrent_parts: false,
+            global_offset: false,
+            view_alignment: 1,
+            local_memory: 0,
+            max_allocation: isize::MAX as usize,
+        }
+    }
+
     /// The graph support that follows from the other fields.
     pub fn graph_support(&self) -> GraphSupport {
         if self.commands.is_empty() {

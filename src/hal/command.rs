@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::builder::setters;
 use super::{Kernel, KernelArg, MemoryView, NativeCommand, UsmPointer};
 use crate::types::{CommandKind, CommandKinds, Error, ErrorKind, Pitch, Range, Rect, Result};
 
@@ -26,6 +27,7 @@ pub enum Advice {
 
 /// A kernel with its arguments and index space.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct KernelLaunch {
     /// The kernel.
     pub kernel: Arc<dyn Kernel>,
@@ -37,11 +39,21 @@ pub struct KernelLaunch {
     pub alternatives: Vec<Arc<dyn Kernel>>,
 }
 
+impl KernelLaunch {
+    /// A launch without alternatives.
+    pub fn new(kernel: Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Self {
+        Self { kernel, args, range, alternatives: Vec::new() }
+    }
+}
+
+setters! { KernelLaunch { alternatives: Vec<Arc<dyn Kernel>> } }
+
 /// One command with its operands, which it keeps alive.
 ///
 /// The variants are the append functions of the specification. Operands named `host` are memory of
 /// [`MemoryKind::Host`](super::MemoryKind::Host).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Command {
     /// A kernel launch.
     Kernel(Box<KernelLaunch>),

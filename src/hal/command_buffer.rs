@@ -4,10 +4,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Command;
+use super::builder::setters;
 use crate::types::DeviceId;
 
 /// How to create a command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct CommandBufferDesc {
     /// Commands can be changed after finalize.
     pub updatable: bool,
@@ -19,6 +21,15 @@ pub struct CommandBufferDesc {
     /// work for that. A hint.
     pub low_latency: bool,
 }
+
+impl CommandBufferDesc {
+    /// A command-buffer without any of the properties.
+    pub const fn new() -> Self {
+        Self { updatable: false, in_order: false, profiling: false, low_latency: false }
+    }
+}
+
+setters! { const CommandBufferDesc { updatable: bool, in_order: bool, profiling: bool, low_latency: bool } }
 
 /// Identity of a command-buffer; never reused while the process lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +63,7 @@ pub struct CommandHandle {
 
 /// What an append gives back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Appended {
     /// For later commands to wait for.
     pub sync_point: SyncPoint,
@@ -83,6 +95,7 @@ pub enum CommandBufferState {
 /// What a command-buffer is and holds. (The specification's reference count is `Arc`'s business
 /// here.)
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct CommandBufferInfo {
     /// Its identity.
     pub id: CommandBufferId,
@@ -96,4 +109,16 @@ pub struct CommandBufferInfo {
     pub commands: usize,
     /// What the backend made of it, such as "CUDA graph" or "replayed enqueues".
     pub lowering: &'static str,
+}
+
+impl CommandBufferInfo {
+    /// A recording command-buffer without commands, for backends.
+    pub fn new(
+        id: CommandBufferId,
+        device: DeviceId,
+        desc: CommandBufferDesc,
+        lowering: &'static str,
+    ) -> Self {
+        Self { id, device, desc, state: CommandBufferState::Recording, commands: 0, lowering }
+    }
 }

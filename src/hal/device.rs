@@ -44,6 +44,7 @@ pub trait Backend: Debug + Send + Sync {
 
 /// What a device is, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DeviceInfo {
     /// The id of this opened device.
     pub id: DeviceId,
@@ -61,13 +62,29 @@ pub struct DeviceInfo {
     pub compute_units: usize,
 }
 
+impl DeviceInfo {
+    /// A newly opened device, of which nothing else is known.
+    pub fn new(backend: &'static str, selector: String, name: String) -> Self {
+        let (id, driver) = (DeviceId::unique(), String::new());
+        Self { id, backend, selector, name, driver, memory: 0, compute_units: 0 }
+    }
+}
+
 /// A device's clock and the host's, read at the same time as nearly as the driver allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ClockSample {
     /// The device's, in nanoseconds since a moment of its own.
     pub device: u64,
     /// The host's.
     pub host: Instant,
+}
+
+impl ClockSample {
+    /// These readings.
+    pub fn new(device: u64, host: Instant) -> Self {
+        Self { device, host }
+    }
 }
 
 /// An opened device: the factory of everything that lives on it.

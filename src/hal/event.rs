@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::builder::setters;
 use crate::types::{DeviceId, Error, Result};
 
 /// Where an event stands.
@@ -29,11 +30,21 @@ impl EventStatus {
 
 /// How to create an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct EventDesc {
     /// Whether it keeps times: needed where a queue or command-buffer created with profiling
     /// signals it.
     pub profiling: bool,
 }
+
+impl EventDesc {
+    /// An event without times.
+    pub const fn new() -> Self {
+        Self { profiling: false }
+    }
+}
+
+setters! { const EventDesc { profiling: bool } }
 
 /// Completion of one enqueued thing. Reusable: each enqueue that names it in its [`Signal`] makes
 /// it pending again.
@@ -72,6 +83,7 @@ pub trait Event: Debug + Send + Sync + 'static {
 
 /// Times of one enqueued thing, in nanoseconds of the device's [clock](super::Device::clock).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct EventProfile {
     /// When it was enqueued.
     pub submitted: u64,
@@ -84,13 +96,30 @@ pub struct EventProfile {
     pub commands: Vec<CommandTimes>,
 }
 
+impl EventProfile {
+    /// Times without those of single commands.
+    pub fn new(submitted: u64, start: u64, end: u64) -> Self {
+        Self { submitted, start, end, commands: Vec::new() }
+    }
+}
+
+setters! { EventProfile { commands: Vec<CommandTimes> } }
+
 /// Times of one command of a command-buffer, in nanoseconds of the device's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct CommandTimes {
     /// When it started.
     pub start: u64,
     /// When it ended.
     pub end: u64,
+}
+
+impl CommandTimes {
+    /// These times.
+    pub fn new(start: u64, end: u64) -> Self {
+        Self { start, end }
+    }
 }
 
 /// A listener for events that become final.
@@ -105,12 +134,20 @@ pub trait Notify: Send + Sync {
 
 /// The listener to notify, and with which token.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Notification {
     /// The listener. The device holds this reference until it has called it. Dropping it may
     /// release events.
     pub target: Arc<dyn Notify>,
     /// What to say.
     pub token: u64,
+}
+
+impl Notification {
+    /// Notifies `target` with `token`.
+    pub fn new(target: Arc<dyn Notify>, token: u64) -> Self {
+        Self { target, token }
+    }
 }
 
 impl Debug for Notification {
@@ -123,6 +160,7 @@ impl Debug for Notification {
 ///
 /// A device for which the two are the same (CUDA's events do not carry failures) treats them alike.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct WaitList<'a> {
     /// Events whose results are needed: if one fails, the enqueued commands do not run, and their
     /// event fails likewise.
@@ -140,6 +178,11 @@ impl<'a> WaitList<'a> {
         Self { dependencies, order: &[] }
     }
 
+    /// Events that only have to be over.
+    pub fn order(order: &'a [&'a dyn Event]) -> Self {
+        Self { dependencies: &[], order }
+    }
+
     /// All events in it.
     pub fn events(&self) -> impl Iterator<Item = &'a dyn Event> {
         self.dependencies.iter().chain(self.order).copied()
@@ -148,6 +191,7 @@ impl<'a> WaitList<'a> {
 
 /// How an enqueue tells that it is done.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Signal<'a> {
     /// Becomes pending now and final when everything is done. It must not be pending already.
     pub event: &'a Arc<dyn Event>,
@@ -155,4 +199,17 @@ pub struct Signal<'a> {
     /// [`Capabilities::notifies`](super::Capabilities::notifies) says so; ignored (dropped) by the
     /// others.
     pub notification: Option<Notification>,
+}
+
+impl<'a> Signal<'a> {
+    /// Signals `event` and notifies nothing.
+    pub fn new(event: &'a Arc<dyn Event>) -> Self {
+        Self { event, notification: None }
+    }
+
+    /// Sets the notification.
+    #[must_use]
+    pub fn notification(self, notification: Option<Notification>) -> Self {
+        Self { notification, ..self }
+    }
 }

@@ -7,6 +7,7 @@ use super::{KernelSources, Param};
 
 /// What [`Device::create_kernel`](super::Device::create_kernel) loads.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct KernelDesc<'a> {
     /// The name of the function in the sources.
     pub name: &'a str,
@@ -14,6 +15,13 @@ pub struct KernelDesc<'a> {
     pub params: &'a [Param],
     /// Its code.
     pub sources: &'a KernelSources,
+}
+
+impl<'a> KernelDesc<'a> {
+    /// The kernel `name` of these sources.
+    pub const fn new(name: &'a str, params: &'a [Param], sources: &'a KernelSources) -> Self {
+        Self { name, params, sources }
+    }
 }
 
 /// A kernel loaded on a device.

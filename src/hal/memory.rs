@@ -10,6 +10,7 @@ use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// Where memory lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum MemoryKind {
     /// On the device.
     Device,
@@ -19,11 +20,19 @@ pub enum MemoryKind {
 
 /// How to allocate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MemoryDesc {
     /// Bytes, at least 1.
     pub len: usize,
     /// Where.
     pub kind: MemoryKind,
+}
+
+impl MemoryDesc {
+    /// `len` bytes of this kind.
+    pub const fn new(len: usize, kind: MemoryKind) -> Self {
+        Self { len, kind }
+    }
 }
 
 /// One allocation.

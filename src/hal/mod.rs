@@ -49,6 +49,7 @@
 //! Imports from `types` only. Backends, the plan and the runtime may enter.
 
 mod argument;
+mod builder;
 mod capabilities;
 mod command;
 mod command_buffer;
@@ -81,7 +82,7 @@ pub use host_args::HostArgs;
 pub use kernel::{Kernel, KernelDesc};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 pub use native::{NativeCommand, NativeFn, NativeStream};
-pub use queue::{CommandBuffer, Enqueued, Queue, QueueDesc, QueueOrder};
+pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrder};
 /// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a
 /// dependency of this crate has it.
 pub use smallvec::SmallVec;

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
+use super::builder::setters;
 use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
@@ -17,22 +18,54 @@ pub enum QueueOrder {
     OutOfOrder,
 }
 
+/// The engine of a device that a queue should use. A hint: a device without such an engine uses
+/// another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// An engine that runs every command.
+    #[default]
+    Compute,
+    /// An engine for copies, which can run beside the compute engine.
+    Copy,
+}
+
 /// How to create a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct QueueDesc {
     /// The order.
     pub order: QueueOrder,
     /// Whether events of this queue give times.
     pub profiling: bool,
+    /// The preferred engine.
+    pub engine: EngineKind,
 }
+
+impl QueueDesc {
+    /// A queue without profiling on the compute engine.
+    pub const fn new(order: QueueOrder) -> Self {
+        Self { order, profiling: false, engine: EngineKind::Compute }
+    }
+}
+
+setters! { const QueueDesc { profiling: bool, engine: EngineKind } }
 
 /// What a [batch](Queue::enqueue_batch) has come to.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Enqueued {
     /// How many were enqueued, from the first on.
     pub count: usize,
     /// Why the next was not, if there is one.
     pub failure: Option<Error>,
+}
+
+impl Enqueued {
+    /// So many were enqueued, and the next, if any, failed.
+    pub fn new(count: usize, failure: Option<Error>) -> Self {
+        Self { count, failure }
+    }
 }
 
 /// A queue of a device.

@@ -22,6 +22,9 @@ pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + S
 /// | HIP | `code_object`, `hip_c`, `c` |
 /// | Level Zero | `spirv` |
 ///
+/// A backend outside this crate may define variants of its own: [`other`](Self::other) sets one by
+/// name, and [`variant`](Self::variant) finds any variant by name.
+///
 /// A vendor's variant gets exactly the declared parameters; `c` gets the length of each slice
 /// besides. On CUDA and HIP a vendor's variant is launched in whole work-groups, so it has to leave
 /// out the work-items beyond the range, and a range with an offset is refused; `c` knows neither
@@ -47,6 +50,8 @@ pub struct KernelSources {
     pub hip_c: Option<Cow<'static, str>>,
     /// A code object of AMD's.
     pub code_object: Option<Cow<'static, [u8]>>,
+    /// Variants that this crate does not know, by name.
+    others: Vec<(&'static str, Cow<'static, [u8]>)>,
 }
 
 /// Setters, one a variant.
@@ -85,23 +90,34 @@ impl KernelSources {
         self
     }
 
+    /// Sets a variant that this crate does not know.
+    #[must_use]
+    pub fn other(mut self, name: &'static str, code: impl Into<Cow<'static, [u8]>>) -> Self {
+        self.others.retain(|(known, _)| *known != name);
+        self.others.push((name, code.into()));
+        self
+    }
+
+    /// The code of the variant with this name, unless it is the closure.
+    pub fn variant(&self, name: &str) -> Option<&[u8]> {
+        self.code().find(|(known, _)| *known == name).map(|(_, code)| code)
+    }
+
     /// The names of the variants there are, for messages.
     pub fn names(&self) -> Vec<&'static str> {
         let host = self.host.is_some().then_some("host");
-        let code = self.code().into_iter().filter_map(|(name, code)| code.map(|_| name));
-        host.into_iter().chain(code).collect()
+        host.into_iter().chain(self.code().map(|(name, _)| name)).collect()
     }
 
     /// The name of the first variant that is given and has no code.
     pub(super) fn empty_variant(&self) -> Option<&'static str> {
-        let is_empty = |(_, code): &(_, Option<&[u8]>)| code.is_some_and(<[u8]>::is_empty);
-        self.code().into_iter().find(is_empty).map(|(name, _)| name)
+        self.code().find(|(_, code)| code.is_empty()).map(|(name, _)| name)
     }
 
     /// All variants but the closure, with their names.
-    fn code(&self) -> [(&'static str, Option<&[u8]>); 8] {
-        let Self { host: _, c, opencl_c, spirv, cuda_c, ptx, cubin, hip_c, code_object } = self;
-        [
+    fn code(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let Self { host: _, c, opencl_c, spirv, cuda_c, ptx, cubin, hip_c, code_object, others } = self;
+        let known = [
             ("c", c.as_deref().map(str::as_bytes)),
             ("opencl_c", opencl_c.as_deref().map(str::as_bytes)),
             ("spirv", spirv.as_deref()),
@@ -110,12 +126,31 @@ impl KernelSources {
             ("cubin", cubin.as_deref()),
             ("hip_c", hip_c.as_deref().map(str::as_bytes)),
             ("code_object", code_object.as_deref()),
-        ]
+        ];
+        let known = known.into_iter().filter_map(|(name, code)| Some((name, code?)));
+        known.chain(others.iter().map(|(name, code)| (*name, &**code)))
     }
 }
 
 impl Debug for KernelSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("KernelSources").field(&self.names()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_are_found_by_name() {
+        let sources = KernelSources::new().c("source").other("msl", b"first".as_slice());
+        let sources = sources.other("msl", b"second".as_slice());
+        assert_eq!(sources.names(), ["c", "msl"]);
+        assert_eq!(sources.variant("c"), Some(b"source".as_slice()));
+        assert_eq!(sources.variant("msl"), Some(b"second".as_slice()));
+        assert_eq!(sources.variant("spirv"), None);
+        assert_eq!(sources.empty_variant(), None);
+        assert_eq!(sources.other("wgsl", Vec::new()).empty_variant(), Some("wgsl"));
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::builder::setters;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// New values for a command. What is `None` or not named stays. All but `enabled` is for kernel
 /// launches only.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CommandUpdate {
     /// Which command.
     pub handle: CommandHandle,
@@ -88,8 +90,20 @@ impl CommandUpdate {
     }
 }
 
+setters! {
+    CommandUpdate {
+        enabled: Option<bool>,
+        kernel: Option<Arc<dyn Kernel>>,
+        args: Vec<(usize, KernelArg)>,
+        global_size: Option<[usize; 3]>,
+        local_size: Option<Option<[usize; 3]>>,
+        global_offset: Option<[usize; 3]>,
+    }
+}
+
 /// What a batch of updates makes of one command.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CommandChange {
     /// Which append it came from.
     pub index: usize,

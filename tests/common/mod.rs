@@ -15,11 +15,11 @@ use wakegraph::hal::{
 use wakegraph::{Range, Result};
 
 pub(crate) fn queue(device: &dyn Device, order: QueueOrder) -> Arc<dyn Queue> {
-    device.create_queue(&QueueDesc { order, profiling: false }).unwrap()
+    device.create_queue(&QueueDesc::new(order)).unwrap()
 }
 
 pub(crate) fn memory(device: &dyn Device, len: usize) -> Arc<dyn Memory> {
-    device.allocate(&MemoryDesc { len, kind: MemoryKind::Device }).unwrap()
+    device.allocate(&MemoryDesc::new(len, MemoryKind::Device)).unwrap()
 }
 
 /// Writes memory that no command in flight uses.
@@ -43,7 +43,7 @@ pub(crate) fn kernel_with_params(
     function: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
 ) -> Arc<dyn Kernel> {
     let sources = KernelSources::new().host(function);
-    device.create_kernel(&KernelDesc { name, params, sources: &sources }).unwrap()
+    device.create_kernel(&KernelDesc::new(name, params, &sources)).unwrap()
 }
 
 pub(crate) fn value_param(name: &'static str, size: usize) -> Param {
@@ -60,7 +60,7 @@ pub(crate) fn call(
 
 pub(crate) fn launch(kernel: Arc<dyn Kernel>, args: Vec<KernelArg>) -> Command {
     let range = Range::linear(1);
-    Command::Kernel(Box::new(KernelLaunch { kernel, args, range, alternatives: Vec::new() }))
+    Command::Kernel(Box::new(KernelLaunch::new(kernel, args, range)))
 }
 
 /// A finalized command-buffer; `after[i]` are the commands that command `i` follows.
@@ -80,8 +80,7 @@ pub(crate) fn buffer(
     buffer
 }
 
-pub(crate) const IN_ORDER: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
+pub(crate) const IN_ORDER: CommandBufferDesc = CommandBufferDesc::new().in_order(true);
 
 /// An in-order command-buffer of one call.
 pub(crate) fn one(
@@ -92,7 +91,7 @@ pub(crate) fn one(
 }
 
 pub(crate) fn event(device: &dyn Device) -> Arc<dyn Event> {
-    device.create_event(&EventDesc::default()).unwrap()
+    device.create_event(&EventDesc::new()).unwrap()
 }
 
 pub(crate) fn enqueue(
@@ -103,7 +102,9 @@ pub(crate) fn enqueue(
     notification: Option<Notification>,
 ) -> Result<()> {
     // SAFETY: the tests' commands touch memory that nothing else touches meanwhile.
-    unsafe { buffer.enqueue(queue, WaitList::dependencies(wait), Signal { event, notification }) }
+    unsafe {
+        buffer.enqueue(queue, WaitList::dependencies(wait), Signal::new(event).notification(notification))
+    }
 }
 
 /// Enqueues with a fresh event.
@@ -125,7 +126,7 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as for `enqueue`.
-    unsafe { queue.enqueue(command, WaitList::dependencies(wait), Signal { event, notification: None }) }
+    unsafe { queue.enqueue(command, WaitList::dependencies(wait), Signal::new(event)) }
 }
 
 pub(crate) fn run_command(device: &dyn Device, queue: &dyn Queue, command: &Command) {
@@ -163,7 +164,7 @@ pub(crate) fn notifier() -> (Arc<Notifier>, Receiver<u64>) {
 }
 
 pub(crate) fn notification(target: &Arc<Notifier>, token: u64) -> Option<Notification> {
-    Some(Notification { target: target.clone(), token })
+    Some(Notification::new(target.clone(), token))
 }
 
 /// Holds kernels until it is opened, once for each; dropping it opens it for good.

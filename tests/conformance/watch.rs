@@ -83,7 +83,7 @@ impl List {
         if setup.can(Need::SharedMemory) {
             return Some(Self::Test((0..=capacity).map(|_| AtomicU32::new(0)).collect()));
         }
-        let desc = MemoryDesc { len: 4 * (capacity + 1), kind: MemoryKind::Device };
+        let desc = MemoryDesc::new(4 * (capacity + 1), MemoryKind::Device);
         let memory = setup.hal().allocate(&desc).unwrap();
         memory.usm()?;
         Some(Self::Device(MemoryView::whole(memory)))

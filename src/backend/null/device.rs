@@ -13,9 +13,9 @@ use super::memory::NullMemory;
 use super::queue::NullQueue;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, Progress, Queue, QueueDesc, UpdateCapabilities,
+    Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, UpdateCapabilities,
 };
-use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+use crate::types::{CommandKinds, Error, ErrorKind, Result};
 
 /// Limits like those of a small GPU, so that tests of limits meet some.
 const MAX_WORK_GROUP: usize = 1024;
@@ -30,31 +30,20 @@ pub(super) struct NullDevice {
 
 impl NullDevice {
     pub(super) fn new(selector: String) -> Self {
-        let info = DeviceInfo {
-            id: DeviceId::unique(),
-            backend: "null",
-            name: selector.clone(),
-            selector,
-            driver: "none".into(),
-            memory: 0,
-            compute_units: 0,
-        };
+        let name = selector.clone();
+        let info = DeviceInfo { driver: "none".into(), ..DeviceInfo::new("null", selector, name) };
+        let commands = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
         let capabilities = Capabilities {
-            commands: CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH,
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: true,
-            progress: Progress::Device,
-            batches: false,
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
-            max_work_groups: [usize::MAX; 3],
             concurrent_parts: true,
             global_offset: true,
-            view_alignment: 1,
             local_memory: LOCAL_MEMORY,
-            max_allocation: isize::MAX as usize,
+            ..Capabilities::new(commands)
         };
         Self { info, capabilities }
     }

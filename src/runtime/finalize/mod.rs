@@ -196,7 +196,7 @@ impl Queues {
         Ok(match self.0.entry((device.id(), lane)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
-                let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling };
+                let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder).profiling(profiling);
                 let queue = device.hal().create_queue(&desc)?;
                 new.insert((queue, new_lane())).clone()
             }

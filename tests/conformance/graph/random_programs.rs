@@ -321,7 +321,7 @@ impl Mixture {
     fn new(random: &mut Random, devices: &[Device], scratch: bool) -> Self {
         let commands =
             devices.iter().fold(CommandKinds::all(), |all, device| all & device.capabilities().commands);
-        let desc = MemoryDesc { len: 64, kind: MemoryKind::Device };
+        let desc = MemoryDesc::new(64, MemoryKind::Device);
         let has_usm =
             |device: &Device| device.hal().allocate(&desc).is_ok_and(|memory| memory.usm().is_some());
         Self {

@@ -364,7 +364,7 @@ fn on_two_devices(setup: &Setup) {
         assert_eq!(z.to_vec().await.unwrap(), [model[1]; 8]);
         // Memory of the other device, which the node cannot use.
         let far = exec.update().launch(first, mix(1, &z)).apply().await;
-        let far_memory = MemoryDesc { len: 4, kind: MemoryKind::Device };
+        let far_memory = MemoryDesc::new(4, MemoryKind::Device);
         if !a.hal().can_access(&*b.hal().allocate(&far_memory).unwrap()) {
             assert_eq!(far.unwrap_err().kind(), ErrorKind::InvalidArgument);
         }

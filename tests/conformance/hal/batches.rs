@@ -30,21 +30,21 @@ fn enqueue_batch(
     buffers: &[&ValidatedCommandBuffer],
     event: &Arc<dyn Event>,
 ) -> Enqueued {
-    let signal = Signal { event, notification: None };
+    let signal = Signal::new(event);
     // SAFETY: each test keeps what the buffers use until the event is final, and orders what conflicts.
     unsafe { queue.enqueue_batch(buffers, signal) }
 }
 
 fn enqueue_all(queue: &ValidatedQueue, buffers: &[ValidatedCommandBuffer], event: &Arc<dyn Event>) {
     let buffers: Vec<&ValidatedCommandBuffer> = buffers.iter().collect();
-    let Enqueued { count, failure } = enqueue_batch(queue, &buffers, event);
+    let Enqueued { count, failure, .. } = enqueue_batch(queue, &buffers, event);
     assert!(failure.is_none(), "{failure:?}");
     assert_eq!(count, buffers.len());
 }
 
 /// Buffers of which each takes a while, then mixes its number in.
 fn steps(bench: &Bench, x: &MemoryView, count: u32) -> Vec<ValidatedCommandBuffer> {
-    let desc = CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: false };
+    let desc = CommandBufferDesc::new().in_order(true);
     let step = |n| {
         let mut buffer = bench.buffer(desc);
         buffer.append(&bench.grind(x), &[]).unwrap();
@@ -108,7 +108,8 @@ fn others_wait(setup: &Setup) {
     let (batch, end) = (bench.event(), bench.event());
     for round in 1..=10 {
         enqueue_all(&queues[0], &buffers, &batch);
-        let wait = WaitList { dependencies: &[&*batch], order: &[] };
+        let batch: [&dyn Event; 1] = [&*batch];
+        let wait = WaitList::dependencies(&batch);
         enqueue_after(&last[0], &queues[1], wait, &end).unwrap();
         complete(&end);
         let expected = (0..round).fold(0, |x, _| after_steps(after_steps(x, 5), 1));
@@ -120,14 +121,14 @@ fn up_to_the_first_that_is_refused(setup: &Setup) {
     let Some(bench) = bench(setup) else { return };
     let (queue, event, x) = (bench.another_queue(), bench.event(), bench.memory(&[0; 4]));
     let buffers = steps(&bench, &x, 3);
-    let unfinished = bench.buffer(CommandBufferDesc::default());
+    let unfinished = bench.buffer(CommandBufferDesc::new());
     let [first, second, third] = [0, 1, 2].map(|index| &buffers[index]);
-    let Enqueued { count, failure } = enqueue_batch(&queue, &[first, second, &unfinished, third], &event);
+    let Enqueued { count, failure, .. } = enqueue_batch(&queue, &[first, second, &unfinished, third], &event);
     assert_eq!((count, failure.unwrap().kind()), (2, ErrorKind::InvalidOperation));
     complete(&event);
     let expected = after_steps(0, 2);
     assert_eq!(words(&x), [expected]);
-    let Enqueued { count, failure } = enqueue_batch(&queue, &[&unfinished, third], &event);
+    let Enqueued { count, failure, .. } = enqueue_batch(&queue, &[&unfinished, third], &event);
     assert_eq!((count, failure.unwrap().kind()), (0, ErrorKind::InvalidOperation));
     assert_eq!(words(&x), [expected]);
     enqueue_all(&queue, &buffers, &event);
@@ -140,8 +141,8 @@ fn devices_without_say_so(setup: &Setup) {
         return lacks("devices without batches");
     }
     let bench = Bench::new(setup);
-    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let mut buffer = bench.buffer(CommandBufferDesc::new());
     buffer.finalize().unwrap();
-    let Enqueued { count, failure } = enqueue_batch(&bench.another_queue(), &[&buffer], &bench.event());
+    let Enqueued { count, failure, .. } = enqueue_batch(&bench.another_queue(), &[&buffer], &bench.event());
     assert_eq!((count, failure.unwrap().kind()), (0, ErrorKind::FeatureNotSupported));
 }

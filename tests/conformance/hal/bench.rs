@@ -39,7 +39,7 @@ impl Bench {
 
     pub(crate) fn event(&self) -> Arc<dyn Event> {
         self.device
-            .create_event(&wakegraph::hal::EventDesc { profiling: self.device.capabilities().profiling })
+            .create_event(&wakegraph::hal::EventDesc::new().profiling(self.device.capabilities().profiling))
             .unwrap()
     }
 
@@ -54,7 +54,7 @@ impl Bench {
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: &[u8]) -> MemoryView {
-        let view = MemoryView::whole(self.device.allocate(&MemoryDesc { len: bytes.len(), kind }).unwrap());
+        let view = MemoryView::whole(self.device.allocate(&MemoryDesc::new(bytes.len(), kind)).unwrap());
         write(&view, bytes);
         view
     }
@@ -66,7 +66,7 @@ impl Bench {
 
     /// A finalized, in-order command-buffer of these commands.
     pub(crate) fn recorded(&self, commands: &[Command]) -> ValidatedCommandBuffer {
-        self.recorded_as(CommandBufferDesc { in_order: true, ..CommandBufferDesc::default() }, commands)
+        self.recorded_as(CommandBufferDesc::new().in_order(true), commands)
     }
 
     /// A finalized command-buffer of these commands.
@@ -109,7 +109,7 @@ impl Bench {
         code: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Kernel> {
         let sources = KernelSources::new().host(code).c(source(name, params));
-        self.device.create_kernel(&KernelDesc { name, params, sources: &sources }).unwrap()
+        self.device.create_kernel(&KernelDesc::new(name, params, &sources)).unwrap()
     }
 
     /// A launch of a kernel without parameters.
@@ -127,17 +127,18 @@ pub(crate) fn source(name: &str, params: &[Param]) -> String {
             ParamKind::Buffer { access, .. } if access.writes() => format!("SLICE(u8, p{index})"),
             ParamKind::Buffer { .. } => format!("SLICE(const u8, p{index})"),
             ParamKind::Local { .. } => format!("LOCAL_SLICE(u8, p{index})"),
+            other => panic!("a parameter of an unknown kind: {other:?}"),
         });
     }
     format!("KERNEL({name}, ({})) {{}}\n", list.join(", "))
 }
 
 fn queue(device: &ValidatedDevice, order: QueueOrder) -> Arc<ValidatedQueue> {
-    device.create_queue(&QueueDesc { order, profiling: false }).unwrap()
+    device.create_queue(&QueueDesc::new(order)).unwrap()
 }
 
 pub(crate) fn launch(kernel: &Arc<dyn Kernel>, args: Vec<KernelArg>, range: Range) -> Command {
-    Command::Kernel(Box::new(KernelLaunch { kernel: kernel.clone(), args, range, alternatives: Vec::new() }))
+    Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, range)))
 }
 
 /// A native command that touches no memory.
@@ -205,8 +206,7 @@ pub(crate) fn enqueue_after(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: tests order conflicting work through wait lists and queues, and keep what pointers lead to.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None }) }
-        .inspect(|()| in_flight::note(event))
+    unsafe { buffer.enqueue(queue, wait, Signal::new(event)) }.inspect(|()| in_flight::note(event))
 }
 
 pub(crate) fn enqueue_notifying(
@@ -217,7 +217,7 @@ pub(crate) fn enqueue_notifying(
     notification: Notification,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: Some(notification) }) }
+    unsafe { buffer.enqueue(queue, wait, Signal::new(event).notification(Some(notification))) }
         .inspect(|()| in_flight::note(event))
 }
 
@@ -228,8 +228,7 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { queue.enqueue(command, wait, Signal { event, notification: None }) }
-        .inspect(|()| in_flight::note(event))
+    unsafe { queue.enqueue(command, wait, Signal::new(event)) }.inspect(|()| in_flight::note(event))
 }
 
 /// Waits for an event, which must succeed.

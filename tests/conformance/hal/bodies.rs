@@ -110,7 +110,7 @@ fn children_keep_their_place(setup: &Setup) {
         let mut body = Body::new();
         body.push(copy(&a, &b), &[]).unwrap();
         body.push(copy(&a, &c), &[]).unwrap();
-        let mut buffer = bench.buffer(CommandBufferDesc { profiling, ..CommandBufferDesc::default() });
+        let mut buffer = bench.buffer(CommandBufferDesc::new().profiling(profiling));
         let mut points = Vec::new();
         append(&mut buffer, &fill(&a, 1), &mut points, &[]);
         append(&mut buffer, &Command::Child(Arc::new(body)), &mut points, &[0]);
@@ -271,7 +271,7 @@ fn what_a_device_lacks_is_refused_by_name(setup: &Setup) {
         if has(&bench, kind) {
             continue;
         }
-        let mut buffer = bench.buffer(CommandBufferDesc::default());
+        let mut buffer = bench.buffer(CommandBufferDesc::new());
         let held = Command::Child(path([Command::Empty, command.clone()]));
         for command in [&command, &held] {
             let error = buffer.append(command, &[]).unwrap_err();
@@ -297,7 +297,7 @@ fn wrong_conditions(setup: &Setup) {
         let wrong = part(&memory, offset, len);
         for command in [if_nonzero(&wrong, nothing.clone(), None), while_nonzero(&wrong, nothing.clone())] {
             if has(&bench, command.kind()) {
-                let error = bench.buffer(CommandBufferDesc::default()).append(&command, &[]).unwrap_err();
+                let error = bench.buffer(CommandBufferDesc::new()).append(&command, &[]).unwrap_err();
                 assert_eq!(error.kind(), kind, "{error}");
             }
         }

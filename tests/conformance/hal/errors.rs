@@ -27,7 +27,7 @@ fn refused<T>(result: Result<T>, kind: ErrorKind) -> Error {
 
 fn finalize_once(setup: &Setup) {
     let bench = Bench::new(setup);
-    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let mut buffer = bench.buffer(CommandBufferDesc::new());
     buffer.finalize().unwrap();
     refused(buffer.finalize(), ErrorKind::InvalidOperation);
     bench.run_buffer(&buffer);
@@ -43,7 +43,7 @@ fn append_before_finalize(setup: &Setup) {
 
 fn enqueue_after_finalize(setup: &Setup) {
     let bench = Bench::new(setup);
-    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let mut buffer = bench.buffer(CommandBufferDesc::new());
     let event = bench.event();
     refused(enqueue(&buffer, &bench.queue, &event), ErrorKind::InvalidOperation);
     buffer.finalize().unwrap();
@@ -53,9 +53,9 @@ fn enqueue_after_finalize(setup: &Setup) {
 
 fn foreign_sync_points(setup: &Setup) {
     let bench = Bench::new(setup);
-    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let mut buffer = bench.buffer(CommandBufferDesc::new());
     let own = buffer.append(&Command::Empty, &[]).unwrap().sync_point;
-    let mut other = bench.buffer(CommandBufferDesc::default());
+    let mut other = bench.buffer(CommandBufferDesc::new());
     let foreign = other.append(&Command::Empty, &[]).unwrap().sync_point;
     refused(buffer.append(&Command::Empty, &[own, foreign]), ErrorKind::InvalidSyncPoint);
     let future = SyncPoint { index: own.index + 1, ..own };
@@ -70,7 +70,7 @@ fn idle_events(setup: &Setup) {
     let buffer = bench.recorded(&[Command::Empty]);
     let (idle, done) = (bench.event(), bench.event());
     let list: &[&dyn Event] = &[&*idle];
-    for wait in [WaitList::dependencies(list), WaitList { dependencies: &[], order: list }] {
+    for wait in [WaitList::dependencies(list), WaitList::order(list)] {
         refused(enqueue_after(&buffer, &bench.queue, wait, &done), ErrorKind::InvalidWaitList);
         refused(enqueue_command(&Command::Empty, &bench.queue, wait, &done), ErrorKind::InvalidWaitList);
     }
@@ -108,7 +108,7 @@ fn updates_need_an_updatable_buffer(setup: &Setup) {
     if bench.device.capabilities().update.is_empty() {
         return;
     }
-    let desc = CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() };
+    let desc = CommandBufferDesc::new().updatable(true);
     let mut recording = bench.buffer(desc);
     refused(recording.update(&[]), ErrorKind::InvalidOperation);
 }
@@ -118,7 +118,7 @@ fn foreign_handles(setup: &Setup) {
     if bench.device.capabilities().update.is_empty() {
         return lacks("updates");
     }
-    let desc = CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() };
+    let desc = CommandBufferDesc::new().updatable(true);
     let (mut buffer, other) = (bench.buffer(desc), bench.buffer(desc));
     buffer.append(&Command::Empty, &[]).unwrap();
     buffer.finalize().unwrap();
@@ -160,7 +160,7 @@ fn impossible_signatures(setup: &Setup) {
     let sources = KernelSources::default();
     let create = |name: &str, kind: ParamKind| {
         let params = [Param { name: "p".into(), kind }];
-        device.create_kernel(&KernelDesc { name, params: &params, sources: &sources })
+        device.create_kernel(&KernelDesc::new(name, &params, &sources))
     };
     let buffer = |element_size, element_align| ParamKind::Buffer {
         access: AccessMode::Read,
@@ -190,7 +190,7 @@ fn empty_sources_are_refused(setup: &Setup) {
         ("code_object", sources().code_object(&[][..])),
     ];
     for (variant, sources) in empty {
-        let desc = KernelDesc { name: "k", params: &[], sources: &sources };
+        let desc = KernelDesc::new("k", &[], &sources);
         let error = refused(setup.hal().create_kernel(&desc), ErrorKind::InvalidArgument);
         let expected = format!("kernel 'k': its source `{variant}` is empty");
         assert!(error.message().contains(&expected), "{error}");
@@ -199,7 +199,7 @@ fn empty_sources_are_refused(setup: &Setup) {
 
 fn kernels_without_code_for_the_device(setup: &Setup) {
     let sources = KernelSources::default();
-    let desc = KernelDesc { name: "nothing", params: &[], sources: &sources };
+    let desc = KernelDesc::new("nothing", &[], &sources);
     let error = refused(setup.hal().create_kernel(&desc), ErrorKind::FeatureNotSupported);
     assert!(error.message().contains("nothing"), "{error}");
 }
@@ -211,12 +211,12 @@ fn properties_follow_capabilities(setup: &Setup) {
         None => assert!(able),
         Some(error) => assert!(!able && error.kind() == ErrorKind::FeatureNotSupported, "{error}"),
     };
-    let queue = |order, profiling| device.create_queue(&QueueDesc { order, profiling }).err();
+    let queue = |order, profiling| device.create_queue(&QueueDesc::new(order).profiling(profiling)).err();
     expect(capabilities.out_of_order_queues, queue(QueueOrder::OutOfOrder, false));
     expect(capabilities.profiling, queue(QueueOrder::InOrder, true));
     expect(true, queue(QueueOrder::InOrder, false));
     let buffer = |updatable, profiling| {
-        let desc = CommandBufferDesc { updatable, in_order: false, profiling, low_latency: false };
+        let desc = CommandBufferDesc::new().updatable(updatable).profiling(profiling);
         device.create_command_buffer(&desc).err()
     };
     expect(!capabilities.update.is_empty(), buffer(true, false));

@@ -67,7 +67,8 @@ fn order_does_not_inherit(setup: &Setup) {
     let (a, b) = (bench.event(), bench.event());
     enqueue(&bench.recorded(&[failing_late(&bench, &hold)]), &bench.queue, &a).unwrap();
     let counting = bench.recorded(&[counting(&bench, &count)]);
-    let wait = WaitList { dependencies: &[], order: &[&*a] };
+    let order: [&dyn Event; 1] = [&*a];
+    let wait = WaitList::order(&order);
     enqueue_after(&counting, &bench.another_queue(), wait, &b).unwrap();
     hold.open();
     complete(&b);
@@ -90,7 +91,7 @@ fn a_failed_command_is_named(setup: &Setup) {
     let bench = Bench::new(setup);
     let count = Count::default();
     for in_order in [true, false] {
-        let mut buffer = bench.buffer(CommandBufferDesc { in_order, ..CommandBufferDesc::default() });
+        let mut buffer = bench.buffer(CommandBufferDesc::new().in_order(in_order));
         let mut points = Vec::new();
         append(&mut buffer, &counting(&bench, &count), &mut points, &[]);
         append(&mut buffer, &counting(&bench, &count), &mut points, &[]);
@@ -114,7 +115,7 @@ fn a_failed_command_is_named(setup: &Setup) {
 fn branches_that_do_not_depend_run(setup: &Setup) {
     let bench = Bench::new(setup);
     let counts: [Count; 5] = Default::default();
-    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let mut buffer = bench.buffer(CommandBufferDesc::new());
     let mut points = Vec::new();
     append(&mut buffer, &failing(&bench, "broken"), &mut points, &[]);
     for (id, after) in [(1, &[][..]), (2, &[0]), (3, &[1]), (4, &[2, 3])] {
@@ -165,7 +166,7 @@ fn what_has_failed_already_counts(setup: &Setup) {
     enqueue_after(&counting, &bench.queue, WaitList::dependencies(on_a), &b).unwrap();
     is_broken(&b);
     assert_eq!(count.load(Ordering::SeqCst), 0);
-    enqueue_after(&counting, &bench.queue, WaitList { dependencies: &[], order: &[&*a] }, &c).unwrap();
+    enqueue_after(&counting, &bench.queue, WaitList::order(&[&*a]), &c).unwrap();
     complete(&c);
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }

@@ -34,7 +34,7 @@ fn devices(setup: &Setup) {
 fn command_buffers(setup: &Setup) {
     let bench = Bench::new(setup);
     for updatable in [false, !bench.device.capabilities().update.is_empty()] {
-        let desc = CommandBufferDesc { updatable, in_order: true, profiling: false, low_latency: false };
+        let desc = CommandBufferDesc::new().updatable(updatable).in_order(true);
         let mut buffer = bench.buffer(desc);
         let info = buffer.info();
         assert_eq!((info.device, info.desc), (bench.device.info().id, desc));

@@ -51,7 +51,7 @@ impl Bench {
         host: impl Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Kernel> {
         let sources = KernelSources::new().host(host).c(SOURCE);
-        self.device.create_kernel(&KernelDesc { name, params, sources: &sources }).unwrap()
+        self.device.create_kernel(&KernelDesc::new(name, params, &sources)).unwrap()
     }
 
     /// A kernel of a number and words that changes each word.

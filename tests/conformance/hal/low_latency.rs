@@ -15,8 +15,7 @@ tests!("low_latency":
 /// So often that a device which decides by what it has seen has decided.
 const OFTEN: u32 = 20;
 
-const LOW_LATENCY: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: true, profiling: false, low_latency: true };
+const LOW_LATENCY: CommandBufferDesc = CommandBufferDesc::new().in_order(true).low_latency(true);
 
 fn one_after_the_other(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -34,7 +33,7 @@ fn one_after_the_other(setup: &Setup) {
 fn in_flight_with_others(setup: &Setup) {
     let bench = Bench::new(setup);
     let x = bench.memory(&[0; 4]);
-    let [first, second] = [(LOW_LATENCY, 1), (CommandBufferDesc { low_latency: false, ..LOW_LATENCY }, 2)]
+    let [first, second] = [(LOW_LATENCY, 1), (LOW_LATENCY.low_latency(false), 2)]
         .map(|(desc, n)| bench.recorded_as(desc, &[bench.mix(n, &x)]));
     let events = [(); 60].map(|()| bench.event());
     let mut expected = 0;
@@ -81,7 +80,7 @@ fn others_wait(setup: &Setup) {
         let wait: [&dyn Event; 1] = [&*first_done];
         let wait = match round % 2 {
             0 => WaitList::dependencies(&wait),
-            _ => WaitList { dependencies: &[], order: &wait },
+            _ => WaitList::order(&wait),
         };
         enqueue_after(&other, &other_queue, wait, &other_done).unwrap();
         expected = mixed(mixed(ground(expected), 1), 2);
@@ -95,7 +94,7 @@ fn others_wait(setup: &Setup) {
 fn everything_is_awaited(setup: &Setup) {
     let bench = Bench::new(setup);
     let [x, y, z] = [(); 3].map(|()| bench.memory(&[0; 4]));
-    let mut buffer = bench.buffer(CommandBufferDesc { in_order: false, ..LOW_LATENCY });
+    let mut buffer = bench.buffer(LOW_LATENCY.in_order(false));
     for command in [bench.grind(&x), bench.grind(&y), bench.mix(9, &z)] {
         buffer.append(&command, &[]).unwrap();
     }

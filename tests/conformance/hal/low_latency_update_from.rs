@@ -1,7 +1,7 @@
 //! Command-buffers whose end should be seen early, and that become what others are between their
 //! enqueues; and those others.
 
-use wakegraph::hal::{Command, CommandBufferDesc, MemoryView, UpdateCapabilities as Can};
+use wakegraph::hal::{Command, MemoryView, UpdateCapabilities as Can};
 
 use super::bench::{complete, enqueue};
 use super::launches::{ground, mixed, words};
@@ -59,7 +59,7 @@ fn others_from_it(setup: &Setup) {
             expected[0] = mixed(mixed(expected[0], 1), 2);
             complete(&event);
         }
-        let desc = CommandBufferDesc { low_latency: round % 2 == 0, ..UPDATABLE };
+        let desc = UPDATABLE.low_latency(round % 2 == 0);
         let (mut other, _) = record(&bench, desc, &commands(5, &y));
         for _ in 0..round * OFTEN {
             enqueue(&other, &bench.queue, &event).unwrap();

@@ -20,7 +20,7 @@ pub(super) const OFTEN: u32 = 20;
 const LONG: u32 = 150;
 
 pub(super) const UPDATABLE: CommandBufferDesc =
-    CommandBufferDesc { updatable: true, in_order: true, profiling: false, low_latency: true };
+    CommandBufferDesc::new().updatable(true).in_order(true).low_latency(true);
 
 /// A bench, if its device can do this.
 pub(super) fn bench(setup: &Setup, needed: Can) -> Option<Bench> {
@@ -42,7 +42,7 @@ pub(super) fn record(bench: &Bench, desc: CommandBufferDesc, commands: &[Command
 }
 
 pub(super) fn with_number(handle: CommandHandle, n: u32) -> CommandUpdate {
-    CommandUpdate { args: vec![(0, number(n))], ..CommandUpdate::new(handle) }
+    CommandUpdate::new(handle).args(vec![(0, number(n))])
 }
 
 fn one_after_the_other(setup: &Setup) {
@@ -137,7 +137,7 @@ fn others_wait(setup: &Setup) {
         let wait: [&dyn Event; 1] = [&*first_done];
         let wait = match n % 2 {
             0 => WaitList::dependencies(&wait),
-            _ => WaitList { dependencies: &[], order: &wait },
+            _ => WaitList::order(&wait),
         };
         enqueue_after(&other, &other_queue, wait, &other_done).unwrap();
         expected = mixed(mixed(ground(expected), n), 2);
@@ -151,8 +151,7 @@ fn others_wait(setup: &Setup) {
 fn switches(setup: &Setup) {
     let Some(bench) = bench(setup, Can::KERNEL_ARGUMENTS | Can::ENABLED) else { return };
     let [x, y] = [(); 2].map(|()| bench.memory(&[0; 4]));
-    let (mut buffer, mut points) =
-        (bench.buffer(CommandBufferDesc { in_order: false, ..UPDATABLE }), Vec::new());
+    let (mut buffer, mut points) = (bench.buffer(UPDATABLE.in_order(false)), Vec::new());
     let commands: [(Command, &[usize]); 3] =
         [(bench.mix(1, &x), &[]), (bench.mix(2, &x), &[0]), (bench.mix(3, &y), &[])];
     let handles =
@@ -162,11 +161,8 @@ fn switches(setup: &Setup) {
     let mut expected = [0, 0];
     for n in 0..4 * OFTEN {
         let on = [n % 2 == 0, n % 3 != 0, n % 5 < 3];
-        let updates: Vec<_> = handles
-            .iter()
-            .zip(on)
-            .map(|(&handle, on)| CommandUpdate { enabled: Some(on), ..with_number(handle, n) })
-            .collect();
+        let updates: Vec<_> =
+            handles.iter().zip(on).map(|(&handle, on)| with_number(handle, n).enabled(Some(on))).collect();
         buffer.update(&updates).unwrap();
         enqueue(&buffer, &bench.queue, &event).unwrap();
         for (place, on) in [(0, on[0]), (0, on[1]), (1, on[2])] {
@@ -194,7 +190,7 @@ fn kernels(setup: &Setup) {
         for (n, event) in (0..).zip(&events) {
             if n == when {
                 let kernel = kernel.take();
-                buffer.update(&[CommandUpdate { kernel, ..with_number(handles[0], 7) }]).unwrap();
+                buffer.update(&[with_number(handles[0], 7).kernel(kernel)]).unwrap();
             }
             enqueue(&buffer, &bench.queue, event).unwrap();
             expected = if n < when { ground(expected) } else { mixed(expected, 7) };
@@ -231,7 +227,7 @@ fn with_times(setup: &Setup) {
         return lacks("profiling");
     }
     let (x, event) = (bench.memory(&[0; 4]), bench.event());
-    let desc = CommandBufferDesc { profiling: true, ..UPDATABLE };
+    let desc = UPDATABLE.profiling(true);
     let (mut buffer, handles) = record(&bench, desc, &[bench.grind(&x), bench.mix(0, &x)]);
     let mut expected = 0;
     for n in 0..2 * OFTEN {

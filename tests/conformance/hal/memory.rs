@@ -14,7 +14,7 @@ tests!("memory": &[] => [starts_zeroed, keeps_what_is_written, reads_and_writes_
 const KINDS: [MemoryKind; 2] = [MemoryKind::Device, MemoryKind::Host];
 
 fn allocate(bench: &Bench, len: usize, kind: MemoryKind) -> MemoryView {
-    MemoryView::whole(bench.device.allocate(&MemoryDesc { len, kind }).unwrap())
+    MemoryView::whole(bench.device.allocate(&MemoryDesc::new(len, kind)).unwrap())
 }
 
 fn starts_zeroed(setup: &Setup) {
@@ -89,8 +89,8 @@ fn views_stay_inside(setup: &Setup) {
 fn impossible_sizes_are_refused(setup: &Setup) {
     let device = setup.hal();
     for kind in KINDS {
-        assert_eq!(device.allocate(&MemoryDesc { len: 0, kind }).unwrap_err().kind(), ErrorKind::InvalidSize);
-        let error = device.allocate(&MemoryDesc { len: usize::MAX, kind }).unwrap_err();
+        assert_eq!(device.allocate(&MemoryDesc::new(0, kind)).unwrap_err().kind(), ErrorKind::InvalidSize);
+        let error = device.allocate(&MemoryDesc::new(usize::MAX, kind)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         assert_eq!(error.device(), Some(&*device.info().selector));
     }

@@ -32,7 +32,7 @@ impl Counter {
     }
 
     fn notification(self: &Arc<Self>, token: usize) -> Notification {
-        Notification { target: self.clone(), token: token as u64 }
+        Notification::new(self.clone(), token as u64)
     }
 
     fn wait_for_all(&self) -> Vec<usize> {

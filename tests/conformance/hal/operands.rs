@@ -19,7 +19,7 @@ const SIZE: ErrorKind = ErrorKind::InvalidSize;
 
 #[track_caller]
 fn refuses(bench: &Bench, command: &Command, kind: ErrorKind) {
-    let mut buffer = bench.buffer(CommandBufferDesc::default());
+    let mut buffer = bench.buffer(CommandBufferDesc::new());
     let appended = buffer.append(command, &[]).unwrap_err();
     let enqueued = enqueue_command(command, &bench.queue, WaitList::NONE, &bench.event()).unwrap_err();
     assert_eq!(appended.kind(), kind, "{appended}");
@@ -115,7 +115,7 @@ fn pointers(setup: &Setup) {
 
 fn kernel(bench: &Bench, params: &[Param]) -> Arc<dyn Kernel> {
     let sources = KernelSources::new().host(|_, _| Ok(())).c(source("k", params));
-    bench.device.create_kernel(&KernelDesc { name: "k", params, sources: &sources }).unwrap()
+    bench.device.create_kernel(&KernelDesc::new("k", params, &sources)).unwrap()
 }
 
 fn kernel_arguments(setup: &Setup) {

@@ -9,8 +9,7 @@ use super::stamps::{MOST, Stamps};
 use crate::random::Random;
 use crate::registry::{Need, Setup, tests};
 
-const DAG: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
+const DAG: CommandBufferDesc = CommandBufferDesc::new();
 
 tests!("order":
     &[Need::Results] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,
@@ -199,7 +198,7 @@ fn hints_and_empty_commands_keep_the_order(setup: &Setup) {
 fn empty_buffers_complete(setup: &Setup) {
     let bench = Bench::new(setup);
     for in_order in [false, true] {
-        let mut buffer = bench.buffer(CommandBufferDesc { in_order, ..DAG });
+        let mut buffer = bench.buffer(DAG.in_order(in_order));
         buffer.finalize().unwrap();
         bench.run_buffer(&buffer);
         bench.run_buffer(&buffer);

@@ -17,8 +17,7 @@ tests!("out_of_order":
     &[Need::Results] => [runs_of_one_buffer_follow_each_other, in_order_buffers_stay_in_order,
         updates_between_runs, wait_lists_order_buffers_and_commands, all_ends_belong_to_a_run]);
 
-const DAG: CommandBufferDesc =
-    CommandBufferDesc { updatable: false, in_order: false, profiling: false, low_latency: false };
+const DAG: CommandBufferDesc = CommandBufferDesc::new();
 
 /// Two queues of each order that the device has.
 fn queues(bench: &Bench) -> Vec<Arc<ValidatedQueue>> {
@@ -89,7 +88,7 @@ fn updates_between_runs(setup: &Setup) {
     let queues = queues(&bench);
     for round in 0..=queues.len() {
         let (x, y) = (bench.memory(&[0; 4]), bench.memory(&[0; 4]));
-        let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..DAG });
+        let mut buffer = bench.buffer(DAG.updatable(true));
         let mut points = Vec::new();
         let a = append(&mut buffer, &bench.mix(1, &x), &mut points, &[]).handle.unwrap();
         let b = append(&mut buffer, &bench.mix(2, &y), &mut points, &[]).handle.unwrap();
@@ -136,7 +135,7 @@ fn wait_lists_order_buffers_and_commands(setup: &Setup) {
             let last: Vec<&dyn Event> = run.checked_sub(1).map(|last| &*events[last]).into_iter().collect();
             let wait = match run % 2 {
                 0 => WaitList::dependencies(&last),
-                _ => WaitList { dependencies: &[], order: &last },
+                _ => WaitList::order(&last),
             };
             let queue = choose(&queues, round, run);
             let [a, b] = expected;

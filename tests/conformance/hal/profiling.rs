@@ -15,8 +15,7 @@ fn commands_have_times(setup: &Setup) {
         return lacks("profiling");
     }
     for in_order in [true, false] {
-        let mut buffer =
-            bench.buffer(CommandBufferDesc { profiling: true, in_order, ..CommandBufferDesc::default() });
+        let mut buffer = bench.buffer(CommandBufferDesc::new().profiling(true).in_order(in_order));
         let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1, 2].as_slice().into() };
         let mut points = Vec::new();
         append(&mut buffer, &fill, &mut points, &[]);
@@ -48,7 +47,7 @@ fn every_use_may_have_an_event_of_its_own(setup: &Setup) {
     if !bench.device.capabilities().profiling {
         return lacks("profiling");
     }
-    let desc = CommandBufferDesc { profiling: true, ..CommandBufferDesc::default() };
+    let desc = CommandBufferDesc::new().profiling(true);
     let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1].as_slice().into() };
     let buffers = [1usize, 4, 2].map(|commands| {
         let mut buffer = bench.buffer(desc);
@@ -74,7 +73,7 @@ fn queues_have_times(setup: &Setup) {
     if !bench.device.capabilities().profiling {
         return lacks("profiling");
     }
-    let desc = QueueDesc { order: QueueOrder::InOrder, profiling: true };
+    let desc = QueueDesc::new(QueueOrder::InOrder).profiling(true);
     let queue = bench.device.create_queue(&desc).unwrap();
     assert_eq!((queue.desc(), queue.device()), (&desc, bench.device.info().id));
     let (a, b) = (bench.event(), bench.event());

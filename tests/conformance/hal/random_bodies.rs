@@ -154,7 +154,7 @@ fn random_bodies(setup: &Setup) {
         let steps: Vec<_> = (0..8).map(|_| Step::random(&mut random, can, 0)).collect();
         let memory = bench.memory(&[0; 4 * CELLS]);
         let cells: Vec<_> = (0..CELLS).map(|cell| part(&memory, 4 * cell, 4)).collect();
-        let mut buffer = bench.buffer(CommandBufferDesc::default());
+        let mut buffer = bench.buffer(CommandBufferDesc::new());
         let mut points = Vec::new();
         for (index, step) in steps.iter().enumerate() {
             append(&mut buffer, &step.command(&cells), &mut points, &before(&steps, index));

@@ -30,7 +30,7 @@ fn replaced_kernels_may_go(setup: &Setup) {
             unreachable!("both are kernels")
         };
         grind.alternatives = vec![mix.kernel.clone()];
-        let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+        let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
         let handle = buffer.append(&Command::Kernel(grind), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         let events = [(); 6].map(|()| bench.event());
@@ -74,7 +74,7 @@ pub(super) fn kernel(bench: &Bench, name: &str, step: fn(u32, u32) -> u32) -> Ar
         Ok(())
     };
     let sources = KernelSources::new().host(host).c(SOURCE);
-    bench.device.create_kernel(&KernelDesc { name, params: &params, sources: &sources }).unwrap()
+    bench.device.create_kernel(&KernelDesc::new(name, &params, &sources)).unwrap()
 }
 
 impl Updatable {
@@ -86,10 +86,9 @@ impl Updatable {
         let add = kernel(&bench, "add", |x, n| x.wrapping_add(n));
         let mix = kernel(&bench, "mix", |x, n| x.wrapping_mul(31).wrapping_add(n));
         let x = bench.memory(&[0; 32]);
-        let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+        let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
         let args = vec![number(1), KernelArg::Memory(x.clone())];
-        let launch =
-            KernelLaunch { kernel: add, args, range: Range::linear(4), alternatives: vec![mix.clone()] };
+        let launch = KernelLaunch::new(add, args, Range::linear(4)).alternatives(vec![mix.clone()]);
         let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         Some(Self { bench, buffer, handle, mix, x })
@@ -171,17 +170,17 @@ fn kernels_of_other_parameters(setup: &Setup) {
         Ok(())
     };
     let sources = KernelSources::new().host(host).c(SOURCE);
-    let desc = KernelDesc { name: "axpy", params: &params, sources: &sources };
+    let desc = KernelDesc::new("axpy", &params, &sources);
     let axpy = bench.device.create_kernel(&desc).unwrap();
     let (x, y) = (bench.memory(&[0; 16]), bench.memory(&[0; 16]));
-    let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+    let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
     let args = vec![number(2), KernelArg::Memory(x.clone())];
     let (alternatives, range) = (vec![axpy.clone()], Range::linear(4));
-    let launch = KernelLaunch { kernel: add.clone(), args, range, alternatives };
+    let launch = KernelLaunch::new(add.clone(), args, range).alternatives(alternatives);
     let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
     buffer.finalize().unwrap();
     bench.run_buffer(&buffer);
-    let mut update = CommandUpdate { kernel: Some(axpy), ..CommandUpdate::new(handle) };
+    let mut update = CommandUpdate::new(handle).kernel(Some(axpy));
     assert!(buffer.update(&[update.clone()]).is_err(), "the third argument has no value");
     update.args = vec![(2, KernelArg::Memory(y.clone())), (0, number(10))];
     buffer.update(&[update]).unwrap();
@@ -189,7 +188,7 @@ fn kernels_of_other_parameters(setup: &Setup) {
     bench.run_buffer(&buffer);
     assert_eq!((numbers(&x), numbers(&y)), (vec![2; 4], vec![40; 4]));
     let args = vec![(0, number(1))];
-    buffer.update(&[CommandUpdate { kernel: Some(add), args, ..CommandUpdate::new(handle) }]).unwrap();
+    buffer.update(&[CommandUpdate::new(handle).kernel(Some(add)).args(args)]).unwrap();
     bench.run_buffer(&buffer);
     assert_eq!((numbers(&x), numbers(&y)), (vec![3; 4], vec![40; 4]));
 }

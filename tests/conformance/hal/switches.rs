@@ -23,11 +23,10 @@ fn can_switch(setup: &Setup) -> bool {
 }
 
 fn switch(handle: CommandHandle, enabled: bool) -> CommandUpdate {
-    CommandUpdate { enabled: Some(enabled), ..CommandUpdate::new(handle) }
+    CommandUpdate::new(handle).enabled(Some(enabled))
 }
 
-const UPDATABLE: CommandBufferDesc =
-    CommandBufferDesc { updatable: true, in_order: false, profiling: false, low_latency: false };
+const UPDATABLE: CommandBufferDesc = CommandBufferDesc::new().updatable(true);
 
 /// An updatable buffer of these commands, each behind the one before.
 fn chain(bench: &Bench, commands: &[Command]) -> (ValidatedCommandBuffer, Vec<Option<CommandHandle>>) {
@@ -136,8 +135,8 @@ fn a_batch_is_all_or_nothing(setup: &Setup) {
     let fill = Command::BufferFill { dst: x.clone(), pattern: [0].as_slice().into() };
     let (mut buffer, handles) = chain(&bench, &[fill, launch(&add, args, Range::linear(4))]);
     let [fill, add] = [handles[0].unwrap(), handles[1].unwrap()];
-    let changed = CommandUpdate { args: vec![(0, number(10))], ..CommandUpdate::new(add) };
-    let wrong = CommandUpdate { args: vec![(2, number(1))], ..switch(add, false) };
+    let changed = CommandUpdate::new(add).args(vec![(0, number(10))]);
+    let wrong = switch(add, false).args(vec![(2, number(1))]);
     let error = buffer.update(&[switch(fill, false), changed.clone(), wrong]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     bench.run_buffer(&buffer);
@@ -161,7 +160,7 @@ fn changes_while_disabled(setup: &Setup) {
     let (mut buffer, handles) = chain(&bench, &[launch(&add, args, Range::linear(4))]);
     let handle = handles[0].unwrap();
     buffer.update(&[switch(handle, false)]).unwrap();
-    buffer.update(&[CommandUpdate { args: vec![(0, number(7))], ..CommandUpdate::new(handle) }]).unwrap();
+    buffer.update(&[CommandUpdate::new(handle).args(vec![(0, number(7))])]).unwrap();
     bench.run_buffer(&buffer);
     assert_eq!(numbers(&x), [0; 4], "new arguments do not enable it");
     buffer.update(&[switch(handle, true)]).unwrap();
@@ -205,7 +204,7 @@ fn times_of_disabled_commands(setup: &Setup) {
         return lacks("profiling");
     }
     let x = bench.memory(&[0; 16]);
-    let mut buffer = bench.buffer(CommandBufferDesc { profiling: true, ..UPDATABLE });
+    let mut buffer = bench.buffer(UPDATABLE.profiling(true));
     let mut points = Vec::new();
     let fill = |byte| Command::BufferFill { dst: x.clone(), pattern: [byte].as_slice().into() };
     append(&mut buffer, &fill(1), &mut points, &[]);
@@ -234,7 +233,7 @@ fn what_cannot_be_switched(setup: &Setup) {
     assert!(handles[0].is_none());
     let fill = handles[1].unwrap();
     let empty = CommandHandle { index: 0, ..fill };
-    let sized = CommandUpdate { global_size: Some([1; 3]), ..CommandUpdate::new(fill) };
+    let sized = CommandUpdate::new(fill).global_size(Some([1; 3]));
     for update in [switch(empty, false), sized] {
         let error = buffer.update(&[switch(fill, false), update]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCommandHandle, "{error}");

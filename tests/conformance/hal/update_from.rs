@@ -16,8 +16,7 @@ tests!("updates/from": &[Need::Results] => [operands_of_every_kind, from_every_s
     fills_of_another_form, what_was_enqueued_keeps_its_commands, on_several_queues, operands_are_kept],
     &[] => [other_topologies_are_refused]);
 
-const UPDATABLE: CommandBufferDesc =
-    CommandBufferDesc { updatable: true, in_order: false, profiling: false, low_latency: false };
+const UPDATABLE: CommandBufferDesc = CommandBufferDesc::new().updatable(true);
 
 fn can_update(setup: &Setup) -> bool {
     let can = !setup.hal().capabilities().update.is_empty();
@@ -49,12 +48,14 @@ impl Kernels {
         [x, y]: [&MemoryView; 2],
     ) -> (ValidatedCommandBuffer, Vec<CommandHandle>) {
         let fill = Command::BufferFill { dst: x.clone(), pattern: [byte].as_slice().into() };
-        let launch = Command::Kernel(Box::new(KernelLaunch {
-            kernel: self.mix.clone(),
-            args: vec![number(n), KernelArg::Memory(x.clone())],
-            range: Range::linear(x.len() / 4),
-            alternatives: vec![self.add.clone()],
-        }));
+        let launch = Command::Kernel(Box::new(
+            KernelLaunch::new(
+                self.mix.clone(),
+                vec![number(n), KernelArg::Memory(x.clone())],
+                Range::linear(x.len() / 4),
+            )
+            .alternatives(vec![self.add.clone()]),
+        ));
         let copy = Command::BufferCopy { src: x.clone(), dst: y.clone() };
         let mut buffer = bench.buffer(desc);
         let (mut points, mut handles) = (Vec::new(), Vec::new());
@@ -82,11 +83,9 @@ fn operands_of_every_kind(setup: &Setup) {
     }
     let bench = Bench::new(setup);
     let kernels = Kernels::new(&bench);
-    for desc in [
-        UPDATABLE,
-        CommandBufferDesc { in_order: true, ..UPDATABLE },
-        CommandBufferDesc { profiling: bench.device.capabilities().profiling, ..UPDATABLE },
-    ] {
+    for desc in
+        [UPDATABLE, UPDATABLE.in_order(true), UPDATABLE.profiling(bench.device.capabilities().profiling)]
+    {
         let [a, b, c, d] = [16, 16, 32, 32].map(|len| bench.memory(&vec![0; len]));
         let (mut buffer, _) = kernels.record(&bench, desc, (1, 5), [&a, &b]);
         buffer.finalize().unwrap();
@@ -125,10 +124,10 @@ fn from_every_state(setup: &Setup) {
     buffer.update_from(&other).unwrap();
     shows(&buffer, expected(2, 9));
     // One that has been updated itself, and in which something is disabled.
-    other.update(&[CommandUpdate { args: vec![(0, number(20))], ..CommandUpdate::new(theirs[1]) }]).unwrap();
+    other.update(&[CommandUpdate::new(theirs[1]).args(vec![(0, number(20))])]).unwrap();
     buffer.update_from(&other).unwrap();
     shows(&buffer, expected(2, 20));
-    other.update(&[CommandUpdate { enabled: Some(false), ..CommandUpdate::new(theirs[1]) }]).unwrap();
+    other.update(&[CommandUpdate::new(theirs[1]).enabled(Some(false))]).unwrap();
     buffer.update_from(&other).unwrap();
     shows(&buffer, u32::from_ne_bytes([2; 4]));
     shows(&other, u32::from_ne_bytes([2; 4]));
@@ -136,10 +135,10 @@ fn from_every_state(setup: &Setup) {
     let (fresh, _) = kernels.record(&bench, UPDATABLE, (3, 1), [&a, &b]);
     buffer.update_from(&fresh).unwrap();
     shows(&buffer, expected(3, 1));
-    buffer.update(&[CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handles[1]) }]).unwrap();
+    buffer.update(&[CommandUpdate::new(handles[1]).enabled(Some(false))]).unwrap();
     shows(&buffer, u32::from_ne_bytes([3; 4]));
     buffer.update_from(&other).unwrap();
-    buffer.update(&[CommandUpdate { enabled: Some(true), ..CommandUpdate::new(handles[1]) }]).unwrap();
+    buffer.update(&[CommandUpdate::new(handles[1]).enabled(Some(true))]).unwrap();
     shows(&buffer, expected(2, 20));
 }
 
@@ -158,12 +157,10 @@ fn further_updates(setup: &Setup) {
     for (byte, n) in [(2, 9), (3, 10)] {
         let (other, _) = kernels.record(&bench, UPDATABLE, (byte, n), [&c, &d]);
         buffer.update_from(&other).unwrap();
-        let update = CommandUpdate {
-            kernel: Some(kernels.add.clone()),
-            args: vec![(0, number(n + 1))],
-            global_size: Some([6, 1, 1]),
-            ..CommandUpdate::new(handles[1])
-        };
+        let update = CommandUpdate::new(handles[1])
+            .kernel(Some(kernels.add.clone()))
+            .args(vec![(0, number(n + 1))])
+            .global_size(Some([6, 1, 1]));
         buffer.update(&[update]).unwrap();
         let filled = u32::from_ne_bytes([byte; 4]);
         for _ in 0..2 {
@@ -300,8 +297,8 @@ fn other_topologies_are_refused(setup: &Setup) {
         record(&[(&fill, &[]), (&fill, &[0]), (&fill, &[1])]),
         record(&[(&fill, &[]), (&fill, &[])]),
         record(&[(&fill, &[]), (&Command::Empty, &[0])]),
-        bench.buffer(CommandBufferDesc::default()),
-        bench.buffer(CommandBufferDesc { in_order: true, ..UPDATABLE }),
+        bench.buffer(CommandBufferDesc::new()),
+        bench.buffer(UPDATABLE.in_order(true)),
     ] {
         let error = buffer.update_from(&other).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use wakegraph::hal::{
-    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Kernel, KernelLaunch, UpdateCapabilities,
-    ValidatedCommandBuffer, WaitList,
+    Command, CommandBufferDesc, CommandHandle, CommandUpdate, Event, Kernel, KernelLaunch,
+    UpdateCapabilities, ValidatedCommandBuffer, WaitList,
 };
 use wakegraph::{ErrorKind, Range, Result};
 
@@ -29,9 +29,9 @@ impl Updatable {
     fn new(setup: &Setup, range: Range) -> Self {
         let bench = Bench::new(setup);
         let record = Record::new(&bench);
-        let mut buffer = bench.buffer(CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() });
+        let mut buffer = bench.buffer(CommandBufferDesc::new().updatable(true));
         let (kernel, alternatives) = (record.kernel.clone(), vec![record.other.clone()]);
-        let launch = KernelLaunch { kernel, args: record.args(1), range, alternatives };
+        let launch = KernelLaunch::new(kernel, record.args(1), range).alternatives(alternatives);
         let handle = buffer.append(&Command::Kernel(Box::new(launch)), &[]).unwrap().handle.unwrap();
         buffer.finalize().unwrap();
         Self { bench, buffer, handle, record }
@@ -147,7 +147,8 @@ fn an_enqueue_already_made_keeps_the_old_values(setup: &Setup) {
     let events = [(); 4].map(|()| this.bench.event());
     enqueue(&slow, &this.bench.queue, &events[0]).unwrap();
     // On an out-of-order queue nothing else holds them back, or says that `x` is not used any more.
-    let behind = WaitList { dependencies: &[], order: &[&*events[0]] };
+    let first: [&dyn Event; 1] = [&*events[0]];
+    let behind = WaitList::order(&first);
     for (event, next) in events[1..].iter().zip(2..) {
         enqueue_after(&this.buffer, &this.bench.queue, behind, event).unwrap();
         this.update(|update| update.args.push((0, number(next)))).unwrap();
@@ -176,7 +177,7 @@ fn all_or_nothing(setup: &Setup) {
 fn missing_capabilities_are_refused(setup: &Setup) {
     let device = setup.hal();
     if device.capabilities().update.is_empty() {
-        let desc = CommandBufferDesc { updatable: true, ..CommandBufferDesc::default() };
+        let desc = CommandBufferDesc::new().updatable(true);
         let error = device.create_command_buffer(&desc).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
         return;

@@ -61,7 +61,7 @@ fn wait_lists_chain_queues(setup: &Setup) {
             events.last().into_iter().map(|last: &std::sync::Arc<dyn Event>| &**last).collect();
         let wait = match turn % 2 {
             0 => WaitList::dependencies(&last),
-            _ => WaitList { dependencies: &[], order: &last },
+            _ => WaitList::order(&last),
         };
         enqueue_after(&buffers[turn % 3], &queues[turn % 3], wait, &event).unwrap();
         events.push(event);
@@ -84,7 +84,7 @@ fn a_wait_list_holds_back(setup: &Setup) {
     let wait: &[&dyn Event] = &[&*a, &*a];
     let (one, other) = (bench.another_queue(), bench.another_queue());
     enqueue_after(&second, &one, WaitList::dependencies(wait), &b).unwrap();
-    enqueue_after(&second, &other, WaitList { dependencies: &[], order: &[&*b] }, &c).unwrap();
+    enqueue_after(&second, &other, WaitList::order(&[&*b]), &c).unwrap();
     bench.queue.flush().unwrap();
     turnstile.wait_for(1);
     [&a, &b, &c].into_iter().for_each(pending);

@@ -56,7 +56,7 @@ fn number(n: u32) -> KernelArg {
 impl Bench {
     fn new() -> Self {
         let device = CudaDevice::open(fake::driver(), 0).unwrap();
-        let queue = device.create_queue(&QueueDesc { order: QueueOrder::InOrder, profiling: false }).unwrap();
+        let queue = device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
         let words = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [
             Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },

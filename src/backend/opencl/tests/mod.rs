@@ -53,7 +53,7 @@ fn end(device: &OpenclDevice, event: &sys_event::Raw, status: i32) {
 }
 
 fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
-    let desc = QueueDesc { order: QueueOrder::InOrder, profiling: false };
+    let desc = QueueDesc::new(QueueOrder::InOrder);
     super::queue::OpenclQueue::create(device.context(), desc).unwrap()
 }
 

@@ -42,7 +42,7 @@ impl Bench {
     }
 
     fn on(device: OpenclDevice, in_order: bool, order: QueueOrder) -> Self {
-        let queue = device.create_queue(&QueueDesc { order, profiling: false }).unwrap();
+        let queue = device.create_queue(&QueueDesc::new(order)).unwrap();
         let numbers = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [
             Param { name: "n".into(), kind: ParamKind::Value { size: 4 } },

@@ -83,9 +83,9 @@ fn properties_need_their_capability() {
     refused(buffer(without_profiling(), profiling), kind, "the device has no profiling of command-buffers");
 
     let without = Capabilities { out_of_order_queues: false, ..everything() };
-    let out_of_order = QueueDesc { order: QueueOrder::OutOfOrder, profiling: false };
+    let out_of_order = QueueDesc::new(QueueOrder::OutOfOrder);
     refused(queue(without, out_of_order), kind, "the device has no out-of-order queues");
-    let profiling = QueueDesc { order: QueueOrder::InOrder, profiling: true };
+    let profiling = QueueDesc::new(QueueOrder::InOrder).profiling(true);
     refused(queue(without_profiling(), profiling), kind, "the device has no profiling of queues");
 
     buffer(
@@ -93,6 +93,6 @@ fn properties_need_their_capability() {
         CommandBufferDesc { updatable: true, in_order: true, profiling: true, low_latency: false },
     )
     .unwrap();
-    let queue = queue(everything(), QueueDesc { order: QueueOrder::OutOfOrder, profiling: true }).unwrap();
-    assert_eq!(queue.desc(), &QueueDesc { order: QueueOrder::OutOfOrder, profiling: true });
+    let queue = queue(everything(), QueueDesc::new(QueueOrder::OutOfOrder).profiling(true)).unwrap();
+    assert_eq!(queue.desc(), &QueueDesc::new(QueueOrder::OutOfOrder).profiling(true));
 }

@@ -58,15 +58,7 @@ pub(super) struct FakeDevice {
 
 impl FakeDevice {
     pub(super) fn new(capabilities: Capabilities) -> Self {
-        let info = DeviceInfo {
-            id: DeviceId::unique(),
-            backend: "fake",
-            selector: "fake:0".into(),
-            name: "fake".into(),
-            driver: "none".into(),
-            memory: 0,
-            compute_units: 1,
-        };
+        let info = DeviceInfo::new("fake", "fake:0".into(), "fake".into());
         Self { info, capabilities, log: Log::default(), fault: Fault::default() }
     }
 

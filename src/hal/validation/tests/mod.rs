@@ -68,7 +68,7 @@ impl Fixture {
     }
 
     fn queue(&self) -> Arc<ValidatedQueue> {
-        let desc = QueueDesc { order: QueueOrder::InOrder, profiling: false };
+        let desc = QueueDesc::new(QueueOrder::InOrder);
         self.device.create_queue(&desc).unwrap()
     }
 

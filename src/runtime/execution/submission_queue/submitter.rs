@@ -226,7 +226,7 @@ impl SubmitterState {
     /// The queue and the event of the next batch.
     fn prepare(&mut self, device: &Device) -> Result<(SharedQueue, Arc<dyn hal::Event>)> {
         if self.queues.len() < QUEUES {
-            let desc = hal::QueueDesc { order: hal::QueueOrder::InOrder, profiling: false };
+            let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder);
             let queue = device.hal().create_queue(&desc)?;
             self.queues.push(SharedQueue { queue, lane: new_lane() });
         }
