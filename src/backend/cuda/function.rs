@@ -6,9 +6,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::CudaContext;
+use super::handle::CudaObject;
 use super::memory_pool::MemoryPool;
 use super::sys::{
-    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmodule, CUresult, CudaFailure, call,
+    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmod_st, CUresult, CudaFailure, call,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -16,8 +17,7 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct CudaFunction {
     pub(super) raw: CUfunction,
-    module: CUmodule,
-    pub(super) context: Arc<CudaContext>,
+    module: CudaObject<CUmod_st>,
 }
 
 // SAFETY: any thread may launch a function, and several may do so at a time.
@@ -29,16 +29,13 @@ impl CudaFunction {
     /// Loads the code, a binary or PTX with a NUL at its end, and finds this entry point. Errors name
     /// the kernel. The caller has bound the context.
     pub(super) fn load(pool: &MemoryPool, code: &[u8], entry: &str, kernel: &str) -> Result<Self> {
-        let context = Arc::clone(pool.context());
-        let module = pool.retry_with_room(|| load_module(&context, code, kernel))?;
-        // From here on the code is unloaded when something fails.
-        let mut function = Self { raw: ptr::null_mut(), module, context };
+        let module = pool.retry_with_room(|| load_module(pool.context(), code, kernel))?;
         let entry = CString::new(entry)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
-        let (driver, place, name) = (function.context.driver, &raw mut function.raw, entry.as_ptr());
+        let (mut raw, name) = (ptr::null_mut(), entry.as_ptr());
         // SAFETY: the code is loaded, the name ends in NUL, the pointer is valid for a pointer.
-        match unsafe { call!(driver, cuModuleGetFunction(place, module, name)) } {
-            Ok(()) => Ok(function),
+        match unsafe { call!(module.driver(), cuModuleGetFunction(&raw mut raw, module.raw(), name)) } {
+            Ok(()) => Ok(Self { raw, module }),
             Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND as u32 => {
                 let why = format!("the code has no kernel '{kernel}'");
                 Err(Error::new(ErrorKind::Driver, why).help(
@@ -49,36 +46,31 @@ impl CudaFunction {
         }
     }
 
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        self.module.context()
+    }
+
     pub(super) fn attribute(&self, attribute: Attribute) -> Result<usize, CudaFailure> {
         let mut value: c_int = 0;
         // SAFETY: the function is loaded, its context bound; the pointer is valid for a number.
-        unsafe { call!(self.context.driver, cuFuncGetAttribute(&raw mut value, attribute, self.raw)) }?;
+        unsafe { call!(self.module.driver(), cuFuncGetAttribute(&raw mut value, attribute, self.raw)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
     }
 }
 
-impl Drop for CudaFunction {
-    fn drop(&mut self) {
-        self.context.destroy(|| {
-            // SAFETY: loaded once, unloaded once; nothing that uses it is in flight.
-            unsafe { call!(self.context.driver, cuModuleUnload(self.module)) }
-        });
-    }
-}
-
-fn load_module(context: &CudaContext, code: &[u8], kernel: &str) -> Result<CUmodule> {
+fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<CudaObject<CUmod_st>> {
     let mut log = vec![0u8; 8 << 10];
     let mut options =
         [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
-    let mut raw = ptr::null_mut();
     let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
     let image = code.as_ptr().cast();
-    // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and the log as
-    // long, as they say.
-    let loaded =
-        unsafe { call!(context.driver, cuModuleLoadDataEx(&raw mut raw, image, count, options, values)) };
-    loaded.map(|()| raw).map_err(|failure| {
+    let loaded = CudaObject::create_by(context, |driver, place| {
+        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and the
+        // log as long, as they say.
+        unsafe { call!(driver, cuModuleLoadDataEx(place, image, count, options, values)) }
+    });
+    loaded.map_err(|failure| {
         let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
         let error = Error::from(failure);
         let why = format!("kernel '{kernel}' cannot be loaded: {}", error.message());

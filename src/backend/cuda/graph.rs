@@ -6,12 +6,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::CudaContext;
+use super::handle::CudaObject;
 use super::launch::CudaLaunch;
 use super::stream::RawEvent;
 use super::sys::{
-    CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeParams_st__bindgen_ty_1, CUgraphNodeType, CudaFailure, call, missing,
-    outcome,
+    CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraph_st, CUgraphConditionalHandle, CUgraphConditionalNodeType,
+    CUgraphNode, CUgraphNodeParams, CUgraphNodeParams_st__bindgen_ty_1, CUgraphNodeType, CudaFailure, call,
+    missing, outcome,
 };
 use super::transfer::{CopyBox, FillRow};
 
@@ -26,57 +27,25 @@ unsafe impl Send for GraphNode {}
 unsafe impl Sync for GraphNode {}
 
 /// A graph under construction. The caller of its methods has bound the context.
-#[derive(Debug)]
-pub(super) struct CudaGraph {
-    context: Arc<CudaContext>,
-    raw: CUgraph,
-}
+pub(super) type CudaGraph = CudaObject<CUgraph_st>;
 
-// SAFETY: any thread may use the driver's graphs, one at a time, which exclusive references ensure.
-unsafe impl Send for CudaGraph {}
-// SAFETY: a shared reference only gives the handle, whose users lock the graph.
-unsafe impl Sync for CudaGraph {}
-
-impl CudaGraph {
+impl CudaObject<CUgraph_st> {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
-        let _bound = context.bind()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the context is bound; the pointer is valid for a pointer.
-        unsafe { call!(context.driver, cuGraphCreate(&raw mut raw, 0)) }?;
-        Ok(Self { context: Arc::clone(context), raw })
-    }
-
-    /// Takes over a graph that the driver has made.
-    pub(super) fn adopt(context: &Arc<CudaContext>, raw: CUgraph) -> Option<Self> {
-        (!raw.is_null()).then(|| Self { context: Arc::clone(context), raw })
-    }
-
-    pub(super) fn context(&self) -> &Arc<CudaContext> {
-        &self.context
-    }
-
-    pub(super) fn raw(&self) -> CUgraph {
-        self.raw
+        Self::create_by(context, |driver, place| {
+            // SAFETY: the context is bound, the place valid.
+            unsafe { call!(driver, cuGraphCreate(place, 0)) }
+        })
     }
 
     /// Where its nodes are added.
     pub(super) fn body(&mut self) -> GraphBody<'_> {
-        GraphBody { context: &self.context, raw: self.raw, graph: PhantomData }
+        GraphBody { context: self.context(), raw: self.raw(), graph: PhantomData }
     }
 
     /// Removes a node that no other follows.
     pub(super) fn remove(&mut self, node: GraphNode) -> Result<(), CudaFailure> {
         // SAFETY: the node is of this graph, and not used any more.
-        unsafe { call!(self.context.driver, cuGraphDestroyNode(node.0)) }
-    }
-}
-
-impl Drop for CudaGraph {
-    fn drop(&mut self) {
-        self.context.destroy(|| {
-            // SAFETY: this object owns the graph, which is destroyed once.
-            unsafe { call!(self.context.driver, cuGraphDestroy(self.raw)) }
-        });
+        unsafe { call!(self.driver(), cuGraphDestroyNode(node.0)) }
     }
 }
 
@@ -137,8 +106,9 @@ impl<'a> GraphBody<'a> {
                 unsafe { call!(driver, cuGraphAddEventRecordNode(place, graph, before, count, event)) }
             }
             NewNode::Graph(child) => {
+                let child = child.raw();
                 // SAFETY: nodes and both graphs are alive.
-                unsafe { call!(driver, cuGraphAddChildGraphNode(place, graph, before, count, child.raw)) }
+                unsafe { call!(driver, cuGraphAddChildGraphNode(place, graph, before, count, child)) }
             }
         }?;
         Ok(GraphNode(node))

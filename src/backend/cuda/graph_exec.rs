@@ -2,14 +2,12 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::mem::MaybeUninit;
-use std::ptr;
-use std::sync::Arc;
 
-use super::context::CudaContext;
 use super::graph::{CudaGraph, GraphNode};
+use super::handle::CudaObject;
 use super::launch::CudaLaunch;
 use super::stream::{CudaStream, RawEvent};
-use super::sys::{CUgraphExec, CUgraphExecUpdateResultInfo_st, Code, CudaFailure, call};
+use super::sys::{CUgraphExec_st, CUgraphExecUpdateResultInfo_st, Code, CudaFailure, call};
 use super::transfer::CopyBox;
 
 /// The codes with which the driver refuses an update in place.
@@ -19,36 +17,25 @@ const UPDATE_FAILURE: Code = 910;
 
 /// An instantiated graph. The driver takes one call at a time. The caller ensures this, and has
 /// bound the context.
-#[derive(Debug)]
-pub(super) struct CudaGraphExec {
-    context: Arc<CudaContext>,
-    raw: CUgraphExec,
-}
+pub(super) type CudaGraphExec = CudaObject<CUgraphExec_st>;
 
-// SAFETY: any thread may use it, one at a time, which its owner's lock ensures.
-unsafe impl Send for CudaGraphExec {}
-
-impl CudaGraphExec {
+impl CudaObject<CUgraphExec_st> {
     pub(super) fn instantiate(graph: &mut CudaGraph) -> Result<Self, CudaFailure> {
-        let context = Arc::clone(graph.context());
-        let mut raw = ptr::null_mut();
-        {
-            let _bound = context.bind()?;
-            // SAFETY: the graph is alive; the pointer is valid for a pointer.
-            unsafe { call!(context.driver, cuGraphInstantiateWithFlags(&raw mut raw, graph.raw(), 0)) }?;
-        }
-        Ok(Self { context, raw })
+        Self::create_by(graph.context(), |driver, place| {
+            // SAFETY: the graph is alive, the place valid.
+            unsafe { call!(driver, cuGraphInstantiateWithFlags(place, graph.raw(), 0)) }
+        })
     }
 
     /// Prepares the first launch.
     pub(super) fn upload(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
         // SAFETY: both are alive and of one context.
-        unsafe { call!(self.context.driver, cuGraphUpload(self.raw, stream.raw())) }
+        unsafe { call!(self.driver(), cuGraphUpload(self.raw(), stream.raw())) }
     }
 
     pub(super) fn launch(&mut self, stream: &CudaStream) -> Result<(), CudaFailure> {
         // SAFETY: both are alive and of one context.
-        unsafe { call!(self.context.driver, cuGraphLaunch(self.raw, stream.raw())) }
+        unsafe { call!(self.driver(), cuGraphLaunch(self.raw(), stream.raw())) }
     }
 
     /// Changes a kernel node for later launches.
@@ -60,17 +47,17 @@ impl CudaGraphExec {
         launch.with_params(|params| {
             // SAFETY: the node is of the graph that this was made from; the parameters are complete,
             // and copied.
-            unsafe { call!(self.context.driver, cuGraphExecKernelNodeSetParams(self.raw, node, params)) }
+            unsafe { call!(self.driver(), cuGraphExecKernelNodeSetParams(self.raw(), node, params)) }
         })
     }
 
     /// Changes a copy node of one row for later launches. The driver changes no others.
     pub(super) fn set_copy(&mut self, GraphNode(node): GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
-        let (context, params) = (self.context.raw(), copy.params());
+        let (context, params) = (self.context().raw(), copy.params());
         let params = &raw const params;
         // SAFETY: the node is of the graph that this was made from; the parameters are complete, and
         // copied.
-        unsafe { call!(self.context.driver, cuGraphExecMemcpyNodeSetParams(self.raw, node, params, context)) }
+        unsafe { call!(self.driver(), cuGraphExecMemcpyNodeSetParams(self.raw(), node, params, context)) }
     }
 
     /// Enables or disables a kernel or copy node in later launches.
@@ -84,7 +71,7 @@ impl CudaGraphExec {
         enabled: bool,
     ) -> Result<(), CudaFailure> {
         // SAFETY: the node is of the graph that this was made from, and of a kind that can be disabled.
-        unsafe { call!(self.context.driver, cuGraphNodeSetEnabled(self.raw, node, u32::from(enabled))) }
+        unsafe { call!(self.driver(), cuGraphNodeSetEnabled(self.raw(), node, u32::from(enabled))) }
     }
 
     /// Makes later launches do what `graph` says, whose nodes are like those of the graph that this
@@ -93,7 +80,7 @@ impl CudaGraphExec {
         let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo_st>::zeroed();
         let info_ptr = info.as_mut_ptr();
         // SAFETY: both are alive; the pointer is valid for such a structure.
-        match unsafe { call!(self.context.driver, cuGraphExecUpdate(self.raw, graph.raw(), info_ptr)) } {
+        match unsafe { call!(self.driver(), cuGraphExecUpdate(self.raw(), graph.raw(), info_ptr)) } {
             Ok(()) => Ok(true),
             Err(CudaFailure { code: INVALID_VALUE | NOT_SUPPORTED | UPDATE_FAILURE, .. }) => {
                 // Read as a number: a newer driver's reason may be no value of the type.
@@ -114,16 +101,6 @@ impl CudaGraphExec {
     ) -> Result<(), CudaFailure> {
         let event = event.raw();
         // SAFETY: the node is of the graph that this was made from; the event is alive.
-        unsafe { call!(self.context.driver, cuGraphExecEventRecordNodeSetEvent(self.raw, node, event)) }
-    }
-}
-
-impl Drop for CudaGraphExec {
-    /// Launches in flight go on. The driver frees the graph when they are done.
-    fn drop(&mut self) {
-        self.context.destroy(|| {
-            // SAFETY: made once, destroyed once.
-            unsafe { call!(self.context.driver, cuGraphExecDestroy(self.raw)) }
-        });
+        unsafe { call!(self.driver(), cuGraphExecEventRecordNodeSetEvent(self.raw(), node, event)) }
     }
 }

@@ -46,7 +46,7 @@ impl CudaKernel {
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
-        &self.function.context
+        self.function.context()
     }
 
     pub(super) fn function(&self) -> CUfunction {

@@ -6,26 +6,22 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::CudaContext;
+use super::handle::CudaObject;
 use super::stream::CudaStream;
 use super::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
+    CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CudaFailure,
+    call,
 };
 use crate::types::{Error, ErrorKind, Result};
 
 /// A pool of device memory that keeps freed memory for later allocations.
 #[derive(Debug)]
 pub(super) struct MemoryPool {
-    context: Arc<CudaContext>,
-    raw: CUmemoryPool,
+    pool: CudaObject<CUmemPoolHandle_st>,
     /// For allocations, reads and writes: they must not queue behind the user's work.
     stream: CudaStream,
 }
-
-// SAFETY: any thread may use the driver's pools, and several may do so at a time.
-unsafe impl Send for MemoryPool {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for MemoryPool {}
 
 fn on_device(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
@@ -44,25 +40,25 @@ impl MemoryPool {
             usage: 0,
             reserved: [0; 54],
         };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the context is bound; the properties are complete; the pointer is valid for a pointer.
-        unsafe { call!(context.driver, cuMemPoolCreate(&raw mut raw, &raw const properties)) }?;
-        let pool = Self { context: Arc::clone(context), raw, stream };
+        let pool = CudaObject::create_by(context, |driver, place| {
+            // SAFETY: the context is bound, the place valid; the properties are complete.
+            unsafe { call!(driver, cuMemPoolCreate(place, &raw const properties)) }
+        })?;
         // By default every synchronization would return unused memory to the system.
         let mut keep = u64::MAX;
         let (attribute, value) =
             (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
         // SAFETY: this attribute is a number of 64 bits.
-        unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw, attribute, value)) }?;
-        Ok(pool)
+        unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw(), attribute, value)) }?;
+        Ok(Self { pool, stream })
     }
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
-        &self.context
+        self.pool.context()
     }
 
     pub(super) fn raw(&self) -> CUmemoryPool {
-        self.raw
+        self.pool.raw()
     }
 
     /// The stream on which memory is allocated and freed.
@@ -72,13 +68,13 @@ impl MemoryPool {
 
     /// Lets another device use the memory.
     pub(super) fn open_to(&self, peer: &CudaContext) -> Result<(), CudaFailure> {
-        let _bound = self.context.bind()?;
+        let _bound = self.context().bind()?;
         let access = CUmemAccessDesc {
             location: on_device(peer.device),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
         // SAFETY: the pool is alive; there is one description.
-        unsafe { call!(self.context.driver, cuMemPoolSetAccess(self.raw, &raw const access, 1)) }
+        unsafe { call!(self.pool.driver(), cuMemPoolSetAccess(self.raw(), &raw const access, 1)) }
     }
 
     /// Returns unused memory to the system, once everything on the stream is done. The caller has
@@ -86,7 +82,7 @@ impl MemoryPool {
     pub(super) fn trim(&self) -> Result<(), CudaFailure> {
         self.stream.synchronize()?;
         // SAFETY: the pool is alive.
-        unsafe { call!(self.context.driver, cuMemPoolTrimTo(self.raw, 0)) }
+        unsafe { call!(self.pool.driver(), cuMemPoolTrimTo(self.raw(), 0)) }
     }
 
     /// Calls `work`, and if it runs out of memory trims the pool and calls it once more: the driver
@@ -103,14 +99,5 @@ impl MemoryPool {
             }
             outcome => outcome,
         }
-    }
-}
-
-impl Drop for MemoryPool {
-    fn drop(&mut self) {
-        self.context.destroy(|| {
-            // SAFETY: created by `create`, destroyed once, after all its memory.
-            unsafe { call!(self.context.driver, cuMemPoolDestroy(self.raw)) }
-        });
     }
 }

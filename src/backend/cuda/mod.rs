@@ -17,7 +17,7 @@
 //!
 //! | files | about |
 //! |---|---|
-//! | `sys`, `error`, `context`, `stream`, `profiling` | the driver and its objects |
+//! | `sys`, `error`, `context`, `handle`, `stream`, `profiling` | the driver and its objects |
 //! | `memory_pool`, `allocation`, `completion_counter`, `function`, `device_inner`, `memory` | a device and its memory |
 //! | `nvrtc`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
@@ -62,6 +62,7 @@ mod function;
 mod graph;
 mod graph_exec;
 mod graph_instance;
+mod handle;
 mod kernel;
 mod launch;
 mod low_latency;
