@@ -3,7 +3,11 @@
 
 pub mod backend;
 pub mod graph;
+#[cfg(feature = "unstable-hal")]
 pub mod hal;
+#[cfg(not(feature = "unstable-hal"))]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "public with the feature `unstable-hal`")]
+mod hal;
 pub mod plan;
 mod runtime;
 mod sync;
@@ -13,7 +17,7 @@ mod types;
 mod util;
 
 pub use graph::{GraphProperties, NodeId};
-pub use hal::{Advice, NativeStream};
+pub use hal::{Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Progress, UpdateCapabilities};
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan};
 pub use runtime::{
     Applied, Buffer, CancelOnDrop, Device, Event, ExecutableGraph, FinalizeOptions, Graph, GraphMemory,

@@ -1,6 +1,9 @@
 //! Layer 1: the contract every backend fulfils. The Rust form of Unified Runtime's command-buffer
 //! specification.
 //!
+//! **Unstable.** The module is public only with the feature `unstable-hal`, and may change in any
+//! release until a backend for a third vendor exists.
+//!
 //! A [`Device`] allocates [`Memory`], loads [`Kernel`]s and creates [`Queue`]s, [`Event`]s and
 //! [`CommandBuffer`]s. A command-buffer is created, [appended](CommandBuffer::append) to,
 //! [finalized](CommandBuffer::finalize), and from then on [enqueued](CommandBuffer::enqueue) any

@@ -92,7 +92,8 @@ impl Device {
     }
 
     /// A device of the backend contract, whose use is [validated](hal::ValidatedDevice): for backends
-    /// outside this crate, and for devices opened with options of their own.
+    /// outside this crate (with the feature `unstable-hal`), and for devices opened with options of
+    /// their own.
     pub fn from_hal(device: Arc<dyn hal::Device>) -> Self {
         Self::validated(hal::ValidatedDevice::new(device))
     }
@@ -136,7 +137,8 @@ impl Device {
         }
     }
 
-    /// The device of the backend contract, behind its validation.
+    /// The device of the backend contract, behind its validation. The contract is unstable; naming
+    /// its types needs the feature `unstable-hal`.
     pub fn hal(&self) -> &hal::ValidatedDevice {
         &self.inner.hal
     }
