@@ -100,7 +100,7 @@ impl CommandBuffer for CudaCommandBuffer {
             return Err(refusal::finalized_twice());
         }
         let device = &self.device;
-        let (exec, counting) = device.context.run(|| self.recording.instantiate(device.pool.stream()))?;
+        let (exec, counting) = device.context.run(|| self.recording.instantiate())?;
         self.instance = Some(Mutex::new(CudaGraphInstance::new(exec, counting)));
         Ok(())
     }
@@ -125,9 +125,9 @@ impl CommandBuffer for CudaCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let device = Arc::clone(&self.device);
+        let context = Arc::clone(&self.device.context);
         let (recording, instance) = self.parts()?;
-        device.context.run(|| update::update(&device, recording, instance, updates))
+        context.run(|| update::update(recording, instance, updates))
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
@@ -136,6 +136,6 @@ impl CommandBuffer for CudaCommandBuffer {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.device, &device));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        device.context.run(|| update::update_from(&device, recording, instance, &other.recording))
+        device.context.run(|| update::update_from(recording, instance, &other.recording))
     }
 }

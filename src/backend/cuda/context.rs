@@ -4,11 +4,11 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::OnceLock;
 
 use super::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode, CudaFailure, Driver, call,
 };
+use crate::hal::support::health::DeviceHealth;
 use crate::types::{Error, ErrorKind, Result};
 
 /// The primary context of a device. Every object of the device keeps it alive.
@@ -17,9 +17,7 @@ pub(super) struct CudaContext {
     pub(super) driver: &'static Driver,
     pub(super) device: CUdevice,
     raw: CUcontext,
-    selector: String,
-    /// Why the device no longer works.
-    lost: OnceLock<Error>,
+    pub(super) health: DeviceHealth,
 }
 
 // SAFETY: any thread may use a context, and several may do so at a time.
@@ -83,15 +81,11 @@ impl CudaContext {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver gave the device; the pointer is valid for a pointer.
         unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
-        Ok(Self { driver, device, raw, selector: format!("cuda:{index}"), lost: OnceLock::new() })
+        Ok(Self { driver, device, raw, health: DeviceHealth::new(format!("cuda:{index}")) })
     }
 
     pub(super) fn raw(&self) -> CUcontext {
         self.raw
-    }
-
-    pub(super) fn selector(&self) -> &str {
-        &self.selector
     }
 
     /// Makes the context current on this thread. If another library's is current, that is restored
@@ -127,30 +121,13 @@ impl CudaContext {
 
     /// Names the device in an error, and remembers the first one that says that it is lost.
     pub(super) fn error(&self, error: impl Into<Error>) -> Error {
-        let error = error.into().on_device(&self.selector);
-        if error.kind() == ErrorKind::DeviceLost {
-            if self.lost.set(error.clone()).is_ok() {
-                tracing::error!(target: "wakegraph", %error, "a device is lost");
-            }
-            // Everything that fails from now on fails for the first reason.
-            return self.lost.get().cloned().unwrap_or(error);
-        }
-        error
+        self.health.error(error)
     }
 
     /// Binds the context and calls `work`. An error names the device, as [`error`](Self::error) does.
     pub(super) fn run<T, E: Into<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
         let _bound = self.bind().map_err(|failure| self.error(failure))?;
         work().map_err(|error| self.error(error))
-    }
-
-    /// Why the device is lost, if it is.
-    pub(super) fn lost(&self) -> Option<&Error> {
-        self.lost.get()
-    }
-
-    pub(super) fn status(&self) -> Result<()> {
-        self.lost.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Destroys an object in its `drop`, with the context bound.
@@ -163,7 +140,7 @@ impl CudaContext {
     fn report(&self, outcome: Result<(), CudaFailure>) {
         if let Err(failure) = outcome {
             // The driver is unloaded before the last of a process's threads end.
-            if self.lost.get().is_none() && failure.code != CUresult::CUDA_ERROR_DEINITIALIZED as u32 {
+            if self.health.lost().is_none() && failure.code != CUresult::CUDA_ERROR_DEINITIALIZED as u32 {
                 let error = self.error(failure);
                 tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
             }

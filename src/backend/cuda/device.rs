@@ -66,7 +66,7 @@ unsafe impl Device for CudaDevice {
     }
 
     fn status(&self) -> Result<()> {
-        self.inner.context.status()
+        self.inner.context.health.status()
     }
 
     /// The host's own clock: device times are converted to it.

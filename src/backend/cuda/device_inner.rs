@@ -176,7 +176,7 @@ fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure
     Ok(DeviceInfo {
         id: DeviceId::unique(),
         backend: "cuda",
-        selector: context.selector().into(),
+        selector: context.health.selector().into(),
         name,
         driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
         memory: memory as u64,

@@ -63,11 +63,11 @@ impl Queue for CudaQueue {
     }
 
     fn flush(&self) -> Result<()> {
-        self.device.context.status()
+        self.device.context.health.status()
     }
 
     fn finish(&self) -> Result<()> {
-        self.device.context.status()?;
+        self.device.context.health.status()?;
         self.stream.synchronize().map_err(|failure| self.device.context.error(failure))
     }
 }

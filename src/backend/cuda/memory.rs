@@ -9,8 +9,9 @@ use super::allocation::CudaAllocation;
 use super::device_inner::CudaDeviceInner;
 use super::stream::CudaStream;
 use super::sys::{CUdeviceptr, CudaFailure, call};
+use crate::hal::support::refusal;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
-use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::types::{DeviceId, ResourceId, Result};
 
 /// One allocation.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl CudaMemory {
     pub(super) fn allocate(device: &Arc<CudaDeviceInner>, desc: &MemoryDesc) -> Result<Self> {
         let MemoryDesc { len, kind } = *desc;
         if len == 0 {
-            return Err(Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes"));
+            return Err(refusal::empty_allocation());
         }
         let allocation = CudaAllocation::zeroed(&device.pool, kind, len)?;
         Ok(Self { device: Arc::clone(device), resource: ResourceId::unique(), len, allocation })
@@ -41,10 +42,7 @@ impl CudaMemory {
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<CUdeviceptr> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            let why = format!("{len} bytes at {offset} are not a range of {} bytes", self.len);
-            return Err(Error::new(ErrorKind::InvalidSize, why).on_device(self.device.context.selector()));
-        }
+        refusal::check_range(offset, len, self.len).map_err(|error| self.device.context.error(error))?;
         Ok(self.address() + offset as CUdeviceptr)
     }
 

@@ -46,7 +46,7 @@ impl CudaQueue {
     ) -> Result<()> {
         let (device, stream) = (&self.device, &self.stream);
         let event = CudaEvent::of(&**signal.event, device)?;
-        device.context.status()?;
+        device.context.health.status()?;
         let [order, dependencies] = [signals(wait.order)?, signals(wait.dependencies)?];
         let enqueue = |records: &Arc<EventRecords>| -> Result<CudaSignal> {
             for signal in order {

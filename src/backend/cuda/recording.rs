@@ -11,14 +11,14 @@ use super::graph::CudaGraph;
 use super::graph_exec::CudaGraphExec;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
 use super::lower::{self, AddOptions, CommandNodes, EndNodes, once_each};
-use super::stream::{CudaStream, RawEvent};
+use super::stream::RawEvent;
 use crate::hal::{Command, CommandBufferDesc};
 use crate::types::Result;
 
 /// Commands, and a graph of explicit nodes that does what they say.
 #[derive(Debug)]
 pub(super) struct GraphRecording {
-    device: Arc<CudaDeviceInner>,
+    pub(super) device: Arc<CudaDeviceInner>,
     pub(super) desc: CommandBufferDesc,
     /// Also locked by whatever updates another command-buffer from this one: the driver takes one
     /// call at a time, even from readers.
@@ -147,13 +147,10 @@ impl GraphRecording {
 
     /// Instantiates the new graph for launches: without disabled commands, and in the low-latency
     /// form if that was asked for and can be made. The caller has bound the context.
-    pub(super) fn instantiate(
-        &mut self,
-        stream: &CudaStream,
-    ) -> Result<(CudaGraphExec, Option<CountingKernel>)> {
+    pub(super) fn instantiate(&mut self) -> Result<(CudaGraphExec, Option<CountingKernel>)> {
         let CommandBufferDesc { low_latency, profiling, .. } = self.desc;
         if low_latency && !profiling && self.writes_only_device() && self.commands.len() <= MOST_COMMANDS {
-            match self.instantiate_counting(stream) {
+            match self.instantiate_counting() {
                 Ok((exec, counting)) => return Ok((exec, Some(counting))),
                 Err(error) => {
                     tracing::debug!(target: "wakegraph::cuda", %error, "a graph gets no completion counter")
@@ -163,18 +160,18 @@ impl GraphRecording {
                 *self = self.record_again(self.desc)?;
             }
         }
-        Ok((self.instantiate_graph(stream)?, None))
+        Ok((self.instantiate_graph()?, None))
     }
 
-    fn instantiate_counting(&mut self, stream: &CudaStream) -> Result<(CudaGraphExec, CountingKernel)> {
+    fn instantiate_counting(&mut self) -> Result<(CudaGraphExec, CountingKernel)> {
         let leaves = self.commands.iter().filter(|recorded| !recorded.is_followed);
         let leaves = once_each(leaves.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect());
         let counting = CountingKernel::add(&self.device, self.graph.get_mut(), &leaves)?;
         self.counts = true;
-        Ok((self.instantiate_graph(stream)?, counting))
+        Ok((self.instantiate_graph()?, counting))
     }
 
-    fn instantiate_graph(&mut self, stream: &CudaStream) -> Result<CudaGraphExec> {
+    fn instantiate_graph(&mut self) -> Result<CudaGraphExec> {
         let (graph, commands) = (self.graph.get_mut(), &self.commands);
         self.device.pool.retry_with_room(|| -> Result<_> {
             let mut exec = CudaGraphExec::instantiate(graph)?;
@@ -182,7 +179,7 @@ impl GraphRecording {
                 recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
             }
             // Otherwise the first launch would have to do it.
-            exec.upload(stream)?;
+            exec.upload(self.device.pool.stream())?;
             Ok(exec)
         })
     }

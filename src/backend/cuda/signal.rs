@@ -158,7 +158,7 @@ impl CudaSignal {
         }
         let context = &self.device.context;
         let mut pending = self.pending.lock();
-        let lost = context.lost();
+        let lost = context.health.lost();
         if lost.is_none() {
             match self.is_over(&mut pending) {
                 Ok(true) => {}
@@ -220,7 +220,7 @@ impl CudaSignal {
     pub(super) fn order_before(&self, stream: &Arc<CudaStream>) -> Result<Option<Error>> {
         let context = &self.device.context;
         // A wait for a complete event takes less time than a query whether it is.
-        if context.lost().is_some() || !self.is_recorded() {
+        if context.health.lost().is_some() || !self.is_recorded() {
             match self.status() {
                 EventStatus::Failed(error) => return Ok(Some(error)),
                 EventStatus::Pending => {}

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::device_inner::CudaDeviceInner;
 use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
 use super::graph_instance::CudaGraphInstance;
@@ -18,13 +17,12 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// Changes nodes of the instance: all, or none on an error. The caller has bound the context.
 pub(super) fn update(
-    device: &Arc<CudaDeviceInner>,
     recording: &mut GraphRecording,
     instance: &mut CudaGraphInstance,
     updates: &[CommandUpdate],
 ) -> Result<()> {
     if let [update] = updates
-        && let Some(outcome) = update_arguments(device, recording, instance, update)
+        && let Some(outcome) = update_arguments(recording, instance, update)
     {
         return outcome;
     }
@@ -32,7 +30,8 @@ pub(super) fn update(
     let mut changes = SmallVec::<[StagedChange; 1]>::with_capacity(updates.len());
     let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
     for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
-        let lower = |launch: Box<KernelLaunch>| Ok::<_, Error>((CudaLaunch::of(device, &launch)?, launch));
+        let lower =
+            |launch: Box<KernelLaunch>| Ok::<_, Error>((CudaLaunch::of(&recording.device, &launch)?, launch));
         let launch = launch.map(lower).transpose()?;
         let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
         let copies = match enabled {
@@ -70,7 +69,6 @@ pub(super) fn update(
 /// make before every enqueue. Returns none, and has changed nothing, if the update is of another
 /// kind.
 fn update_arguments(
-    device: &Arc<CudaDeviceInner>,
     recording: &mut GraphRecording,
     instance: &mut CudaGraphInstance,
     update: &CommandUpdate,
@@ -91,7 +89,7 @@ fn update_arguments(
         update.args.iter().map(|(index, _)| (*index, launch.args[*index].clone())).collect();
     let mut change = || -> Result<()> {
         update.apply_to(launch)?;
-        let new = CudaLaunch::of(device, launch)?;
+        let new = CudaLaunch::of(&recording.device, launch)?;
         instance.change(|exec| exec.set_kernel(*node, &new), |exec| Ok(exec.set_kernel(*node, current)?))?;
         *current = new;
         Ok(())
@@ -163,13 +161,12 @@ fn changed_copies(recording: &GraphRecording, index: usize) -> Result<Vec<(Graph
 /// Makes later launches do what the other recording says. The driver compares the graphs; where it
 /// refuses, the other one is instantiated again. The caller has bound the context.
 pub(super) fn update_from(
-    device: &Arc<CudaDeviceInner>,
     recording: &mut GraphRecording,
     instance: &mut CudaGraphInstance,
     other: &GraphRecording,
 ) -> Result<()> {
     if !can_compare(recording, instance, other) {
-        return instantiate_like(device, recording, instance, other);
+        return instantiate_like(recording, instance, other);
     }
     // While it is locked, no other thread uses the other graph.
     match instance.exec().update(&mut other.graph.lock()) {
@@ -179,11 +176,11 @@ pub(super) fn update_from(
         }
         Ok(false) => {}
         Err(failure) => {
-            let error = device.context.error(failure);
+            let error = recording.device.context.error(failure);
             tracing::debug!(target: "wakegraph::cuda", %error, "an update in place failed");
         }
     }
-    instantiate_like(device, recording, instance, other).or_else(|error| restore(recording, instance, error))
+    instantiate_like(recording, instance, other).or_else(|error| restore(recording, instance, error))
 }
 
 /// Whether the driver can update the instance from the other graph: the graph says what the
@@ -241,13 +238,12 @@ fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstanc
 
 /// Records the other's commands again, and replaces our graph and its instance.
 fn instantiate_like(
-    device: &Arc<CudaDeviceInner>,
     recording: &mut GraphRecording,
     instance: &mut CudaGraphInstance,
     other: &GraphRecording,
 ) -> Result<()> {
     let mut again = other.record_again(recording.desc)?;
-    let (exec, counting) = again.instantiate(device.pool.stream())?;
+    let (exec, counting) = again.instantiate()?;
     instance.replace(exec, counting)?;
     instance.retire(std::mem::replace(recording, again));
     Ok(())

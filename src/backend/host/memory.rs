@@ -8,6 +8,7 @@ use std::alloc::{self, Layout};
 use std::any::Any;
 use std::ptr::NonNull;
 
+use crate::hal::support::refusal;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
@@ -44,7 +45,7 @@ impl HostMemory {
     pub(super) fn allocate(device: DeviceId, desc: &MemoryDesc) -> Result<Self> {
         let MemoryDesc { len, kind } = *desc;
         if len == 0 {
-            return Err(Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes"));
+            return Err(refusal::empty_allocation());
         }
         let out_of_memory = || {
             Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated"))
@@ -63,10 +64,7 @@ impl HostMemory {
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
-        if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            let why = format!("{len} bytes at {offset} are not a range of {} bytes", self.len);
-            return Err(Error::new(ErrorKind::InvalidSize, why));
-        }
+        refusal::check_range(offset, len, self.len)?;
         // SAFETY: the offset is inside the allocation or one past its end.
         Ok(unsafe { self.start.add(offset) })
     }

@@ -10,6 +10,7 @@ use super::options::{Lowering, OpenclOptions};
 use super::platform::{Id, Platform};
 use super::query::{self, DeviceQuery};
 use super::sys::{self, Context, Core, DriverResult, Event, Owned, Program, SubDevice, call, create};
+use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::program_cache::ProgramCache;
 use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueOrder};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
@@ -30,8 +31,7 @@ pub(super) struct OpenclContext {
     pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
     /// The faster lowering for each class of sizes, once it has been measured.
     pub(super) faster: [OnceLock<Lowering>; SIZE_CLASSES],
-    /// The error with which the device was lost.
-    lost: OnceLock<Error>,
+    health: DeviceHealth,
     /// An in-order queue without profiling for the backend's own reads, writes and recordings.
     service: OnceLock<DriverQueue>,
     /// Keeps a part of a device alive.
@@ -69,6 +69,7 @@ impl OpenclContext {
         let query = DeviceQuery { core, device: id.raw() };
         let features = Features::read(query, &platform.name, &options);
         let driver = query.text(sys::CL_DRIVER_VERSION)?;
+        let health = DeviceHealth::new(selector.clone());
         let info = DeviceInfo {
             id: DeviceId::unique(),
             backend: "opencl",
@@ -89,7 +90,7 @@ impl OpenclContext {
             options,
             programs: ProgramCache::new(PROGRAMS),
             faster: Default::default(),
-            lost: OnceLock::new(),
+            health,
             service: OnceLock::new(),
             part,
         })
@@ -147,18 +148,12 @@ impl OpenclContext {
 
     /// Names the device in the error, and remembers the first error that says that it is lost.
     pub(super) fn error(&self, error: impl Into<Error>) -> Error {
-        let error = error.into().on_device(&self.info.selector);
-        if error.kind() == ErrorKind::DeviceLost {
-            let _ = self.lost.set(error.clone());
-        }
-        error
+        self.health.error(error)
     }
 
     /// Whether the device works, and if not, why.
     pub(super) fn status(&self) -> Result<()> {
-        if let Some(error) = self.lost.get() {
-            return Err(error.clone());
-        }
+        self.health.status()?;
         let query = DeviceQuery { core: self.core, device: self.id.raw() };
         match query.value::<u32>(sys::CL_DEVICE_AVAILABLE) {
             Ok(0) => {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::context::OpenclContext;
 use super::sys::{self, Core, DriverResult, MemObject, Owned, call, create};
-use crate::hal::support::refusal::foreign;
+use crate::hal::support::refusal::{check_range, empty_allocation, foreign};
 use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
@@ -97,7 +97,7 @@ impl OpenclMemory {
     pub(super) fn allocate(context: &Arc<OpenclContext>, desc: &MemoryDesc) -> Result<Self> {
         let MemoryDesc { len, kind } = *desc;
         if len == 0 {
-            return Err(Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes"));
+            return Err(empty_allocation());
         }
         let out_of_memory = || {
             Error::new(ErrorKind::OutOfMemory, format!("{len} bytes cannot be allocated"))
@@ -162,14 +162,6 @@ impl OpenclMemory {
             Storage::Shared(_, block) => Some(block.start),
             Storage::Device(_) | Storage::Host(_) => None,
         }
-    }
-
-    fn check_range(&self, offset: usize, len: usize) -> Result<()> {
-        if offset.checked_add(len).is_some_and(|end| end <= self.len) {
-            return Ok(());
-        }
-        let why = format!("{len} bytes at {offset} are not a range of {} bytes", self.len);
-        Err(Error::new(ErrorKind::InvalidSize, why))
     }
 
     /// Has `transfer` enqueue on the device's own queue, and waits for it.
@@ -245,7 +237,7 @@ impl Memory for OpenclMemory {
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.check_range(offset, bytes.len())?;
+        check_range(offset, bytes.len(), self.len)?;
         match &self.storage {
             _ if bytes.is_empty() => Ok(()),
             Storage::Shared(_, block) | Storage::Host(block) => {
@@ -267,7 +259,7 @@ impl Memory for OpenclMemory {
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        self.check_range(offset, bytes.len())?;
+        check_range(offset, bytes.len(), self.len)?;
         match &self.storage {
             _ if bytes.is_empty() => Ok(()),
             Storage::Shared(_, block) | Storage::Host(block) => {

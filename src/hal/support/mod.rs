@@ -8,12 +8,17 @@
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
 //! | [`program_cache`] | compiles each source once |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
+//! | [`health`] | names a device in errors, and remembers why it is lost |
+//! | `library` | loads a vendor's library |
 //! | [`refusal`] | the errors of calls that a backend itself refuses |
 //!
 //! Imports `types` and the contract in `hal`.
 #![allow(dead_code, reason = "which parts are used depends on the backends that are built")]
 
 pub(crate) mod dependency;
+pub(crate) mod health;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+pub(crate) mod library;
 pub(crate) mod open_devices;
 pub(crate) mod polling;
 pub(crate) mod program_cache;

@@ -29,6 +29,23 @@ pub(crate) fn pending_signal() -> Error {
         .help("wait for the event, or signal another one")
 }
 
+/// Memory of 0 bytes is allocated.
+pub(crate) fn empty_allocation() -> Error {
+    Error::new(ErrorKind::InvalidSize, "an allocation of 0 bytes")
+}
+
+/// Checks that `len` bytes at `offset` are a part of memory of `size` bytes.
+///
+/// # Errors
+/// [`InvalidSize`](ErrorKind::InvalidSize) if they are not.
+pub(crate) fn check_range(offset: usize, len: usize, size: usize) -> Result<()> {
+    if offset.checked_add(len).is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    let why = format!("{len} bytes at {offset} are not a range of {size} bytes");
+    Err(Error::new(ErrorKind::InvalidSize, why))
+}
+
 /// The object is in a state in which the call makes no sense.
 pub(crate) fn invalid_operation(why: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, why)

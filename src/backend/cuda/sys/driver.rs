@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use super::*;
+use crate::hal::support::library::open;
 
 table! {
     /// The driver.

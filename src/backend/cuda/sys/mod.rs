@@ -8,8 +8,6 @@
 mod driver;
 mod nvrtc;
 
-use std::error::Error as _;
-
 pub(super) use cudarc::driver::sys::*;
 pub(super) use driver::{Driver, Missing, driver};
 pub(super) use nvrtc::{Nvrtc, NvrtcProgram, nvrtc};
@@ -108,36 +106,14 @@ macro_rules! table {
 }
 use table;
 
-/// The first of the libraries that can be loaded.
-fn open(names: &[&str]) -> Result<libloading::Library, String> {
-    let mut reasons = Vec::new();
-    for name in names {
-        // SAFETY: a vendor's library, whose initialisers may run on any thread.
-        match unsafe { libloading::Library::new(*name) } {
-            Ok(library) => return Ok(library),
-            // The source is the loader's own words, which name the library.
-            Err(error) => {
-                reasons.push(error.source().map_or_else(|| format!("{name}: {error}"), ToString::to_string))
-            }
-        }
-    }
-    Err(reasons.join("; "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_library_that_is_not_there_is_an_error_that_names_it() {
-        let error = open(&["libwakegraph-none.so.1", "libwakegraph-none.so"]).err().unwrap();
-        assert!(error.contains("libwakegraph-none.so.1") && error.contains("; "), "{error}");
-    }
-
-    #[test]
     #[cfg(target_os = "linux")]
     fn a_library_without_the_functions_is_an_error_that_names_one() {
-        let library = open(&["libc.so.6"]).unwrap();
+        let library = crate::hal::support::library::open(&["libc.so.6"]).unwrap();
         assert_eq!(Driver::fill(library).err(), Some("cuInit"));
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
 use super::*;
+use crate::hal::support::library::open;
 
 /// A program of the compiler's.
 pub(in crate::backend::cuda) type NvrtcProgram = cudarc::nvrtc::sys::nvrtcProgram;

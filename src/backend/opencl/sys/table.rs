@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 
-use libloading::Library;
 use opencl_sys::cl_function_types::*;
 use opencl_sys::*;
+
+use crate::hal::support::library::open;
 
 /// Declares a table of functions, whose types `opencl-sys` names after them, and how to fill it.
 macro_rules! table {
@@ -163,25 +164,15 @@ fn load() -> Result<Core, String> {
         Some(path) => vec![path],
         None => NAMES.iter().map(PathBuf::from).collect(),
     };
-    let mut why = String::new();
-    for path in paths {
-        // SAFETY: loading the system's OpenCL library runs its initialisers, as linking against it would.
-        match unsafe { Library::new(&path) } {
-            Ok(library) => {
-                let find = |name: &CStr| {
-                    // SAFETY: nothing is called through this address before it has the function's type.
-                    let symbol = unsafe { library.get::<*const c_void>(name) };
-                    symbol.map_or(ptr::null(), |symbol| *symbol)
-                };
-                // SAFETY: a library under OpenCL's name exports OpenCL's functions under their names.
-                let core = unsafe { Core::load(find) };
-                // It stays loaded: its functions are used until the process ends.
-                std::mem::forget(library);
-                return Ok(core);
-            }
-            Err(error) if why.is_empty() => why = error.to_string(),
-            Err(_) => {}
-        }
-    }
-    Err(why)
+    let library = open(&paths)?;
+    let find = |name: &CStr| {
+        // SAFETY: nothing is called through this address before it has the function's type.
+        let symbol = unsafe { library.get::<*const c_void>(name) };
+        symbol.map_or(ptr::null(), |symbol| *symbol)
+    };
+    // SAFETY: a library under OpenCL's name exports OpenCL's functions under their names.
+    let core = unsafe { Core::load(find) };
+    // It stays loaded: its functions are used until the process ends.
+    std::mem::forget(library);
+    Ok(core)
 }
