@@ -182,25 +182,19 @@ pub enum Command {
 impl Command {
     /// Whether an update can disable the command: kernels, fills and copies can be disabled.
     pub fn can_be_disabled(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Kernel(_)
-            | Self::UsmCopy { .. }
-            | Self::UsmFill { .. }
-            | Self::BufferCopy { .. }
-            | Self::BufferCopyRect { .. }
-            | Self::BufferRead { .. }
-            | Self::BufferReadRect { .. }
-            | Self::BufferWrite { .. }
-            | Self::BufferWriteRect { .. }
-            | Self::BufferFill { .. } => true,
-            Self::UsmPrefetch { .. }
-            | Self::UsmAdvise { .. }
-            | Self::Child(_)
-            | Self::If { .. }
-            | Self::While { .. }
-            | Self::Native(_)
-            | Self::Empty => false,
-        }
+                | Self::UsmCopy { .. }
+                | Self::UsmFill { .. }
+                | Self::BufferCopy { .. }
+                | Self::BufferCopyRect { .. }
+                | Self::BufferRead { .. }
+                | Self::BufferReadRect { .. }
+                | Self::BufferWrite { .. }
+                | Self::BufferWriteRect { .. }
+                | Self::BufferFill { .. }
+        )
     }
 
     /// The kind of the command, without its operands.

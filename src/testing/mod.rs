@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `options` | how the device behaves |
 //! | `control` | what a test does to the device |
-//! | `device`, `queue`, `command_buffer`, `event` | the objects of the contract; memory and kernels are the null backend's |
+//! | `device`, `queue`, `command_buffer`, `event` | the objects; memory and kernels are the null backend's |
 //! | `schedule` | what is pending, and what may complete next |
 //! | `completion` | one use of an event after the other |
 

@@ -3,24 +3,16 @@
 //!
 //! # Writing a backend from it
 //!
-//! Copy the folder, list it in `backend/mod.rs`, and fill in, file by file:
-//!
-//! | file | what it holds | what to fill in |
-//! |---|---|---|
-//! | `mod.rs` | the backend: its name, its devices, opening one | load the vendor's library at run time; a missing one is `Unavailable` with the remedy |
-//! | `device.rs` | information, capabilities, creation of all other objects | ask the driver once, at opening; bind its context per call |
-//! | `memory.rs` | allocations | the driver's calls; `host_ptr` only where the host really sees the memory |
-//! | `kernel.rs` | loaded kernels | take the first variant of the sources that the device understands, and compile it |
-//! | `queue.rs` | queues, and commands outside command-buffers | streams or lists; defer a drop while the device is busy |
-//! | `event.rs` | completion, times | `status` asks the driver; failure that the driver does not spread is tracked here |
-//! | `command_buffer.rs` | append, finalize, enqueue, update | the vendor's graph; enqueues of one buffer never overlap |
+//! Copy the folder, list it in `backend/mod.rs`, and fill in each file as its first lines say;
+//! `docs/adding-a-backend.md` has all steps. This file loads the vendor's library at run time, and a
+//! missing library is `Unavailable`, with the remedy.
 //!
 //! Vendor symbols and types go into a `sys` module and nowhere else. Do not check operands:
 //! [validation](crate::hal::ValidatedDevice) has done so. Then run the conformance tests with the
 //! new device. `docs/backends/` lays each object of the contract beside the vendors' calls.
 //!
-//! `hal::support` has what every driver's backend needs: failure spreading,
-//! polling, transfers in pieces, program caches. Imports `types` and `hal` only.
+//! `hal::support` has what every driver's backend needs: failure spreading, polling, transfers in
+//! pieces, program caches. Imports `types` and `hal` only.
 
 mod command_buffer;
 mod device;

@@ -11,12 +11,11 @@
 //! CUDA and HIP launch whole work-groups and know no offset, so a kernel's entry point has
 //! parameters there that the source does not see:
 //!
-//! | declared | in the entry point |
-//! |---|---|
-//! | [`Value`](ParamKind::Value) | the same |
-//! | [`Buffer`](ParamKind::Buffer) | an address; `u64`: the length in elements |
-//! | [`Local`](ParamKind::Local) | `unsigned`: where it begins in the launch's dynamic shared memory, a multiple of 16; `u64`: the length in elements |
-//! | after the last | six `u64`: the global size, then the global offset; as one struct |
+//! - a [`Value`](ParamKind::Value) is passed as it is declared;
+//! - a [`Buffer`](ParamKind::Buffer) becomes an address and a `u64`, the length in elements;
+//! - a [`Local`](ParamKind::Local) becomes an `unsigned`, its offset in the launch's dynamic shared
+//!   memory and a multiple of 16, and a `u64`, the length in elements;
+//! - after the last parameter comes a struct of six `u64`: the global size and the global offset.
 //!
 //! The entry point leaves out the work-items beyond the global size.
 
@@ -82,7 +81,8 @@ pub fn entry_point(name: &str, params: &[Param]) -> String {
     let entry = entry_name(name);
     format!(
         "\nstatic_assert(wg_count<decltype(wg_body_{name})>::value == {position}, \
-         \"kernel {name} has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
+         \"kernel {name} has other parameters than it is declared with; \
+         slices are SLICE and LOCAL_SLICE\");\n\
          extern \"C\" __global__ void {entry}({declared}const wg_launch wg) \
          {{ if (wg_inside(wg)) wg_body_{name}(wg{passed}); }}\n"
     )

@@ -14,24 +14,15 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// A device that validates each call before it passes it on to the backend's [`Device`].
 ///
-/// Its methods are the contract's, and its queues and command-buffers are validated, too. The cost
-/// lies in building: an enqueue of a command-buffer is checked with a few comparisons and one call
-/// for each event, without allocating: [`Event::status`] of the one to signal, [`Event::is_idle`]
-/// of those to wait for.
+/// Its methods are the contract's, and its queues and command-buffers are validated, too. What is
+/// refused is listed as the errors of the contract's methods; in addition
+/// [`allocate`](Self::allocate) refuses more than [`max_allocation`](Capabilities::max_allocation)
+/// bytes, and [`create_kernel`](Self::create_kernel) an impossible name or parameter and an empty
+/// source. A refused call has no effect.
 ///
-/// What is refused, beside what the backend itself refuses:
-///
-/// | call | refused with |
-/// |---|---|
-/// | [`allocate`](Self::allocate) | `InvalidSize` for 0 bytes; `OutOfMemory` beyond `max_allocation` |
-/// | [`create_kernel`](Self::create_kernel) | `InvalidArgument` for an impossible name or parameter, or an empty source |
-/// | [`create_queue`](Self::create_queue), [`create_command_buffer`](Self::create_command_buffer) | `FeatureNotSupported` for a property beyond the capabilities |
-/// | [`append`](ValidatedCommandBuffer::append) | `InvalidOperation` after finalize; `FeatureNotSupported` for the command, or one that it holds; `InvalidSyncPoint`; `InvalidSize` and `InvalidArgument` for operands |
-/// | [`finalize`](ValidatedCommandBuffer::finalize) | `InvalidOperation` the second time |
-/// | [`enqueue`](ValidatedCommandBuffer::enqueue) | `InvalidOperation` before finalize or when the signalled event is pending; `InvalidArgument` for another device's queue or event; `InvalidWaitList` for an idle event or the signalled one |
-/// | [`update`](ValidatedCommandBuffer::update) | `InvalidOperation` before finalize or when not updatable; `InvalidCommandHandle`; `FeatureNotSupported` for a capability bit; `InvalidSize` and `InvalidArgument` for what the command would become |
-/// | [`update_from`](ValidatedCommandBuffer::update_from) | `InvalidOperation` before finalize or when not updatable; `InvalidArgument` for another device's buffer, other properties or another topology |
-/// | [`ValidatedQueue::enqueue`] | as for `append` and `enqueue` |
+/// The cost lies in building: an enqueue of a command-buffer is checked with a few comparisons and
+/// one call for each event, without allocating: [`Event::status`] of the one to signal,
+/// [`Event::is_idle`] of those to wait for.
 #[derive(Clone, Debug)]
 pub struct ValidatedDevice {
     inner: Arc<dyn Device>,

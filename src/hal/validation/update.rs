@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use super::kernel::{self, Subject};
 use super::topology::Topology;
 use crate::hal::{
-    Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelArg, KernelLaunch,
-    SyncPoint, UpdateCapabilities,
+    Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelLaunch, SyncPoint,
+    UpdateCapabilities,
 };
-use crate::types::{Error, ErrorKind, Range, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// The commands of an updatable command-buffer.
 #[derive(Debug)]
@@ -155,8 +155,10 @@ impl LaunchChange<'_> {
     fn apply(&self) -> Result<KernelLaunch> {
         self.capabilities()?;
         let kernel = self.kernel()?;
-        let (args, range) = (self.args(&kernel)?, self.range()?);
-        let next = KernelLaunch { kernel, args, range, alternatives: Vec::new() };
+        self.check_args(kernel)?;
+        self.check_dimensions()?;
+        let mut next = self.current.clone();
+        self.update.apply_to(&mut next)?;
         kernel::check(&next, self.device, Subject::update(&next.kernel, self.update.handle.index))?;
         Ok(next)
     }
@@ -181,72 +183,60 @@ impl LaunchChange<'_> {
         }
     }
 
-    fn kernel(&self) -> Result<Arc<dyn Kernel>> {
-        let Some(new) = &self.update.kernel else { return Ok(Arc::clone(&self.current.kernel)) };
+    /// The kernel after the update.
+    fn kernel(&self) -> Result<&dyn Kernel> {
+        let Some(new) = &self.update.kernel else { return Ok(&*self.current.kernel) };
         if !self.registered.iter().any(|known| kernel::same_kernel(known, new)) {
             let why = format!("kernel '{}' was not registered when the command was appended", new.name());
             return Err(self
                 .error(ErrorKind::InvalidArgument, why)
                 .help("list it among the launch's alternatives"));
         }
-        Ok(Arc::clone(new))
+        Ok(&**new)
     }
 
-    /// The current arguments with the new ones in their places. A kernel with more parameters needs
-    /// the rest to be named; one with fewer drops what it does not take.
-    fn args(&self, kernel: &Arc<dyn Kernel>) -> Result<Vec<KernelArg>> {
-        let (params, current, new) = (kernel.params(), &self.current.args, &self.update.args);
+    /// The update names every argument that the current launch does not have, and no other beyond
+    /// the kernel's parameters.
+    fn check_args(&self, kernel: &dyn Kernel) -> Result<()> {
+        let (name, params, new) = (kernel.name(), kernel.params(), &self.update.args);
         if let Some((index, _)) = new.iter().find(|(index, _)| *index >= params.len()) {
-            let why = format!(
-                "argument index {index} is out of range: kernel '{}' takes {} arguments",
-                kernel.name(),
-                params.len()
-            );
+            let takes = params.len();
+            let why =
+                format!("argument index {index} is out of range: kernel '{name}' takes {takes} arguments");
             return Err(self.error(ErrorKind::InvalidArgument, why));
         }
-        let missing = |index: usize| {
-            let (name, param) = (kernel.name(), &params[index].name);
-            let why = format!("argument {index} '{param}' of kernel '{name}' has no value yet");
-            self.error(ErrorKind::InvalidArgument, why)
-                .help("name all arguments that the kernel so far does not have")
-        };
-        let mut args = Vec::with_capacity(params.len());
-        for index in 0..params.len() {
-            // The last word about an argument counts.
-            let named = new.iter().rfind(|(named, _)| *named == index).map(|(_, arg)| arg);
-            args.push(named.or(current.get(index)).ok_or_else(|| missing(index))?.clone());
+        let is_named = |index| new.iter().any(|(named, _)| *named == index);
+        match (self.current.args.len()..params.len()).find(|&index| !is_named(index)) {
+            None => Ok(()),
+            Some(index) => {
+                let param = &params[index].name;
+                let why = format!("argument {index} '{param}' of kernel '{name}' has no value yet");
+                let error = self.error(ErrorKind::InvalidArgument, why);
+                Err(error.help("name all arguments that the kernel so far does not have"))
+            }
         }
-        Ok(args)
     }
 
-    fn range(&self) -> Result<Range> {
-        let (update, range) = (self.update, &self.current.range);
-        let dimensions = range.dimensions();
-        let global = update.global_size.unwrap_or(range.global_size());
-        let local = update.local_size.unwrap_or(range.local_size());
-        let offset = update.global_offset.unwrap_or(range.global_offset());
-        let fits = |what: &str, sizes: [usize; 3], unused: usize| {
-            if sizes[dimensions..].iter().all(|&size| size == unused) {
-                return Ok(());
+    /// The new sizes and offsets have no more dimensions than the command.
+    fn check_dimensions(&self) -> Result<()> {
+        let (update, dimensions) = (self.update, self.current.range.dimensions());
+        let new = [
+            ("global size", update.global_size, 1),
+            ("global offset", update.global_offset, 0),
+            ("local size", update.local_size.flatten(), 1),
+        ];
+        for (what, sizes, unused) in new {
+            if let Some(sizes) = sizes
+                && sizes[dimensions..].iter().any(|&size| size != unused)
+            {
+                let why = format!(
+                    "the new {what} {sizes:?} has more dimensions than the command's {dimensions}; \
+                     the unused ones must be {unused}"
+                );
+                return Err(self.error(ErrorKind::InvalidArgument, why));
             }
-            let why = format!(
-                "the new {what} {sizes:?} has more dimensions than the command's {dimensions}; \
-                 the unused ones must be {unused}"
-            );
-            Err(self.error(ErrorKind::InvalidArgument, why))
-        };
-        fits("global size", global, 1)?;
-        fits("global offset", offset, 0)?;
-        if let Some(local) = local {
-            fits("local size", local, 1)?;
         }
-        let range = match dimensions {
-            1 => Range::new([global[0]]),
-            2 => Range::new([global[0], global[1]]),
-            _ => Range::new(global),
-        };
-        let range = range.offset(offset);
-        Ok(local.map_or(range, |local| range.local(local)))
+        Ok(())
     }
 
     #[cold]
