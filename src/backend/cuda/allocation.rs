@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::memory_pool::MemoryPool;
-use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CudaFailure, call};
+use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, call, get};
 use crate::hal::MemoryKind;
 use crate::types::Result;
 
@@ -26,17 +26,13 @@ impl CudaAllocation {
         // The pool may run out of memory while what it keeps is in pieces that are too small.
         let address = pool.retry_with_room(|| match kind {
             MemoryKind::Device => {
-                let mut address = 0;
-                let (from, on) = (pool.raw(), stream.raw());
-                // SAFETY: pool and stream are of one device; the pointer is valid for an address.
-                unsafe { call!(driver, cuMemAllocFromPoolAsync(&raw mut address, len, from, on)) }?;
-                Ok(address)
+                // SAFETY: pool and stream are of one device.
+                unsafe { get!(driver, cuMemAllocFromPoolAsync(len, pool.raw(), stream.raw())) }
             }
             MemoryKind::Host => {
-                let (mut start, flags) = (ptr::null_mut(), CU_MEMHOSTALLOC_PORTABLE);
-                // SAFETY: the context is bound; the pointer is valid for a pointer.
-                unsafe { call!(driver, cuMemHostAlloc(&raw mut start, len, flags)) }?;
-                Ok::<_, CudaFailure>(start as CUdeviceptr)
+                // SAFETY: the context is bound.
+                let start = unsafe { get!(driver, cuMemHostAlloc(len, CU_MEMHOSTALLOC_PORTABLE)) };
+                start.map(|start: *mut c_void| start as CUdeviceptr)
             }
         })?;
         // From here on the memory is freed when something fails.

@@ -3,10 +3,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::marker::PhantomData;
-use std::ptr;
 
 use super::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode, CudaFailure, Driver, call,
+    CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode, CudaFailure, Driver, call, get,
 };
 use crate::hal::support::health::DeviceHealth;
 use crate::types::{Error, ErrorKind, Result};
@@ -78,9 +77,8 @@ impl CudaContext {
     pub(super) fn retain(driver: &'static Driver, index: usize) -> Result<Self> {
         let device = device(driver, index)?;
         let _relaxed = CaptureRelaxed::enter(driver)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the driver gave the device; the pointer is valid for a pointer.
-        unsafe { call!(driver, cuDevicePrimaryCtxRetain(&raw mut raw, device)) }?;
+        // SAFETY: the driver gave the device.
+        let raw = unsafe { get!(driver, cuDevicePrimaryCtxRetain(device)) }?;
         Ok(Self { driver, device, raw, health: DeviceHealth::new(format!("cuda:{index}")) })
     }
 
@@ -93,9 +91,8 @@ impl CudaContext {
     pub(super) fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
         let driver = self.driver;
         let _relaxed = CaptureRelaxed::enter(driver)?;
-        let mut current = ptr::null_mut();
-        // SAFETY: the pointer is valid for a pointer.
-        unsafe { call!(driver, cuCtxGetCurrent(&raw mut current)) }?;
+        // SAFETY: the driver is initialised.
+        let current: CUcontext = unsafe { get!(driver, cuCtxGetCurrent()) }?;
         let pushed = current != self.raw && !current.is_null();
         if pushed {
             // SAFETY: the context is alive as long as this object.
@@ -113,9 +110,8 @@ impl CudaContext {
     }
 
     pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Result<usize, CudaFailure> {
-        let mut value: c_int = 0;
-        // SAFETY: the driver gave the device; the pointer is valid for a number.
-        unsafe { call!(self.driver, cuDeviceGetAttribute(&raw mut value, attribute, self.device)) }?;
+        // SAFETY: the driver gave the device.
+        let value: c_int = unsafe { get!(self.driver, cuDeviceGetAttribute(attribute, self.device)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
     }
 
@@ -160,10 +156,8 @@ impl Drop for CudaContext {
 impl Drop for BoundContext<'_> {
     fn drop(&mut self) {
         if self.pushed {
-            let mut popped = ptr::null_mut();
             // SAFETY: `bind` pushed the context that is popped, on this thread.
-            let outcome = unsafe { call!(self.driver, cuCtxPopCurrent(&raw mut popped)) };
-            if let Err(failure) = outcome {
+            if let Err(failure) = unsafe { get!(self.driver, cuCtxPopCurrent()) } {
                 let error = Error::from(failure);
                 tracing::warn!(target: "wakegraph", %error, "a context could not be unbound");
             }
@@ -173,9 +167,8 @@ impl Drop for BoundContext<'_> {
 
 /// The number of devices.
 pub(super) fn count(driver: &Driver) -> Result<usize> {
-    let mut count: c_int = 0;
-    // SAFETY: the pointer is valid for a number.
-    unsafe { call!(driver, cuDeviceGetCount(&raw mut count)) }?;
+    // SAFETY: the driver is initialised.
+    let count: c_int = unsafe { get!(driver, cuDeviceGetCount()) }?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
@@ -198,8 +191,6 @@ pub(super) fn device(driver: &Driver, index: usize) -> Result<CUdevice> {
             "count from 0 in the order of `nvidia-smi -L`, among the devices in CUDA_VISIBLE_DEVICES",
         ));
     }
-    let mut device = 0;
-    // SAFETY: the index is below the count, which came as such a number; the pointer is valid for one.
-    unsafe { call!(driver, cuDeviceGet(&raw mut device, index as c_int)) }?;
-    Ok(device)
+    // SAFETY: the index is below the count, which came as such a number.
+    Ok(unsafe { get!(driver, cuDeviceGet(index as c_int)) }?)
 }

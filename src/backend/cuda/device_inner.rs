@@ -12,7 +12,7 @@ use super::context::{self, CudaContext};
 use super::function::CudaFunction;
 use super::memory_pool::MemoryPool;
 use super::profiling::DeviceClock;
-use super::sys::{CUdevice_attribute as Attribute, CUresult, CudaFailure, Driver, call};
+use super::sys::{CUdevice_attribute as Attribute, CUresult, CudaFailure, Driver, call, get};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
 use crate::types::{CommandKinds, DeviceId, Error, Result};
 
@@ -22,7 +22,6 @@ use crate::types::{CommandKinds, DeviceId, Error, Result};
 pub(super) struct CudaDeviceInner {
     pub(super) info: DeviceInfo,
     pub(super) capabilities: Capabilities,
-    pub(super) limits: LaunchLimits,
     /// 90 for 9.0.
     pub(super) compute_capability: u32,
     /// Whether a conditional node may have a second body.
@@ -37,15 +36,6 @@ pub(super) struct CudaDeviceInner {
     pub(super) context: Arc<CudaContext>,
 }
 
-/// The largest sizes of a launch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LaunchLimits {
-    /// Work-items of a work-group in each dimension.
-    pub(super) block: [usize; 3],
-    /// Work-groups in each dimension.
-    pub(super) grid: [usize; 3],
-}
-
 /// Shared memory for the gaps between local-memory arguments, 15 bytes each.
 const LOCAL_GAPS: usize = 1024;
 
@@ -56,18 +46,6 @@ impl CudaDeviceInner {
         let three = |attributes: [Attribute; 3]| -> Result<[usize; 3], CudaFailure> {
             let [x, y, z] = attributes;
             Ok([attribute(x)?, attribute(y)?, attribute(z)?])
-        };
-        let limits = LaunchLimits {
-            block: three([
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-            ])?,
-            grid: three([
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-            ])?,
         };
         let version = version(driver)?;
         let info = info(&context, version)?;
@@ -80,8 +58,16 @@ impl CudaDeviceInner {
             batches: true,
             out_of_order_queues: false,
             max_work_group_size: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            max_work_item_sizes: limits.block,
-            max_work_groups: limits.grid,
+            max_work_item_sizes: three([
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+            ])?,
+            max_work_groups: three([
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+            ])?,
             concurrent_parts: true,
             global_offset: true,
             view_alignment: 1,
@@ -97,7 +83,6 @@ impl CudaDeviceInner {
         Ok(Self {
             info,
             capabilities,
-            limits,
             compute_capability: (10 * major + minor) as u32,
             has_else: version >= CONDITIONALS_WITH_ELSE,
             builtin_kernels: Default::default(),
@@ -127,11 +112,10 @@ impl CudaDeviceInner {
     }
 
     fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
-        let (driver, mut can) = (self.context.driver, 0);
-        let (from, to) = (user.context.device, self.context.device);
-        // SAFETY: both devices are open; the pointer is valid for a number.
-        unsafe { call!(driver, cuDeviceCanAccessPeer(&raw mut can, from, to)) }?;
-        if can == 0 {
+        let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
+        // SAFETY: both devices are open.
+        let can_access: c_int = unsafe { get!(driver, cuDeviceCanAccessPeer(from, to)) }?;
+        if can_access == 0 {
             return Ok(false);
         }
         let _bound = user.context.bind()?;
@@ -147,10 +131,8 @@ impl CudaDeviceInner {
 
 /// The driver's version, 13000 for CUDA 13.0.
 fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
-    let mut version: c_int = 0;
-    // SAFETY: the pointer is valid for a number.
-    unsafe { call!(driver, cuDriverGetVersion(&raw mut version)) }?;
-    Ok(version)
+    // SAFETY: the driver is initialised.
+    unsafe { get!(driver, cuDriverGetVersion()) }
 }
 
 /// The first driver that takes the kernels of `condition.ptx`, which decide about conditional nodes.
@@ -170,9 +152,8 @@ fn commands(driver: &Driver, version: c_int) -> CommandKinds {
 fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure> {
     let (driver, device) = (context.driver, context.device);
     let name = context::name(driver, device)?;
-    let mut memory = 0;
-    // SAFETY: the pointer is valid for a number.
-    unsafe { call!(driver, cuDeviceTotalMem(&raw mut memory, device)) }?;
+    // SAFETY: the driver gave the device.
+    let memory: usize = unsafe { get!(driver, cuDeviceTotalMem(device)) }?;
     Ok(DeviceInfo {
         id: DeviceId::unique(),
         backend: "cuda",

@@ -9,7 +9,7 @@ use super::context::CudaContext;
 use super::handle::CudaObject;
 use super::memory_pool::MemoryPool;
 use super::sys::{
-    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmod_st, CUresult, CudaFailure, call,
+    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmod_st, CUresult, CudaFailure, call, get,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -32,10 +32,9 @@ impl CudaFunction {
         let module = pool.retry_with_room(|| load_module(pool.context(), code, kernel))?;
         let entry = CString::new(entry)
             .map_err(|_| Error::new(ErrorKind::InvalidArgument, "the kernel's name holds a NUL"))?;
-        let (mut raw, name) = (ptr::null_mut(), entry.as_ptr());
-        // SAFETY: the code is loaded, the name ends in NUL, the pointer is valid for a pointer.
-        match unsafe { call!(module.driver(), cuModuleGetFunction(&raw mut raw, module.raw(), name)) } {
-            Ok(()) => Ok(Self { raw, module }),
+        // SAFETY: the code is loaded, the name ends in NUL.
+        match unsafe { get!(module.driver(), cuModuleGetFunction(module.raw(), entry.as_ptr())) } {
+            Ok(raw) => Ok(Self { raw, module }),
             Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND as u32 => {
                 let why = format!("the code has no kernel '{kernel}'");
                 Err(Error::new(ErrorKind::Driver, why).help(
@@ -51,9 +50,8 @@ impl CudaFunction {
     }
 
     pub(super) fn attribute(&self, attribute: Attribute) -> Result<usize, CudaFailure> {
-        let mut value: c_int = 0;
-        // SAFETY: the function is loaded, its context bound; the pointer is valid for a number.
-        unsafe { call!(self.module.driver(), cuFuncGetAttribute(&raw mut value, attribute, self.raw)) }?;
+        // SAFETY: the function is loaded, its context bound.
+        let value: c_int = unsafe { get!(self.module.driver(), cuFuncGetAttribute(attribute, self.raw)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
     }
 }

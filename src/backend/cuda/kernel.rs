@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::CudaContext;
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
-use super::nvrtc;
+use super::program;
 use super::sys::{CUfunction, CUfunction_attribute as Attribute, CUresult, CudaFailure, call};
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
@@ -138,11 +138,11 @@ fn code(capability: u32, desc: &KernelDesc<'_>) -> Result<(Arc<[u8]>, bool)> {
         return Ok((text.into_bytes_with_nul().into(), false));
     }
     if let Some(source) = &sources.cuda_c {
-        return Ok((nvrtc::compile(name, source, &[], capability)?, false));
+        return Ok((program::compile(name, source, &[], capability)?, false));
     }
     if let Some(source) = &sources.c {
         let text = format!("{}{source}{}", dialect::CUDA, dialect::entry_point(name, params));
-        return Ok((nvrtc::compile(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
+        return Ok((program::compile(name, &text, dialect::CUDA_OPTIONS, capability)?, true));
     }
     let why = format!("kernel '{name}' has no variant for CUDA, only {:?}", sources.names());
     Err(Error::new(ErrorKind::FeatureNotSupported, why)

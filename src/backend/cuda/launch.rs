@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::device_inner::{CudaDeviceInner, LaunchLimits};
+use super::device_inner::CudaDeviceInner;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
 use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2_st, CUfunction};
@@ -51,7 +51,8 @@ impl CudaLaunch {
                 "CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
             ));
         }
-        let (grid, block) = geometry(range, kernel.max_work_group_size(), &device.limits)?;
+        let largest = (device.capabilities.max_work_item_sizes, device.capabilities.max_work_groups);
+        let (grid, block) = geometry(range, kernel.max_work_group_size(), largest)?;
         let arguments = match kernel.is_portable() {
             true => LaunchArguments::portable(kernel.params(), &launch.args, range)?,
             false => LaunchArguments::as_declared(&launch.args)?,
@@ -164,14 +165,17 @@ impl LaunchArguments {
     }
 }
 
+/// The largest sizes of a launch in each dimension: work-items of a work-group, and work-groups.
+type LaunchLimits = ([usize; 3], [usize; 3]);
+
 /// The number of work-groups and their size: the one that the range gives, or one that suits it.
-fn geometry(range: &Range, most: usize, limits: &LaunchLimits) -> Result<([u32; 3], [u32; 3])> {
+fn geometry(range: &Range, most: usize, (max_block, max_grid): LaunchLimits) -> Result<([u32; 3], [u32; 3])> {
     let global = range.global_size();
-    let block = range.local_size().unwrap_or_else(|| usual_block(range, most, limits));
+    let block = range.local_size().unwrap_or_else(|| usual_block(range, most, max_block));
     let mut grid = [0; 3];
     for (dimension, groups) in grid.iter_mut().enumerate() {
         *groups = global[dimension].div_ceil(block[dimension].max(1));
-        let allowed = limits.grid[dimension];
+        let allowed = max_grid[dimension];
         if *groups > allowed {
             let why = format!(
                 "{range}: {groups} work-groups in dimension {dimension}, the device allows {allowed}"
@@ -186,16 +190,16 @@ fn geometry(range: &Range, most: usize, limits: &LaunchLimits) -> Result<([u32; 
 
 /// A work-group of whole warps along the first dimension, if there are as many work-items, and as
 /// many rows of them as the usual size allows.
-fn usual_block(range: &Range, most: usize, limits: &LaunchLimits) -> [usize; 3] {
+fn usual_block(range: &Range, most: usize, max_block: [usize; 3]) -> [usize; 3] {
     let global = range.global_size();
     let mut left = USUAL_BLOCK.min(most).max(1);
     let mut block = [1; 3];
     let first = if range.dimensions() == 1 { left } else { WARP.min(left) };
-    block[0] = first.min(global[0]).min(limits.block[0]);
+    block[0] = first.min(global[0]).min(max_block[0]);
     left /= block[0].max(1);
     for dimension in 1..3 {
         // A power of two, so that the rest can be used up.
-        let fits = global[dimension].next_power_of_two().min(limits.block[dimension]).min(left.max(1));
+        let fits = global[dimension].next_power_of_two().min(max_block[dimension]).min(left.max(1));
         block[dimension] = if fits.is_power_of_two() { fits } else { fits.next_power_of_two() / 2 };
         left /= block[dimension].max(1);
     }
@@ -208,8 +212,7 @@ mod tests {
     use crate::hal::{ParamKind, UsmPointer};
     use crate::types::AccessMode;
 
-    const LIMITS: LaunchLimits =
-        LaunchLimits { block: [1024, 1024, 64], grid: [(1 << 31) - 1, 65_535, 65_535] };
+    const LIMITS: LaunchLimits = ([1024, 1024, 64], [(1 << 31) - 1, 65_535, 65_535]);
 
     #[test]
     fn the_usual_work_group_covers_the_range_and_stays_within_limits() {
@@ -225,7 +228,7 @@ mod tests {
             Range::new([640, 480, 20]),
         ] {
             for most in [1, 32, 96, 256, 1024] {
-                let (grid, block) = geometry(&range, most, &LIMITS).unwrap_or_default();
+                let (grid, block) = geometry(&range, most, LIMITS).unwrap_or_default();
                 if most < 256 && grid == [0; 3] {
                     continue;
                 }
@@ -233,23 +236,23 @@ mod tests {
                 for dimension in 0..3 {
                     let covered = grid[dimension] as usize * block[dimension] as usize;
                     assert!(covered >= range.global_size()[dimension], "{range} {grid:?} {block:?}");
-                    assert!(block[dimension] as usize <= LIMITS.block[dimension]);
+                    assert!(block[dimension] as usize <= LIMITS.0[dimension]);
                 }
             }
         }
-        let (_, block) = geometry(&Range::linear(1 << 20), 1024, &LIMITS).unwrap();
+        let (_, block) = geometry(&Range::linear(1 << 20), 1024, LIMITS).unwrap();
         assert_eq!(block, [256, 1, 1]);
-        let (grid, block) = geometry(&Range::linear(5), 1024, &LIMITS).unwrap();
+        let (grid, block) = geometry(&Range::linear(5), 1024, LIMITS).unwrap();
         assert_eq!((grid, block), ([1, 1, 1], [5, 1, 1]));
-        let (_, block) = geometry(&Range::new([640, 480]), 1024, &LIMITS).unwrap();
+        let (_, block) = geometry(&Range::new([640, 480]), 1024, LIMITS).unwrap();
         assert_eq!(block, [32, 8, 1]);
     }
 
     #[test]
     fn a_given_work_group_is_kept_and_too_many_are_refused() {
-        let (grid, block) = geometry(&Range::new([8, 6]).local([4, 2]), 1024, &LIMITS).unwrap();
+        let (grid, block) = geometry(&Range::new([8, 6]).local([4, 2]), 1024, LIMITS).unwrap();
         assert_eq!((grid, block), ([2, 3, 1], [4, 2, 1]));
-        let error = geometry(&Range::new([1, 70_000]).local([1, 1]), 1024, &LIMITS).unwrap_err();
+        let error = geometry(&Range::new([1, 70_000]).local([1, 1]), 1024, LIMITS).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidSize);
     }
 

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | `sys`, `error`, `context`, `handle`, `stream`, `profiling` | the driver and its objects |
 //! | `memory_pool`, `allocation`, `completion_counter`, `function`, `device_inner`, `memory` | a device and its memory |
-//! | `nvrtc`, `kernel`, `launch` | kernels |
+//! | `program`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
@@ -69,8 +69,9 @@ mod low_latency;
 mod lower;
 mod memory;
 mod memory_pool;
-mod nvrtc;
+
 mod profiling;
+mod program;
 mod queue;
 mod recording;
 mod signal;

@@ -10,7 +10,7 @@ use super::context::{CaptureRelaxed, CudaContext};
 use super::handle::CudaObject;
 use super::sys::{
     CUevent_flags_enum, CUevent_st, CUstream, CUstream_flags_enum, CUstream_st, CudaFailure, NOT_READY,
-    SUCCESS, call,
+    SUCCESS, call, get,
 };
 
 /// A stream that runs independently of the default stream.
@@ -123,10 +123,9 @@ impl CudaObject<CUevent_st> {
     /// earlier one.
     pub(super) fn since(&self, earlier: &Self) -> Result<i64, CudaFailure> {
         let _bound = self.context().bind()?;
-        let mut milliseconds = 0f32;
-        let (from, to) = (earlier.raw(), self.raw());
-        // SAFETY: both are alive; the pointer is valid for a number.
-        unsafe { call!(self.driver(), cuEventElapsedTime(&raw mut milliseconds, from, to)) }?;
+        // SAFETY: both are alive.
+        let milliseconds: f32 =
+            unsafe { get!(self.driver(), cuEventElapsedTime(earlier.raw(), self.raw())) }?;
         Ok((f64::from(milliseconds) * 1e6) as i64)
     }
 }

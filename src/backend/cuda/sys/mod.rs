@@ -26,7 +26,19 @@ macro_rules! call {
         $crate::backend::cuda::sys::outcome(stringify!($function), ($table.$function)($($argument),*))
     };
 }
-pub(super) use call;
+
+/// Calls a function of a table that writes its result, a number or a pointer, to the place that its
+/// first argument names: the result where it returned success.
+///
+/// Expands to one unsafe operation. The place is valid.
+macro_rules! get {
+    ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {{
+        let mut result = bytemuck::Zeroable::zeroed();
+        $crate::backend::cuda::sys::call!($table, $function(&raw mut result, $($argument),*)).map(|()| result)
+    }};
+}
+
+pub(super) use {call, get};
 
 /// A call that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

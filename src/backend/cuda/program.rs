@@ -1,12 +1,12 @@
-//! The run-time compiler NVRTC: turns CUDA C++ into a binary, or into PTX where the compiler does
-//! not know the device yet.
+//! Programs: the run-time compiler NVRTC turns CUDA C++ into a binary, or into PTX where it does not
+//! know the device yet.
 #![expect(unsafe_code, reason = "calls the compiler")]
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use super::sys::{self, Code, CudaFailure, Nvrtc, NvrtcProgram, call, outcome};
+use super::sys::{self, Code, CudaFailure, Nvrtc, NvrtcProgram, call, get, outcome};
 use crate::hal::support::program_cache::ProgramCache;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -85,9 +85,8 @@ fn broken(failure: CudaFailure) -> Error {
 }
 
 fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaFailure> {
-    let mut count: c_int = 0;
-    // SAFETY: the pointer is valid for a number.
-    unsafe { call!(nvrtc, nvrtcGetNumSupportedArchs(&raw mut count)) }?;
+    // SAFETY: the function only counts.
+    let count: c_int = unsafe { get!(nvrtc, nvrtcGetNumSupportedArchs()) }?;
     let mut all: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
     // SAFETY: there is room for as many.
     unsafe { call!(nvrtc, nvrtcGetSupportedArchs(all.as_mut_ptr())) }?;
@@ -102,10 +101,9 @@ struct NvrtcCompilation {
 
 impl NvrtcCompilation {
     fn create(nvrtc: &'static Nvrtc, source: &CString, name: &CString) -> Result<Self, CudaFailure> {
-        let mut raw = ptr::null_mut();
         let (source, name, none) = (source.as_ptr(), name.as_ptr(), ptr::null());
         // SAFETY: both texts end in NUL; there are no headers.
-        unsafe { call!(nvrtc, nvrtcCreateProgram(&raw mut raw, source, name, 0, none, none)) }?;
+        let raw = unsafe { get!(nvrtc, nvrtcCreateProgram(source, name, 0, none, none)) }?;
         Ok(Self { nvrtc, raw })
     }
 
