@@ -21,7 +21,7 @@ pub(super) struct CudaAllocation {
 impl CudaAllocation {
     /// Zeroed memory of this many bytes, which are not 0.
     pub(super) fn zeroed(pool: &Arc<MemoryPool>, kind: MemoryKind, len: usize) -> Result<Self> {
-        let (context, stream) = (pool.context(), pool.stream());
+        let (context, stream) = (pool.context(), &pool.stream);
         let (driver, _bound) = (context.driver, context.bind()?);
         // The pool may run out of memory while what it keeps is in pieces that are too small.
         let address = pool.retry_with_room(|| match kind {
@@ -55,7 +55,7 @@ impl Drop for CudaAllocation {
         let (context, address) = (self.pool.context(), self.address);
         context.destroy(|| match self.kind {
             MemoryKind::Device => {
-                let stream = self.pool.stream().raw();
+                let stream = self.pool.stream.raw();
                 // SAFETY: allocated from the pool, freed once; nothing that uses it is in flight.
                 unsafe { call!(context.driver, cuMemFreeAsync(address, stream)) }
             }

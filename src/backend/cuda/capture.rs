@@ -23,7 +23,7 @@ pub(super) fn capture(device: &CudaDeviceInner, native: &NativeCommand) -> Resul
     // SAFETY: the stream is alive, and nothing else uses it.
     unsafe { call!(driver, cuStreamBeginCapture(stream.raw(), mode)) }?;
     // SAFETY: stream and context live until the end of this function, and so does the value.
-    let lent = unsafe { NativeStream::new("cuda", stream.raw().cast(), context.raw().cast()) };
+    let lent = unsafe { NativeStream::new("cuda", stream.raw().cast(), context.raw.cast()) };
     // SAFETY: the stream captures, in the current context. The graph becomes part of a
     // command-buffer, which keeps the command with its memory; its enqueues promise the order.
     let called = unsafe { native.call(&lent) };

@@ -15,7 +15,7 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct CudaContext {
     pub(super) driver: &'static Driver,
     pub(super) device: CUdevice,
-    raw: CUcontext,
+    pub(super) raw: CUcontext,
     pub(super) health: DeviceHealth,
 }
 
@@ -80,10 +80,6 @@ impl CudaContext {
         // SAFETY: the driver gave the device.
         let raw = unsafe { get!(driver, cuDevicePrimaryCtxRetain(device)) }?;
         Ok(Self { driver, device, raw, health: DeviceHealth::new(format!("cuda:{index}")) })
-    }
-
-    pub(super) fn raw(&self) -> CUcontext {
-        self.raw
     }
 
     /// Makes the context current on this thread. If another library's is current, that is restored

@@ -108,7 +108,7 @@ unsafe impl Device for CudaDevice {
     /// This device's memory, the memory that CUDA has pinned, and peers' memory.
     fn can_access(&self, memory: &dyn Memory) -> bool {
         memory.as_any().downcast_ref::<CudaMemory>().is_some_and(|memory| {
-            let owner = memory.owner();
+            let owner = &memory.device;
             Arc::ptr_eq(owner, &self.inner)
                 || memory.kind() == MemoryKind::Host
                 || owner.is_open_to(&self.inner)

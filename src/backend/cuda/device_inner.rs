@@ -120,7 +120,7 @@ impl CudaDeviceInner {
         }
         let _bound = user.context.bind()?;
         // SAFETY: both contexts are alive; the flags are reserved.
-        match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw(), 0)) } {
+        match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw, 0)) } {
             Err(failure) if failure.code == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32 => {}
             outcome => outcome?,
         }

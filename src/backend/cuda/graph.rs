@@ -89,12 +89,12 @@ impl<'a> GraphBody<'a> {
                 unsafe { call!(driver, cuGraphAddKernelNode(place, graph, before, count, params)) }
             }),
             NewNode::Copy(copy) => {
-                let (params, context) = (&copy.params(), self.context.raw());
+                let (params, context) = (&copy.params(), self.context.raw);
                 // SAFETY: as above.
                 unsafe { call!(driver, cuGraphAddMemcpyNode(place, graph, before, count, params, context)) }
             }
             NewNode::Fill(fill) => {
-                let (params, context) = (&fill.params(), self.context.raw());
+                let (params, context) = (&fill.params(), self.context.raw);
                 // SAFETY: as above.
                 unsafe { call!(driver, cuGraphAddMemsetNode(place, graph, before, count, params, context)) }
             }
@@ -120,7 +120,7 @@ impl<'a> GraphBody<'a> {
         let create = self.context.driver.cuGraphConditionalHandleCreate.ok_or_else(|| missing(CALL))?;
         let mut handle = 0;
         // SAFETY: graph and context are alive; the pointer is valid for a number.
-        let code = unsafe { create(&raw mut handle, self.raw, self.context.raw(), 0, 0) };
+        let code = unsafe { create(&raw mut handle, self.raw, self.context.raw, 0, 0) };
         outcome(CALL, code)?;
         Ok(handle)
     }
@@ -146,7 +146,7 @@ impl<'a> GraphBody<'a> {
             type_: kind,
             size: N as u32,
             phGraph_out: ptr::null_mut(),
-            ctx: self.context.raw(),
+            ctx: self.context.raw,
         };
         let (before, count, params_ptr) = (after.as_ptr().cast(), after.len(), &raw mut params);
         let mut node = ptr::null_mut();

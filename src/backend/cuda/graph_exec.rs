@@ -53,7 +53,7 @@ impl CudaObject<CUgraphExec_st> {
 
     /// Changes a copy node of one row for later launches. The driver changes no others.
     pub(super) fn set_copy(&mut self, GraphNode(node): GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
-        let (context, params) = (self.context().raw(), copy.params());
+        let (context, params) = (self.context().raw, copy.params());
         let params = &raw const params;
         // SAFETY: the node is of the graph that this was made from; the parameters are complete, and
         // copied.

@@ -15,7 +15,7 @@ use crate::types::{Error, ErrorKind, Result};
 /// An instantiated graph, and what launches of it in flight may still use.
 #[derive(Debug)]
 pub(super) struct CudaGraphInstance {
-    exec: CudaGraphExec,
+    pub(super) exec: CudaGraphExec,
     /// In the low-latency form: counts every launch.
     counting: Option<CountingKernel>,
     /// The stream of the last launch, of this graph or one that it has replaced.
@@ -27,7 +27,7 @@ pub(super) struct CudaGraphInstance {
     /// event once the node's own is destroyed.
     recorded: Vec<Arc<dyn Any + Send + Sync>>,
     /// Why it must not be launched any more.
-    broken: Option<Error>,
+    pub(super) broken: Option<Error>,
 }
 
 impl CudaGraphInstance {
@@ -67,12 +67,14 @@ impl CudaGraphInstance {
 
     /// Gives up the low-latency form, which is only a hint, as a launch of it has failed.
     fn stop_counting(&mut self, failure: CudaFailure) -> Result<(), CudaFailure> {
-        let counting = self.counting.take().ok_or(failure)?;
+        let node = self.counting.as_ref().ok_or(failure)?.node;
+        self.exec.set_enabled(node, false)?;
         let error = Error::from(failure);
         tracing::debug!(target: "wakegraph::cuda", %error, "launches are no longer counted");
-        let stopped = self.exec.set_enabled(counting.node, false);
+        // Only now: a counter that is dropped may be used by others.
+        let counting = self.counting.take();
         self.retire(counting);
-        stopped
+        Ok(())
     }
 
     /// Makes the record nodes record these events in later launches. `owner` owns all of them.
@@ -121,10 +123,6 @@ impl CudaGraphInstance {
         }
     }
 
-    pub(super) fn exec(&mut self) -> &mut CudaGraphExec {
-        &mut self.exec
-    }
-
     /// Drops what has been replaced and no launch uses any more.
     fn purge(&mut self) {
         self.retired.purge(|fence| matches!(fence.is_complete(), Ok(true)));
@@ -152,11 +150,6 @@ impl CudaGraphInstance {
             .help("update everything from a graph with `update_from`, or finalize the graph again");
         self.broken = Some(unknown.clone());
         Err(unknown)
-    }
-
-    /// Whether an update has left it in an unknown state.
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.is_some()
     }
 
     /// Complete when everything launched so far is.

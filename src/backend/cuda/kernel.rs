@@ -5,11 +5,10 @@ use std::any::Any;
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
-use super::context::CudaContext;
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
 use super::program;
-use super::sys::{CUfunction, CUfunction_attribute as Attribute, CUresult, CudaFailure, call};
+use super::sys::{CUfunction_attribute as Attribute, CUresult, CudaFailure, call};
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -18,10 +17,10 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct CudaKernel {
     name: String,
     params: Vec<Param>,
-    function: CudaFunction,
+    pub(super) function: CudaFunction,
     /// Whether it is in the portable dialect: its entry point also takes the launch's size and
     /// offset, and skips work-items beyond that size.
-    portable: bool,
+    pub(super) is_portable: bool,
     max_work_group_size: usize,
     /// Shared memory that its source declares.
     static_shared: usize,
@@ -36,25 +35,13 @@ impl CudaKernel {
         let kernel = Self {
             name: desc.name.into(),
             params: desc.params.into(),
-            portable,
+            is_portable: portable,
             max_work_group_size: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             function,
         };
         kernel.check_parameters()?;
         Ok(kernel)
-    }
-
-    pub(super) fn context(&self) -> &Arc<CudaContext> {
-        self.function.context()
-    }
-
-    pub(super) fn function(&self) -> CUfunction {
-        self.function.raw
-    }
-
-    pub(super) fn is_portable(&self) -> bool {
-        self.portable
     }
 
     /// Lets launches of the function have so much dynamic shared memory. The caller has bound the context.
@@ -67,15 +54,17 @@ impl CudaKernel {
         let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the function is loaded, its context bound.
-        unsafe { call!(self.context().driver, cuFuncSetAttribute(self.function.raw, attribute, bytes)) }
+        unsafe {
+            call!(self.function.context().driver, cuFuncSetAttribute(self.function.raw, attribute, bytes))
+        }
     }
 
     /// Whether the code's parameters have the declared sizes, on drivers that tell (from 12.4 on).
     fn check_parameters(&self) -> Result<()> {
-        let Some(ask) = self.context().driver.cuFuncGetParamInfo else { return Ok(()) };
-        let expected = parameters(&self.params, self.portable);
+        let Some(ask) = self.function.context().driver.cuFuncGetParamInfo else { return Ok(()) };
+        let expected = parameters(&self.params, self.is_portable);
         // The last parameter of the entry point is not declared in the source.
-        let declared = expected.len() - usize::from(self.portable);
+        let declared = expected.len() - usize::from(self.is_portable);
         for index in 0..=expected.len() {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: the function is loaded; both pointers are valid for numbers.

@@ -42,10 +42,10 @@ impl CudaLaunch {
     /// context.
     pub(super) fn of(device: &CudaDeviceInner, launch: &KernelLaunch) -> Result<Self> {
         let kernel = launch.kernel.as_any().downcast_ref::<CudaKernel>();
-        let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.context(), &device.context));
+        let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
         let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
         let range = &launch.range;
-        if range.global_offset() != [0; 3] && !kernel.is_portable() {
+        if range.global_offset() != [0; 3] && !kernel.is_portable {
             let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
             return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(
                 "CUDA knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
@@ -53,12 +53,12 @@ impl CudaLaunch {
         }
         let largest = (device.capabilities.max_work_item_sizes, device.capabilities.max_work_groups);
         let (grid, block) = geometry(range, kernel.max_work_group_size(), largest)?;
-        let arguments = match kernel.is_portable() {
+        let arguments = match kernel.is_portable {
             true => LaunchArguments::portable(kernel.params(), &launch.args, range)?,
             false => LaunchArguments::as_declared(&launch.args)?,
         };
         kernel.allow_shared(arguments.shared)?;
-        Ok(Self { function: kernel.function(), grid, block, arguments })
+        Ok(Self { function: kernel.function.raw, grid, block, arguments })
     }
 
     /// A launch of the backend's own function over so many work-items, each argument in a word.

@@ -42,7 +42,7 @@ pub(super) fn writes_only_device(device: &CudaDeviceInner, command: &Command) ->
     let is_here = |view: &MemoryView| {
         let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
         memory.is_some_and(|memory| {
-            memory.owner().info.id == device.info.id && view.memory().kind() == MemoryKind::Device
+            memory.device.info.id == device.info.id && view.memory().kind() == MemoryKind::Device
         })
     };
     match command {

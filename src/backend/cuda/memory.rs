@@ -19,7 +19,8 @@ pub(super) struct CudaMemory {
     allocation: CudaAllocation,
     resource: ResourceId,
     len: usize,
-    device: Arc<CudaDeviceInner>,
+    /// The device that it was allocated on.
+    pub(super) device: Arc<CudaDeviceInner>,
 }
 
 impl CudaMemory {
@@ -36,11 +37,6 @@ impl CudaMemory {
         self.allocation.address
     }
 
-    /// The device that it was allocated on.
-    pub(super) fn owner(&self) -> &Arc<CudaDeviceInner> {
-        &self.device
-    }
-
     fn range(&self, offset: usize, len: usize) -> Result<CUdeviceptr> {
         refusal::check_range(offset, len, self.len).map_err(|error| self.device.context.error(error))?;
         Ok(self.address() + offset as CUdeviceptr)
@@ -49,7 +45,7 @@ impl CudaMemory {
     /// Enqueues a copy on the pool's stream, and waits for it.
     fn transfer(&self, copy: impl FnOnce(&CudaStream) -> Result<(), CudaFailure>) -> Result<()> {
         self.device.context.run(|| {
-            let stream = self.device.pool.stream();
+            let stream = &self.device.pool.stream;
             copy(stream)?;
             // A copy from memory that is not pinned returns before the data has arrived.
             stream.synchronize()

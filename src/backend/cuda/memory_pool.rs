@@ -20,7 +20,7 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct MemoryPool {
     pool: CudaObject<CUmemPoolHandle_st>,
     /// For allocations, reads and writes: they must not queue behind the user's work.
-    stream: CudaStream,
+    pub(super) stream: CudaStream,
 }
 
 fn on_device(device: c_int) -> CUmemLocation {
@@ -59,11 +59,6 @@ impl MemoryPool {
 
     pub(super) fn raw(&self) -> CUmemoryPool {
         self.pool.raw()
-    }
-
-    /// The stream on which memory is allocated and freed.
-    pub(super) fn stream(&self) -> &CudaStream {
-        &self.stream
     }
 
     /// Lets another device use the memory.

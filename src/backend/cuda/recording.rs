@@ -135,11 +135,6 @@ impl GraphRecording {
         Ok(again)
     }
 
-    /// Whether nodes record the times of commands.
-    pub(super) fn has_records(&self) -> bool {
-        self.desc.profiling
-    }
-
     /// Whether a counter may say that a run is over.
     pub(super) fn writes_only_device(&self) -> bool {
         self.outside == 0
@@ -179,7 +174,7 @@ impl GraphRecording {
                 recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
             }
             // Otherwise the first launch would have to do it.
-            exec.upload(self.device.pool.stream())?;
+            exec.upload(&self.device.pool.stream)?;
             Ok(exec)
         })
     }

@@ -9,7 +9,7 @@ use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
 use super::graph_instance::CudaGraphInstance;
 use super::launch::CudaLaunch;
-use super::lower::copy_boxes;
+use super::lower::{CommandNodes, copy_boxes};
 use super::recording::{GraphRecording, GraphState, RecordedCommand};
 use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
@@ -40,10 +40,11 @@ pub(super) fn update(
         };
         changes.push(StagedChange { index, launch, enabled, copies });
     }
-    let apply_all = |exec: &mut CudaGraphExec, version| {
-        changes.iter().try_for_each(|change| change.apply(exec, &recording.commands[change.index], version))
+    let each = |exec: &mut CudaGraphExec,
+                apply: fn(&StagedChange, &mut CudaGraphExec, &RecordedCommand) -> _| {
+        changes.iter().try_for_each(|change| apply(change, exec, &recording.commands[change.index]))
     };
-    instance.change(|exec| apply_all(exec, Version::New), |exec| apply_all(exec, Version::Old))?;
+    instance.change(|exec| each(exec, StagedChange::apply), |exec| each(exec, StagedChange::undo))?;
     let mut replaced = Vec::new();
     for StagedChange { index, launch, enabled, .. } in changes {
         let recorded = &mut recording.commands[index];
@@ -118,29 +119,38 @@ struct StagedChange {
     copies: Vec<(GraphNode, CopyBox)>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    New,
-    Old,
-}
-
 impl StagedChange {
-    /// Makes the instance do what the new or the old version of the command says.
-    fn apply(&self, exec: &mut CudaGraphExec, recorded: &RecordedCommand, version: Version) -> Result<()> {
-        let is_new = version == Version::New;
-        let enabled = self.enabled.map(|new| if is_new { new } else { recorded.enabled });
+    fn apply(&self, exec: &mut CudaGraphExec, recorded: &RecordedCommand) -> Result<()> {
+        let launch = self.launch.as_ref().map(|(new, _)| new);
+        self.set(exec, recorded, self.enabled, launch)
+    }
+
+    /// Makes the instance do again what the command says.
+    fn undo(&self, exec: &mut CudaGraphExec, recorded: &RecordedCommand) -> Result<()> {
+        let current = recorded.nodes.kernel.as_ref().map(|(_, launch)| launch);
+        let (enabled, launch) = (self.enabled.map(|_| recorded.enabled), self.launch.as_ref().and(current));
+        self.set(exec, recorded, enabled, launch)
+    }
+
+    /// What is enabled also gets its parameters again.
+    fn set(
+        &self,
+        exec: &mut CudaGraphExec,
+        recorded: &RecordedCommand,
+        enabled: Option<bool>,
+        launch: Option<&CudaLaunch>,
+    ) -> Result<()> {
+        let CommandNodes { work, kernel, .. } = &recorded.nodes;
         if let Some(enabled) = enabled {
-            recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
+            work.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
         }
-        let is_enabled_now = enabled == Some(true);
-        if let Some((node, current)) = &recorded.nodes.kernel {
-            match &self.launch {
-                Some((new, _)) if is_new => exec.set_kernel(*node, new)?,
-                None if !is_enabled_now => {}
-                _ => exec.set_kernel(*node, current)?,
-            }
+        let again = enabled == Some(true);
+        if let Some((node, current)) = kernel
+            && let Some(launch) = launch.or(again.then_some(current))
+        {
+            exec.set_kernel(*node, launch)?;
         }
-        if is_enabled_now {
+        if again {
             self.copies.iter().try_for_each(|(node, copy)| exec.set_copy(*node, copy))?;
         }
         Ok(())
@@ -169,7 +179,7 @@ pub(super) fn update_from(
         return instantiate_like(recording, instance, other);
     }
     // While it is locked, no other thread uses the other graph.
-    match instance.exec().update(&mut other.graph.lock()) {
+    match instance.exec.update(&mut other.graph.lock()) {
         Ok(true) => {
             take_commands(recording, instance, other);
             return Ok(());
@@ -190,8 +200,8 @@ fn can_compare(recording: &GraphRecording, instance: &CudaGraphInstance, other: 
     other.state == GraphState::Current
         && !recording.counts
         && !other.counts
-        && !instance.is_broken()
-        && !recording.has_records()
+        && instance.broken.is_none()
+        && !recording.desc.profiling
         && recording.commands.iter().zip(&other.commands).all(|(ours, theirs)| {
             let same_nodes = ours.nodes.work.len() == theirs.nodes.work.len()
                 && ours.nodes.kernel.is_some() == theirs.nodes.kernel.is_some();
