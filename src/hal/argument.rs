@@ -8,28 +8,28 @@ use smallvec::SmallVec;
 use super::{MemoryView, UsmPointer};
 use crate::types::AccessMode;
 
-/// What kind of argument a parameter takes.
+/// The kind of argument that a parameter takes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ParamKind {
     /// A value of `size` bytes, passed by copy.
     Value {
-        /// Bytes.
+        /// Size in bytes.
         size: usize,
     },
     /// A range of memory holding elements of `element_size` bytes.
     Buffer {
-        /// How the kernel uses it.
+        /// How the kernel uses the memory.
         access: AccessMode,
-        /// Bytes of one element; the argument's length must be a multiple of it.
+        /// Size of an element in bytes; the argument's length must be a multiple of it.
         element_size: usize,
-        /// Alignment of one element.
+        /// Alignment of an element in bytes.
         element_align: usize,
     },
     /// Local memory of a work-group, holding elements of `element_size` bytes; the argument gives
     /// the length.
     Local {
-        /// Bytes of one element.
+        /// Size of an element in bytes.
         element_size: usize,
     },
 }
@@ -37,9 +37,9 @@ pub enum ParamKind {
 /// One parameter of a kernel.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Param {
-    /// Its name, for error messages.
+    /// The parameter's name, for error messages.
     pub name: Cow<'static, str>,
-    /// What it takes.
+    /// The kind of argument that it takes.
     pub kind: ParamKind,
 }
 
@@ -50,20 +50,20 @@ pub type ValueBytes = SmallVec<[u8; 16]>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum KernelArg {
-    /// A value's bytes.
+    /// The bytes of a value.
     Value(ValueBytes),
     /// A range of memory.
     Memory(MemoryView),
     /// A raw pointer, for a [`ParamKind::Buffer`] parameter.
     Usm(UsmPointer),
-    /// This many bytes of local memory.
+    /// Local memory of this many bytes.
     Local(usize),
 }
 
 impl Clone for KernelArg {
     fn clone(&self) -> Self {
         match self {
-            // Its own `clone` goes byte by byte.
+            // `SmallVec::clone` copies byte by byte.
             Self::Value(bytes) => Self::Value(ValueBytes::from_slice(bytes)),
             Self::Memory(view) => Self::Memory(view.clone()),
             Self::Usm(pointer) => Self::Usm(*pointer),
@@ -100,7 +100,7 @@ impl fmt::Display for KernelArg {
     }
 }
 
-/// So many bytes.
+/// Displays a number of bytes.
 pub(crate) struct Bytes(pub(crate) usize);
 
 impl fmt::Display for Bytes {

@@ -9,24 +9,24 @@ bitflags::bitflags! {
     pub struct UpdateCapabilities: u32 {
         /// Arguments of a kernel command.
         const KERNEL_ARGUMENTS = 1 << 0;
-        /// Its work-group size.
+        /// Work-group size of a kernel command.
         const LOCAL_WORK_SIZE = 1 << 1;
-        /// Its global size.
+        /// Global size of a kernel command.
         const GLOBAL_WORK_SIZE = 1 << 2;
-        /// Its global offset.
+        /// Global offset of a kernel command.
         const GLOBAL_WORK_OFFSET = 1 << 3;
-        /// The kernel itself, among the alternatives registered at append.
+        /// The kernel of a command, among the alternatives registered at append.
         const KERNEL_HANDLE = 1 << 4;
-        /// Whether a kernel, fill or copy does anything.
+        /// Whether a kernel, fill or copy is enabled.
         const ENABLED = 1 << 5;
     }
 }
 
-/// What makes a device's work go on, and what a thread that waits for it does to that.
+/// What drives a device's work, which decides how a thread may wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The device itself, as a GPU does.
+    /// The device itself, such as a GPU. Waiting threads do not slow it down.
     Device,
     /// Threads of the driver, on the host's cores: a thread that polls in a loop has to yield its
     /// core to them.
@@ -36,11 +36,11 @@ pub enum Progress {
 /// How much of the graph interface a device supports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GraphSupport {
-    /// Everything.
+    /// Command-buffers and their updates.
     Full,
-    /// Everything but update.
+    /// Command-buffers without updates.
     Limited,
-    /// Command-buffers cannot be created.
+    /// No command-buffers.
     None,
 }
 
@@ -48,16 +48,16 @@ pub enum GraphSupport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Commands that can be appended to a command-buffer, and be in the bodies of others.
+    /// Commands that can be appended to a command-buffer or to a body.
     pub commands: CommandKinds,
-    /// What an update can change; empty when command-buffers cannot be updatable.
+    /// What an update can change. Empty if command-buffers cannot be updatable.
     pub update: UpdateCapabilities,
-    /// Whether command-buffers can be created with profiling, and events give times.
+    /// Whether queues, events and command-buffers can be created with profiling.
     pub profiling: bool,
     /// Whether a [`Notify`](super::Notify) passed at enqueue is called. Where it is not, completion
     /// must be polled.
     pub notifies: bool,
-    /// What makes work go on while a thread waits for it.
+    /// What drives the work while a thread waits for it.
     pub progress: Progress,
     /// Whether in-order queues take [batches](super::Queue::enqueue_batch).
     pub batches: bool,
@@ -78,7 +78,7 @@ pub struct Capabilities {
     /// What the offset of a memory view in a kernel's argument must be a multiple of, in bytes; at
     /// least 1.
     pub view_alignment: usize,
-    /// Bytes of local memory for a work-group.
+    /// Local memory per work-group, in bytes.
     pub local_memory: usize,
     /// Largest allocation, in bytes.
     pub max_allocation: usize,

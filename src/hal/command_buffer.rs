@@ -11,11 +11,11 @@ use crate::types::DeviceId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CommandBufferDesc {
-    /// Commands can be changed after finalize.
+    /// Whether commands can be changed after finalize.
     pub updatable: bool,
-    /// Commands run in the order of their appends; sync-points may be ignored.
+    /// Whether commands run in the order of their appends, so that sync-points may be ignored.
     pub in_order: bool,
-    /// Events of its enqueues give each command's times.
+    /// Whether the events of its enqueues have the times of each command.
     pub profiling: bool,
     /// The end of each enqueue should be seen as early as possible: the device may do a little more
     /// work for that. A hint.
@@ -36,7 +36,7 @@ setters! { const CommandBufferDesc { updatable: bool, in_order: bool, profiling:
 pub struct CommandBufferId(u64);
 
 impl CommandBufferId {
-    /// A fresh id. Backends call it when they create a command-buffer.
+    /// Returns a new id, for a backend that creates a command-buffer.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -46,26 +46,26 @@ impl CommandBufferId {
 /// A command inside a command-buffer, used to order later commands of the same buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SyncPoint {
-    /// The buffer it is a point of.
+    /// The command-buffer that the command is in.
     pub buffer: CommandBufferId,
-    /// Which append it came from, counting from 0.
+    /// The command's number in the order of the appends, starting at 0.
     pub index: u32,
 }
 
 /// A command that can be updated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CommandHandle {
-    /// The buffer it is a command of.
+    /// The command-buffer that the command is in.
     pub buffer: CommandBufferId,
-    /// Which append it came from, counting from 0.
+    /// The command's number in the order of the appends, starting at 0.
     pub index: u32,
 }
 
-/// What an append gives back.
+/// The result of an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Appended {
-    /// For later commands to wait for.
+    /// The point that later commands can wait for.
     pub sync_point: SyncPoint,
     /// For updates: there, in updatable buffers, for each command that [can be
     /// disabled](Command::can_be_disabled).
@@ -73,7 +73,7 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// What the append that came as number `index` gives back, for backends.
+    /// The result of append number `index`, for backends.
     pub fn new(buffer: CommandBufferId, index: u32, command: &Command, desc: &CommandBufferDesc) -> Self {
         let updatable = desc.updatable && command.can_be_disabled();
         Self {
@@ -83,12 +83,12 @@ impl Appended {
     }
 }
 
-/// Life of a command-buffer.
+/// State of a command-buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CommandBufferState {
-    /// Takes appends.
+    /// Commands can be appended.
     Recording,
-    /// Can be enqueued and, if updatable, updated.
+    /// The command-buffer can be enqueued and, if it is updatable, updated.
     Executable,
 }
 
@@ -97,17 +97,17 @@ pub enum CommandBufferState {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CommandBufferInfo {
-    /// Its identity.
+    /// Identity of the command-buffer.
     pub id: CommandBufferId,
     /// The device it was created on.
     pub device: DeviceId,
-    /// How it was created.
+    /// Properties that it was created with.
     pub desc: CommandBufferDesc,
-    /// Its state.
+    /// Current state.
     pub state: CommandBufferState,
-    /// Commands appended so far.
+    /// Number of commands appended so far.
     pub commands: usize,
-    /// What the backend made of it, such as "CUDA graph" or "replayed enqueues".
+    /// How the backend implements it, such as "CUDA graph" or "replayed enqueues".
     pub lowering: &'static str,
 }
 

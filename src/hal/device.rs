@@ -13,12 +13,12 @@ use super::{
 };
 use crate::types::{DeviceId, Result};
 
-/// A driver stack: it finds devices.
+/// Finds and opens the devices of one driver stack.
 pub trait Backend: Debug + Send + Sync {
     /// The backend's name: the part before the colon in `"host:0"`.
     fn name(&self) -> &'static str;
 
-    /// What the devices that there are now are called, by index, without opening them. A selector
+    /// The names of the devices that are there now, by index, without opening them. A selector
     /// such as `cuda:H200` selects the first whose names contain its second part, so each entry
     /// also has the vendor's and the platform's name where these tell devices apart.
     ///
@@ -27,7 +27,7 @@ pub trait Backend: Debug + Send + Sync {
     /// the remedy.
     fn device_names(&self) -> Result<Vec<String>>;
 
-    /// How many devices there are now.
+    /// The number of devices that are there now.
     ///
     /// # Errors
     /// As [`device_names`](Self::device_names).
@@ -42,7 +42,7 @@ pub trait Backend: Debug + Send + Sync {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>>;
 }
 
-/// What a device is, for people.
+/// Descriptive data about a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -63,25 +63,25 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// A newly opened device, of which nothing else is known.
+    /// Data of a newly opened device, with a new id and without further details.
     pub fn new(backend: &'static str, selector: String, name: String) -> Self {
         let (id, driver) = (DeviceId::unique(), String::new());
         Self { id, backend, selector, name, driver, memory: 0, compute_units: 0 }
     }
 }
 
-/// A device's clock and the host's, read at the same time as nearly as the driver allows.
+/// The clocks of a device and of the host, read at the same time as nearly as the driver allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ClockSample {
-    /// The device's, in nanoseconds since a moment of its own.
+    /// Time of the device's clock, in nanoseconds since an origin of its own.
     pub device: u64,
-    /// The host's.
+    /// Time of the host's clock.
     pub host: Instant,
 }
 
 impl ClockSample {
-    /// These readings.
+    /// A sample of the two clocks.
     pub fn new(device: u64, host: Instant) -> Self {
         Self { device, host }
     }
@@ -110,16 +110,16 @@ impl ClockSample {
 ///
 /// [`wakegraph::Device::from_hal`]: crate::Device::from_hal
 pub unsafe trait Device: Debug + Send + Sync + 'static {
-    /// For a backend to recognise its own.
+    /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 
-    /// What the device is.
+    /// Descriptive data about the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// What the device can do.
+    /// Capabilities of the device; constant.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Whether the device still works.
+    /// Checks that the device still works.
     ///
     /// # Errors
     /// [`DeviceLost`](crate::ErrorKind::DeviceLost) once it does not; it stays so.
@@ -132,7 +132,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`profiling`](Capabilities::profiling); the driver's.
     fn clock(&self) -> Result<ClockSample>;
 
-    /// Allocates memory. It is zeroed.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory),

@@ -8,16 +8,16 @@ use std::time::Duration;
 use super::builder::setters;
 use crate::types::{DeviceId, Error, Result};
 
-/// Where an event stands.
+/// The status of an event.
 #[derive(Clone, Debug)]
 pub enum EventStatus {
-    /// Nothing that signals it has been enqueued.
+    /// No enqueue has signalled the event yet.
     Idle,
-    /// Enqueued, not done.
+    /// The work that signals the event is enqueued and not complete.
     Pending,
-    /// Done; its writes are visible.
+    /// The work is complete and its writes are visible.
     Complete,
-    /// Not done, and never will be: a command failed, or something it waited for did.
+    /// The work will never complete, because one of its commands or of its dependencies failed.
     Failed(Error),
 }
 
@@ -32,7 +32,7 @@ impl EventStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct EventDesc {
-    /// Whether it keeps times: needed where a queue or command-buffer created with profiling
+    /// Whether the event keeps times: needed where a queue or command-buffer created with profiling
     /// signals it.
     pub profiling: bool,
 }
@@ -52,7 +52,7 @@ setters! { const EventDesc { profiling: bool } }
 /// A wait for an event means the signal that was enqueued last before the wait. An event may be
 /// signalled again as soon as it is final, even if waits for its last signal are still queued.
 pub trait Event: Debug + Send + Sync + 'static {
-    /// For a backend to recognise its own.
+    /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 
     /// The device it belongs to.
@@ -85,11 +85,11 @@ pub trait Event: Debug + Send + Sync + 'static {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct EventProfile {
-    /// When it was enqueued.
+    /// Time of the enqueue.
     pub submitted: u64,
-    /// When its first command started.
+    /// Start of the first command.
     pub start: u64,
-    /// When its last command ended.
+    /// End of the last command.
     pub end: u64,
     /// Each command of a command-buffer created with profiling, in the order of the appends;
     /// otherwise empty.
@@ -97,7 +97,7 @@ pub struct EventProfile {
 }
 
 impl EventProfile {
-    /// Times without those of single commands.
+    /// Times of an enqueue, without those of single commands.
     pub fn new(submitted: u64, start: u64, end: u64) -> Self {
         Self { submitted, start, end, commands: Vec::new() }
     }
@@ -109,14 +109,14 @@ setters! { EventProfile { commands: Vec<CommandTimes> } }
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CommandTimes {
-    /// When it started.
+    /// Start of the command.
     pub start: u64,
-    /// When it ended.
+    /// End of the command.
     pub end: u64,
 }
 
 impl CommandTimes {
-    /// These times.
+    /// The times of a command.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, end }
     }
@@ -128,18 +128,18 @@ impl CommandTimes {
 /// has returned. It must be short, must not block, and must not run user code: set a flag, wake a
 /// task. The event's status is final by then.
 pub trait Notify: Send + Sync {
-    /// The event that was enqueued with this `token` is final.
+    /// Called when the event that was enqueued with this `token` is final.
     fn notify(&self, token: u64);
 }
 
-/// The listener to notify, and with which token.
+/// A listener to notify, with the token that it gets.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Notification {
     /// The listener. The device holds this reference until it has called it. Dropping it may
     /// release events.
     pub target: Arc<dyn Notify>,
-    /// What to say.
+    /// The token that the listener gets.
     pub token: u64,
 }
 
@@ -156,7 +156,7 @@ impl Debug for Notification {
     }
 }
 
-/// What an enqueue has to come after.
+/// The events that an enqueue waits for.
 ///
 /// A device for which the two are the same (CUDA's events do not carry failures) treats them alike.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,31 +165,31 @@ pub struct WaitList<'a> {
     /// Events whose results are needed: if one fails, the enqueued commands do not run, and their
     /// event fails likewise.
     pub dependencies: &'a [&'a dyn Event],
-    /// Events that only have to be over, however they end.
+    /// Events that only have to be final, complete or failed.
     pub order: &'a [&'a dyn Event],
 }
 
 impl<'a> WaitList<'a> {
-    /// Nothing to wait for.
+    /// The empty list.
     pub const NONE: WaitList<'static> = WaitList { dependencies: &[], order: &[] };
 
-    /// Events whose results are needed.
+    /// A list of events whose results are needed.
     pub fn dependencies(dependencies: &'a [&'a dyn Event]) -> Self {
         Self { dependencies, order: &[] }
     }
 
-    /// Events that only have to be over.
+    /// A list of events that only have to be final.
     pub fn order(order: &'a [&'a dyn Event]) -> Self {
         Self { dependencies: &[], order }
     }
 
-    /// All events in it.
+    /// All events of the list.
     pub fn events(&self) -> impl Iterator<Item = &'a dyn Event> {
         self.dependencies.iter().chain(self.order).copied()
     }
 }
 
-/// How an enqueue tells that it is done.
+/// How an enqueue reports its completion.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Signal<'a> {
@@ -202,7 +202,7 @@ pub struct Signal<'a> {
 }
 
 impl<'a> Signal<'a> {
-    /// Signals `event` and notifies nothing.
+    /// Signals `event`, without a notification.
     pub fn new(event: &'a Arc<dyn Event>) -> Self {
         Self { event, notification: None }
     }

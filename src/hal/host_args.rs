@@ -26,7 +26,7 @@ impl Debug for HostArgs<'_> {
 
 #[expect(unsafe_code, reason = "turns the device's memory into the slices that the launch was given")]
 impl<'a> HostArgs<'a> {
-    /// The arguments of one launch.
+    /// Starts to read the arguments of one launch.
     ///
     /// # Safety
     /// For `'a`, all memory arguments are valid host memory, nothing else accesses a range that the
@@ -36,12 +36,12 @@ impl<'a> HostArgs<'a> {
         Self { args, params, next: 0, launch: PhantomData }
     }
 
-    /// Arguments not read yet.
+    /// Number of arguments that have not been read yet.
     pub fn remaining(&self) -> usize {
         self.args.len() - self.next
     }
 
-    /// The next argument, a value.
+    /// Reads the next argument, which is a value.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not a value of this size.
@@ -53,7 +53,7 @@ impl<'a> HostArgs<'a> {
         }
     }
 
-    /// The next argument, memory that the kernel reads.
+    /// Reads the next argument, which is memory that the kernel reads.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory, or does not hold
@@ -66,7 +66,7 @@ impl<'a> HostArgs<'a> {
         Ok(unsafe { std::slice::from_raw_parts(address as *const T, len) })
     }
 
-    /// The next argument, memory that the kernel writes.
+    /// Reads the next argument, which is memory that the kernel writes.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when it is not memory that the parameter

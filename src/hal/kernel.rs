@@ -11,14 +11,14 @@ use super::{KernelSources, Param};
 pub struct KernelDesc<'a> {
     /// The name of the function in the sources.
     pub name: &'a str,
-    /// Its parameters, in order.
+    /// The kernel's parameters, in order.
     pub params: &'a [Param],
-    /// Its code.
+    /// The kernel's code.
     pub sources: &'a KernelSources,
 }
 
 impl<'a> KernelDesc<'a> {
-    /// The kernel `name` of these sources.
+    /// Describes the kernel `name` of these sources.
     pub const fn new(name: &'a str, params: &'a [Param], sources: &'a KernelSources) -> Self {
         Self { name, params, sources }
     }
@@ -26,15 +26,15 @@ impl<'a> KernelDesc<'a> {
 
 /// A kernel loaded on a device.
 pub trait Kernel: Debug + Send + Sync + 'static {
-    /// For a backend to recognise its own.
+    /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 
-    /// Its name.
+    /// The kernel's name.
     fn name(&self) -> &str;
 
-    /// Its parameters, in order.
+    /// The kernel's parameters, in order.
     fn params(&self) -> &[Param];
 
-    /// The largest work-group it can be launched with.
+    /// Largest work-group that the kernel can be launched with.
     fn max_work_group_size(&self) -> usize;
 }

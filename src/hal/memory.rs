@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
-/// Where memory lives.
+/// The place of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum MemoryKind {
-    /// On the device.
+    /// Memory on the device.
     Device,
-    /// On the host, visible to the host and (pinned) to the device.
+    /// Pinned memory on the host, visible to the host and to the device.
     Host,
 }
 
-/// How to allocate.
+/// How to allocate memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemoryDesc {
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub len: usize,
-    /// Where.
+    /// The place of the memory.
     pub kind: MemoryKind,
 }
 
 impl MemoryDesc {
-    /// `len` bytes of this kind.
+    /// Describes `len` bytes of this kind.
     pub const fn new(len: usize, kind: MemoryKind) -> Self {
         Self { len, kind }
     }
@@ -37,7 +37,7 @@ impl MemoryDesc {
 
 /// One allocation.
 pub trait Memory: Debug + Send + Sync + 'static {
-    /// For a backend to recognise its own.
+    /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 
     /// The allocation's identity, taken from [`ResourceId::unique`] when it was made.
@@ -46,13 +46,13 @@ pub trait Memory: Debug + Send + Sync + 'static {
     /// The device that allocated it.
     fn device(&self) -> DeviceId;
 
-    /// Where it lives.
+    /// The place of the memory.
     fn kind(&self) -> MemoryKind;
 
-    /// Its size in bytes.
+    /// Length in bytes.
     fn len(&self) -> usize;
 
-    /// Never true: allocations of 0 bytes are refused.
+    /// Always false: allocations of 0 bytes are refused.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -63,7 +63,7 @@ pub trait Memory: Debug + Send + Sync + 'static {
     /// command in flight may touch the same bytes in a conflicting way.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
-    /// The memory as a unified-shared-memory pointer, where the device has such.
+    /// The memory as a pointer of unified shared memory, if the device has such pointers.
     fn usm(&self) -> Option<UsmPointer>;
 
     /// Copies `bytes` to `offset`, blocking the caller until it is done.
@@ -121,22 +121,22 @@ impl MemoryView {
         &self.memory
     }
 
-    /// First byte.
+    /// Offset of the first byte.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Bytes; at least 1.
+    /// Length in bytes, at least 1.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never true.
+    /// Always false: views have at least 1 byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// One past the last byte.
+    /// Offset one past the last byte.
     pub fn end(&self) -> usize {
         self.offset + self.len
     }
@@ -165,12 +165,12 @@ impl UsmPointer {
         Self { address, len }
     }
 
-    /// The address.
+    /// Address of the first byte.
     pub fn address(self) -> usize {
         self.address
     }
 
-    /// Bytes that may be used.
+    /// Number of bytes that may be used.
     pub fn len(self) -> usize {
         self.len
     }

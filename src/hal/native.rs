@@ -82,12 +82,12 @@ impl NativeCommand {
         Self { name: name.into(), memory: memory.into(), run: Arc::new(run) }
     }
 
-    /// Its name, for errors and drawings.
+    /// The command's name, for errors and drawings.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it touches.
+    /// The memory that the command touches.
     pub fn memory(&self) -> &[MemoryView] {
         &self.memory
     }

@@ -9,7 +9,7 @@ use super::builder::setters;
 use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
-/// In which order a queue runs what it is given.
+/// The order in which a queue runs what is enqueued on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QueueOrder {
     /// One after the other, in the order of the enqueues.
@@ -34,9 +34,9 @@ pub enum EngineKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct QueueDesc {
-    /// The order.
+    /// The order of execution.
     pub order: QueueOrder,
-    /// Whether events of this queue give times.
+    /// Whether the events of this queue have times.
     pub profiling: bool,
     /// The preferred engine.
     pub engine: EngineKind,
@@ -51,18 +51,18 @@ impl QueueDesc {
 
 setters! { const QueueDesc { profiling: bool, engine: EngineKind } }
 
-/// What a [batch](Queue::enqueue_batch) has come to.
+/// The result of a [batch](Queue::enqueue_batch).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Enqueued {
-    /// How many were enqueued, from the first on.
+    /// Number of command-buffers enqueued, from the first on.
     pub count: usize,
-    /// Why the next was not, if there is one.
+    /// The reason why the next one was not enqueued.
     pub failure: Option<Error>,
 }
 
 impl Enqueued {
-    /// So many were enqueued, and the next, if any, failed.
+    /// The first `count` were enqueued; `failure` is of the next one, if there is one.
     pub fn new(count: usize, failure: Option<Error>) -> Self {
         Self { count, failure }
     }
@@ -70,13 +70,13 @@ impl Enqueued {
 
 /// A queue of a device.
 pub trait Queue: Debug + Send + Sync + 'static {
-    /// For a backend to recognise its own.
+    /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 
     /// The device it belongs to.
     fn device(&self) -> DeviceId;
 
-    /// How it was created.
+    /// Properties that the queue was created with.
     fn desc(&self) -> &QueueDesc;
 
     /// Enqueues one command, outside any command-buffer.
@@ -126,10 +126,10 @@ pub trait Queue: Debug + Send + Sync + 'static {
 /// Enqueues of one command-buffer never overlap: the second starts after the first has completed,
 /// on whatever queue. A command-buffer keeps alive what its commands use.
 pub trait CommandBuffer: Debug + Send + Sync + 'static {
-    /// For a backend to recognise its own.
+    /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 
-    /// What it is and holds.
+    /// Properties and state of the command-buffer.
     fn info(&self) -> CommandBufferInfo;
 
     /// Appends a command that runs after all commands in `after` (`urCommandBufferAppend*Exp`).

@@ -12,9 +12,10 @@ use crate::types::{Error, ErrorKind, Range, Result};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CommandUpdate {
-    /// Which command.
+    /// The command to update.
     pub handle: CommandHandle,
-    /// Whether it does anything. A disabled command keeps its operands and its place in the order.
+    /// Whether the command is enabled. A disabled command keeps its operands and its place in the
+    /// order.
     pub enabled: Option<bool>,
     /// Another kernel, out of the alternatives registered at append.
     pub kernel: Option<Arc<dyn Kernel>>,
@@ -29,7 +30,7 @@ pub struct CommandUpdate {
 }
 
 impl CommandUpdate {
-    /// An update of this command that changes nothing yet.
+    /// An update of this command without changes.
     pub fn new(handle: CommandHandle) -> Self {
         Self {
             handle,
@@ -42,7 +43,7 @@ impl CommandUpdate {
         }
     }
 
-    /// Whether it changes anything that only kernel launches have.
+    /// Whether the update changes what only kernel launches have.
     pub fn changes_launch(&self) -> bool {
         self.kernel.is_some()
             || !self.args.is_empty()
@@ -51,7 +52,7 @@ impl CommandUpdate {
             || self.global_offset.is_some()
     }
 
-    /// Changes a launch to what the update makes of it.
+    /// Applies the update to a launch.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the launch does not
@@ -101,25 +102,25 @@ setters! {
     }
 }
 
-/// What a batch of updates makes of one command.
+/// The effect of a batch of updates on one command.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CommandChange {
-    /// Which append it came from.
+    /// The command's number in the order of the appends.
     pub index: usize,
-    /// The launch that it becomes, where that changes.
+    /// The new launch, if the launch changes.
     pub launch: Option<Box<KernelLaunch>>,
-    /// Whether it does anything from now on, where that changes.
+    /// Whether the command is enabled from now on, if that changes.
     pub enabled: Option<bool>,
 }
 
 impl CommandChange {
-    /// Works out what updates make of the commands that `current` gives by index, for backends:
-    /// each command once, in the order in which they are first named. Several updates of one
-    /// command build on each other.
+    /// Computes the effect of updates on the commands that `current` returns by index, for backends:
+    /// one change per command, in the order in which the updates first name them. Several updates of
+    /// one command build on each other.
     ///
     /// # Errors
-    /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for what is no such command;
+    /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for a command that does not exist;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that a launch does not have.
     pub fn of<'a>(
         updates: &[CommandUpdate],

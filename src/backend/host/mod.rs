@@ -8,7 +8,7 @@
 //! | device | a `thread_pool` of its own, never tokio's |
 //! | memory | zeroed heap memory; both kinds are host-visible |
 //! | kernel | the closure of its sources, called once per launch |
-//! | command-buffer | an immutable `program` for the `interpreter`, run by one worker or, as a graph, by many |
+//! | command-buffer | an immutable `program` for the `interpreter`, on one worker or, as a graph, on many |
 //! | queue | a serial chain: each enqueue starts after the one before (out-of-order: no chain) |
 //! | event | a `completion`, made final by the worker that finishes the last command |
 //!

@@ -6,7 +6,7 @@ use crate::types::{Pitch, Rect};
 /// The pieces of a rectangular copy.
 ///
 /// `whole` gives the piece that copies all of a rectangle, where the driver takes it, and `row` the
-/// one that copies consecutive bytes: from an offset, to an offset, so many.
+/// one that copies consecutive bytes, given the two offsets and the length.
 pub(crate) fn rect_pieces<T>(
     rect: Rect,
     from: Pitch,
