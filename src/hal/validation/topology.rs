@@ -1,73 +1,65 @@
 //! The topology of an updatable command-buffer: its commands without their operands. A
 //! command-buffer can be updated from another one of the same topology.
 
-use std::fmt::Write as _;
+use smallvec::SmallVec;
 
 use crate::hal::{Command, SyncPoint};
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
-/// Kinds and sync-points of all commands.
-#[derive(Debug, Default)]
-pub(super) struct Topology {
-    kinds: Vec<CommandKind>,
-    points: Vec<u32>,
-    /// For each command, where its sync-points end in `points`; they start where those of the one
-    /// before end.
-    ends: Vec<usize>,
+/// A command without its operands.
+#[derive(Debug)]
+pub(super) struct CommandShape {
+    pub(super) kind: CommandKind,
+    /// Indices of its sync-points.
+    after: SmallVec<[u32; 2]>,
 }
 
-impl Topology {
-    /// Remembers a command that was just appended.
-    pub(super) fn record(&mut self, command: &Command, after: &[SyncPoint]) {
-        self.kinds.push(command.kind());
-        self.points.extend(after.iter().map(|point| point.index));
-        self.ends.push(self.points.len());
+impl CommandShape {
+    pub(super) fn new(command: &Command, after: &[SyncPoint]) -> Self {
+        Self { kind: command.kind(), after: after.iter().map(|point| point.index).collect() }
     }
+}
 
-    pub(super) fn kind(&self, index: usize) -> Option<CommandKind> {
-        self.kinds.get(index).copied()
-    }
-
-    /// Whether `other` is the same.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and
-    /// how.
-    pub(super) fn check_same(&self, other: &Self) -> Result<()> {
-        let refused = |why: String| {
-            let error = Error::new(ErrorKind::InvalidArgument, format!("update from another buffer: {why}"));
-            Err(error.help("append the same kinds of commands with the same sync-points in the same order"))
-        };
-        for (index, (ours, theirs)) in self.kinds.iter().zip(&other.kinds).enumerate() {
-            if ours != theirs {
-                return refused(format!("command {index} is: {ours} here, {theirs} there"));
-            }
-            let (ours, theirs) = (self.points(index), other.points(index));
-            if ours != theirs {
-                let (ours, theirs) = (list(ours), list(theirs));
-                return refused(format!("command {index} comes after {ours} here and after {theirs} there"));
-            }
+/// Checks that two command-buffers have the same topology.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and how.
+pub(super) fn check_same<'a>(
+    ours: impl ExactSizeIterator<Item = &'a CommandShape>,
+    theirs: impl ExactSizeIterator<Item = &'a CommandShape>,
+) -> Result<()> {
+    let lengths = (ours.len(), theirs.len());
+    let differ = |(index, (ours, theirs)): (usize, (&CommandShape, &CommandShape))| {
+        if ours.kind != theirs.kind {
+            return Some(format!("command {index} is: {} here, {} there", ours.kind, theirs.kind));
         }
-        let (ours, theirs) = (self.kinds.len(), other.kinds.len());
-        if ours != theirs {
-            let index = ours.min(theirs);
-            return refused(format!("command {index} is in one of them only: {ours} here, {theirs} there"));
+        let (ours, theirs) = (&ours.after, &theirs.after);
+        (ours != theirs).then(|| {
+            let (ours, theirs) = (shortened(ours), shortened(theirs));
+            format!("command {index} comes after {ours} here and after {theirs} there")
+        })
+    };
+    let why = ours.zip(theirs).enumerate().find_map(differ).or_else(|| {
+        let (ours, theirs) = lengths;
+        let index = ours.min(theirs);
+        (ours != theirs)
+            .then(|| format!("command {index} is in one of them only: {ours} here, {theirs} there"))
+    });
+    match why {
+        None => Ok(()),
+        Some(why) => {
+            let why = format!("update from another buffer: {why}");
+            Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("append the same kinds of commands with the same sync-points in the same order"))
         }
-        Ok(())
-    }
-
-    fn points(&self, index: usize) -> &[u32] {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.points[start..self.ends[index]]
     }
 }
 
 /// Sync-points as a message shows them: a long list without its end.
-fn list(points: &[u32]) -> String {
+fn shortened(points: &[u32]) -> String {
     const SHOWN: usize = 8;
-    let mut text = format!("{:?}", &points[..points.len().min(SHOWN)]);
-    if points.len() > SHOWN {
-        let _ = write!(text, " and {} more", points.len() - SHOWN);
+    match points.len().checked_sub(SHOWN) {
+        None | Some(0) => format!("{points:?}"),
+        Some(more) => format!("{:?} and {more} more", &points[..SHOWN]),
     }
-    text
 }

@@ -1,7 +1,7 @@
-//! Updates: what each command holds by now, and what an update would make of it.
+//! Updates: what each command holds now, and what an update would make of it.
 //!
-//! An update is worked out on copies, [staged](Launches::stage), and becomes the state only after
-//! the backend has taken it too: all or nothing.
+//! An update is [staged](Commands::stage) on copies, and becomes the state only after the backend
+//! has taken it too: all or nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::kernel::{self, Subject};
-use super::topology::Topology;
+use super::topology::{self, CommandShape};
 use crate::hal::{
     Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelLaunch, SyncPoint,
     UpdateCapabilities,
@@ -20,11 +20,15 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct Commands {
     buffer: CommandBufferId,
-    topology: Topology,
-    /// Whether each can be updated.
-    updatable: Vec<bool>,
-    /// Those that are kernels.
-    launches: Vec<Option<RecordedLaunch>>,
+    commands: Vec<RecordedCommand>,
+}
+
+#[derive(Debug)]
+struct RecordedCommand {
+    shape: CommandShape,
+    is_updatable: bool,
+    /// There for an updatable kernel launch.
+    launch: Option<RecordedLaunch>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,41 +44,45 @@ pub(super) struct StagedLaunches(SmallVec<[(u32, KernelLaunch); 1]>);
 
 impl Commands {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
-        let (topology, updatable) = (Topology::default(), Vec::new());
-        Self { buffer, topology, updatable, launches: Vec::new() }
+        Self { buffer, commands: Vec::new() }
     }
 
     /// Remembers a command that was just appended.
     pub(super) fn record(&mut self, command: &Command, after: &[SyncPoint], handle: Option<CommandHandle>) {
-        self.topology.record(command, after);
-        self.updatable.push(handle.is_some());
-        let (Command::Kernel(launch), Some(_)) = (command, handle) else { return self.launches.push(None) };
-        let KernelLaunch { kernel, args, range, alternatives } = &**launch;
-        let registered = std::iter::once(kernel).chain(alternatives).cloned().collect();
-        let (kernel, args, alternatives) = (Arc::clone(kernel), args.clone(), Vec::new());
-        let launch = KernelLaunch { kernel, args, range: *range, alternatives };
-        self.launches.push(Some(RecordedLaunch { registered, launch }));
+        let launch = match (command, handle) {
+            (Command::Kernel(launch), Some(_)) => {
+                let KernelLaunch { kernel, args, range, alternatives } = &**launch;
+                let registered = std::iter::once(kernel).chain(alternatives).cloned().collect();
+                let launch = KernelLaunch::new(Arc::clone(kernel), args.clone(), *range);
+                Some(RecordedLaunch { registered, launch })
+            }
+            _ => None,
+        };
+        let shape = CommandShape::new(command, after);
+        self.commands.push(RecordedCommand { shape, is_updatable: handle.is_some(), launch });
     }
 
-    /// Whether this could become `other`.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the first command that differs and
-    /// how.
+    /// Checks that this could become `other`: that the two have the same topology.
     pub(super) fn check_same(&self, other: &Self) -> Result<()> {
-        self.topology.check_same(&other.topology)
+        topology::check_same(self.shapes(), other.shapes())
+    }
+
+    fn shapes(&self) -> impl ExactSizeIterator<Item = &CommandShape> {
+        self.commands.iter().map(|command| &command.shape)
     }
 
     /// Holds what `other` holds, which has the same topology.
     pub(super) fn become_like(&mut self, other: &Self) {
-        self.launches.clone_from(&other.launches);
+        for (ours, theirs) in self.commands.iter_mut().zip(&other.commands) {
+            ours.launch.clone_from(&theirs.launch);
+        }
     }
 
-    /// Works out `updates` one after the other. Each must leave a launch that can run; a second one
-    /// of the same command goes on from the first.
+    /// Computes the effect of `updates`, one after the other. Each must leave a launch that can
+    /// run; a second update of the same command builds on the first.
     pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<StagedLaunches> {
         let mut staged = SmallVec::<[(u32, KernelLaunch); 1]>::with_capacity(updates.len());
-        // Where each is in there. Most updates are of one command, which needs no table.
+        // Positions in `staged` by command. Most updates are of one command, which needs no table.
         let mut places = HashMap::new();
         for update in updates {
             let index = update.handle.index;
@@ -100,33 +108,36 @@ impl Commands {
         Ok(StagedLaunches(staged))
     }
 
-    /// Makes what was staged the state.
+    /// Makes the staged launches the current ones.
     pub(super) fn commit(&mut self, staged: StagedLaunches) {
         for (index, launch) in staged.0 {
-            if let Some(Some(command)) = self.launches.get_mut(index as usize) {
-                command.launch = launch;
+            if let Some(recorded) = &mut self.commands[index as usize].launch {
+                recorded.launch = launch;
             }
         }
     }
 
-    /// The launch that is to be changed, if it is one.
+    /// The launch to update, if the command is one.
     fn find(&self, update: &CommandUpdate) -> Result<Option<&RecordedLaunch>> {
         let CommandHandle { buffer, index } = update.handle;
-        let launch = self.launches.get(index as usize).and_then(Option::as_ref);
-        let why = match (self.topology.kind(index as usize), launch) {
+        let why = match self.commands.get(index as usize) {
             _ if buffer != self.buffer => {
                 format!("command {index} belongs to {buffer:?}, not to {:?}", self.buffer)
             }
-            (Some(_), Some(command)) => return Ok(Some(command)),
-            (Some(_), None) if self.updatable[index as usize] && !update.changes_launch() => return Ok(None),
-            (Some(kind), None) if self.updatable[index as usize] => {
-                format!("command {index} is a {kind}: it has no kernel, arguments and sizes to be changed")
-            }
-            (Some(kind), None) => format!("command {index} cannot be updated: {kind}"),
-            (None, _) => {
-                let appended = self.updatable.len();
+            None => {
+                let appended = self.commands.len();
                 format!("command {index} does not exist: {appended} commands were appended")
             }
+            Some(RecordedCommand { launch: Some(launch), .. }) => return Ok(Some(launch)),
+            Some(RecordedCommand { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
+                (true, _) if !update.changes_launch() => return Ok(None),
+                (true, kind) => {
+                    format!(
+                        "command {index} is a {kind}: it has no kernel, arguments and sizes to be changed"
+                    )
+                }
+                (false, kind) => format!("command {index} cannot be updated: {kind}"),
+            },
         };
         Err(Error::new(ErrorKind::InvalidCommandHandle, format!("update: {why}"))
             .help("pass the handle that the command's append to this command-buffer returned"))
