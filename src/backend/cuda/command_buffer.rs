@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::device_inner::CudaDeviceInner;
 use super::graph_instance::CudaGraphInstance;
 use super::queue::CudaQueue;
-use super::recording::GraphRecording;
+use super::recording::CudaRecording;
 use super::stream::CudaStream;
 use super::update;
 use crate::hal::support::refusal;
@@ -25,14 +25,14 @@ pub(super) struct CudaCommandBuffer {
     id: CommandBufferId,
     device: Arc<CudaDeviceInner>,
     desc: CommandBufferDesc,
-    recording: GraphRecording,
+    recording: CudaRecording,
     /// There from finalize on.
     instance: Option<Mutex<CudaGraphInstance>>,
 }
 
 impl CudaCommandBuffer {
     pub(super) fn create(device: &Arc<CudaDeviceInner>, desc: CommandBufferDesc) -> Result<Self> {
-        let recording = GraphRecording::new(device, desc)?;
+        let recording = CudaRecording::new(device, desc)?;
         let (id, device) = (CommandBufferId::unique(), Arc::clone(device));
         Ok(Self { id, device, desc, recording, instance: None })
     }
@@ -58,7 +58,7 @@ impl CudaCommandBuffer {
     }
 
     /// The recording and its instance, for an update.
-    fn parts(&mut self) -> Result<(&mut GraphRecording, &mut CudaGraphInstance)> {
+    fn parts(&mut self) -> Result<(&mut CudaRecording, &mut CudaGraphInstance)> {
         let instance = self.instance.as_mut().ok_or_else(refusal::update_before_finalize)?;
         Ok((&mut self.recording, instance.get_mut()))
     }

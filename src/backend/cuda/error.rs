@@ -1,31 +1,41 @@
-//! Turns the driver's codes into errors.
-#![expect(unsafe_code, reason = "asks the driver for the names of its codes")]
+//! Loads the driver, and turns its codes into errors.
+#![expect(unsafe_code, reason = "initialises the driver, and asks for the names of its codes")]
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
+use std::sync::OnceLock;
 
-use super::sys::{self, Code, CudaFailure, Driver, Missing};
+use super::sys::{self, Code, CudaFailure, DRIVER_LIBRARIES, Driver, call};
+use crate::hal::support::library::open;
 use crate::types::{Error, ErrorKind, Result};
 
-/// The driver.
+static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+
+/// The driver, loaded and initialised by the first call.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
 pub(super) fn driver() -> Result<&'static Driver> {
-    sys::driver().map_err(|missing| match missing {
-        Missing::Library(reasons) => unavailable("the NVIDIA driver's library libcuda cannot be loaded")
+    DRIVER.get_or_init(load).as_ref().map_err(Error::clone)
+}
+
+fn load() -> Result<Driver> {
+    let library = open(DRIVER_LIBRARIES).map_err(|reasons| {
+        unavailable("the NVIDIA driver's library libcuda cannot be loaded")
             .help("install the NVIDIA driver (version 525 or newer), or put its folder on the library path")
-            .caused_by(reasons.clone()),
-        Missing::Function(name) => {
-            unavailable(&format!("the NVIDIA driver is too old: libcuda has no {name}"))
-                .help("install a driver for CUDA 12.0 or newer (version 525 or newer)")
-        }
-        Missing::Init(CudaFailure { call, code }) => unavailable(&format!(
-            "libcuda is there, and {call} failed with code {code}: {}",
-            init_reason(*code)
-        ))
-        .help("see whether nvidia-smi lists a GPU that this process may use"),
-    })
+            .caused_by(reasons)
+    })?;
+    let driver = Driver::fill(library).map_err(|name| {
+        unavailable(&format!("the NVIDIA driver is too old: libcuda has no {name}"))
+            .help("install a driver for CUDA 12.0 or newer (version 525 or newer)")
+    })?;
+    // SAFETY: the only flag there is is 0.
+    unsafe { call!(driver, cuInit(0)) }.map_err(|CudaFailure { call, code }| {
+        let reason = init_reason(code);
+        unavailable(&format!("libcuda is there, and {call} failed with code {code}: {reason}"))
+            .help("see whether nvidia-smi lists a GPU that this process may use")
+    })?;
+    Ok(driver)
 }
 
 fn init_reason(code: Code) -> &'static str {
@@ -72,7 +82,7 @@ impl From<CudaFailure> for Error {
 
 /// The driver's own name and text.
 fn describe(code: Code) -> (String, String) {
-    let Ok(driver) = sys::driver() else { return ("an error".into(), "the driver is gone".into()) };
+    let Some(Ok(driver)) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
     let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
         let mut text: *const c_char = ptr::null();
         // SAFETY: the pointer is valid for a pointer; the function needs no context.

@@ -9,6 +9,7 @@ use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
 use super::program;
 use super::sys::{CUfunction_attribute as Attribute, CUresult, CudaFailure, call};
+use crate::hal::support::source_params::source_params;
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -95,23 +96,14 @@ impl CudaKernel {
 
 /// The parameters that the code must have, and their bytes.
 fn parameters(params: &[Param], portable: bool) -> Vec<(String, usize)> {
-    let mut all = Vec::new();
-    for Param { name, kind } in params {
-        let size = match kind {
-            ParamKind::Value { size } => *size,
-            ParamKind::Buffer { .. } => size_of::<u64>(),
-            // Its offset in the dynamic shared memory.
-            ParamKind::Local { .. } => size_of::<u32>(),
-        };
-        all.push((format!("'{name}'"), size));
-        if portable && !matches!(kind, ParamKind::Value { .. }) {
-            all.push((format!("the length of '{name}'"), size_of::<u64>()));
-        }
-    }
-    if portable {
-        all.push(("the launch".into(), size_of::<[u64; 6]>()));
-    }
-    all
+    let size = |kind: Option<&ParamKind>| match kind {
+        Some(ParamKind::Value { size }) => *size,
+        // Its offset in the dynamic shared memory.
+        Some(ParamKind::Local { .. }) => size_of::<u32>(),
+        Some(ParamKind::Buffer { .. }) | None => size_of::<u64>(),
+    };
+    let launch = portable.then(|| ("the launch".into(), size_of::<[u64; 6]>()));
+    source_params(params, portable).map(|(name, kind)| (name, size(kind))).chain(launch).collect()
 }
 
 /// The code that the driver loads, and whether it is in the portable dialect.

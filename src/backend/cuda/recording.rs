@@ -17,7 +17,7 @@ use crate::types::Result;
 
 /// Commands, and a graph of explicit nodes that does what they say.
 #[derive(Debug)]
-pub(super) struct GraphRecording {
+pub(super) struct CudaRecording {
     pub(super) device: Arc<CudaDeviceInner>,
     pub(super) desc: CommandBufferDesc,
     /// Also locked by whatever updates another command-buffer from this one: the driver takes one
@@ -40,9 +40,9 @@ pub(super) struct GraphRecording {
 pub(super) enum GraphState {
     /// It does what the commands say.
     Current,
-    /// It has other launches at kernel nodes, which an instance of it can be given.
+    /// It has other launches at kernel nodes.
     OtherLaunches,
-    /// It has other copies or fills as well, so that an instance of it would be wrong.
+    /// It has other copies or fills as well.
     Outdated,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct RecordedCommand {
     /// Whether another command follows it.
     is_followed: bool,
     pub(super) enabled: bool,
-    /// Whether it is one of [`GraphRecording::outside`].
+    /// Whether it is one of [`CudaRecording::outside`].
     is_outside: bool,
 }
 
-impl GraphRecording {
+impl CudaRecording {
     pub(super) fn new(device: &Arc<CudaDeviceInner>, desc: CommandBufferDesc) -> Result<Self> {
         let context = &device.context;
         Ok(Self {
@@ -91,7 +91,7 @@ impl GraphRecording {
 
     fn push(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
         let options = AddOptions { can_be_disabled: self.desc.updatable, record: self.placeholder.as_ref() };
-        let follows = self.ends_of(&after);
+        let follows = ends_of(after.iter().map(|&earlier| &self.commands[earlier as usize]));
         let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows, options)?;
         let index = self.commands.len();
         self.order.append(index as u32, command);
@@ -113,13 +113,6 @@ impl GraphRecording {
         let is_outside = self.desc.low_latency && !writes_only_device(&self.device, &recorded.command);
         self.outside += usize::from(is_outside);
         self.outside -= usize::from(std::mem::replace(&mut recorded.is_outside, is_outside));
-    }
-
-    /// The end nodes of these commands. The same for the same commands, whatever addresses the nodes
-    /// have: the driver compares graphs in the order in which they were built.
-    fn ends_of(&self, commands: &[u32]) -> EndNodes {
-        let recorded = commands.iter().filter_map(|&index| self.commands.get(index as usize));
-        once_each(recorded.flat_map(|earlier| earlier.nodes.ends.iter().copied()).collect())
     }
 
     /// The same commands, enabled or disabled as they are, in a graph of their own. The caller has
@@ -159,8 +152,7 @@ impl GraphRecording {
     }
 
     fn instantiate_counting(&mut self) -> Result<(CudaGraphExec, CountingKernel)> {
-        let leaves = self.commands.iter().filter(|recorded| !recorded.is_followed);
-        let leaves = once_each(leaves.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect());
+        let leaves = ends_of(self.commands.iter().filter(|recorded| !recorded.is_followed));
         let counting = CountingKernel::add(&self.device, self.graph.get_mut(), &leaves)?;
         self.counts = true;
         Ok((self.instantiate_graph()?, counting))
@@ -178,4 +170,10 @@ impl GraphRecording {
             Ok(exec)
         })
     }
+}
+
+/// The end nodes of these commands. The same for the same commands, whatever addresses the nodes have:
+/// the driver compares graphs in the order in which they were built.
+fn ends_of<'a>(commands: impl Iterator<Item = &'a RecordedCommand>) -> EndNodes {
+    once_each(commands.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect())
 }

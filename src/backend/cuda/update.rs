@@ -10,14 +10,14 @@ use super::graph_exec::CudaGraphExec;
 use super::graph_instance::CudaGraphInstance;
 use super::launch::CudaLaunch;
 use super::lower::{CommandNodes, copy_boxes};
-use super::recording::{GraphRecording, GraphState, RecordedCommand};
+use super::recording::{CudaRecording, GraphState, RecordedCommand};
 use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Changes nodes of the instance: all, or none on an error. The caller has bound the context.
 pub(super) fn update(
-    recording: &mut GraphRecording,
+    recording: &mut CudaRecording,
     instance: &mut CudaGraphInstance,
     updates: &[CommandUpdate],
 ) -> Result<()> {
@@ -70,7 +70,7 @@ pub(super) fn update(
 /// make before every enqueue. Returns none, and has changed nothing, if the update is of another
 /// kind.
 fn update_arguments(
-    recording: &mut GraphRecording,
+    recording: &mut CudaRecording,
     instance: &mut CudaGraphInstance,
     update: &CommandUpdate,
 ) -> Option<Result<()>> {
@@ -159,7 +159,7 @@ impl StagedChange {
 
 /// The copies of a command, if an update from another graph may have changed their parameters in the
 /// instance. The driver sets those of single rows; the parameters of others never change.
-fn changed_copies(recording: &GraphRecording, index: usize) -> Result<Vec<(GraphNode, CopyBox)>> {
+fn changed_copies(recording: &CudaRecording, index: usize) -> Result<Vec<(GraphNode, CopyBox)>> {
     let RecordedCommand { command, nodes, .. } = &recording.commands[index];
     if recording.state != GraphState::Outdated {
         return Ok(Vec::new());
@@ -171,9 +171,9 @@ fn changed_copies(recording: &GraphRecording, index: usize) -> Result<Vec<(Graph
 /// Makes later launches do what the other recording says. The driver compares the graphs; where it
 /// refuses, the other one is instantiated again. The caller has bound the context.
 pub(super) fn update_from(
-    recording: &mut GraphRecording,
+    recording: &mut CudaRecording,
     instance: &mut CudaGraphInstance,
-    other: &GraphRecording,
+    other: &CudaRecording,
 ) -> Result<()> {
     if !can_compare(recording, instance, other) {
         return instantiate_like(recording, instance, other);
@@ -196,7 +196,7 @@ pub(super) fn update_from(
 /// Whether the driver can update the instance from the other graph: the graph says what the
 /// commands do, and the instance has no nodes of its own. Record nodes would get the other's events,
 /// which may be destroyed before enqueues give them others.
-fn can_compare(recording: &GraphRecording, instance: &CudaGraphInstance, other: &GraphRecording) -> bool {
+fn can_compare(recording: &CudaRecording, instance: &CudaGraphInstance, other: &CudaRecording) -> bool {
     other.state == GraphState::Current
         && !recording.counts
         && !other.counts
@@ -217,7 +217,7 @@ fn is_comparable(command: &Command) -> bool {
 
 /// After an update in place that the driver refused, and that may have had effects: makes the
 /// instance do what the commands say, and returns the error of the update.
-fn restore(recording: &GraphRecording, instance: &mut CudaGraphInstance, error: Error) -> Result<()> {
+fn restore(recording: &CudaRecording, instance: &mut CudaGraphInstance, error: Error) -> Result<()> {
     let again = recording.record_again(recording.desc);
     let undo = |exec: &mut CudaGraphExec| match exec.update(again?.graph.get_mut())? {
         true => Ok(()),
@@ -227,7 +227,7 @@ fn restore(recording: &GraphRecording, instance: &mut CudaGraphInstance, error: 
 }
 
 /// After an update in place: gives our commands, at their own nodes, the contents of the other's.
-fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstance, other: &GraphRecording) {
+fn take_commands(recording: &mut CudaRecording, instance: &mut CudaGraphInstance, other: &CudaRecording) {
     let mut replaced = Vec::with_capacity(other.commands.len());
     for (index, theirs) in other.commands.iter().enumerate() {
         let ours = &mut recording.commands[index];
@@ -248,9 +248,9 @@ fn take_commands(recording: &mut GraphRecording, instance: &mut CudaGraphInstanc
 
 /// Records the other's commands again, and replaces our graph and its instance.
 fn instantiate_like(
-    recording: &mut GraphRecording,
+    recording: &mut CudaRecording,
     instance: &mut CudaGraphInstance,
-    other: &GraphRecording,
+    other: &CudaRecording,
 ) -> Result<()> {
     let mut again = other.record_again(recording.desc)?;
     let (exec, counting) = again.instantiate()?;

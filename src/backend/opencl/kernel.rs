@@ -18,6 +18,7 @@ use super::program::{self, Code};
 use super::query::KernelQuery;
 use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
 use crate::hal::support::refusal::foreign;
+use crate::hal::support::source_params::source_params;
 use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
@@ -200,31 +201,13 @@ fn create_kernel(
     Ok(unsafe { Owned::new(context.core, kernel) })
 }
 
-/// The parameters that the source must have, each with its description, its kind and, for a value, its
-/// size. In the portable dialect a slice has two.
-fn source_params(params: &[Param], portable: bool) -> Vec<(String, &'static str, Option<usize>)> {
-    let mut all = Vec::new();
-    for param in params {
-        let (kind, size) = match param.kind {
-            ParamKind::Value { size } => (VALUE, Some(size)),
-            ParamKind::Buffer { .. } => (BUFFER, None),
-            ParamKind::Local { .. } => (LOCAL, None),
-        };
-        all.push((format!("'{}'", param.name), kind, size));
-        if portable && size.is_none() {
-            all.push((format!("the length of '{}'", param.name), VALUE, Some(size_of::<u64>())));
-        }
-    }
-    all
-}
-
 const VALUE: &str = "a value";
 const BUFFER: &str = "a buffer";
 const LOCAL: &str = "local memory";
 
 /// Compares the parameters in the source with the declaration, as far as the driver reports them.
 fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: bool) -> Result<()> {
-    let expected = source_params(desc.params, portable);
+    let expected: Vec<_> = source_params(desc.params, portable).collect();
     let (name, declared, in_source) = (desc.name, expected.len(), query.arguments()? as usize);
     let help = match portable {
         true => {
@@ -238,7 +221,13 @@ fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: boo
     if in_source != declared {
         return refused(format!(" is declared with {declared} parameters, its source has {in_source}"));
     }
-    for (index, (param, kind, size)) in (0..).zip(expected) {
+    for (index, (param, declared)) in (0..).zip(expected) {
+        let (kind, size) = match declared {
+            Some(ParamKind::Value { size }) => (VALUE, Some(*size)),
+            Some(ParamKind::Buffer { .. }) => (BUFFER, None),
+            Some(ParamKind::Local { .. }) => (LOCAL, None),
+            None => (VALUE, Some(size_of::<u64>())),
+        };
         // A program from a binary, or of an old driver, has no such information.
         let Ok(address) = query.argument_address(index) else { return Ok(()) };
         let found = match address {

@@ -1,10 +1,8 @@
 //! The driver's functions, of version 12.0; newer ones are optional.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
 
 use super::*;
-use crate::hal::support::library::open;
 
 table! {
     /// The driver.
@@ -105,27 +103,6 @@ table! {
     }
 }
 
-/// Why there is no driver.
-#[derive(Clone, Debug)]
-pub(in crate::backend::cuda) enum Missing {
-    /// No library could be loaded.
-    Library(String),
-    /// The library is too old for this function.
-    Function(&'static str),
-    /// The library is there, and `cuInit` fails.
-    Init(CudaFailure),
-}
-
-/// The driver, loaded and initialised by the first call.
-pub(in crate::backend::cuda) fn driver() -> Result<&'static Driver, &'static Missing> {
-    static DRIVER: OnceLock<Result<Driver, Missing>> = OnceLock::new();
-    DRIVER.get_or_init(load).as_ref()
-}
-
-fn load() -> Result<Driver, Missing> {
-    let names: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
-    let driver = Driver::fill(open(names).map_err(Missing::Library)?).map_err(Missing::Function)?;
-    // SAFETY: the only flag there is is 0.
-    unsafe { call!(driver, cuInit(0)) }.map_err(Missing::Init)?;
-    Ok(driver)
-}
+/// The names under which the library is looked for.
+pub(in crate::backend::cuda) const DRIVER_LIBRARIES: &[&str] =
+    if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };

@@ -9,7 +9,7 @@ mod driver;
 mod nvrtc;
 
 pub(super) use cudarc::driver::sys::*;
-pub(super) use driver::{Driver, Missing, driver};
+pub(super) use driver::{DRIVER_LIBRARIES, Driver};
 pub(super) use nvrtc::{Nvrtc, NvrtcProgram, nvrtc};
 
 /// What a function returns.
@@ -81,7 +81,7 @@ macro_rules! table {
 
         impl $table {
             /// The library stays loaded for good. The error is the name of a function that it does not have.
-            pub(super) fn fill(library: libloading::Library) -> Result<Self, &'static str> {
+            pub(in crate::backend::cuda) fn fill(library: libloading::Library) -> Result<Self, &'static str> {
                 let table = Self {
                     $($function: {
                         // SAFETY: this is how the vendor's headers declare the function.
