@@ -320,6 +320,21 @@ fn a_buffer_is_updated_from_one_of_the_same_topology() {
 }
 
 #[test]
+fn the_low_latency_hint_of_another_buffer_may_differ() {
+    let fixture = Fixture::new();
+    let record = |low_latency| {
+        let desc = CommandBufferDesc { updatable: true, low_latency, ..CommandBufferDesc::default() };
+        let mut buffer = fixture.device.create_command_buffer(&desc).unwrap();
+        buffer.append(&Command::Empty, &[]).unwrap();
+        buffer.finalize().unwrap();
+        buffer
+    };
+    for low_latency in [false, true] {
+        record(low_latency).update_from(&record(!low_latency)).unwrap();
+    }
+}
+
+#[test]
 fn what_a_buffer_was_updated_from_is_what_the_next_update_changes() {
     let (fixture, mut buffer, [launch, _]) = launch_and_fill(everything());
     let mut other = fixture.updatable_buffer();
