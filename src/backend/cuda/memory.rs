@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::allocation::CudaAllocation;
 use super::device_inner::CudaDeviceInner;
-use super::stream::CudaStream;
-use super::sys::{CUdeviceptr, CudaFailure, call};
+use super::sys::{CUdeviceptr, CUstream, CudaFailure, Driver, call};
 use crate::hal::support::refusal;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::{DeviceId, ResourceId, Result};
@@ -43,10 +42,10 @@ impl CudaMemory {
     }
 
     /// Enqueues a copy on the pool's stream, and waits for it.
-    fn transfer(&self, copy: impl FnOnce(&CudaStream) -> Result<(), CudaFailure>) -> Result<()> {
-        self.device.context.run(|| {
-            let stream = &self.device.pool.stream;
-            copy(stream)?;
+    fn transfer(&self, copy: impl FnOnce(&Driver, CUstream) -> Result<(), CudaFailure>) -> Result<()> {
+        let (context, stream) = (&self.device.context, &self.device.pool.stream);
+        context.run(|| {
+            copy(context.driver, stream.raw())?;
             // A copy from memory that is not pinned returns before the data has arrived.
             stream.synchronize()
         })
@@ -88,38 +87,34 @@ impl Memory for CudaMemory {
     }
 
     unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        let to = self.range(offset, bytes.len())?;
-        if bytes.is_empty() {
-            return Ok(());
+        let (to, from, len) = (self.range(offset, bytes.len())?, bytes.as_ptr(), bytes.len());
+        match self.allocation.kind {
+            _ if bytes.is_empty() => Ok(()),
+            MemoryKind::Host => {
+                // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
+                unsafe { ptr::copy_nonoverlapping(from, to as *mut u8, len) };
+                Ok(())
+            }
+            MemoryKind::Device => self.transfer(|driver, stream| {
+                // SAFETY: both sides hold as many bytes, and stay until the copy is done.
+                unsafe { call!(driver, cuMemcpyHtoDAsync(to, from.cast(), len, stream)) }
+            }),
         }
-        if self.allocation.kind == MemoryKind::Host {
-            // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
-            return Ok(());
-        }
-        let driver = self.device.context.driver;
-        self.transfer(|stream| {
-            let (from, on) = (bytes.as_ptr().cast(), stream.raw());
-            // SAFETY: both sides hold as many bytes, and stay until the copy is done.
-            unsafe { call!(driver, cuMemcpyHtoDAsync(to, from, bytes.len(), on)) }
-        })
     }
 
     unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let from = self.range(offset, bytes.len())?;
-        if bytes.is_empty() {
-            return Ok(());
+        let (from, to, len) = (self.range(offset, bytes.len())?, bytes.as_mut_ptr(), bytes.len());
+        match self.allocation.kind {
+            _ if bytes.is_empty() => Ok(()),
+            MemoryKind::Host => {
+                // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the bytes.
+                unsafe { ptr::copy_nonoverlapping(from as *const u8, to, len) };
+                Ok(())
+            }
+            MemoryKind::Device => self.transfer(|driver, stream| {
+                // SAFETY: both sides hold as many bytes, and stay until the copy is done.
+                unsafe { call!(driver, cuMemcpyDtoHAsync(to.cast(), from, len, stream)) }
+            }),
         }
-        if self.allocation.kind == MemoryKind::Host {
-            // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the bytes.
-            unsafe { ptr::copy_nonoverlapping(from as *const u8, bytes.as_mut_ptr(), bytes.len()) };
-            return Ok(());
-        }
-        let driver = self.device.context.driver;
-        self.transfer(|stream| {
-            let (to, on) = (bytes.as_mut_ptr().cast(), stream.raw());
-            // SAFETY: both sides hold as many bytes, and stay until the copy is done.
-            unsafe { call!(driver, cuMemcpyDtoHAsync(to, from, bytes.len(), on)) }
-        })
     }
 }
