@@ -16,7 +16,7 @@
 //! let submission = graph.finalize()?.submit();
 //! assert_eq!(control.pending(), 1);
 //! assert!(control.complete_next(None));
-//! futures::executor::block_on(submission)?;
+//! tokio::runtime::Runtime::new().unwrap().block_on(submission)?;
 //! # Ok::<(), wakegraph::Error>(())
 //! ```
 //!

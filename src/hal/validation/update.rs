@@ -20,11 +20,11 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct Commands {
     buffer: CommandBufferId,
-    commands: Vec<RecordedCommand>,
+    commands: Vec<UpdatableCommand>,
 }
 
 #[derive(Debug)]
-struct RecordedCommand {
+struct UpdatableCommand {
     shape: CommandShape,
     is_updatable: bool,
     /// There for an updatable kernel launch.
@@ -59,7 +59,7 @@ impl Commands {
             _ => None,
         };
         let shape = CommandShape::new(command, after);
-        self.commands.push(RecordedCommand { shape, is_updatable: handle.is_some(), launch });
+        self.commands.push(UpdatableCommand { shape, is_updatable: handle.is_some(), launch });
     }
 
     /// Checks that this could become `other`: that the two have the same topology.
@@ -128,8 +128,8 @@ impl Commands {
                 let appended = self.commands.len();
                 format!("command {index} does not exist: {appended} commands were appended")
             }
-            Some(RecordedCommand { launch: Some(launch), .. }) => return Ok(Some(launch)),
-            Some(RecordedCommand { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
+            Some(UpdatableCommand { launch: Some(launch), .. }) => return Ok(Some(launch)),
+            Some(UpdatableCommand { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
                 (true, _) if !update.changes_launch() => return Ok(None),
                 (true, kind) => {
                     format!(

@@ -63,7 +63,8 @@ fn a_condition_is_a_word_that_the_device_can_read() {
     );
     this.refuses(&while_nonzero(foreign.clone(), nothing), ARGUMENT, &why);
     let why = format!(
-        "native command: 'mine' (bytes 0..4 of 64) was allocated on {theirs} and cannot be accessed from {ours}"
+        "native command: 'mine' (bytes 0..4 of 64) was allocated on {theirs} and cannot be \
+         accessed from {ours}"
     );
     this.refuses(&native(vec![foreign]), ARGUMENT, &why);
 }

@@ -94,8 +94,8 @@ fn what_a_kernel_writes_is_passed_to_it_once() {
         let params = [param("a", floats(a)), param("n", ParamKind::Value { size: 1 }), param("b", floats(b))];
         let launch = launch(&this, &params, vec![one.clone(), value(&[0]), two.clone()]);
         let message = format!(
-            "kernel 'k': arguments 'a' (bytes 0..32 of an allocation) and 'b' (bytes 28..60 of an allocation) \
-             overlap, and '{written}' is written"
+            "kernel 'k': arguments 'a' (bytes 0..32 of an allocation) and 'b' (bytes 28..60 of an \
+             allocation) overlap, and '{written}' is written"
         );
         this.refuses_launch(launch, ARGUMENT, &message);
     }
@@ -146,7 +146,8 @@ fn index_spaces_can_be_launched() {
         (Range::new([4, 0]), "kernel 'saxpy': range [4, 0] has a dimension of size 0"),
         (
             Range::linear(16).local([5]),
-            "kernel 'saxpy': range [16] in groups of [5]: the work-group size does not divide the global size",
+            "kernel 'saxpy': range [16] in groups of [5]: the work-group size does not divide the \
+             global size",
         ),
         (too_far, &too_far_message),
         (

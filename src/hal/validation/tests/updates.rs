@@ -117,8 +117,8 @@ fn new_arguments_are_checked_against_those_that_stay() {
     let view = || KernelArg::Memory(memory.clone());
     this.takes(|update| update.args.push((1, view())));
     let message = format!(
-        "{PREFIX}: arguments 'x' (bytes 0..64 of an allocation) and 'y' (bytes 0..64 of an allocation) overlap, \
-         and 'y' is written"
+        "{PREFIX}: arguments 'x' (bytes 0..64 of an allocation) and 'y' (bytes 0..64 of an allocation) \
+         overlap, and 'y' is written"
     );
     this.refuses(|update| update.args.push((2, view())), ARGUMENT, &message);
     // Both at once: `x` makes room.
@@ -203,7 +203,8 @@ fn a_new_kernel_and_its_arguments_are_judged_together() {
     this.refuses(|update| update.kernel = axpby.clone(), ARGUMENT, &message);
     this.takes(|update| (update.kernel, update.args) = (axpby.clone(), vec![(3, value(&[0; 4]))]));
 
-    let message = "update of command 0 (kernel 'scale'): argument 'a' is a value of 4 bytes, the parameter takes a value of 8 bytes";
+    let message = "update of command 0 (kernel 'scale'): argument 'a' is a value of 4 bytes, \
+         the parameter takes a value of 8 bytes";
     this.refuses(|update| update.kernel = scale.clone(), ARGUMENT, message);
     this.takes(|update| (update.kernel, update.args) = (scale, vec![(0, value(&[0; 8]))]));
 }
