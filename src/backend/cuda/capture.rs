@@ -30,8 +30,8 @@ pub(super) fn capture(device: &CudaDeviceInner, native: &NativeCommand) -> Resul
     // A library may have made another context current.
     let current = context.make_current();
     let mut raw = ptr::null_mut();
-    // SAFETY: the stream is alive and its capture was begun on this thread; the pointer is valid for
-    // a pointer.
+    // SAFETY: the stream is alive and its capture was begun on this thread; the pointer is valid
+    // for a pointer.
     let ended = unsafe { call!(driver, cuStreamEndCapture(stream.raw(), &raw mut raw)) };
     // Owned from here on, so that a graph is destroyed whatever went wrong.
     let graph = CudaGraph::adopt(context, raw);

@@ -28,7 +28,8 @@ pub(super) struct CounterPool {
 #[derive(Default, Debug)]
 struct CounterSlots {
     free: Vec<CounterSlot>,
-    /// Each block is two allocations: on the host the words that it polls, on the device the counts.
+    /// Each block is two allocations: on the host the words that it polls, on the device the
+    /// counts.
     blocks: Vec<[CudaAllocation; 2]>,
 }
 
@@ -46,8 +47,8 @@ unsafe impl Send for CounterSlot {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CounterSlot {}
 
-/// A counter in use. It goes back to the pool when it is dropped, which is not before every run that
-/// counts in it is over.
+/// A counter in use. It goes back to the pool when it is dropped, which is not before every run
+/// that counts in it is over.
 #[derive(Debug)]
 pub(super) struct CompletionCounter {
     /// Keeps the memory.
@@ -82,7 +83,8 @@ impl CounterPool {
 }
 
 impl CompletionCounter {
-    /// The addresses that the counting kernel takes: of the count on the device, of the word on the host.
+    /// The addresses that the counting kernel takes: of the count on the device, of the word on the
+    /// host.
     pub(super) fn addresses(&self) -> [u64; 2] {
         [self.slot.count, self.slot.word as u64]
     }

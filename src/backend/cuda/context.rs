@@ -1,4 +1,5 @@
-//! A device's context: made current for each call, and remembered as lost once a fault has ended it.
+//! A device's context: made current for each call, and remembered as lost once a fault has ended
+//! it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
@@ -66,7 +67,8 @@ impl Drop for CaptureRelaxed<'_> {
     }
 }
 
-/// Sets how this thread's calls and other threads' captures affect each other. Returns the mode until now.
+/// Sets how this thread's calls and other threads' captures affect each other. Returns the mode
+/// until now.
 fn exchange_mode(driver: &Driver, mut mode: c_uint) -> Result<c_uint, CudaFailure> {
     // SAFETY: the pointer is valid for a number, which is a mode.
     unsafe { call!(driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
@@ -116,7 +118,8 @@ impl CudaContext {
         self.health.error(error)
     }
 
-    /// Binds the context and calls `work`. An error names the device, as [`error`](Self::error) does.
+    /// Binds the context and calls `work`. An error names the device, as [`error`](Self::error)
+    /// does.
     pub(super) fn run<T, E: Into<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
         let _bound = self.bind().map_err(|failure| self.error(failure))?;
         work().map_err(|error| self.error(error))

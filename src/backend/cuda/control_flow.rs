@@ -48,7 +48,8 @@ fn has_control_flow(command: &Command) -> bool {
     kinds.intersects(CommandKinds::IF | CommandKinds::WHILE)
 }
 
-/// The launch that sets `handle` to whether the word at `address` is not 0; the opposite if `inverted`.
+/// The launch that sets `handle` to whether the word at `address` is not 0; the opposite if
+/// `inverted`.
 pub(super) fn decide(
     device: &CudaDeviceInner,
     handle: ConditionalHandle,

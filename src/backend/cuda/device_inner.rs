@@ -135,7 +135,8 @@ fn version(driver: &Driver) -> Result<c_int, CudaFailure> {
     unsafe { get!(driver, cuDriverGetVersion()) }
 }
 
-/// The first driver that takes the kernels of `condition.ptx`, which decide about conditional nodes.
+/// The first driver that takes the kernels of `condition.ptx`, which decide about conditional
+/// nodes.
 const CONDITIONALS: c_int = 12_040;
 const CONDITIONALS_WITH_ELSE: c_int = 12_080;
 

@@ -47,8 +47,8 @@ impl CudaEvent {
         &self,
         enqueue: impl FnOnce(&Arc<EventRecords>) -> Result<CudaSignal>,
     ) -> Result<()> {
-        // Nothing may have polled the last signal since its end. Without the lock, as a poll may drop
-        // what users have given.
+        // Nothing may have polled the last signal since its end. Without the lock, as a poll may
+        // drop what users have given.
         self.status();
         let mut signal = self.signal.lock();
         if signal.as_ref().is_some_and(|last| !last.is_final()) {

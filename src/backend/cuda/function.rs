@@ -26,8 +26,8 @@ unsafe impl Send for CudaFunction {}
 unsafe impl Sync for CudaFunction {}
 
 impl CudaFunction {
-    /// Loads the code, a binary or PTX with a NUL at its end, and finds this entry point. Errors name
-    /// the kernel. The caller has bound the context.
+    /// Loads the code, a binary or PTX with a NUL at its end, and finds this entry point. Errors
+    /// name the kernel. The caller has bound the context.
     pub(super) fn load(pool: &MemoryPool, code: &[u8], entry: &str, kernel: &str) -> Result<Self> {
         let module = pool.retry_with_room(|| load_module(pool.context(), code, kernel))?;
         let entry = CString::new(entry)
@@ -64,8 +64,8 @@ fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<
     let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
     let image = code.as_ptr().cast();
     let loaded = CudaObject::create_by(context, |driver, place| {
-        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and the
-        // log as long, as they say.
+        // SAFETY: the image is a binary or a text that ends in NUL; the options are as many, and
+        // the log as long, as they say.
         unsafe { call!(driver, cuModuleLoadDataEx(place, image, count, options, values)) }
     });
     loaded.map_err(|failure| {

@@ -154,8 +154,8 @@ impl<'a> GraphBody<'a> {
         outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;
         // SAFETY: these are still a conditional's parameters.
         let conditional = unsafe { params.__bindgen_anon_1.conditional };
-        // SAFETY: the driver has written a pointer to its array of as many graphs, which live as long
-        // as the node.
+        // SAFETY: the driver has written a pointer to its array of as many graphs, which live as
+        // long as the node.
         let bodies = unsafe { conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
         Ok((GraphNode(node), bodies.map(|raw| Self { raw, ..self })))
     }

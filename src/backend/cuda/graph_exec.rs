@@ -45,8 +45,8 @@ impl CudaObject<CUgraphExec_st> {
         launch: &CudaLaunch,
     ) -> Result<(), CudaFailure> {
         launch.with_params(|params| {
-            // SAFETY: the node is of the graph that this was made from; the parameters are complete,
-            // and copied.
+            // SAFETY: the node is of the graph that this was made from; the parameters are
+            // complete, and copied.
             unsafe { call!(self.driver(), cuGraphExecKernelNodeSetParams(self.raw(), node, params)) }
         })
     }
@@ -55,8 +55,8 @@ impl CudaObject<CUgraphExec_st> {
     pub(super) fn set_copy(&mut self, GraphNode(node): GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
         let (context, params) = (self.context().raw, copy.params());
         let params = &raw const params;
-        // SAFETY: the node is of the graph that this was made from; the parameters are complete, and
-        // copied.
+        // SAFETY: the node is of the graph that this was made from; the parameters are complete,
+        // and copied.
         unsafe { call!(self.driver(), cuGraphExecMemcpyNodeSetParams(self.raw(), node, params, context)) }
     }
 
@@ -70,7 +70,8 @@ impl CudaObject<CUgraphExec_st> {
         GraphNode(node): GraphNode,
         enabled: bool,
     ) -> Result<(), CudaFailure> {
-        // SAFETY: the node is of the graph that this was made from, and of a kind that can be disabled.
+        // SAFETY: the node is of the graph that this was made from, and of a kind that can be
+        // disabled.
         unsafe { call!(self.driver(), cuGraphNodeSetEnabled(self.raw(), node, u32::from(enabled))) }
     }
 

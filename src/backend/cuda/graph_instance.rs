@@ -43,9 +43,9 @@ impl CudaGraphInstance {
         }
     }
 
-    /// Launches the graph. The driver starts it when its last launch is done, on whatever stream that
-    /// was, so runs are counted in the order of the launches. Returns the counted run, if it is
-    /// counted.
+    /// Launches the graph. The driver starts it when its last launch is done, on whatever stream
+    /// that was, so runs are counted in the order of the launches. Returns the counted run, if it
+    /// is counted.
     pub(super) fn launch(&mut self, stream: &Arc<CudaStream>) -> Result<Option<CountedRun>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -129,8 +129,8 @@ impl CudaGraphInstance {
     }
 
     /// Changes what later launches do: all of `change`, or nothing if that fails and `undo`
-    /// succeeds. If `undo` fails as well, the state is unknown, and nothing is launched until another
-    /// graph replaces this one.
+    /// succeeds. If `undo` fails as well, the state is unknown, and nothing is launched until
+    /// another graph replaces this one.
     ///
     /// # Errors
     /// That of `change`; once the state is unknown, one that says so.

@@ -61,8 +61,8 @@ impl<T: ObjectKind> CudaObject<T> {
 }
 
 impl<T: ObjectKind> Drop for CudaObject<T> {
-    /// Work in flight that uses the object goes on: the driver keeps streams, events and instantiated
-    /// graphs until then. Code and pools are dropped after all that uses them.
+    /// Work in flight that uses the object goes on: the driver keeps streams, events and
+    /// instantiated graphs until then. Code and pools are dropped after all that uses them.
     fn drop(&mut self) {
         let (destroy, call) = T::destroy(self.context.driver);
         self.context.destroy(|| {

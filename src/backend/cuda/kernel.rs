@@ -45,7 +45,8 @@ impl CudaKernel {
         Ok(kernel)
     }
 
-    /// Lets launches of the function have so much dynamic shared memory. The caller has bound the context.
+    /// Lets launches of the function have so much dynamic shared memory. The caller has bound the
+    /// context.
     pub(super) fn allow_shared(&self, bytes: usize) -> Result<(), CudaFailure> {
         // What a work-group may have without this call, its static part included.
         const GRANTED: usize = 48 << 10;

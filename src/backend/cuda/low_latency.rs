@@ -1,11 +1,11 @@
-//! The low-latency form of a command-buffer: a kernel behind all nodes of the graph counts the run in
-//! a completion counter.
+//! The low-latency form of a command-buffer: a kernel behind all nodes of the graph counts the run
+//! in a completion counter.
 //!
 //! The host sees the count a microsecond before an event would be complete, without a driver call,
 //! for a microsecond of the device's time. The creator asks for it
-//! ([`CommandBufferDesc::low_latency`](crate::hal::CommandBufferDesc::low_latency)). There is no fence
-//! between the commands and the counter, so this serves only command-buffers that write to the
-//! device's memory alone: there, the driver's own order makes results visible to later work.
+//! ([`CommandBufferDesc::low_latency`](crate::hal::CommandBufferDesc::low_latency)). There is no
+//! fence between the commands and the counter, so this serves only command-buffers that write to
+//! the device's memory alone: there, the driver's own order makes results visible to later work.
 
 use std::sync::Arc;
 

@@ -161,8 +161,8 @@ impl NodeAdder<'_> {
     }
 
     /// Adds a memset node where the driver can do the fill with one, else a kernel that reads the
-    /// pattern from memory. A fill that can be disabled is always a kernel: behind a disabled memset
-    /// node the driver loses the order.
+    /// pattern from memory. A fill that can be disabled is always a kernel: behind a disabled
+    /// memset node the driver loses the order.
     fn fill(
         &mut self,
         graph: GraphBody<'_>,

@@ -81,8 +81,8 @@ impl Memory for CudaMemory {
     }
 
     fn usm(&self) -> Option<UsmPointer> {
-        // SAFETY: the bytes are valid on the device, and pinned ones on the host and all devices. The
-        // caller of an enqueue promises that the memory outlives the pointer's use.
+        // SAFETY: the bytes are valid on the device, and pinned ones on the host and all devices.
+        // The caller of an enqueue promises that the memory outlives the pointer's use.
         Some(unsafe { UsmPointer::new(self.address() as usize, self.len) })
     }
 
@@ -91,7 +91,8 @@ impl Memory for CudaMemory {
         match self.allocation.kind {
             _ if bytes.is_empty() => Ok(()),
             MemoryKind::Host => {
-                // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches the bytes.
+                // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches
+                // the bytes.
                 unsafe { ptr::copy_nonoverlapping(from, to as *mut u8, len) };
                 Ok(())
             }
@@ -107,7 +108,8 @@ impl Memory for CudaMemory {
         match self.allocation.kind {
             _ if bytes.is_empty() => Ok(()),
             MemoryKind::Host => {
-                // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the bytes.
+                // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the
+                // bytes.
                 unsafe { ptr::copy_nonoverlapping(from as *const u8, to, len) };
                 Ok(())
             }

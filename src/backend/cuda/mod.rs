@@ -6,7 +6,7 @@
 //! |---|---|
 //! | device | the primary context of a device, bound for each call |
 //! | memory | from a stream-ordered pool, or pinned host memory; in one address space |
-//! | kernel | a module and its function: cubin, PTX, or C compiled by NVRTC where that is installed |
+//! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
 //! | command-buffer | a graph of explicit nodes, instantiated at finalize |
 //! | queue | a stream; single commands are graphs that are launched once |
 //! | event | the driver's events, and a signal: what the last enqueue depends on and how it ended |
@@ -18,14 +18,15 @@
 //! | files | about |
 //! |---|---|
 //! | `sys`, `error`, `context`, `handle`, `stream`, `profiling` | the driver and its objects |
-//! | `memory_pool`, `allocation`, `completion_counter`, `function`, `device_inner`, `memory` | a device and its memory |
+//! | `memory_pool`, `allocation`, `completion_counter`, `function` | memory and code |
+//! | `device_inner`, `memory` | a device and its memory |
 //! | `program`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
 //! | `signal`, `event`, `queue`, `command_buffer`, `enqueue`, `device` | the contract's objects |
 //!
-//! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the driver's call.
+//! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the call.
 //!
 //! # Completion
 //!

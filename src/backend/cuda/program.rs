@@ -1,5 +1,5 @@
-//! Programs: the run-time compiler NVRTC turns CUDA C++ into a binary, or into PTX where it does not
-//! know the device yet.
+//! Programs: the run-time compiler NVRTC turns CUDA C++ into a binary, or into PTX where it does
+//! not know the device yet.
 #![expect(unsafe_code, reason = "calls the compiler")]
 
 use std::ffi::{CString, c_char, c_int};

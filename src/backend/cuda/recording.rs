@@ -172,8 +172,8 @@ impl CudaRecording {
     }
 }
 
-/// The end nodes of these commands. The same for the same commands, whatever addresses the nodes have:
-/// the driver compares graphs in the order in which they were built.
+/// The end nodes of these commands. The same for the same commands, whatever addresses the nodes
+/// have: the driver compares graphs in the order in which they were built.
 fn ends_of<'a>(commands: impl Iterator<Item = &'a RecordedCommand>) -> EndNodes {
     once_each(commands.flat_map(|recorded| recorded.nodes.ends.iter().copied()).collect())
 }

@@ -33,7 +33,7 @@ pub(super) struct CudaSignal {
     outcome: EnqueueOutcome,
 }
 
-/// The driver's events of one event, which records them anew for each signal.
+/// The driver's events of one event, which records them again for each signal.
 #[derive(Debug)]
 pub(super) struct EventRecords {
     /// Behind the work.
@@ -50,7 +50,8 @@ pub(super) enum SignalEnd {
     /// The driver's event, which is recorded behind the work and has this sequence number on its
     /// stream.
     Recorded(u64),
-    /// The stream, which becomes idle. The event could not be recorded, so the enqueue fails with this.
+    /// The stream, which becomes idle. The event could not be recorded, so the enqueue fails with
+    /// this.
     Broken(Error),
     /// A completion counter. The event is not recorded.
     Counted(CountedRun),
@@ -215,8 +216,8 @@ impl CudaSignal {
             && self.pending.lock().needs.failure().is_none()
     }
 
-    /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that is
-    /// known. The caller has bound the stream's context.
+    /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that
+    /// is known. The caller has bound the stream's context.
     pub(super) fn order_before(&self, stream: &Arc<CudaStream>) -> Result<Option<Error>> {
         let context = &self.device.context;
         // A wait for a complete event takes less time than a query whether it is.

@@ -42,8 +42,8 @@ impl CudaStream {
         Ok(*recorded)
     }
 
-    /// Whether the event with this sequence number is complete. The driver is asked only if no later
-    /// event of the stream is known to be.
+    /// Whether the event with this sequence number is complete. The driver is asked only if no
+    /// later event of the stream is known to be.
     pub(super) fn has_completed(&self, sequence: u64, event: &RawEvent) -> Result<bool, CudaFailure> {
         if self.complete.load(Ordering::Acquire) >= sequence {
             return Ok(true);
@@ -114,13 +114,14 @@ impl CudaObject<CUevent_st> {
     /// Whether everything before the last record is done.
     pub(super) fn is_complete(&self) -> Result<bool, CudaFailure> {
         let _relaxed = CaptureRelaxed::enter(self.driver())?;
-        // SAFETY: the event is alive. A query needs no context, so a loop of queries does not bind one.
+        // SAFETY: the event is alive. A query needs no context, so a loop of queries does not bind
+        // one.
         let code = unsafe { (self.driver().cuEventQuery)(self.raw()) };
         is_ready("cuEventQuery", code)
     }
 
-    /// Nanoseconds from `earlier` to this event, both of which are complete. Negative if this is the
-    /// earlier one.
+    /// Nanoseconds from `earlier` to this event, both of which are complete. Negative if this is
+    /// the earlier one.
     pub(super) fn since(&self, earlier: &Self) -> Result<i64, CudaFailure> {
         let _bound = self.context().bind()?;
         // SAFETY: both are alive.

@@ -50,8 +50,8 @@ impl CopyBox {
         Self { from: side(from), to: side(to), width: len, height: 1, depth: 1 }
     }
 
-    /// The boxes of a rectangular copy: one where the driver takes it whole, else one for each slice
-    /// or row.
+    /// The boxes of a rectangular copy: one where the driver takes it whole, else one for each
+    /// slice or row.
     pub(super) fn of_rect(
         rect: Rect,
         (from, from_pitch): (CopyAddress, Pitch),

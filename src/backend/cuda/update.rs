@@ -157,8 +157,8 @@ impl StagedChange {
     }
 }
 
-/// The copies of a command, if an update from another graph may have changed their parameters in the
-/// instance. The driver sets those of single rows; the parameters of others never change.
+/// The copies of a command, if an update from another graph may have changed their parameters in
+/// the instance. The driver sets those of single rows; the parameters of others never change.
 fn changed_copies(recording: &CudaRecording, index: usize) -> Result<Vec<(GraphNode, CopyBox)>> {
     let RecordedCommand { command, nodes, .. } = &recording.commands[index];
     if recording.state != GraphState::Outdated {
@@ -194,8 +194,8 @@ pub(super) fn update_from(
 }
 
 /// Whether the driver can update the instance from the other graph: the graph says what the
-/// commands do, and the instance has no nodes of its own. Record nodes would get the other's events,
-/// which may be destroyed before enqueues give them others.
+/// commands do, and the instance has no nodes of its own. Record nodes would get the other's
+/// events, which may be destroyed before enqueues give them others.
 fn can_compare(recording: &CudaRecording, instance: &CudaGraphInstance, other: &CudaRecording) -> bool {
     other.state == GraphState::Current
         && !recording.counts

@@ -103,6 +103,6 @@ table! {
     }
 }
 
-/// The names under which the library is looked for.
+/// The library's names.
 pub(in crate::backend::cuda) const DRIVER_LIBRARIES: &[&str] =
     if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };

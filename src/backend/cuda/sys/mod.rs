@@ -1,8 +1,8 @@
 //! The vendor's types, and the functions of its libraries: the only place that names them.
 //!
-//! `cudarc` has the declarations. This module resolves the functions itself rather than through `cudarc`,
-//! whose every first call panics where the library, or the function, is missing, and whose result
-//! is a Rust enum, which a newer driver's code is not a value of.
+//! `cudarc` has the declarations. This module resolves the functions itself rather than through
+//! `cudarc`, whose every first call panics where the library, or the function, is missing, and
+//! whose result is a Rust enum, which a newer driver's code is not a value of.
 #![expect(unsafe_code, reason = "loads the libraries and calls them")]
 
 mod driver;
@@ -80,7 +80,8 @@ macro_rules! table {
         }
 
         impl $table {
-            /// The library stays loaded for good. The error is the name of a function that it does not have.
+            /// The library stays loaded for good. The error is the name of a function that it does
+            /// not have.
             pub(in crate::backend::cuda) fn fill(library: libloading::Library) -> Result<Self, &'static str> {
                 let table = Self {
                     $($function: {

@@ -129,7 +129,8 @@ fn failed(status: EventStatus) -> Error {
     }
 }
 
-/// Each event is pending when the next one is enqueued behind it, so that each holds the one before.
+/// Each event is pending when the next one is enqueued behind it, so that each holds the one
+/// before.
 fn long_chain(bench: &Bench) -> Vec<Arc<dyn Event>> {
     const LENGTH: usize = 100_000;
     let memory = bench.memory();
@@ -518,8 +519,8 @@ fn a_failed_update_changes_nothing() {
     bench.run(&*buffer).unwrap();
 }
 
-/// Each case: the function that fails, after how many successes, and the update that then leaves the
-/// state unknown.
+/// Each case: the function that fails, after how many successes, and the update that then leaves
+/// the state unknown.
 #[test]
 fn an_update_that_cannot_be_undone_breaks_the_buffer() {
     const SET: &str = "cuGraphExecKernelNodeSetParams";

@@ -1,9 +1,9 @@
 //! Probes of driver faults that this backend works around. They need a GPU, and are ignored without
 //! one. `.ci/gpu` runs them and shows their lines in its summary.
 //!
-//! A probe does not fail where the driver has the fault: it prints a line. Where the driver no longer
-//! has it, the line says `MENDED`, and the workaround that it names can go once no supported driver
-//! needs it. The probe fails if the workaround does not help.
+//! A probe does not fail where the driver has the fault: it prints a line. Where the driver no
+//! longer has it, the line says `MENDED`, and the workaround that it names can go once no supported
+//! driver needs it. The probe fails if the workaround does not help.
 
 use std::process::Command as Process;
 
