@@ -12,24 +12,24 @@ use super::sys::{
 
 /// An object of the driver. It keeps the context alive.
 #[derive(Debug)]
-pub(super) struct CudaObject<T: ObjectKind> {
+pub(super) struct CudaObject<T: CudaObjectKind> {
     raw: *mut T,
     context: Arc<CudaContext>,
 }
 
 // SAFETY: any thread may use the driver's objects. Graphs, of which the driver takes one call at a
 // time, are behind locks or exclusive references.
-unsafe impl<T: ObjectKind> Send for CudaObject<T> {}
+unsafe impl<T: CudaObjectKind> Send for CudaObject<T> {}
 // SAFETY: as for `Send`.
-unsafe impl<T: ObjectKind> Sync for CudaObject<T> {}
+unsafe impl<T: CudaObjectKind> Sync for CudaObject<T> {}
 
 /// What the driver's handles of a kind of object point to.
-pub(super) trait ObjectKind {
+pub(super) trait CudaObjectKind {
     /// The function that destroys an object, and that function's name.
     fn destroy(driver: &Driver) -> (unsafe extern "C" fn(*mut Self) -> Code, &'static str);
 }
 
-impl<T: ObjectKind> CudaObject<T> {
+impl<T: CudaObjectKind> CudaObject<T> {
     /// The object that `make` creates and writes to a place, with the context bound.
     pub(super) fn create_by(
         context: &Arc<CudaContext>,
@@ -60,7 +60,7 @@ impl<T: ObjectKind> CudaObject<T> {
     }
 }
 
-impl<T: ObjectKind> Drop for CudaObject<T> {
+impl<T: CudaObjectKind> Drop for CudaObject<T> {
     /// Work in flight that uses the object goes on: the driver keeps streams, events and
     /// instantiated graphs until then. Code and pools are dropped after all that uses them.
     fn drop(&mut self) {
@@ -74,7 +74,7 @@ impl<T: ObjectKind> Drop for CudaObject<T> {
 
 macro_rules! kinds {
     ($($kind:ident: $destroy:ident),+ $(,)?) => {
-        $(impl ObjectKind for $kind {
+        $(impl CudaObjectKind for $kind {
             fn destroy(driver: &Driver) -> (unsafe extern "C" fn(*mut Self) -> Code, &'static str) {
                 (driver.$destroy, stringify!($destroy))
             }
