@@ -159,6 +159,10 @@ impl CudaSignal {
         }
         let context = &self.device.context;
         let mut pending = self.pending.lock();
+        if self.outcome.is_known() {
+            // Another thread was faster, and the event may have been recorded again since.
+            return SettleStep::Settled;
+        }
         let lost = context.health.lost();
         if lost.is_none() {
             match self.is_over(&mut pending) {
@@ -181,7 +185,7 @@ impl CudaSignal {
                 return SettleStep::Needs(needed);
             }
         }
-        if self.times.is_some() && !self.outcome.is_known() {
+        if self.times.is_some() {
             pending.seen = now();
         }
         let broken = if let SignalEnd::Broken(error) = &self.end { Some(error) } else { None };
