@@ -358,7 +358,10 @@ impl<'a> Program<'a> {
         with_operand!(self, to, |to| child.copy(&scratch, to).id());
         let id = draft.graph.sub_graph(&child).id();
         let through = Command::Copy { from, to };
-        draft.push(id, Command::All(vec![through.into(), Command::Mix { to, n }.into(), SCRATCH.into()]));
+        draft.push(
+            id,
+            Command::All(vec![through.into(), Command::Mix { to, n }.into(), Command::Scratch.into()]),
+        );
     }
 
     fn make_edge(&mut self) {
@@ -624,13 +627,10 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Marks what uses scratch buffers.
-const SCRATCH: Command = Command::Empty;
-
 fn has_scratch(nodes: &[Node]) -> bool {
     nodes.iter().any(|node| match &node.command {
         Command::All(nodes) => {
-            let is_scratch = matches!(nodes[..], [_, _, Node { command: Command::Empty, .. }]);
+            let is_scratch = matches!(nodes[..], [.., Node { command: Command::Scratch, .. }]);
             is_scratch || has_scratch(nodes)
         }
         _ => false,

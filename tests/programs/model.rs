@@ -36,6 +36,8 @@ impl Slice {
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Empty,
+    /// Nothing: marks a graph that has scratch buffers.
+    Scratch,
     Fill {
         to: Slice,
         value: u32,
@@ -85,7 +87,7 @@ pub(crate) fn mixed(x: u32, n: u32) -> u32 {
 pub(crate) fn run(nodes: &[Node], memory: &mut Memory) {
     for node in nodes.iter().filter(|node| node.enabled) {
         match &node.command {
-            Command::Empty | Command::Fails => {}
+            Command::Empty | Command::Scratch | Command::Fails => {}
             Command::Fill { to, value } => to.of(memory).fill(Some(*value)),
             Command::Copy { from, to } => {
                 let elements = from.of(memory).to_vec();
@@ -114,7 +116,7 @@ pub(crate) fn run(nodes: &[Node], memory: &mut Memory) {
 pub(crate) fn forget(nodes: &[Node], memory: &mut Memory) {
     for node in nodes {
         match &node.command {
-            Command::Empty | Command::Fails => {}
+            Command::Empty | Command::Scratch | Command::Fails => {}
             Command::Fill { to, .. }
             | Command::Copy { to, .. }
             | Command::Mix { to, .. }
