@@ -7,14 +7,14 @@ pub(crate) use real::*;
 
 #[cfg(not(all(test, wakegraph_loom)))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
     pub(crate) use parking_lot::Mutex;
 }
 
 #[cfg(all(test, wakegraph_loom))]
 mod loom_facade {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
     /// loom's mutex with parking_lot's signatures.
     #[derive(Debug)]

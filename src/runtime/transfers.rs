@@ -32,7 +32,8 @@ impl<T: Pod> Buffer<T> {
     /// Made for tests and first steps, as [`to_vec`](Self::to_vec).
     ///
     /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when they do not fit or are none; those of the submission.
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when they do not fit or are none; those of
+    /// the submission.
     ///
     /// # Cancel safety
     /// Dropping the future detaches the copy.

@@ -78,7 +78,7 @@ impl Graph {
     }
 
     /// Adds a loop: when its turn comes, the device runs a copy of `body` as it is now, again and
-    /// again as long as `flag` is not 0, which it looks at before each time, the first one
+    /// again as long as `flag` is not 0, which it reads before each time, the first one
     /// included.
     ///
     /// The body has to make the flag 0 at some time: nothing else ends the loop, and no submission

@@ -50,15 +50,15 @@ impl ControlKind {
 }
 
 impl Control {
-    /// Looks through the bodies. Gives, too, the device that their commands run on, where there are any.
+    /// Searches the bodies. Gives, too, the device that their commands run on, where there are any.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming the node, for a host task and for a second device;
-    /// [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming the node, for a host task and for a
+    /// second device; [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep.
     pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
         let mut found = Found::default();
         found.keep(&condition.allocation);
-        kind.bodies().try_for_each(|body| found.look_through(body))?;
+        kind.bodies().try_for_each(|body| found.search(body))?;
         let Found { device, depth, allocations } = found;
         let depth = depth + 1;
         if depth >= hal::Body::MAX_DEPTH {
@@ -102,8 +102,8 @@ impl Found {
         self.allocations.entry(allocation.memory().resource()).or_insert_with(|| allocation.clone());
     }
 
-    /// Sub-graphs are looked at once each, however often they occur, and with no help of the stack.
-    fn look_through(&mut self, body: &Body) -> Result<()> {
+    /// Visits each sub-graph once, however often it occurs, without recursion.
+    fn search(&mut self, body: &Body) -> Result<()> {
         let mut seen = HashSet::from([ptr::from_ref(&**body)]);
         let mut open = vec![&**body];
         while let Some(graph) = open.pop() {

@@ -209,8 +209,9 @@ impl Graph {
     /// Adds an edge: `to` runs after `from`. It may go backwards, to a node added earlier.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph, or an edge from a node to itself;
-    /// [`Cycle`](ErrorKind::Cycle), naming its nodes, when it would close one. The graph is unchanged then.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph, or an edge from
+    /// a node to itself; [`Cycle`](ErrorKind::Cycle), naming its nodes, when it would close one.
+    /// The graph is unchanged then.
     pub fn make_edge(&mut self, from: NodeId, to: NodeId) -> Result<()> {
         self.nodes.make_edge(from, to)
     }

@@ -36,7 +36,7 @@ impl Graph {
     /// let [first, second, third] = [graph.scratch(1000)?, graph.scratch(1000)?, graph.scratch(1000)?];
     /// graph.copy(&input, &first);
     /// graph.copy(&first, &second);
-    /// graph.copy(&second, &third); // the memory of `first`, which nobody needs any more
+    /// graph.copy(&second, &third); // the memory of `first`, which no node needs any more
     /// graph.copy(&third, &output);
     /// let exec = graph.finalize()?;
     /// assert_eq!(exec.graph_memory()[0].bytes, 2 * 4096);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Nanoseconds since the runtime first looked at a clock; never 0.
+/// Nanoseconds since the runtime first read a clock; never 0.
 pub(crate) fn now() -> u64 {
     nanoseconds(EPOCH.elapsed()).max(1)
 }

@@ -1,77 +1,89 @@
-//! How long an executable, or one of its partitions, takes, learned from its own runs.
+//! How long a partition takes, learned from its own runs.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::runtime::completion::clock::nanoseconds;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How long the next run should take.
+/// How long the next run of a partition should take, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Guess {
-    pub(crate) mean: Duration,
-    /// How far from that the last runs were.
-    pub(crate) deviation: Duration,
+pub(crate) struct Estimate {
+    pub(crate) mean: u64,
+    /// The mean deviation of the last runs.
+    pub(crate) deviation: u64,
 }
 
-/// Exponentially weighted mean of the runs' durations; executables repeat, so the last runs tell
-/// about the next.
+/// What a run shows about the time that its partition takes, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sample {
+    /// It was seen in flight just before it was seen complete.
+    Exact(u64),
+    /// It was complete when it was polled first.
+    AtMost(u64),
+}
+
+/// An exponentially weighted mean of the durations of a partition.
+///
+/// Concurrent records may lose one another: the result is an estimate either way.
 #[derive(Debug, Default)]
-pub(crate) struct Prediction {
-    // Nanoseconds, 0 while nothing is known. Concurrent updates may lose one another: it is a guess
-    // either way.
+pub(crate) struct Estimator {
+    /// 0 while nothing is known.
     mean: AtomicU64,
     deviation: AtomicU64,
-    /// How many runs there were, as far as that matters.
+    /// How many exact samples there were, up to [`FIRST_RUNS`].
     runs: AtomicU32,
-    /// How many runs in a row were over when first looked at.
-    overslept: AtomicU32,
-    /// How many runs in a row were found over at a first look that was planned for after their predicted end.
+    /// How many runs in a row were complete when they were polled first.
     unseen: AtomicU32,
-    /// How often it was found after that to have been shortened too much, as far as that matters:
-    /// it is known the better.
-    put_back: AtomicU32,
+    /// How often the mean turned out to have been shortened too much, up to [`MOST_RESTORED`]: it is known
+    /// the better, and shortened the less.
+    restored: AtomicU32,
 }
 
-/// The first looks at what takes so long are too far apart to tell much: what a later run shows is
-/// believed instead.
+/// Polls of work that takes longer, in nanoseconds, and is not known yet are far apart: the first samples
+/// say little, so that a later one replaces them.
 const LONG: u64 = 1_000_000;
 const FIRST_RUNS: u32 = 3;
-const MOST_PUT_BACK: u32 = 3;
-/// What is not seen in flight for so many runs, shortened more and more, is not what was known.
+const MOST_RESTORED: u32 = 3;
+
+/// So many runs in a row that are complete when they are polled first show that the work has changed.
 const OTHER_WORK: u32 = 20;
 
-impl Prediction {
-    pub(crate) fn record(&self, took: Duration) {
-        let sample = nanoseconds(took).max(1);
+impl Estimator {
+    pub(crate) fn record(&self, sample: Sample) {
+        match sample {
+            Sample::Exact(took) => self.record_exact(took.max(1)),
+            Sample::AtMost(took) => self.record_at_most(took.max(1)),
+        }
+    }
+
+    fn record_exact(&self, took: u64) {
         let unseen = self.unseen.swap(0, Ordering::Relaxed);
         let runs = self.runs.load(Ordering::Relaxed);
         if runs < FIRST_RUNS {
             self.runs.store(runs + 1, Ordering::Relaxed);
         }
         let mean = match self.mean.load(Ordering::Relaxed) {
-            0 => sample,
-            _ if sample > LONG && runs < FIRST_RUNS => sample,
-            // It was shortened until one was seen: what was taken off is put back.
-            mean if unseen > 0 && sample > mean && sample - mean < mean / 8 => {
-                let put_back = self.put_back.load(Ordering::Relaxed);
-                self.put_back.store((put_back + 1).min(MOST_PUT_BACK), Ordering::Relaxed);
-                sample
+            0 => took,
+            _ if took > LONG && runs < FIRST_RUNS => took,
+            // The mean was shortened until a run was seen in flight: this undoes it.
+            mean if unseen > 0 && took > mean && took - mean < mean / 8 => {
+                let restored = self.restored.load(Ordering::Relaxed);
+                self.restored.store((restored + 1).min(MOST_RESTORED), Ordering::Relaxed);
+                took
             }
-            // A quarter of the way to the new value: a single outlier moves little, a change of
-            // load shows in a few runs.
+            // A quarter of the way: one outlier changes little, another load shows within a few runs.
             mean => {
-                self.deviate(mean, mean.abs_diff(sample));
-                mean - mean / 4 + sample / 4
+                self.deviate(mean, mean.abs_diff(took));
+                mean - mean / 4 + took / 4
             }
         };
         if runs == 0 {
             self.deviation.store(mean / 256, Ordering::Relaxed);
         }
         self.mean.store(mean.max(1), Ordering::Relaxed);
-        self.overslept.store(0, Ordering::Relaxed);
     }
 
-    /// Rises fast and falls slowly: to expect too much of it costs a little time, too little comes late.
+    /// Rises fast and falls slowly: a deviation that is too large costs a little time, one that is too
+    /// small makes polls late.
     fn deviate(&self, mean: u64, by: u64) {
         let by = by.min(mean / 64);
         let deviation = self.deviation.load(Ordering::Relaxed);
@@ -80,56 +92,36 @@ impl Prediction {
         self.deviation.store(deviation, Ordering::Relaxed);
     }
 
-    /// Somebody came to look shortly before the end was expected, and it was over: when it ended,
-    /// nobody knows.
-    pub(crate) fn record_missed(&self, at_most: Duration) {
-        let at_most = nanoseconds(at_most).max(1);
-        let mean = self.mean.load(Ordering::Relaxed).min(at_most);
-        self.mean.store(mean, Ordering::Relaxed);
-        self.deviate(mean, mean / 64);
-    }
-
-    /// One was over when first looked at, after this time. The guess is shortened until one is seen
-    /// in flight: by little, as most are over just then, and by more and more if that goes on.
-    pub(crate) fn record_overslept(&self, at_most: Duration) {
-        let at_most = nanoseconds(at_most);
-        let overslept = self.overslept.load(Ordering::Relaxed).saturating_add(1);
-        self.overslept.store(overslept, Ordering::Relaxed);
-        let mean = match self.mean.load(Ordering::Relaxed) {
-            0 => at_most,
-            mean => (mean - (mean >> 14_u32.saturating_sub(overslept).clamp(2, 10))).min(at_most),
-        };
-        self.mean.store(mean.max(1), Ordering::Relaxed);
-    }
-
-    /// One was over when looked at first, after this time, a little after its predicted end, as
-    /// planned. The guess is shortened a little, so that some day one is seen in flight, and more
-    /// and more if that goes on.
-    pub(crate) fn record_expected(&self, at_most: Duration) {
-        let at_most = nanoseconds(at_most);
+    /// Shortens the mean until a run is seen in flight: a little, because most runs complete just
+    /// before the first poll, and more and more if that goes on.
+    fn record_at_most(&self, took: u64) {
         let unseen = self.unseen.load(Ordering::Relaxed);
         self.unseen.store(unseen.saturating_add(1), Ordering::Relaxed);
         if unseen == OTHER_WORK {
-            self.put_back.store(0, Ordering::Relaxed);
+            self.restored.store(0, Ordering::Relaxed);
         }
-        let put_back = self.put_back.load(Ordering::Relaxed);
+        let shift = (9 + self.restored.load(Ordering::Relaxed)).saturating_sub(unseen / 3).max(2);
         let mean = match self.mean.load(Ordering::Relaxed) {
-            0 => at_most,
-            mean => (mean - (mean >> (9 + put_back).saturating_sub(unseen / 3).max(2))).min(at_most),
+            0 => took,
+            mean => (mean - (mean >> shift)).min(took),
         };
         self.mean.store(mean.max(1), Ordering::Relaxed);
     }
 
+    /// How long the partition should take, if that is known.
     pub(crate) fn expected(&self) -> Option<Duration> {
-        match self.mean.load(Ordering::Relaxed) {
-            0 => None,
-            mean => Some(Duration::from_nanos(mean)),
-        }
+        self.estimate().map(|estimate| Duration::from_nanos(estimate.mean))
     }
 
-    pub(crate) fn guess(&self) -> Option<Guess> {
-        let deviation = Duration::from_nanos(self.deviation.load(Ordering::Relaxed));
-        self.expected().map(|mean| Guess { mean, deviation })
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
+        let mean = self.mean.load(Ordering::Relaxed);
+        let deviation = self.deviation.load(Ordering::Relaxed);
+        (mean > 0).then_some(Estimate { mean, deviation })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn record_duration(&self, took: Duration) {
+        self.record(Sample::Exact(crate::runtime::completion::clock::nanoseconds(took)));
     }
 }
 
@@ -137,87 +129,68 @@ impl Prediction {
 mod tests {
     use super::*;
 
+    fn us(micros: u64) -> u64 {
+        1_000 * micros
+    }
+
+    fn mean(estimator: &Estimator) -> u64 {
+        estimator.estimate().unwrap().mean
+    }
+
+    fn exact(estimator: &Estimator, took: u64) {
+        estimator.record(Sample::Exact(took));
+    }
+
+    fn at_most(estimator: &Estimator, took: u64) {
+        estimator.record(Sample::AtMost(took));
+    }
+
     #[test]
     fn follows_a_change_in_a_few_runs_but_not_an_outlier() {
-        let prediction = Prediction::default();
-        assert_eq!(prediction.expected(), None);
-        prediction.record(Duration::from_micros(100));
-        assert_eq!(prediction.expected(), Some(Duration::from_micros(100)));
-        prediction.record(Duration::from_micros(200));
-        assert_eq!(prediction.expected(), Some(Duration::from_micros(125)));
-        (0..20).for_each(|_| prediction.record(Duration::from_micros(10)));
-        assert!(prediction.expected().unwrap() < Duration::from_micros(11));
-        prediction.record(Duration::MAX);
-        assert!(prediction.expected().is_some());
+        let estimator = Estimator::default();
+        assert_eq!(estimator.estimate(), None);
+        exact(&estimator, us(100));
+        assert_eq!(mean(&estimator), us(100));
+        exact(&estimator, us(200));
+        assert_eq!(mean(&estimator), us(125));
+        (0..20).for_each(|_| exact(&estimator, us(10)));
+        assert!(mean(&estimator) < us(11));
+        exact(&estimator, u64::MAX);
+        assert!(estimator.expected().is_some());
     }
 
     #[test]
-    fn what_is_over_when_first_looked_at_shortens_it_by_little_and_if_it_goes_on_by_more() {
-        let prediction = Prediction::default();
-        let (long, late) = (Duration::from_millis(10), Duration::from_millis(11));
-        prediction.record(long);
-        prediction.record_overslept(late);
-        assert!(prediction.expected().unwrap() > long.mul_f64(0.998));
-        (0..20).for_each(|_| prediction.record_overslept(late));
-        assert!(prediction.expected().unwrap() < long / 4);
-        // One that was seen in flight ends that, and what is known to be shorter is believed at once.
-        prediction.record(late);
-        let mean = prediction.expected().unwrap();
-        prediction.record_overslept(late);
-        assert!(prediction.expected().unwrap() > mean.mul_f64(0.998));
-        prediction.record_overslept(Duration::from_micros(5));
-        assert_eq!(prediction.expected(), Some(Duration::from_micros(5)));
-    }
-
-    #[test]
-    fn what_is_looked_at_after_its_end_shortens_it_until_one_is_seen_in_flight() {
-        let prediction = Prediction::default();
-        let (took, late) = (Duration::from_millis(10), Duration::from_millis(11));
-        (0..4).for_each(|_| prediction.record(took));
-        prediction.record_expected(late);
-        let first = took - prediction.expected().unwrap();
-        assert!(first < took.mul_f64(0.003), "{first:?}");
+    fn upper_bounds_shorten_the_mean_until_a_run_is_seen_in_flight() {
+        let estimator = Estimator::default();
+        let (took, late) = (us(10_000), us(11_000));
+        (0..4).for_each(|_| exact(&estimator, took));
+        at_most(&estimator, late);
+        let first = took - mean(&estimator);
+        assert!(0 < first && first < took / 300, "{first}");
         for _ in 0..8 {
-            (0..11).for_each(|_| prediction.record_expected(late));
-            let shortened = prediction.expected().unwrap();
-            assert!(shortened < took.mul_f64(0.997), "{shortened:?}");
-            prediction.record(took);
-            assert_eq!(prediction.expected(), Some(took), "what was taken off is put back");
+            (0..11).for_each(|_| at_most(&estimator, late));
+            assert!(mean(&estimator) < took - took / 300);
+            exact(&estimator, took);
+            assert_eq!(mean(&estimator), took, "the shortening is undone");
         }
-        prediction.record_expected(late);
-        assert!(
-            took - prediction.expected().unwrap() < first / 4,
-            "the better it is known, the less is taken off"
-        );
-        prediction.record(took);
-        prediction.record_expected(late);
-        prediction.record(2 * took);
-        assert!(prediction.expected().unwrap() < took.mul_f64(1.3), "and an outlier is no more than that");
-        (0..26).for_each(|_| prediction.record_expected(late));
-        assert!(prediction.expected().unwrap() < took / 2);
-        prediction.record_expected(Duration::from_micros(5));
-        assert_eq!(prediction.expected(), Some(Duration::from_micros(5)));
+        (0..30).for_each(|_| at_most(&estimator, late));
+        assert!(mean(&estimator) < took / 2, "work that has become shorter is found");
+        at_most(&estimator, us(5));
+        assert_eq!(mean(&estimator), us(5), "a bound below the mean counts at once");
     }
 
     #[test]
-    fn long_work_is_known_after_few_runs_and_so_is_how_much_that_differs() {
-        let prediction = Prediction::default();
-        let us = Duration::from_micros;
-        // As a look saw it that came late.
-        prediction.record(us(9_200));
-        prediction.record(us(10_000));
-        assert_eq!(prediction.expected(), Some(us(10_000)));
-        (0..30).for_each(|run| prediction.record(us(9_990 + run % 2 * 20)));
-        let steady = prediction.guess().unwrap();
-        assert!((9_990..=10_010).contains(&steady.mean.as_micros()), "{steady:?}");
-        assert!((5..=25).contains(&steady.deviation.as_micros()), "{steady:?}");
-        // To come late makes the next come earlier, and the work no longer.
-        prediction.record_missed(us(10_200));
-        let missed = prediction.guess().unwrap();
-        assert_eq!(missed.mean, steady.mean);
-        assert!(missed.deviation > 2 * steady.deviation, "{missed:?}");
-        // One outlier is no more than that.
-        prediction.record(us(100_000));
-        assert!(prediction.guess().unwrap().deviation < us(1_000));
+    fn long_work_is_known_after_few_runs_and_so_is_its_deviation() {
+        let estimator = Estimator::default();
+        // As a late poll saw it.
+        exact(&estimator, us(9_200));
+        exact(&estimator, us(10_000));
+        assert_eq!(mean(&estimator), us(10_000));
+        (0..30).for_each(|run| exact(&estimator, us(9_990 + run % 2 * 20)));
+        let steady = estimator.estimate().unwrap();
+        assert!((us(9_990)..=us(10_010)).contains(&steady.mean), "{steady:?}");
+        assert!((us(5)..=us(25)).contains(&steady.deviation), "{steady:?}");
+        exact(&estimator, us(100_000));
+        assert!(estimator.estimate().unwrap().deviation < us(1_000), "one outlier is no more than that");
     }
 }

@@ -191,7 +191,7 @@ impl Latch {
     }
 
     /// Has all waiters polled again, although the flag is not set.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_all(&self) {
         if self.state.load(Ordering::Acquire) & AWAITED == 0 {
             return;
         }
@@ -223,7 +223,7 @@ impl Latch {
         }
         let old = waiters.register(key, new);
         drop(waiters);
-        // Wakers are somebody else's code: they are dropped outside the lock.
+        // Wakers are an executor's code: they are dropped outside the lock.
         drop(old);
         Poll::Pending
     }
@@ -271,7 +271,8 @@ impl Drop for Wait<'_> {
 
 /// Every interleaving of the few operations, in loom's model. Run them alone, in release:
 ///
-/// `LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg wakegraph_loom" cargo test --release --lib --target-dir target/loom loom_`
+/// `LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg wakegraph_loom" cargo test --release --lib --target-dir
+/// target/loom loom_`
 #[cfg(all(test, wakegraph_loom))]
 mod loom_tests {
     use std::sync::Arc;
@@ -336,14 +337,14 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_nudge_takes_no_wakeup_away() {
+    fn loom_wake_all_takes_no_wakeup_away() {
         loom::model(|| {
             let latch = Arc::new(Latch::new());
-            let (nudger, setter) = (latch.clone(), latch.clone());
-            let nudging = thread::spawn(move || nudger.nudge());
+            let (waker, setter) = (latch.clone(), latch.clone());
+            let waking = thread::spawn(move || waker.wake_all());
             let setting = thread::spawn(move || setter.set());
             block_on(latch.wait());
-            nudging.join().unwrap();
+            waking.join().unwrap();
             setting.join().unwrap();
         });
     }
@@ -359,7 +360,7 @@ mod loom_tests {
             poll_once(&latch, &mut second.key);
             let (setter, forgetter) = (latch.clone(), latch.clone());
             let setting = thread::spawn(move || {
-                setter.nudge();
+                setter.wake_all();
                 setter.set();
             });
             let forgetting = thread::spawn(move || forgetter.forget(&mut first));
@@ -380,7 +381,7 @@ mod loom_tests {
             poll_once(&latch, &mut second);
             let (setter, forgetter) = (latch.clone(), latch.clone());
             let setting = thread::spawn(move || {
-                setter.nudge();
+                setter.wake_all();
                 setter.set();
             });
             let forgetting = thread::spawn(move || {
@@ -437,19 +438,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nudge_wakes_everybody_and_forgets_nobody() {
+    fn wake_all_wakes_each_waiter_and_forgets_none() {
         let latch = Latch::new();
         let wakers = [Arc::new(Count::default()), Arc::new(Count::default())];
         let mut keys = [WaiterKey::default(), WaiterKey::default()];
         let counts = || [0, 1].map(|i| wakers[i].get());
-        latch.nudge();
+        latch.wake_all();
         for round in 1..=3 {
             for (count, key) in wakers.iter().zip(&mut keys) {
                 let waker = Waker::from(count.clone());
                 assert!(latch.poll(&Context::from_waker(&waker), key).is_pending());
             }
-            latch.nudge();
-            latch.nudge(); // nobody has polled since, so nobody is woken twice
+            latch.wake_all();
+            latch.wake_all(); // no waiter has polled since, so none is woken twice
             assert_eq!(counts(), [round, round]);
         }
         let waker = Waker::from(wakers[1].clone());
@@ -534,7 +535,7 @@ mod tests {
     enum Step {
         Poll(usize),
         Forget(usize),
-        Nudge,
+        WakeAll,
         Set,
     }
 
@@ -542,7 +543,7 @@ mod tests {
         prop_oneof![
             12 => (0..WAITERS).prop_map(Step::Poll),
             6 => (0..WAITERS).prop_map(Step::Forget),
-            4 => Just(Step::Nudge),
+            4 => Just(Step::WakeAll),
             1 => Just(Step::Set),
         ]
     }
@@ -591,8 +592,8 @@ mod tests {
                         latch.forget(&mut keys[waiter]);
                         model.waiting[waiter] = None;
                     }
-                    Step::Nudge => {
-                        latch.nudge();
+                    Step::WakeAll => {
+                        latch.wake_all();
                         model.wake_all();
                     }
                     Step::Set => {

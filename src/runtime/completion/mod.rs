@@ -8,4 +8,5 @@ pub(crate) mod reactor;
 pub(crate) mod spawn;
 pub(crate) mod spin_budget;
 pub(crate) mod submitter;
+pub(crate) mod tuning;
 pub(crate) mod wake_policy;

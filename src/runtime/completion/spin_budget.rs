@@ -13,7 +13,7 @@ const FORGOTTEN: Duration = Duration::from_micros(100);
 ///
 /// Without it, each of many submissions that one task polls, in a `join_all` for instance, would
 /// spin for a slice of its own, and together they would keep the thread for as long as there are
-/// submissions. They share one: whichever uses it up gives way, the others look once and give way
+/// submissions. They share one: the one that uses it up gives way, the others poll once and give way
 /// as well, and when the first is polled again, the others have had their turn and the next slice
 /// begins.
 ///

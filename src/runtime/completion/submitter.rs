@@ -7,7 +7,7 @@ use crate::runtime::completion::pending::Pending;
 /// Submits runs on the reactor's thread and completes them.
 pub(crate) trait Submitter: Send + Sync {
     /// Submits what waits and polls what is in flight. A run that takes long is given to `watch`, with the
-    /// lane that it is on. Whether there is more to do without a pause.
+    /// number of its queue. Whether there is more to do without a pause.
     fn turn(&self, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool;
 
     /// Whether there are runs for [`settle`](Self::settle).

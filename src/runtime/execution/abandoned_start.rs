@@ -1,7 +1,7 @@
 //! Runs whose tokio runtime shut down before they could start.
 //!
 //! Such a run never starts, but it must not be over before the runs it was ordered behind are:
-//! whoever sees it finished takes that for granted. Nobody is left to await them, so the wait is
+//! a caller that sees it finished relies on that. No task is left to await them, so the wait is
 //! driven by their wakers alone.
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +29,8 @@ pub(crate) fn abandon_after(run: Arc<Run>, order_after: Vec<Predecessor>, error:
 thread_local! {
     // One start's end may be what the next waits for. A queue instead of nested calls: there may
     // be thousands.
-    static TURN: (RefCell<VecDeque<Arc<AbandonedStart>>>, Cell<bool>) = const { (RefCell::new(VecDeque::new()), Cell::new(false)) };
+    static TURN: (RefCell<VecDeque<Arc<AbandonedStart>>>, Cell<bool>) =
+        const { (RefCell::new(VecDeque::new()), Cell::new(false)) };
 }
 
 impl Wake for AbandonedStart {

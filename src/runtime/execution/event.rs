@@ -1,4 +1,4 @@
-//! A handle to somebody's completion.
+//! Handles to the completion of submissions.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

@@ -60,7 +60,7 @@ impl ExecutableInner {
     /// An update could not be taken back: the executable must not run any more.
     pub(crate) fn set_broken(&self, cause: Error) {
         let why = "an update failed half-way, and could not be taken back";
-        let error = Error::new(cause.kind(), why).caused_by(cause).help("finalize the graph anew");
+        let error = Error::new(cause.kind(), why).caused_by(cause).help("finalize the graph again");
         tracing::error!(target: "wakegraph", %error, "an executable is of no more use");
         let _ = self.broken.set(error);
     }
@@ -117,7 +117,7 @@ impl ExecutableInner {
 
 impl Drop for ExecutableInner {
     /// Where the last reference is not an [`ExecutableHandle`], the runtime holds it: in a run that has just
-    /// ended, say. Nobody knows then what locks are held, or who needs the thread.
+    /// ended, say. The thread may hold locks then, or a device may need it.
     fn drop(&mut self) {
         let has_handle_dropped_it = self.partitions.is_empty();
         if !has_handle_dropped_it {
@@ -136,7 +136,7 @@ pub(crate) struct ExecutableState {
     /// Earlier runs, oldest first, kept for reuse.
     spare: std::collections::VecDeque<Arc<Run>>,
     /// Whether submissions should spin, learned from the runs that are reused.
-    pub(crate) patience: AdaptiveSpin,
+    pub(crate) spinning: AdaptiveSpin,
     /// Whether runs should share queues, learned likewise.
     pub(crate) sharing: AdaptiveSpin,
     /// Updates of this executable that later runs have to wait for.
@@ -165,13 +165,13 @@ impl ExecutableState {
         self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, run))
     }
 
-    /// A run that is over and that nobody holds any more, made ready by `reset`.
+    /// A run that is over and that nothing else refers to, made ready by `reset`.
     pub(crate) fn take_reusable(&mut self, reset: impl Fn(&mut Run)) -> Option<Arc<Run>> {
-        let (patience, sharing) = (&mut self.patience, &mut self.sharing);
+        let (spinning, sharing) = (&mut self.spinning, &mut self.sharing);
         let mut reuse = |run: &mut Arc<Run>| {
             let Some(run) = run.is_done().then(|| Arc::get_mut(run)).flatten() else { return false };
             if let Some(found) = run.spin() {
-                patience.record(found);
+                spinning.record(found);
             }
             if let Some(well) = run.shared_well() {
                 sharing.record(well);
@@ -186,7 +186,7 @@ impl ExecutableState {
             }
             return self.last.take();
         }
-        // Runs finish in order, so the oldest is the likeliest; one that somebody still holds goes
+        // Runs finish in order, so the oldest is the likeliest; one that is still referred to goes
         // to the back.
         for _ in 0..self.spare.len().min(8) {
             let mut oldest = self.spare.pop_front()?;

@@ -50,8 +50,8 @@ impl ExecutableGraph {
     /// Runs of one executable, and of executables that share buffers in conflicting ways, start one
     /// after the other. A host task that awaits a later submission of its own executable, or of one
     /// that shares what its executable uses, waits for ever: that submission starts when the run of
-    /// the host task is over, as a whole. Nobody can see such a cycle from outside. Submit from the
-    /// host task without awaiting, or await elsewhere. The same holds for a
+    /// the host task is over, as a whole. The runtime cannot see such a cycle. Submit from the
+    /// host task without awaiting, or await it in another task. The same holds for a
     /// [`HostBuffer`](crate::HostBuffer)'s guard: await no submission that uses the buffer while
     /// holding it.
     ///
@@ -67,7 +67,8 @@ impl ExecutableGraph {
     /// Prepares a submission with a wait list.
     ///
     /// ```no_run
-    /// # async fn example(decode: wakegraph::ExecutableGraph, infer: wakegraph::ExecutableGraph) -> wakegraph::Result<()> {
+    /// # use wakegraph::{ExecutableGraph, Result};
+    /// # async fn example(decode: ExecutableGraph, infer: ExecutableGraph) -> Result<()> {
     /// let decoded = decode.submit();
     /// infer.prepare().after(&decoded).submit().await
     /// # }

@@ -35,7 +35,8 @@ impl<T: Pod> HostBuffer<T> {
     /// Reads without waiting.
     ///
     /// # Errors
-    /// [`InvalidOperation`](ErrorKind::InvalidOperation) while a submission or a guard may write the elements.
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) while a submission or a guard may write
+    /// the elements.
     pub fn try_read(&self) -> Result<HostRef<T>> {
         Ok(HostRef::new(self.view(), self.try_acquire(AccessMode::Read)?))
     }

@@ -28,7 +28,8 @@ pub struct HostRef<T> {
     _allocation: Arc<Allocation>,
 }
 
-/// Exclusive access to a [`HostBuffer`](crate::HostBuffer)'s elements: dereferences to `[T]`. See [`HostRef`].
+/// Exclusive access to a [`HostBuffer`](crate::HostBuffer)'s elements: dereferences to `[T]`. See
+/// [`HostRef`].
 pub struct HostMut<T>(HostRef<T>);
 
 impl<T: Pod> HostRef<T> {

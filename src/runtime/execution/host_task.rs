@@ -45,8 +45,8 @@ pub struct WriteAccess<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an access of a host task",
     label = "not made by `read` or `write`",
-    note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers are copied to a \
-            host buffer first"
+    note = "declare what the task uses as `read(&host_buffer)` or `write(&host_buffer)`; device buffers \
+            are copied to a host buffer first"
 )]
 pub trait HostAccess: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets for it.
@@ -86,7 +86,8 @@ impl<T: Pod + Send + Sync> HostAccess for WriteAccess<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of accesses of a host task",
     label = "not a tuple of `read(..)` and `write(..)`",
-    note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up to eight"
+    note = "write `()` for none, `(read(&x),)` with its comma for one, `(read(&x), write(&y))` for more, up \
+            to eight"
 )]
 pub trait HostAccesses: Send + Sync + 'static + sealed::Sealed {
     /// What the closure gets: a tuple of views.

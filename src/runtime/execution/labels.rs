@@ -61,8 +61,8 @@ impl Labels {
         self.place(partition, error)
     }
 
-    /// As [`locate`](Self::locate), for an error in one of the nodes of `suspects`, nobody knows
-    /// which. It was told for `partition`.
+    /// As [`locate`](Self::locate), for an error in one of the nodes of `suspects`; it is not known which.
+    /// The error was reported for `partition`.
     pub(crate) fn locate_among(&self, suspects: &[u32], partition: usize, error: Error) -> Error {
         let only = match *suspects {
             [] => Some(partition),

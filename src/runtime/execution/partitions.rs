@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::hal;
-use crate::runtime::completion::estimate::Prediction;
+use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
@@ -59,10 +59,8 @@ pub(crate) struct PartitionExec {
     pub(crate) device_predecessors: Box<[u32]>,
     /// Successors whose tasks wait for this partition.
     pub(crate) wakes: Box<[u32]>,
-    /// How long it takes from its enqueue to its end, where nothing else is in flight.
-    pub(crate) prediction: Prediction,
-    /// How long its queue takes for it, as the reactor has seen it.
-    pub(crate) queue_time: Prediction,
+    /// How long it takes as the oldest of its queue.
+    pub(crate) estimator: Estimator,
 }
 
 /// What a partition runs.
@@ -70,7 +68,8 @@ pub(crate) enum PartitionWork {
     Device {
         device: Device,
         queue: Arc<hal::ValidatedQueue>,
-        lane: u64,
+        /// The queue's number in the reactor.
+        queue_number: u64,
         command_buffer: UpdatableCell<hal::ValidatedCommandBuffer>,
     },
     HostTask(UpdatableCell<Arc<HostTask>>),

@@ -8,12 +8,12 @@ pub(crate) fn spin_time(expected: Duration, limit: Duration) -> Duration {
     (2 * expected).min(limit)
 }
 
-/// The same among so many runs, of which each has to wait for the others: they look in turn, and
+/// The same for one of so many runs in flight, each of which waits for the others: they poll in turn, and
 /// none keeps a thread.
-pub(crate) fn spin_time_among(crowd: u32, expected: Duration, limit: Duration) -> Duration {
-    match crowd {
+pub(crate) fn spin_time_among(load: u32, expected: Duration, limit: Duration) -> Duration {
+    match load {
         0 | 1 => spin_time(expected, limit),
-        crowd => (2 * expected * crowd).min(LONGEST_AMONG_OTHERS.max(limit)),
+        load => (2 * expected * load).min(LONGEST_AMONG_OTHERS.max(limit)),
     }
 }
 

@@ -32,13 +32,13 @@ use crate::types::Result;
 ///
 /// # Cancel safety
 /// Cancel safe. `&mut submission` can be awaited, for instance in `select!`, and awaited again.
-#[must_use = "the work runs, but nobody learns whether it failed; await it, or drop it to detach"]
+#[must_use = "the work runs, but a failure goes unnoticed; await it, or drop it to detach"]
 pub struct Submission {
     run: Arc<Run>,
     key: WaiterKey,
     /// Where the run may be left to the reactor's thread.
     queue: Option<Arc<SubmissionQueue>>,
-    /// It ends others' runs in the place of the reactor.
+    /// It completes other runs in place of the reactor.
     lead: Option<LeaderGuard>,
     spin: Spin,
     /// The last poll did nothing but give way, as the budget of its task was used up.
@@ -63,7 +63,7 @@ pub(crate) enum Spin {
     BetweenHostTasks {
         limit: Duration,
     },
-    /// It goes on until then, from poll to poll; and anew between host tasks, if `between` says so.
+    /// It goes on until then, from poll to poll; and again between host tasks, if `between` says so.
     Until {
         end: Instant,
         between: Option<Duration>,
@@ -169,7 +169,7 @@ impl Submission {
             }
             Spin::BetweenHostTasks { limit } => match self.run.expected() {
                 Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    (spin_time_among(self.run.crowd(), expected, limit), limit)
+                    (spin_time_among(self.run.load(), expected, limit), limit)
                 }
                 _ => return Next::Wait,
             },
@@ -178,9 +178,9 @@ impl Submission {
         self.spin_until(now, now + time, Some(limit))
     }
 
-    /// Ends others' runs while it waits itself.
+    /// Completes other runs while it waits itself.
     fn lead(&mut self, lead: LeaderGuard) -> Next {
-        lead.tell();
+        lead.complete();
         if self.run.is_done() {
             return Next::Resolve;
         }
@@ -191,24 +191,31 @@ impl Submission {
         Next::Yield
     }
 
-    /// How often a spin looks for the end between two looks at the clock.
-    fn looks(&self, alone: bool) -> u32 {
+    /// How often a spin polls between two readings of the clock.
+    fn polls(&self, alone: bool) -> u32 {
         match (self.run.is_polled(), self.progress) {
-            // Somebody sets a flag.
+            // It reads a flag that another thread sets.
             (false, _) => 16,
-            // Each look is a call of the driver's.
+            // Each poll is a call of the driver's.
             (true, Progress::Device) if alone => 3,
             _ => 1,
         }
     }
 
-    /// Looks at the devices for a short while. Others have their turn between two looks, where this
-    /// is not the only run in flight, and else now and then: nobody has to choose between seeing an
-    /// end at once and a busy worker.
+    /// Whether the run is over. Takes a turn as the driver of its devices, if they have to be polled.
+    fn is_over(&self, now: Instant) -> bool {
+        if !self.run.is_done() && self.run.is_polled() && !self.run.is_left_to_reactor() {
+            self.run.drive(now);
+        }
+        self.run.is_done()
+    }
+
+    /// Polls the devices for a short while. Other tasks have their turn between two polls where this is
+    /// not the only run in flight, and otherwise now and then.
     fn spin_until(&mut self, start: Instant, end: Instant, between: Option<Duration>) -> Next {
         let slice = spin_budget::left(start);
         let mut now = start;
-        let next = self.look_until(&mut now, slice, end, between);
+        let next = self.poll_until(&mut now, slice, end, between);
         spin_budget::spend(now - start);
         if next == Next::Yield {
             spin_budget::give_way(self.number(), now);
@@ -216,8 +223,8 @@ impl Submission {
         next
     }
 
-    /// The same for a `slice` of that time at most. `now` is when it began, and then when it looked last.
-    fn look_until(
+    /// The same for a `slice` of that time at most. `now` is when it began, and then when it polled last.
+    fn poll_until(
         &mut self,
         now: &mut Instant,
         slice: Duration,
@@ -227,16 +234,12 @@ impl Submission {
         let start = *now;
         loop {
             let alone = self.run.is_alone_in_flight();
-            if !alone && self.run.is_too_early() {
-                self.spin = Spin::Until { end, between };
-                return Next::Yield;
-            }
-            for look in 0..self.looks(alone) {
-                if self.run.is_finished() {
+            for poll in 0..self.polls(alone) {
+                if self.is_over(*now) {
                     self.run.record_spin(true);
                     return Next::Resolve;
                 }
-                if look > 0 {
+                if poll > 0 {
                     std::hint::spin_loop();
                 }
             }
@@ -279,8 +282,8 @@ impl Submission {
         Arc::as_ptr(&self.run).addr()
     }
 
-    /// Whether the last poll gave way to other tasks while it looked for the end itself.
-    fn is_looking(&self) -> bool {
+    /// Whether the last poll gave way to other tasks while it polled for the end itself.
+    fn is_polling(&self) -> bool {
         self.lead.is_some() || matches!(self.spin, Spin::Until { .. })
     }
 
@@ -313,7 +316,7 @@ impl Future for Submission {
             Poll::Pending => None,
         };
         this.gave_way = false;
-        if this.is_looking() {
+        if this.is_polling() {
             spin_budget::come_back(this.number());
             // If it now ends the run itself, nothing has to wake it.
             this.run.done.forget(&mut this.key);

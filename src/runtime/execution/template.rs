@@ -4,11 +4,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::hal::Progress;
-use crate::runtime::completion::estimate::Guess;
+use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::runtime::resource::device::Device;
+use crate::sync::AtomicU64;
 
 /// The part of an executable that is the same for all of its runs.
 pub(crate) struct RunTemplate {
@@ -23,6 +26,9 @@ pub(crate) struct RunTemplate {
     pub(crate) all_eager: bool,
     /// Whether a device does not notify, so that its events have to be polled.
     pub(crate) polled: bool,
+    /// Whether only the ends of the tails are polled for. Their devices have waited for all other
+    /// partitions, so one poll tells of them, too.
+    pub(crate) polls_tails: bool,
     /// What a thread that waits for the devices does to their work.
     pub(crate) progress: Progress,
     /// The number of the last run that is over, other than by the loss of a device.
@@ -47,28 +53,28 @@ impl RunTemplate {
     /// How long a run takes whose partitions are all enqueued at once; `None` while that is not known.
     pub(crate) fn expected(&self) -> Option<Duration> {
         let mut longest = None;
-        for partition in &self.partitions {
-            longest = longest.max(Some(partition.prediction.expected()?));
+        for (index, partition) in self.partitions.iter().enumerate() {
+            if !self.polls_tails || self.tails.contains(&(index as u32)) {
+                longest = longest.max(Some(partition.estimator.expected()?));
+            }
         }
         longest
     }
 
-    /// How long a partition takes from when its queue has come to it: as seen so far, or, where it
-    /// is the only one and submissions have seen its ends themselves, as long as a run.
-    pub(crate) fn expected_of(&self, partition: usize) -> Option<Guess> {
-        let seen = self.partitions[partition].queue_time.guess();
-        seen.or_else(|| if let [only] = &*self.partitions { only.prediction.guess() } else { None })
-    }
-
-    /// Where the runs in flight are counted on the first device that has to be polled.
-    pub(crate) fn in_flight(&self) -> Option<Arc<AtomicU32>> {
-        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices.find(|device| !device.capabilities().notifies).map(|device| device.in_flight().clone())
+    /// The reactors of the devices that do not notify, each once.
+    pub(crate) fn reactors(&self) -> SmallVec<[Reactor; 1]> {
+        let mut devices: SmallVec<[&Device; 2]> = SmallVec::new();
+        for device in self.partitions.iter().filter_map(PartitionExec::device) {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        devices.into_iter().filter_map(|device| device.reactor().cloned()).collect()
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices.map(|device| device.wake_policy().spin_limit_for(self.progress)).min().unwrap_or_default()
+        devices.map(|device| device.wake_policy().spin_limit(self.progress)).min().unwrap_or_default()
     }
 }

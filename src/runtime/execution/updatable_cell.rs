@@ -5,7 +5,7 @@ use std::ops::Deref;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 /// A value that costs no lock where it cannot be updated. Updates change it only while nothing
-/// reads it, so nobody waits.
+/// reads it, so no thread waits.
 pub(crate) enum UpdatableCell<T> {
     Fixed(T),
     Updatable(RwLock<T>),

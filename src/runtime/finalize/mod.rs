@@ -19,8 +19,8 @@ use crate::hal;
 use crate::plan::{PartitionKind, Plan, PlanOptions};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
-use crate::runtime::completion::estimate::Prediction;
-use crate::runtime::completion::reactor::new_lane;
+use crate::runtime::completion::estimate::Estimator;
+use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::execution::conflicts::{self, ExecutableId};
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner, ExecutableState};
@@ -96,12 +96,12 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
                     .and_then(|mut buffer| buffer.finalize().map(|()| buffer))
                     .map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = UpdatableCell::new(command_buffer, options.updatable);
-                let (queue, lane) = queues.get(device, partition.queue, options.profiling)?;
-                PartitionWork::Device { device: device.clone(), queue, lane, command_buffer }
+                let (queue, queue_number) = queues.get(device, partition.queue, options.profiling)?;
+                PartitionWork::Device { device: device.clone(), queue, queue_number, command_buffer }
             }
         });
     }
-    // Nodes that the plan looked through leave gaps in the numbers.
+    // Nodes that the plan elides leave gaps in the numbers.
     let numbers = (0..plan.partitions().len())
         .flat_map(|partition| plan.nodes(partition))
         .max()
@@ -182,7 +182,7 @@ impl<'g> Source<'g> {
     }
 }
 
-/// The executable's own queues: one for each lane of each device.
+/// The executable's own queues: one for each queue of the plan on each device.
 #[derive(Default)]
 struct Queues(HashMap<(DeviceId, u16), (Arc<hal::ValidatedQueue>, u64)>);
 
@@ -190,15 +190,15 @@ impl Queues {
     fn get(
         &mut self,
         device: &Device,
-        lane: u16,
+        number: u16,
         profiling: bool,
     ) -> Result<(Arc<hal::ValidatedQueue>, u64)> {
-        Ok(match self.0.entry((device.id(), lane)) {
+        Ok(match self.0.entry((device.id(), number)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
                 let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder).profiling(profiling);
                 let queue = device.hal().create_queue(&desc)?;
-                new.insert((queue, new_lane())).clone()
+                new.insert((queue, new_queue_number())).clone()
             }
         })
     }
@@ -307,7 +307,7 @@ fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
         && !device.capabilities().commands.contains(command.kind().as_set())
 }
 
-/// Works out, once, who waits for whom and how.
+/// Works out, once, which partitions wait for which, and how.
 fn assemble(
     plan: Plan,
     work: Vec<PartitionWork>,
@@ -339,8 +339,7 @@ fn assemble(
             predecessors,
             device_predecessors: on_device.into(),
             wakes: Box::default(),
-            prediction: Prediction::default(),
-            queue_time: Prediction::default(),
+            estimator: Estimator::default(),
             work,
         });
     }
@@ -349,18 +348,23 @@ fn assemble(
     }
     let all = 0..partitions.len() as u32;
     let progress = progress(partitions.iter().filter_map(PartitionExec::device));
+    let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
+    let all_eager = partitions.iter().all(|partition| partition.eager);
+    let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(|device| !device.notifies());
+    let polls_tails = all_eager && tails.iter().all(is_polled);
     ExecutableInner {
         id: ExecutableId::unique(),
         submission_queue: queue_for(&partitions, progress).filter(|_| !options.profiling),
         template: RunTemplate {
-            roots: all.clone().filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
-            tails: all.filter(|&p| plan.successors(p as usize).is_empty()).collect(),
+            roots: all.filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
+            tails,
             polled: partitions
                 .iter()
                 .filter_map(PartitionExec::device)
                 .any(|device| !device.capabilities().notifies),
+            polls_tails,
             progress,
-            all_eager: partitions.iter().all(|partition| partition.eager),
+            all_eager,
             labels: Arc::new(Labels {
                 plan,
                 nodes,
@@ -378,7 +382,7 @@ fn assemble(
     }
 }
 
-/// How to wait for all of these devices. One that notifies is not looked at.
+/// How to wait for all of these devices. One that notifies is not polled.
 fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
     let mut polled = devices.map(Device::capabilities).filter(|capabilities| !capabilities.notifies);
     match polled.any(|capabilities| capabilities.progress == hal::Progress::HostCores) {

@@ -119,7 +119,8 @@ impl Updatable {
             return Ok(node.index());
         };
         Err(Error::new(ErrorKind::InvalidArgument, why).help(
-            "pass ids of that graph; nodes inside sub-graphs cannot be updated one by one, only with `update_from`",
+            "pass ids of that graph; nodes inside sub-graphs cannot be updated one by one, only with \
+             `update_from`",
         ))
     }
 }

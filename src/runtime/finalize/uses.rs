@@ -77,7 +77,7 @@ impl Uses {
     ) -> Vec<(Arc<Allocation>, Vec<Access>)> {
         let mut all: HashMap<ResourceId, (Arc<Allocation>, Vec<Access>)> =
             HashMap::with_capacity(self.0.len());
-        // Nobody else uses a scratch buffer.
+        // No other executable uses a scratch buffer.
         let shared = self.0.iter().filter(|(_, used)| ScratchMemory::of(&used.allocation).is_none());
         for (resource, used) in shared {
             let accesses = used.accesses.iter().map(|(_, access)| *access).collect();

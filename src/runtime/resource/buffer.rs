@@ -18,8 +18,8 @@ use crate::types::Result;
 /// Graphs and executables keep the memory alive for as long as a device may touch it, so a buffer
 /// can be dropped at any time.
 ///
-/// New memory is zeroed. (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only while their graph runs,
-/// and what is in it then is undefined.)
+/// New memory is zeroed. (Buffers of [`Graph::scratch`](crate::Graph::scratch) have memory only
+/// while their graph runs, and what is in it then is undefined.)
 pub struct Buffer<T> {
     view: View,
     elements: PhantomData<fn() -> T>,
@@ -71,7 +71,8 @@ impl Device {
     /// Device memory for `len` elements, zeroed.
     ///
     /// # Errors
-    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements, [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements,
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         Buffer::allocate(self, len)
     }

@@ -11,7 +11,6 @@ use crate::backend;
 use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::sync::AtomicU32;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 
@@ -26,13 +25,17 @@ struct DeviceInner {
     /// As its capabilities say: asked for at each submission.
     notifies: bool,
     wake_policy: AtomicU8,
-    /// Runs in flight, where they have to be polled.
-    in_flight: Arc<AtomicU32>,
     reactor: OnceLock<Reactor>,
     /// Kept here by `execution::submission_queue`.
     submission_queue: Attachment,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
     kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        self.reactor.get().into_iter().for_each(Reactor::close);
+    }
 }
 
 /// Devices that are open, so that a device has one reactor however often it is opened.
@@ -54,7 +57,7 @@ impl Device {
     /// and a part of a name, as `"cuda:H200"`, `"opencl:intel"` or `"opencl:pocl"`; a backend alone
     /// means its first device.
     ///
-    /// A name is looked for in the names of the device, its vendor and its platform, whatever the
+    /// A name is searched for in the names of the device, its vendor and its platform, whatever the
     /// case of the letters. Where several devices have it, the one with the lowest index is opened.
     ///
     /// The backend `host` is the CPU: each index is a worker pool of its own, so that graphs over
@@ -62,8 +65,8 @@ impl Device {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) when nothing follows the colon;
-    /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, with those that there are, or when
-    /// its library is missing.
+    /// [`Unavailable`](ErrorKind::Unavailable) when there is no such backend or device, with those
+    /// that there are, or when its library is missing.
     pub fn open(selector: &str) -> Result<Self> {
         let (backend, index) = backend::resolve(selector)?;
         let canonical = format!("{}:{index}", backend.name());
@@ -104,7 +107,6 @@ impl Device {
                 notifies: hal.capabilities().notifies,
                 hal,
                 wake_policy: AtomicU8::new(WakePolicy::default() as u8),
-                in_flight: Arc::default(),
                 reactor: OnceLock::new(),
                 submission_queue: Attachment::default(),
                 kernels: DashMap::new(),
@@ -166,12 +168,12 @@ impl Device {
         self.inner.hal.trim()
     }
 
-    /// How eagerly completions on this device are looked for.
+    /// How eagerly completions on this device are noticed.
     pub fn wake_policy(&self) -> WakePolicy {
         WakePolicy::from_repr(self.inner.wake_policy.load(Ordering::Relaxed))
     }
 
-    /// Sets how eagerly completions are looked for, for all handles of this device, from the next
+    /// Sets how eagerly completions are noticed, for all handles of this device, from the next
     /// submission on.
     pub fn set_wake_policy(&self, policy: WakePolicy) {
         self.inner.wake_policy.store(policy as u8, Ordering::Relaxed);
@@ -180,9 +182,8 @@ impl Device {
         }
     }
 
-    /// Has completions on this device looked for by a task of `runtime`, and no longer by a thread
-    /// of their own: where the device is awaited in that runtime anyway, one thread has to wake up
-    /// for each instead of two.
+    /// Runs this device's reactor as a task on `runtime` in place of its own thread. Where the device is
+    /// awaited in that runtime anyway, each completion then wakes one thread in place of two.
     ///
     /// ```
     /// # fn main() -> wakegraph::Result<()> {
@@ -195,16 +196,18 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// Submissions may still be awaited anywhere. While the runtime does not let its tasks run, as
-    /// when one of them blocks, and once it has been shut down, the thread looks: it may take 0.1 s
-    /// to notice. Called again, the last runtime counts. Devices that notify need nobody to look;
-    /// this does nothing there.
+    /// Submissions may still be awaited anywhere. While the runtime does not poll its tasks, as when
+    /// one of them blocks, and once it has been shut down, the thread takes over, which may take 0.1 s.
+    /// A later call replaces the runtime. On devices that notify there is no reactor: this does nothing.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver: that is a panic of tokio's, which
-    /// is caught after it has printed its message, and ends a process that was built to abort on
-    /// panics; also when the system has no thread or timer to give;
+    /// [`Unavailable`](ErrorKind::Unavailable) when the runtime was built without its I/O driver, and
+    /// when the system has no thread or timer to give.
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on systems other than Linux.
+    ///
+    /// # Panics
+    /// Does not panic. A runtime without its I/O driver makes tokio panic inside this call, which prints
+    /// a message and becomes the error. A process that is built to abort on panics ends there.
     pub fn run_reactor_on(&self, runtime: &tokio::runtime::Handle) -> Result<()> {
         self.reactor().map_or(Ok(()), |reactor| {
             reactor.start()?;
@@ -219,11 +222,6 @@ impl Device {
 
     pub(crate) fn id(&self) -> DeviceId {
         self.info().id
-    }
-
-    /// Where the runs in flight are counted, if they have to be polled.
-    pub(crate) fn in_flight(&self) -> &Arc<AtomicU32> {
-        &self.inner.in_flight
     }
 
     pub(crate) fn notifies(&self) -> bool {

@@ -146,7 +146,8 @@ impl PlannedUses {
         }
         let why = "an update gives the node a scratch buffer that it does not use in the finalized graph";
         Err(Error::new(ErrorKind::InvalidArgument, why).help(
-            "use a buffer of the device, or finalize the graph anew: the places of scratch buffers are planned",
+            "use a buffer of the device, or finalize the graph again: the places of scratch buffers are \
+             planned",
         ))
     }
 }

@@ -1,4 +1,4 @@
-//! One update: staged, made known to whoever else uses the memory, applied in one go, and remembered.
+//! One update: staged, registered with the other users of the memory, applied in one go, and remembered.
 
 use std::sync::Arc;
 

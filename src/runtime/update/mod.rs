@@ -178,13 +178,13 @@ impl<'a> Update<'a> {
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for what the device cannot update;
     /// those of the devices.
     ///
-    /// If a device refuses the update and the other devices cannot be told the old values again,
+    /// If a device refuses the update and the other devices cannot be given the old values again,
     /// the executable is of no more use: submissions that wait behind the update, and all later
     /// ones, fail without being started.
     ///
     /// # Cancel safety
     /// Not async: when it returns, the update is on its way. Dropping the future detaches the
-    /// update, which is applied all the same, and nobody learns of an error. An update that waits
+    /// update, which is applied all the same, and an error goes to `tracing` only. An update that waits
     /// is given up only when its tokio runtime shuts down.
     pub fn apply(self) -> Applied {
         apply(self.executable, Ok(Change::Nodes(self.changes)))

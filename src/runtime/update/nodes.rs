@@ -41,7 +41,7 @@ struct Node {
     enabled: Option<bool>,
 }
 
-/// What one partition's command-buffer is told, and what takes it back.
+/// The updates of one partition's command-buffer, and those that take them back.
 #[derive(Default)]
 struct Batch {
     updates: Vec<CommandUpdate>,
@@ -65,7 +65,7 @@ pub(super) fn brings(call: &KernelCall) -> Accesses {
     accesses.filter_map(with_allocation).collect()
 }
 
-/// Works out what the nodes become, and what their devices have to be told.
+/// Works out what the nodes become, and how their devices have to be updated.
 pub(super) fn stage(
     executable: &ExecutableInner,
     updatable: &Updatable,
@@ -224,7 +224,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Remembers what the devices have been told. Gives back what has been replaced.
+    /// Remembers what the devices do now. Gives back what has been replaced.
     pub(super) fn commit(self, current: &mut CurrentGraph) -> Vec<Command> {
         let mut replaced = Vec::new();
         for Node { index, launch, enabled } in self.nodes {

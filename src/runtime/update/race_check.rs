@@ -49,9 +49,9 @@ pub(super) fn check(current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<(
             let why = format!(
                 "{one} would use memory that {other} uses, one of them writes, and no edge orders the two"
             );
-            return Err(Error::new(ErrorKind::InvalidArgument, why)
-                .in_node(one)
-                .help("finalize a graph with these arguments anew, so that an edge follows, or make the edge before"));
+            return Err(Error::new(ErrorKind::InvalidArgument, why).in_node(one).help(
+                "finalize a graph with these arguments, so that an edge follows, or make the edge before",
+            ));
         }
     }
     Ok(())

@@ -108,7 +108,7 @@ impl Recorded {
     }
 
     /// Takes back what a failed [`apply`](Self::apply) has done to the first `done` partitions.
-    /// This records the executable's own graph anew, which calls the closures of native commands:
+    /// This records the executable's own graph again, which calls the closures of native commands:
     /// the caller holds no lock, but a place in the order, so that no other update is applied and
     /// nothing is enqueued meanwhile.
     pub(super) fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, done: usize) {

@@ -40,7 +40,8 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
         return Applied::known(result);
     }
     let Ok(handle) = Handle::try_current() else {
-        let why = "this update comes after a submission that still needs the host, and was made outside a tokio runtime";
+        let why = "this update comes after a submission that still needs the host, and was made outside a \
+                   tokio runtime";
         let error = Error::new(ErrorKind::InvalidOperation, why);
         let help = "update inside `#[tokio::main]`, a spawned task, or while `runtime.enter()` is held";
         return Applied::known(Err(error.help(help)));
@@ -55,20 +56,20 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
     }
     predecessors.extend(turn.hold_back(&mut executable.state.lock()));
     drop(current);
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     // A runtime that is shutting down drops the task, and values of the user's with it, right here.
     spawn(
         &handle,
         || "wakegraph deferred update".into(),
-        apply_after(predecessors, Deferred { turn, tell, change }),
+        apply_after(predecessors, Deferred { turn, sender, change }),
     );
-    Applied::waiting(told)
+    Applied::waiting(receiver)
 }
 
 /// An update that waits. It lets submissions go on before it drops values of the user's, which may submit.
 struct Deferred {
     turn: Turn,
-    tell: oneshot::Sender<Result<()>>,
+    sender: oneshot::Sender<Result<()>>,
     change: Change,
 }
 
@@ -77,14 +78,14 @@ async fn apply_after(predecessors: Vec<Predecessor>, deferred: Deferred) {
     for predecessor in &predecessors {
         predecessor.finished().await;
     }
-    let Deferred { turn, tell, mut change } = deferred;
+    let Deferred { turn, sender, mut change } = deferred;
     let executable = turn.executable.clone();
     let Ok(updatable) = Updatable::of(&executable) else { return };
     let attempt = try_apply(&executable, updatable, &mut updatable.lock(), &mut change, Some(&turn));
     let (result, _garbage) = conclude(&executable, updatable, &change, attempt);
     drop(turn);
-    if let Err(Err(error)) = tell.send(result) {
-        tracing::warn!(target: "wakegraph::update", %error, "an update failed that nobody awaits");
+    if let Err(Err(error)) = sender.send(result) {
+        tracing::warn!(target: "wakegraph::update", %error, "an update failed, and its future was dropped");
     }
 }
 

@@ -1,342 +1,302 @@
-//! Learning of completions on devices that do not notify: one thread per device, asleep while
-//! nothing is in flight, or a task of a tokio runtime in its place.
+//! Learning of completions on devices that do not notify.
 //!
-//! `schedule` decides when to look at what, as data; `look.rs` looks and tells who waits;
-//! `thread.rs` and `task.rs` have it do so in time. This file is for those that submit.
+//! One [driver](driver) per device polls its events. The reactor hosts it: on a thread of its own, which
+//! sleeps until the [schedule] wants the next poll, or as a task of a tokio runtime in its place.
+//! Submissions that spin take turns as the driver, too.
+//!
+//! Those that submit put what they have enqueued into the [`Inbox`], whose lock is held for a moment only,
+//! and wake the host if it would sleep for too long. The lock of the driver comes before that of the inbox.
 
-mod look;
+mod driver;
+mod linger;
 mod schedule;
 mod task;
-mod tell;
 mod thread;
 mod timer;
 
 use std::fmt::{self, Debug};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use crate::runtime::completion::clock::{nanoseconds, now};
-use crate::runtime::completion::estimate::Guess;
+use crate::runtime::completion::clock::nanoseconds;
+use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
+use crate::runtime::completion::tuning::{Host, Tuning};
 use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
-use look::By;
-use schedule::{Pace, Schedule, Times};
-use task::Attendant;
+use driver::{Added, AllFound, Driver, InFlight, dispatch};
+use schedule::{By, Entry};
+use task::TaskState;
 
 /// Handle to a device's reactor, which holds what is in flight. Its thread, and its task if there
-/// is one, end when the handle is dropped and nothing is in flight any more.
+/// is one, end when it is [closed](Self::close) and nothing is in flight any more.
+#[derive(Clone)]
 pub(crate) struct Reactor {
-    shared: Arc<Shared>,
+    inner: Arc<ReactorInner>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct ReactorInner {
+    name: String,
+    in_flight: AtomicU32,
+    driver: Mutex<Driver>,
+    inbox: Mutex<Inbox>,
+    /// Whether something was added to the inbox.
+    has_added: AtomicBool,
+    /// As in the inbox, for submissions that do not lock it.
+    asleep_until: AtomicU64,
     changed: Condvar,
     /// Submits runs on the thread, once a run may be left to it.
     submitter: OnceLock<Arc<dyn Submitter>>,
-    name: String,
+    /// Keeps the host from taking turns.
+    #[cfg(test)]
+    is_paused: AtomicBool,
 }
 
-struct State {
-    schedule: Schedule<Watch>,
-    policy: WakePolicy,
-    /// Until when whoever looks sleeps unless it is woken; 0 while it is awake.
-    asleep_until: u64,
-    /// Looks in the place of the thread.
-    attendant: Option<Attendant>,
-    /// How long what a submission looks at itself is left alone, beyond that.
-    grace: Duration,
-    thread: Thread,
-    closed: bool,
+/// What submissions tell the reactor's host.
+struct Inbox {
+    added: Vec<Added>,
+    tuning: Tuning,
+    /// Whether there were many queues of long work when the host fell asleep.
+    many: bool,
+    /// For how long the host leaves a run alone beyond the time for which its submission polls.
+    guard: Duration,
+    /// The host takes a turn in the place of the thread.
+    task: Option<TaskState>,
+    is_thread_running: bool,
+    is_closed: bool,
 }
 
-#[derive(PartialEq, Eq)]
-enum Thread {
-    NotStarted,
-    Running,
-}
-
-/// One partition in flight.
-struct Watch {
-    run: Arc<dyn Pending>,
-    partition: usize,
-}
-
-/// How long the reactor leaves alone what a submission looks at itself, beyond the time for which
-/// that looks: to be woken for each would cost both threads more than they have to do. It looks
-/// after all, in case the submission is not polled: soon at first, and less and less so while each
-/// look is in vain, as even those take cores from who has work.
-const LEAST_GRACE: Duration = Duration::from_micros(100);
-const MOST_GRACE: Duration = Duration::from_millis(2);
-
-impl Watch {
-    /// The same again, if a submission waits for the run, and for nothing but this partition of it.
-    fn awaited(&self) -> Option<Self> {
-        let Self { run, partition } = self;
-        run.is_awaited(*partition).then(|| self.again())
-    }
-
-    /// Whether somebody has seen its end.
-    fn is_over(&self) -> bool {
-        self.run.is_over(self.partition)
-    }
-
-    fn again(&self) -> Self {
-        Self { run: self.run.clone(), partition: self.partition }
-    }
-}
+/// To wake up for each run that a submission polls for would cost a core more than it has to do. The host
+/// comes after this time in case the submission is not polled.
+const GUARD: Duration = Duration::from_millis(1);
 
 impl Reactor {
     pub(crate) fn new(device: &str, policy: WakePolicy) -> Self {
-        let state = State {
-            schedule: Schedule::new(pace(policy, By::Thread)),
-            policy,
-            asleep_until: 0,
-            attendant: None,
-            grace: LEAST_GRACE,
-            thread: Thread::NotStarted,
-            closed: false,
+        let tuning = Tuning::of(policy);
+        let inbox = Inbox {
+            added: Vec::new(),
+            tuning,
+            many: false,
+            guard: GUARD,
+            task: None,
+            is_thread_running: false,
+            is_closed: false,
         };
-        let name = format!("wakegraph-reactor-{device}");
-        let state = Mutex::new(state);
-        let shared = Shared { state, changed: Condvar::new(), submitter: OnceLock::new(), name };
-        Self { shared: Arc::new(shared) }
+        let inner = ReactorInner {
+            name: format!("wakegraph-reactor-{device}"),
+            in_flight: AtomicU32::new(0),
+            driver: Mutex::new(Driver::new(tuning)),
+            inbox: Mutex::new(inbox),
+            has_added: AtomicBool::new(false),
+            asleep_until: AtomicU64::new(0),
+            changed: Condvar::new(),
+            submitter: OnceLock::new(),
+            #[cfg(test)]
+            is_paused: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Ends the host when nothing is in flight any more. The device is gone, so nothing will be submitted.
+    pub(crate) fn close(&self) {
+        let mut inbox = self.inner.inbox.lock();
+        inbox.is_closed = true;
+        self.inner.wake_before(&mut inbox, 0);
+        drop(inbox);
+        self.inner.changed.notify_one();
+    }
+
+    /// How many runs are in flight on the device.
+    pub(crate) fn in_flight(&self) -> &AtomicU32 {
+        &self.inner.in_flight
     }
 
     /// Has the thread submit runs, too. The first call counts.
     pub(crate) fn set_submitter(&self, submitter: impl FnOnce() -> Arc<dyn Submitter>) {
-        self.shared.submitter.get_or_init(submitter);
+        self.inner.submitter.get_or_init(submitter);
     }
 
     /// Wakes the thread: there is something to submit.
-    pub(crate) fn wake(&self) {
-        // Between its last look into the submission queue and its sleep, the thread has the lock.
-        drop(self.shared.state.lock());
-        self.shared.changed.notify_one();
-    }
-
-    /// Keeps the reactor from looking while the guard lives.
-    #[cfg(test)]
-    pub(crate) fn pause(&self) -> impl Drop + '_ {
-        self.shared.state.lock()
+    pub(crate) fn wake_thread(&self) {
+        // The thread has this lock from when it last sees that there is nothing to submit until it sleeps.
+        drop(self.inner.inbox.lock());
+        self.inner.changed.notify_one();
     }
 
     pub(crate) fn set_policy(&self, policy: WakePolicy) {
-        let mut state = self.shared.state.lock();
-        state.policy = policy;
-        let by = state.looks_by();
-        state.schedule.set_pace(pace(policy, by));
+        let tuning = Tuning::of(policy);
+        self.inner.driver.lock().schedule.set_tuning(tuning);
+        self.inner.inbox.lock().tuning = tuning;
     }
 
-    /// Starts the thread, unless it runs already. Without it nobody would learn of completions, so
-    /// this comes before the first submission.
+    /// Starts the thread, unless it runs already. Without it no completion would be noticed, so this comes
+    /// before the first submission.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) when the system has no thread to give.
     pub(crate) fn start(&self) -> Result<()> {
-        let mut state = self.shared.state.lock();
-        if state.thread == Thread::NotStarted {
-            let shared = self.shared.clone();
-            let builder = std::thread::Builder::new().name(shared.name.clone());
-            builder.spawn(move || shared.run()).map_err(|error| {
-                Error::new(ErrorKind::Unavailable, "could not start the thread that looks for completions")
+        let mut inbox = self.inner.inbox.lock();
+        if !inbox.is_thread_running {
+            let inner = self.inner.clone();
+            let builder = std::thread::Builder::new().name(inner.name.clone());
+            builder.spawn(move || inner.run_thread()).map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "could not start the thread that polls for completions")
                     .caused_by(error)
             })?;
-            state.thread = Thread::Running;
+            inbox.is_thread_running = true;
         }
         Ok(())
     }
 
-    /// Has a task of this runtime look in the place of the thread.
+    /// Hosts the driver as a task of this runtime in place of the thread.
+    ///
+    /// # Errors
+    /// See [`Device::run_reactor_on`](crate::Device::run_reactor_on).
     pub(crate) fn run_on(&self, runtime: &Handle) -> Result<()> {
-        self.shared.attend_in(runtime)
+        self.inner.run_as_task(runtime)
     }
 
-    /// Watches a partition that has been enqueued `now` on an in-order queue, the lane.
-    /// `looked_after` is for how long a submission looks for its end, if one does.
+    /// Polls a partition from now on that has been enqueued `at` this time on an in-order queue.
+    /// `polled_for` is for how long a submission polls for its end, if one does.
     pub(crate) fn watch(
         &self,
-        now: u64,
-        lane: u64,
+        at: u64,
+        queue: u64,
         run: Arc<dyn Pending>,
         partition: usize,
-        expected: Option<Guess>,
-        looked_after: Option<Duration>,
+        estimate: Option<Estimate>,
+        polled_for: Option<Duration>,
     ) {
-        let watch = Watch { run, partition };
-        self.shared.watch(now, lane, watch, expected, looked_after);
+        self.inner.watch(at, queue, run, partition, estimate, polled_for);
     }
 
-    /// The submission that was to look for the end of this partition, on this lane, is gone: the
-    /// reactor looks from now on.
-    pub(crate) fn look_instead(&self, lane: u64, run: &Arc<dyn Pending>, partition: usize) {
-        let is_it = |watch: &Watch| is_same(&watch.run, run) && watch.partition == partition;
-        let mut state = self.shared.state.lock();
-        if let Some(latest_look) = state.schedule.leave_alone_no_longer(now(), lane, is_it)
-            && state.look_before(latest_look, None)
-        {
-            self.shared.changed.notify_one();
+    /// Takes a turn as the driver, unless another thread does. A submission that spins calls this.
+    pub(crate) fn turn(&self, now: u64) {
+        let inner = &self.inner;
+        let mut found = AllFound::new();
+        if let Some(mut driver) = inner.driver.try_lock() {
+            driver.turn(inner, now, By::Submission, &mut found);
+            // What was behind an entry that ended may need the host before it would wake up.
+            if !found.is_empty()
+                && let Some(next) = driver.schedule.next_for_host()
+                && next < inner.asleep_until.load(Ordering::Relaxed)
+            {
+                inner.wake_before(&mut inner.inbox.lock(), next);
+            }
         }
+        dispatch(&mut found);
+    }
+
+    /// A submission that was to poll for the end of a run is gone: the host does from now on.
+    pub(crate) fn poll_instead(&self) {
+        self.inner.wake_before(&mut self.inner.inbox.lock(), 0);
+    }
+
+    /// Keeps the reactor's host from taking turns while the guard lives.
+    #[cfg(test)]
+    pub(crate) fn pause(&self) -> impl Drop + '_ {
+        struct Paused<'a>(&'a ReactorInner);
+        impl Drop for Paused<'_> {
+            fn drop(&mut self) {
+                self.0.is_paused.store(false, Ordering::SeqCst);
+                self.0.wake_before(&mut self.0.inbox.lock(), 0);
+            }
+        }
+        self.inner.is_paused.store(true, Ordering::SeqCst);
+        drop(self.inner.driver.lock());
+        Paused(&self.inner)
     }
 }
 
-impl Shared {
+impl ReactorInner {
     /// See [`Reactor::watch`].
     fn watch(
         &self,
-        now: u64,
-        lane: u64,
-        watch: Watch,
-        expected: Option<Guess>,
-        looked_after: Option<Duration>,
+        at: u64,
+        queue: u64,
+        run: Arc<dyn Pending>,
+        partition: usize,
+        estimate: Option<Estimate>,
+        polled_for: Option<Duration>,
     ) {
-        // Dropped after the lock: they may be the last to hold their runs, and so the errors of users.
-        let mut forgotten: SmallVec<[Watch; 4]> = SmallVec::new();
-        let mut state = self.state.lock();
-        // A submission that is polled looks for itself, and its run is wanted for the next one.
-        let grace = looked_after.map_or(Duration::ZERO, |looks| state.grace + looks);
-        let times = Times { expected, grace };
-        let first_at = (!state.schedule.is_in_flight()).then_some(now);
-        let latest_look = state.schedule.watch(now, lane, watch, times, Watch::is_over, &mut forgotten);
-        if state.look_before(latest_look, first_at) {
+        let mut inbox = self.inbox.lock();
+        let left_until = polled_for.map_or(0, |time| at.saturating_add(nanoseconds(time + inbox.guard)));
+        let entry = Entry { work: InFlight { run, partition }, estimate, left_until };
+        inbox.added.push(Added { at, queue, entry });
+        self.has_added.store(true, Ordering::Release);
+        let plan = inbox.tuning.plan(estimate, inbox.many, inbox.host());
+        let first = at.saturating_add(plan.first).saturating_add(plan.window);
+        self.wake_before(&mut inbox, first.max(left_until));
+    }
+
+    /// Sees to it that the host takes a turn before this time.
+    fn wake_before(&self, inbox: &mut Inbox, time: u64) {
+        let is_late = time < self.asleep_until.load(Ordering::Relaxed);
+        let Some(task) = inbox.task.as_mut().filter(|task| task.is_hosting) else {
+            if is_late {
+                self.asleep_until.store(0, Ordering::Relaxed);
+                self.changed.notify_one();
+            }
+            return;
+        };
+        task.is_busy = true;
+        if is_late {
+            self.asleep_until.store(time, Ordering::Relaxed);
+            (task.due, task.was_rearmed) = (time, true);
+            if !task.set_timer(time) {
+                self.leave_to_thread(inbox);
+                return;
+            }
+        }
+        if std::mem::take(&mut task.is_thread_asleep) {
             self.changed.notify_one();
         }
-        drop(state);
+    }
+
+    /// The thread hosts the driver from now on.
+    fn leave_to_thread(&self, inbox: &mut Inbox) {
+        inbox.task.iter_mut().for_each(|task| task.is_hosting = false);
+        self.asleep_until.store(0, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+
+    #[cfg(test)]
+    fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::SeqCst)
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "only tests pause a reactor")]
+    fn is_paused(&self) -> bool {
+        false
     }
 }
 
-/// Whether both are the same run.
-fn is_same(one: &Arc<dyn Pending>, other: &Arc<dyn Pending>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+impl Inbox {
+    fn host(&self) -> Host {
+        match self.task.as_ref().is_some_and(|task| task.is_hosting) {
+            true => Host::Task,
+            false => Host::Thread,
+        }
+    }
 }
 
 /// A number for a queue that is not any other's.
-pub(crate) fn new_lane() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
+pub(crate) fn new_queue_number() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-impl Drop for Reactor {
-    fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        state.closed = true;
-        state.wake_attendant();
-        drop(state);
-        self.shared.changed.notify_one();
-    }
 }
 
 impl Debug for Reactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reactor").field("name", &self.shared.name).finish_non_exhaustive()
-    }
-}
-
-fn pace(policy: WakePolicy, by: By) -> Pace {
-    Pace {
-        margin: nanoseconds(policy.reactor_margin()),
-        first_pause: nanoseconds(policy.first_pause()),
-        longest_pause: nanoseconds(policy.longest_pause()),
-        growth: policy.pause_growth(),
-        spins: policy.spins(),
-        lead: nanoseconds(match by {
-            By::Thread => policy.scout_lead(),
-            By::Task => policy.look_lead(),
-        }),
-        few: policy.few(),
-        late: policy == WakePolicy::Efficient,
-        slack: match policy {
-            WakePolicy::Latency => |expected| WakePolicy::Latency.slack(expected),
-            WakePolicy::Balanced => |expected| WakePolicy::Balanced.slack(expected),
-            WakePolicy::Efficient => |expected| WakePolicy::Efficient.slack(expected),
-        },
-        scouts: match policy {
-            WakePolicy::Latency => |expected| WakePolicy::Latency.scout_margin(expected),
-            WakePolicy::Balanced => |expected| WakePolicy::Balanced.scout_margin(expected),
-            WakePolicy::Efficient => |expected| WakePolicy::Efficient.scout_margin(expected),
-        },
+        f.debug_struct("Reactor").field("name", &self.inner.name).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::Thread;
-    use crate::runtime::{Device, Graph};
-    use crate::testing::{FakeDevice, FakeOptions};
-
-    #[test]
-    fn its_thread_runs_before_anything_can_be_submitted() {
-        let (device, _) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
-        let device = Device::from_hal(device);
-        let x = device.buffer::<u32>(4).unwrap();
-        let mut graph = Graph::new(&device);
-        graph.fill(&x, 1);
-        assert!(device.reactor().unwrap().shared.state.lock().thread == Thread::NotStarted);
-        let _exec = graph.finalize().unwrap();
-        assert!(device.reactor().unwrap().shared.state.lock().thread == Thread::Running);
-    }
-
-    // a: fill -> b: fill, and a host task between them
-    #[test]
-    fn learns_how_long_each_partition_takes() {
-        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
-        let device = Device::from_hal(device);
-        let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
-        let mut graph = Graph::new(&device);
-        let first = graph.fill(&x, 1).id();
-        let task = graph.host_task((), async |()| {}).after([first]).id();
-        graph.fill(&y, 1).after([task]);
-        let exec = graph.finalize().unwrap();
-        let known = || exec.inner.partitions.iter().filter(|p| p.queue_time.expected().is_some()).count();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let mut run = exec.submit();
-            for done in 0..2 {
-                assert_eq!(known(), done);
-                while control.complete_all() == 0 {
-                    tokio::task::yield_now().await;
-                }
-                // Seen by the reactor, which alone looks.
-                while known() == done {
-                    tokio::task::yield_now().await;
-                }
-            }
-            (&mut run).await.unwrap();
-        });
-        let expected: Vec<_> = (0..3).map(|partition| exec.inner.expected_of(partition).is_some()).collect();
-        assert_eq!(expected, [true, false, true]);
-    }
-
-    #[test]
-    fn a_dropped_submission_leaves_its_run_to_the_reactor_at_once() {
-        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
-        let device = Device::from_hal(device);
-        let mut graph = Graph::new(&device);
-        graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
-        let exec = graph.finalize().unwrap();
-        // Known to be short: submissions look for its end themselves, where a second core lets them.
-        exec.inner.partitions[0].prediction.record(Duration::from_micros(5));
-        let reactor = device.reactor().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            for _ in 0..3 {
-                // So long that the test fails rather than waits for it.
-                reactor.shared.state.lock().grace = Duration::from_secs(3600);
-                let submission = exec.submit();
-                let event = submission.event();
-                drop(submission);
-                control.complete_all();
-                tokio::time::timeout(Duration::from_secs(60), event.wait()).await.unwrap().unwrap();
-            }
-        });
-    }
-}
+mod tests;

@@ -1,225 +1,172 @@
-//! The reactor as a task of a tokio runtime: where that waits for the device anyway, one thread is
-//! woken instead of two.
+//! The reactor as a task of a tokio runtime: where tasks of that runtime wait for the device, one thread is
+//! woken in place of two.
 //!
-//! The thread stays as a net below: it comes by now and then, and looks itself while the runtime
-//! does not let the task run.
+//! The reactor's thread stays as a safety net: it comes by now and then, and takes over while the runtime
+//! does not poll the task.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::runtime::completion::clock::{nanoseconds, now};
-use crate::runtime::completion::reactor::look::{By, Looker, Pause, Sleep};
+use crate::runtime::completion::clock::now;
+use crate::runtime::completion::reactor::driver::{AllFound, dispatch};
+use crate::runtime::completion::reactor::linger::Linger;
+use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::timer::Timer;
-use crate::runtime::completion::reactor::{Shared, State, pace};
+use crate::runtime::completion::reactor::{Inbox, ReactorInner};
 use crate::runtime::completion::spawn::spawn;
+use crate::runtime::completion::tuning::Host;
+use crate::sync::Ordering;
 use crate::types::Result;
 
-/// What is known of the task.
-pub(super) struct Attendant {
+/// What the inbox knows of the task.
+pub(super) struct TaskState {
     timer: Arc<Timer>,
-    /// It looks, and not the thread.
-    attends: bool,
-    /// When it should look next at the latest.
-    due: u64,
-    /// The timer was set for sooner than the task had wanted.
-    hurried: bool,
-    /// Something was submitted since the thread was here.
-    busy: bool,
+    /// It hosts the driver, and not the thread.
+    pub(super) is_hosting: bool,
+    /// When it should take its next turn at the latest.
+    pub(super) due: u64,
+    /// A submission has set the timer to run out sooner.
+    pub(super) was_rearmed: bool,
+    /// Something was submitted since the thread came by.
+    pub(super) is_busy: bool,
     /// The thread sleeps until it is woken.
-    unguarded: bool,
+    pub(super) is_thread_asleep: bool,
 }
 
-/// How often the thread sees to it that the task looks.
-const ROUND: Duration = Duration::from_millis(100);
-
-/// Nanoseconds by which the task may be late before the thread looks in its place.
-const LATE: u64 = 2_000_000;
-
-impl Attendant {
-    /// Has the task look at this time. Whether the system did so.
+impl TaskState {
+    /// Sets the timer to run out at this time. Whether the system did so.
     #[must_use]
-    fn set_timer(&self, until: u64) -> bool {
+    pub(super) fn set_timer(&self, until: u64) -> bool {
         self.timer.set(Duration::from_nanos(until.saturating_sub(now()))).is_ok()
     }
 }
 
-impl State {
-    pub(super) fn is_attended(&self) -> bool {
-        self.attendant.as_ref().is_some_and(|attendant| attendant.attends)
-    }
-
-    pub(super) fn looks_by(&self) -> By {
-        if self.is_attended() { By::Task } else { By::Thread }
-    }
-
-    /// Whether a task should look, and its runtime does not let it.
-    pub(super) fn is_overdue(&self, now: u64) -> bool {
-        let attendant = self.attendant.as_ref().filter(|attendant| attendant.attends);
-        self.schedule.is_in_flight()
-            && attendant.is_some_and(|attendant| now > attendant.due.saturating_add(LATE))
-    }
-
-    /// What the thread is to do, if a task looks.
-    pub(super) fn attended(&mut self) -> Option<Pause> {
-        let in_flight = self.schedule.is_in_flight();
-        let attendant = self.attendant.as_mut().filter(|attendant| attendant.attends)?;
-        if self.closed && !in_flight {
-            return Some(Pause::End);
-        }
-        let busy = std::mem::take(&mut attendant.busy) || in_flight;
-        attendant.unguarded = !busy;
-        Some(Pause::Sleep(Sleep { time: busy.then_some(ROUND), idle: true }))
-    }
-
-    /// From now on the thread looks, which the caller wakes, until the task comes again.
-    pub(super) fn leave_to_thread(&mut self) {
-        self.attendant.iter_mut().for_each(|attendant| attendant.attends = false);
-        self.asleep_until = 0;
-        self.schedule.set_pace(pace(self.policy, By::Thread));
-    }
-
-    /// Something in flight has to be looked at before `time`; `first_at` is now, if nothing else is
-    /// in flight. Whether the thread has to be woken for it.
-    #[must_use]
-    pub(super) fn look_before(&mut self, time: u64, first_at: Option<u64>) -> bool {
-        let sooner = time < self.asleep_until;
-        let Some(attendant) = self.attendant.as_mut().filter(|attendant| attendant.attends) else {
-            return sooner;
-        };
-        attendant.busy = true;
-        // With nothing in flight nobody has kept it waiting.
-        attendant.due = attendant.due.max(first_at.unwrap_or(0));
-        if sooner {
-            (self.asleep_until, attendant.due, attendant.hurried) = (time, time, true);
-            if !attendant.set_timer(time) {
-                self.leave_to_thread();
-                return true;
-            }
-        }
-        std::mem::take(&mut attendant.unguarded)
-    }
-
-    /// Has the task look at once, if there is one: at what has become of it.
-    pub(super) fn wake_attendant(&mut self) {
-        // Without a timer the thread finds it late.
-        self.attendant.iter().for_each(|attendant| _ = attendant.set_timer(0));
-    }
-}
-
-impl Shared {
-    /// Has a task of this runtime look from now on.
-    pub(super) fn attend_in(self: &Arc<Self>, runtime: &Handle) -> Result<()> {
+impl ReactorInner {
+    /// Hosts the driver as a task of this runtime from now on.
+    pub(super) fn run_as_task(self: &Arc<Self>, runtime: &Handle) -> Result<()> {
         let timer = Arc::new(Timer::new(runtime)?);
-        let mut state = self.state.lock();
-        state.wake_attendant();
-        if state.is_attended() {
-            state.leave_to_thread();
-            self.changed.notify_one();
-        }
-        let due = now();
-        // The thread goes on until the task comes.
-        state.attendant = Some(Attendant {
+        let mut inbox = self.inbox.lock();
+        // Another task finds that it is not asked any more.
+        inbox.task.iter().for_each(|task| _ = task.set_timer(0));
+        self.leave_to_thread(&mut inbox);
+        inbox.task = Some(TaskState {
             timer: timer.clone(),
-            attends: false,
-            due,
-            hurried: false,
-            busy: true,
-            unguarded: false,
+            // The thread goes on until the task takes its first turn.
+            is_hosting: false,
+            due: now(),
+            was_rearmed: false,
+            is_busy: true,
+            is_thread_asleep: false,
         });
-        drop(state);
-        let attendance = Attendance { shared: self.clone(), timer };
-        spawn(runtime, || self.name.clone(), attendance.run());
+        drop(inbox);
+        let task = ReactorTask { reactor: self.clone(), timer };
+        spawn(runtime, || self.name.clone(), task.run());
         Ok(())
     }
 }
 
-/// The task's side. The thread looks again when it ends, as when its runtime is shut down.
-struct Attendance {
-    shared: Arc<Shared>,
+/// The task. The thread takes over when it is dropped, as when its runtime is shut down.
+struct ReactorTask {
+    reactor: Arc<ReactorInner>,
     timer: Arc<Timer>,
 }
 
-impl Attendance {
+/// What the task does next.
+enum Step {
+    /// It takes another turn at once.
+    Again,
+    /// It takes another turn after other tasks had theirs.
+    Yield,
+    /// It waits for the timer.
+    Wait,
+    End,
+}
+
+impl ReactorTask {
     async fn run(self) {
-        let mut looker = Looker::default();
-        let mut slept = None;
-        // It has found all that was in flight, and looks once more to know for how long to sleep.
-        let mut plans = false;
+        let (mut found, mut linger) = (AllFound::new(), Linger::default());
         loop {
-            match self.turn(&mut looker, slept.take()) {
-                Pause::Found { all: true } if !plans => {
-                    plans = true;
-                    continue;
-                }
-                // Those that were woken need not wait for a plan of what is left, and may submit
-                // more of that.
-                Pause::Found { .. } | Pause::Yield => tokio::task::yield_now().await,
-                Pause::Sleep(sleep) => {
-                    slept = Some(sleep);
-                    // Whoever submits meanwhile may set it to run out sooner.
+            match self.turn(&mut found, &mut linger) {
+                Step::Again => {}
+                Step::Yield => tokio::task::yield_now().await,
+                Step::Wait => {
                     if self.timer.ran_out().await.is_err() {
                         return;
                     }
                 }
-                Pause::End => return,
+                Step::End => return,
             }
-            plans = false;
         }
     }
 
-    /// Looks once. Afterwards the timer runs out when the next look is due.
-    fn turn(&self, looker: &mut Looker, slept: Option<Sleep>) -> Pause {
-        let mut state = self.shared.state.lock();
-        let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
-        let at = now();
-        let (hurried, timed_out) = (std::mem::take(&mut attendant.hurried), attendant.due <= at);
-        if !std::mem::replace(&mut attendant.attends, true) {
-            let by_task = pace(state.policy, By::Task);
-            state.schedule.set_pace(by_task);
-            // The thread has to see that it need not look any more.
-            self.shared.changed.notify_one();
+    /// Takes a turn. Before [`Step::Wait`] the timer is set to run out when the next one is due.
+    fn turn(&self, found: &mut AllFound, linger: &mut Linger) -> Step {
+        let reactor = &*self.reactor;
+        let mut driver = reactor.driver.lock();
+        {
+            let mut inbox = reactor.inbox.lock();
+            let Some(task) = self.state(&mut inbox) else { return Step::End };
+            if !std::mem::replace(&mut task.is_hosting, true) {
+                // The thread has to see that it need not host any more.
+                reactor.changed.notify_one();
+            }
+            if std::mem::take(&mut task.was_rearmed) {
+                linger.end();
+            }
+            task.due = now();
+            reactor.asleep_until.store(0, Ordering::Relaxed);
         }
-        state.asleep_until = 0;
-        if let Some(slept) = slept {
-            // What it was hurried for is in flight.
-            looker.wake_up(Sleep { idle: slept.idle && !hurried, ..slept }, timed_out);
+        driver.schedule.set_host(Host::Task);
+        if !reactor.is_paused() {
+            driver.turn(reactor, now(), By::Host(Host::Task), found);
         }
-        let pause = looker.look(&mut state);
-        let at = now();
-        let Some(attendant) = self.attendant(&mut state) else { return Pause::End };
-        attendant.due = at;
-        if !attendant.attends {
-            // The thread has thought that this takes too long.
-            return Pause::Yield;
+        if !found.is_empty() {
+            // Once it has found everything, it goes to sleep before the tasks that it wakes submit more.
+            let is_idle = driver.schedule.is_idle();
+            drop(driver);
+            linger.end();
+            dispatch(found);
+            return if is_idle { Step::Again } else { Step::Yield };
         }
-        let Pause::Sleep(sleep) = pause else { return pause };
-        looker.fall_asleep(sleep);
-        let until = sleep.time.map_or(u64::MAX, |time| at.saturating_add(nanoseconds(time)));
-        attendant.due = until;
-        if sleep.time.is_some() && !attendant.set_timer(until) {
-            return Pause::End;
+        let next = linger.next_turn(&mut driver.schedule);
+        let mut inbox = reactor.inbox.lock();
+        let (is_closed, is_idle) = (inbox.is_closed, driver.schedule.is_idle());
+        if reactor.has_added.load(Ordering::Acquire) || next.is_some_and(|next| next <= now()) {
+            return Step::Yield;
         }
-        state.asleep_until = until;
-        pause
+        inbox.many = driver.schedule.has_many();
+        let Some(task) = self.state(&mut inbox) else { return Step::End };
+        if !task.is_hosting {
+            // The thread found that this took too long.
+            return Step::Yield;
+        }
+        let until = next.unwrap_or(u64::MAX);
+        // One that lingers has nothing to be late for.
+        task.due = if is_idle { u64::MAX } else { until };
+        if (is_closed && is_idle) || (next.is_some() && !task.set_timer(until)) {
+            return Step::End;
+        }
+        reactor.asleep_until.store(until, Ordering::Relaxed);
+        linger.sleep(is_idle);
+        Step::Wait
     }
 
-    /// What is known of this task, unless another one has been asked to look instead.
-    fn attendant<'a>(&self, state: &'a mut State) -> Option<&'a mut Attendant> {
-        state.attendant.as_mut().filter(|attendant| Arc::ptr_eq(&attendant.timer, &self.timer))
+    /// What the inbox knows of this task, unless another one is to host in its place.
+    fn state<'a>(&self, inbox: &'a mut Inbox) -> Option<&'a mut TaskState> {
+        inbox.task.as_mut().filter(|task| Arc::ptr_eq(&task.timer, &self.timer))
     }
 }
 
-impl Drop for Attendance {
+impl Drop for ReactorTask {
     fn drop(&mut self) {
-        let mut state = self.shared.state.lock();
-        if self.attendant(&mut state).is_some() {
-            state.attendant = None;
-            state.leave_to_thread();
-            drop(state);
-            self.shared.changed.notify_one();
-            tracing::debug!(target: "wakegraph", "the reactor's task has ended: its thread looks");
+        let mut inbox = self.reactor.inbox.lock();
+        if self.state(&mut inbox).is_some() {
+            inbox.task = None;
+            self.reactor.leave_to_thread(&mut inbox);
+            drop(inbox);
+            tracing::debug!(target: "wakegraph", "the reactor's task has ended: its thread takes over");
         }
     }
 }
@@ -230,6 +177,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::yield_now;
 
+    use super::Host;
     use crate::runtime::{Device, ExecutableGraph, Graph, WakePolicy};
     use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 
@@ -248,8 +196,8 @@ mod tests {
         Builder::new_current_thread().enable_io().build().unwrap()
     }
 
-    fn is_attended(device: &Device) -> bool {
-        device.reactor().unwrap().shared.state.lock().is_attended()
+    fn is_hosted_by_task(device: &Device) -> bool {
+        device.reactor().unwrap().inner.inbox.lock().host() == Host::Task
     }
 
     async fn one(exec: &ExecutableGraph, control: &FakeControl) {
@@ -261,30 +209,30 @@ mod tests {
     }
 
     /// Submits from elsewhere until that is so.
-    fn until_attended(device: &Device, attended: bool, exec: &ExecutableGraph, control: &FakeControl) {
-        while is_attended(device) != attended {
+    fn until_hosted_by_task(device: &Device, by_task: bool, exec: &ExecutableGraph, control: &FakeControl) {
+        while is_hosted_by_task(device) != by_task {
             runtime().block_on(one(exec, control));
         }
     }
 
     #[test]
-    fn it_looks_while_its_runtime_lets_it_and_else_the_thread_does() {
+    fn it_hosts_while_its_runtime_polls_it_else_the_thread_does() {
         let ((device, control, exec), home) = (setup(), runtime());
-        assert!(!is_attended(&device));
+        assert!(!is_hosted_by_task(&device));
         device.run_reactor_on(home.handle()).unwrap();
         for _ in 0..2 {
             home.block_on(async {
-                while !is_attended(&device) {
+                while !is_hosted_by_task(&device) {
                     yield_now().await;
                 }
                 one(&exec, &control).await;
             });
-            assert!(is_attended(&device));
-            until_attended(&device, false, &exec, &control);
+            assert!(is_hosted_by_task(&device));
+            until_hosted_by_task(&device, false, &exec, &control);
         }
         home.block_on(one(&exec, &control));
         drop(home);
-        assert!(!is_attended(&device));
+        assert!(!is_hosted_by_task(&device));
     }
 
     #[test]
@@ -293,8 +241,8 @@ mod tests {
         device.run_reactor_on(home.handle()).unwrap();
         home.block_on(one(&exec, &control));
         // The thread has seen that nothing is in flight, and sleeps until it is woken.
-        let shared = &device.reactor().unwrap().shared;
-        while !shared.state.lock().attendant.as_ref().is_some_and(|attendant| attendant.unguarded) {
+        let inner = &device.reactor().unwrap().inner;
+        while !inner.inbox.lock().task.as_ref().is_some_and(|task| task.is_thread_asleep) {
             std::thread::yield_now();
         }
         device.run_reactor_on(never_run.handle()).unwrap();

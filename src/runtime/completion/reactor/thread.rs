@@ -1,93 +1,146 @@
-//! The reactor's thread: it looks, unless a task does, and launches what was handed over.
+//! The reactor's thread: it hosts the driver, unless a task does, and submits the runs that were left to it.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
 use crate::runtime::completion::clock::{nanoseconds, now};
-use crate::runtime::completion::pending::Pending;
-use crate::runtime::completion::reactor::look::{Looker, Pause};
-use crate::runtime::completion::reactor::{Shared, State, Watch};
+use crate::runtime::completion::reactor::driver::{AllFound, dispatch};
+use crate::runtime::completion::reactor::linger::Linger;
+use crate::runtime::completion::reactor::schedule::By;
+use crate::runtime::completion::reactor::{Inbox, ReactorInner};
+use crate::runtime::completion::submitter::Submitter;
+use crate::runtime::completion::tuning::Host;
+use crate::sync::Ordering;
 
-/// How often batches are looked after before lanes are.
-const TURNS: usize = 16;
+/// How many turns the submitter has between two turns of the driver, which are needed less often.
+const SUBMITTER_TURNS: usize = 16;
 
-impl Shared {
-    pub(super) fn run(&self) {
+/// How often the thread sees to it that the reactor's task takes its turns.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Nanoseconds by which the task may be late before the thread takes turns in its place.
+const LATE: u64 = 2_000_000;
+
+impl ReactorInner {
+    pub(super) fn run_thread(&self) {
         sleep_precisely();
-        let mut looker = Looker::default();
-        let mut state = self.state.lock();
+        let (mut found, mut linger) = (AllFound::new(), Linger::default());
         loop {
-            let submitter = self.submitter.get();
-            let submitting = MutexGuard::unlocked(&mut state, || {
-                let watch = &mut |lane, run| self.watch_submitted(lane, run);
-                // The lanes need no look as often.
-                submitter.is_some_and(|submitter| (0..TURNS).all(|_| submitter.turn(watch)))
-            });
-            if state.is_overdue(now()) {
-                state.leave_to_thread();
-                MutexGuard::unlocked(&mut state, || {
-                    tracing::debug!(target: "wakegraph", "a runtime does not let the reactor's task run: its thread looks");
-                });
+            let submitter = self.submitter.get().map(|submitter| &**submitter);
+            let is_submitting = submitter.is_some_and(|submitter| self.submit(submitter));
+            let mut inbox = self.inbox.lock();
+            if inbox.host() == Host::Task {
+                if inbox.is_closed && self.has_idle_task(&inbox) {
+                    return;
+                }
+                if self.is_task_late(&mut inbox) {
+                    drop(inbox);
+                    let event = "a runtime does not poll the reactor's task: its thread takes over";
+                    tracing::debug!(target: "wakegraph", "{event}");
+                } else if !is_submitting {
+                    self.watch_over_task(inbox, submitter);
+                }
+                continue;
             }
-            let attended = state.attended();
-            let pause = match attended {
-                Some(pause) => pause,
-                None => looker.look(&mut state),
-            };
-            let sleep = match pause {
-                Pause::Found { .. } => continue,
-                _ if submitting => continue,
-                Pause::Yield => {
-                    MutexGuard::unlocked(&mut state, thread::yield_now);
-                    continue;
-                }
-                Pause::Sleep(sleep) => sleep,
-                Pause::End => return,
-            };
-            if let Some(submitter) = submitter {
-                if submitter.has_completed() {
-                    MutexGuard::unlocked(&mut state, || submitter.settle());
-                    continue;
-                }
-                if !submitter.fall_asleep() {
-                    continue;
-                }
+            drop(inbox);
+            if self.is_paused() {
+                self.sleep(&mut self.inbox.lock(), Some(now() + 1_000_000), submitter);
+                continue;
             }
-            if attended.is_some() {
-                self.sleep(&mut state, sleep.time);
-            } else if !state.is_attended() {
-                looker.fall_asleep(sleep);
-                state.asleep_until =
-                    sleep.time.map_or(u64::MAX, |time| now().saturating_add(nanoseconds(time)));
-                let timed_out = self.sleep(&mut state, sleep.time);
-                looker.wake_up(sleep, timed_out);
-                if !state.is_attended() {
-                    state.asleep_until = 0;
-                }
+            let mut driver = self.driver.lock();
+            driver.schedule.set_host(Host::Thread);
+            driver.turn(self, now(), By::Host(Host::Thread), &mut found);
+            if !found.is_empty() {
+                drop(driver);
+                linger.end();
+                dispatch(&mut found);
+                continue;
             }
-            if let Some(submitter) = submitter {
-                submitter.wake_up();
+            let next = linger.next_turn(&mut driver.schedule);
+            let is_due = next.is_some_and(|next| next <= now());
+            if is_due || is_submitting {
+                drop(driver);
+                if !is_submitting {
+                    thread::yield_now();
+                }
+                continue;
+            }
+            let is_idle = driver.schedule.is_idle();
+            let mut inbox = self.inbox.lock();
+            if self.has_added.load(Ordering::Acquire) || inbox.host() == Host::Task {
+                continue;
+            }
+            if inbox.is_closed && is_idle {
+                return;
+            }
+            inbox.many = driver.schedule.has_many();
+            self.asleep_until.store(next.unwrap_or(u64::MAX), Ordering::Relaxed);
+            drop(driver);
+            self.sleep(&mut inbox, next, submitter);
+            linger.sleep(is_idle);
+            if inbox.host() == Host::Thread {
+                self.asleep_until.store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// Watches a run that is on a shared queue and takes long. What is known of its times was seen
-    /// on its own queue.
-    fn watch_submitted(&self, lane: u64, run: Arc<dyn Pending>) {
-        self.watch(now(), lane, Watch { run, partition: 0 }, None, None);
+    /// Lets the submitter take turns. Whether it has more to do at once.
+    fn submit(&self, submitter: &dyn Submitter) -> bool {
+        // The run is on a queue that executables share, so an estimate from its own queue says little.
+        let watch = &mut |queue, run| self.watch(now(), queue, run, 0, None, None);
+        (0..SUBMITTER_TURNS).all(|_| submitter.turn(watch))
     }
 
-    /// Whether it slept for as long as that.
-    fn sleep(&self, state: &mut MutexGuard<'_, State>, time: Option<Duration>) -> bool {
-        match time {
-            Some(time) => self.changed.wait_for(state, time).timed_out(),
-            None => {
-                self.changed.wait(state);
-                false
+    /// Whether the task has nothing to wait for.
+    fn has_idle_task(&self, inbox: &Inbox) -> bool {
+        let is_idle = inbox.task.as_ref().is_some_and(|task| task.due == u64::MAX);
+        is_idle && !self.has_added.load(Ordering::Acquire)
+    }
+
+    /// Whether the task's runtime does not let it take turns. If so, the thread hosts from now on.
+    fn is_task_late(&self, inbox: &mut Inbox) -> bool {
+        let is_late = inbox.task.as_ref().is_some_and(|task| now() > task.due.saturating_add(LATE));
+        if is_late {
+            self.leave_to_thread(inbox);
+        }
+        is_late
+    }
+
+    /// Sleeps while a task hosts. The thread comes by now and then, as long as there is something to do.
+    fn watch_over_task(&self, mut inbox: MutexGuard<'_, Inbox>, submitter: Option<&dyn Submitter>) {
+        let Some(task) = &mut inbox.task else { return };
+        let is_busy = std::mem::take(&mut task.is_busy) || task.due < u64::MAX;
+        task.is_thread_asleep = !is_busy;
+        let until = is_busy.then(|| now() + nanoseconds(ROUND));
+        self.sleep(&mut inbox, until, submitter);
+    }
+
+    /// Sleeps until it is woken or until a time, unless there is something to submit or to complete.
+    fn sleep(
+        &self,
+        inbox: &mut MutexGuard<'_, Inbox>,
+        until: Option<u64>,
+        submitter: Option<&dyn Submitter>,
+    ) {
+        if let Some(submitter) = submitter {
+            if submitter.has_completed() {
+                return MutexGuard::unlocked(inbox, || submitter.settle());
             }
+            if !submitter.fall_asleep() {
+                return;
+            }
+        }
+        match until {
+            Some(until) => {
+                let time = Duration::from_nanos(until.saturating_sub(now()));
+                let _ = self.changed.wait_for(inbox, time);
+            }
+            None => self.changed.wait(inbox),
+        }
+        if let Some(submitter) = submitter {
+            submitter.wake_up();
         }
     }
 }

@@ -32,7 +32,8 @@ mod timerfd {
     #[expect(unsafe_code, reason = "gives a file descriptor to the runtime's I/O driver")]
     impl Timer {
         /// # Errors
-        /// [`Unavailable`](ErrorKind::Unavailable) when the runtime's I/O driver is not enabled, or the system has no timer.
+        /// [`Unavailable`](ErrorKind::Unavailable) when the runtime's I/O driver is not enabled, or
+        /// the system has no timer.
         pub(in super::super) fn new(runtime: &Handle) -> Result<Self> {
             let failed = |error: io::Error| {
                 Error::new(ErrorKind::Unavailable, "could not make a timer").caused_by(error)
@@ -65,7 +66,7 @@ mod timerfd {
 
         /// Resolves when it has run out since this was last awaited. Cancel safe.
         pub(in super::super) async fn ran_out(&self) -> io::Result<()> {
-            // The next setting makes it count anew, so the expirations are not read.
+            // The next setting starts the count again, so the expirations are not read.
             self.timer.readable().await?.clear_ready();
             Ok(())
         }

@@ -96,7 +96,8 @@ pub(super) mod tests {
             prop_assert!(covers(&ours, &ours));
             let Some(&theirs_first) = theirs.first() else { return Ok(()) };
             if covers(&ours, &theirs) {
-                for (start, mode) in (0..50).flat_map(|at| [(at, AccessMode::Read), (at, AccessMode::Write)]) {
+                let uses = |at| [(at, AccessMode::Read), (at, AccessMode::Write)];
+                for (start, mode) in (0..50).flat_map(uses) {
                     let byte = [Access { start, end: start + 1, mode, ..theirs_first }];
                     prop_assert!(!conflict(&byte, &theirs) || conflict(&byte, &ours));
                 }

@@ -180,7 +180,7 @@ impl Order<'_> {
     }
 
     /// Records a run that has started or waits to be started. One that `may_end_early` may be over, as
-    /// failed, before what it was told to wait for. Moves out what need not be waited for any more.
+    /// failed, before the runs that it waits for. Moves out what need not be waited for any more.
     pub(crate) fn record(
         mut self,
         state: &mut ExecutableState,

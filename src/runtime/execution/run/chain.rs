@@ -21,11 +21,7 @@ pub(super) fn end_in_order(runs: &[Arc<Run>]) {
                 stack.extend(predecessors.into_iter().map(|run| (run, Next::Predecessors)));
             }
             Next::Predecessors => {}
-            Next::Itself => {
-                run.look();
-                // Where several partitions are pending it looks at few.
-                run.look_at_all();
-            }
+            Next::Itself => run.poll_events(),
         }
     }
 }

@@ -18,7 +18,7 @@ impl Run {
         }
     }
 
-    /// Nothing of the run has started, and nothing will. The error is somebody else's: it keeps the
+    /// Nothing of the run has started, and nothing will. The error comes from outside the run: it keeps the
     /// place it names.
     pub(crate) fn abandon(&self, error: &Error) {
         self.set_failure(&mut self.inner.lock(), Failure::new(error.clone()));
@@ -58,7 +58,7 @@ impl Run {
         let mut ready = Ready::new();
         let failed = failure.is_some();
         if let Some(failure) = failure {
-            // Before the state says so: whoever sees the partition failed finds the failure. The
+            // Before the state says so: a thread that sees the partition failed finds the failure. The
             // first one counts.
             let Some(owner) = self.inner.lock().owner.clone() else { return ready };
             self.record_failure(&owner, partition, failure);
@@ -69,10 +69,11 @@ impl Run {
         if state == SUCCEEDED {
             self.measure(partition);
         }
-        tracing::trace!(target: "wakegraph::partition", partition, succeeded = state == SUCCEEDED, "finished");
+        let succeeded = state == SUCCEEDED;
+        tracing::trace!(target: "wakegraph::partition", partition, succeeded, "finished");
         // Each partition counts once, and this one has not been counted yet: at 1 all others are
         // over, and none waits.
-        let last = self.unfinished.load(Ordering::Acquire) == 1;
+        let last = self.progress.unfinished.load(Ordering::Acquire) == 1;
         if failed || !last {
             // Cloned: the others may still need it.
             let Some(owner) = self.inner.lock().owner.clone() else { return ready };
@@ -82,14 +83,14 @@ impl Run {
                 }
             }
         }
-        if last || self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if last || self.progress.unfinished.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.complete();
         }
         ready
     }
 
     pub(super) fn record_failure(&self, template: &RunTemplate, partition: usize, failure: Failure) {
-        // To find out where a device was lost takes a look at every partition, so it is not done
+        // Finding out where a device was lost asks for every partition, so it is not done
         // for each of them.
         if says_enough(&self.inner.lock(), &failure) {
             return;
@@ -113,13 +114,13 @@ impl Run {
 
     pub(super) fn set_failure(&self, inner: &mut RunInner, failure: Failure) {
         inner.failure = Some(failure);
-        self.failed.store(true, Ordering::Release);
+        self.progress.failed.store(true, Ordering::Release);
     }
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     pub(super) fn failed_dependency(&self) -> Option<Error> {
         let depends_on = self.inner.lock().depends_on.clone();
-        // Their devices may have told this run first.
+        // Their devices may have notified this run first.
         end_in_order(&depends_on);
         depends_on.iter().find_map(|run| run.result().err())
     }
@@ -134,13 +135,13 @@ impl Run {
             (owner, inner.scheduler.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };
         self.has_ended(&owner);
-        if self.timed {
+        if self.waiting.is_timed {
             self.learn(&owner);
         }
-        if let Some(in_flight) = &self.in_flight {
+        if let Some(in_flight) = self.in_flight() {
             in_flight.fetch_sub(1, Ordering::Relaxed);
         }
-        // Over on their devices, whose notifications may lag: whoever sees this run finished finds
+        // Over on their devices, whose notifications may lag: a caller that sees this run finished finds
         // them finished, too.
         end_in_order(&depends_on);
         self.done.set();

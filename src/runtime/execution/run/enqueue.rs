@@ -1,15 +1,18 @@
 //! Handing partitions to their devices.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::hal;
 use crate::runtime::completion::clock;
-use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::resource::device::Device;
 
 /// Enqueues a device partition behind its device-side predecessors. False if that failed: the
 /// partition is over then.
@@ -22,7 +25,7 @@ pub(crate) fn enqueue(
     dependencies: &[Arc<dyn hal::Event>],
 ) -> bool {
     let partition = &template.partitions[index];
-    let (PartitionWork::Device { device, queue, lane, command_buffer }, Some(event)) =
+    let (PartitionWork::Device { device, queue, command_buffer, .. }, Some(event)) =
         (&partition.work, run.event(index))
     else {
         return false;
@@ -37,17 +40,17 @@ pub(crate) fn enqueue(
     let notification = device
         .notifies()
         .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
-    let expected = partition.prediction.expected();
-    // Who looks after the run does so only where the end should be near.
-    let looked_after = expected.filter(|_| run.is_looked_after()).and_then(|expected| {
+    let expected = partition.estimator.expected();
+    // The submission polls for the end only where that should be near.
+    let polled_for = expected.filter(|_| run.is_polled_by_submission()).and_then(|expected| {
         let limit = template.spin_limit();
-        (expected <= limit).then(|| spin_time_among(run.crowd(), expected, limit))
+        (expected <= limit).then(|| spin_time_among(run.load(), expected, limit))
     });
     let signal = hal::Signal { event, notification };
-    // Read once: the clock is a good part of what a submission costs.
-    let reactor = device.reactor();
+    let is_tail = || template.tails.contains(&(index as u32));
+    let reactor = device.reactor().filter(|_| !template.polls_tails || is_tail());
     let now = reactor.map(|_| clock::now());
-    run.will_enqueue(index, expected, || now.unwrap_or_else(clock::now));
+    run.will_enqueue(index, expected, device.notifies());
     // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
     // follow from the declared accesses; between runs of this executable by its queues and `order`;
     // against other executables and host guards by `conflicts`. The run owns the executable, and
@@ -57,13 +60,39 @@ pub(crate) fn enqueue(
         Ok(()) => {
             run.set_enqueued(index);
             if let Some((reactor, now)) = reactor.zip(now) {
-                reactor.watch(now, *lane, run.clone(), index, template.expected_of(index), looked_after);
+                watch(reactor, now, partition, run, index, polled_for);
             }
             true
         }
         Err(error) => {
             run.finish(index, Err(error));
             false
+        }
+    }
+}
+
+/// Has the reactor poll for the end of a partition that has been enqueued `at` this time.
+fn watch(
+    reactor: &Reactor,
+    at: u64,
+    partition: &PartitionExec,
+    run: &Arc<Run>,
+    index: usize,
+    polled_for: Option<Duration>,
+) {
+    if let PartitionWork::Device { queue_number, .. } = partition.work {
+        let estimate = partition.estimator.estimate();
+        reactor.watch(at, queue_number, run.clone(), index, estimate, polled_for);
+    }
+}
+
+/// Has the reactors poll for the ends of all partitions that have been enqueued, because a tail is over
+/// that never started.
+pub(crate) fn watch_all(template: &RunTemplate, run: &Arc<Run>) {
+    for (index, partition) in template.partitions.iter().enumerate() {
+        if let Some(reactor) = partition.device().and_then(Device::reactor).filter(|_| run.is_enqueued(index))
+        {
+            watch(reactor, clock::now(), partition, run, index, None);
         }
     }
 }

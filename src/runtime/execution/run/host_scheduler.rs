@@ -1,7 +1,7 @@
 //! Partitions that need the host: each starts when its predecessors are over, a host task as a task
 //! of its own.
 //!
-//! Nothing is spawned before it can run. Whoever ends a partition learns which others that made
+//! Nothing is spawned before it can run. The thread that ends a partition learns which others that made
 //! ready, and starts them: at once where it may, else in one task for all of them, so that a
 //! device's thread wakes the runtime only once.
 
@@ -58,7 +58,7 @@ impl HostScheduler {
             let exec = &owner.partitions[index];
             match (run.go(&exec.predecessors), &exec.work) {
                 (Go::Start, PartitionWork::Device { .. }) => {
-                    // If it fails, the run has been told.
+                    // If it fails, the partition has ended.
                     enqueue(owner, run, index, &[], &[]);
                 }
                 (Go::Start, PartitionWork::HostTask(_)) => host_tasks.push(partition),

@@ -1,4 +1,4 @@
-//! Runs that are left to the reactor's thread to be launched.
+//! Who launches a run: `submit`, or the reactor's thread, which it was left to.
 
 use std::sync::Arc;
 use std::thread;
@@ -11,9 +11,9 @@ use crate::sync::Ordering;
 
 /// `submit` launches it.
 pub(super) const AT_SUBMIT: u8 = 0;
-/// Nobody has launched it yet.
+/// It waits in the submission queue.
 const HANDED_OVER: u8 = 1;
-/// Somebody does.
+/// A thread is launching it.
 const LAUNCHING: u8 = 2;
 /// Launched in a batch, on a queue that executables share.
 const IN_BATCH: u8 = 3;
@@ -23,17 +23,22 @@ const ALONE: u8 = 4;
 impl Run {
     /// Whether the reactor launches it and polls for its end.
     pub(crate) fn is_left_to_reactor(&self) -> bool {
-        !matches!(self.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE)
+        !matches!(self.progress.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE)
     }
 
-    /// Somebody else is going to launch it.
+    /// The reactor's thread is going to launch it.
     pub(crate) fn set_handed_over(&self) {
-        self.launch.store(HANDED_OVER, Ordering::Release);
+        self.progress.launch.store(HANDED_OVER, Ordering::Release);
     }
 
-    /// The caller launches it, if nobody else has or does. Gives its executable.
+    /// The caller launches it, unless another thread has or does. Gives its executable.
     pub(crate) fn take_launch(&self) -> Option<Arc<dyn RunOwner>> {
-        let taken = self.launch.compare_exchange(HANDED_OVER, LAUNCHING, Ordering::AcqRel, Ordering::Acquire);
+        let taken = self.progress.launch.compare_exchange(
+            HANDED_OVER,
+            LAUNCHING,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         // There until the run is over, which it cannot be yet.
         taken.ok().and_then(|_| self.inner.lock().owner.clone())
     }
@@ -41,7 +46,7 @@ impl Run {
     /// The caller does not launch it after all.
     pub(crate) fn give_launch_back(&self) {
         self.inner.lock().batch_event = None;
-        self.launch.store(HANDED_OVER, Ordering::Release);
+        self.progress.launch.store(HANDED_OVER, Ordering::Release);
     }
 
     /// What is about to be signalled behind the batch that it is launched in.
@@ -55,24 +60,12 @@ impl Run {
         event.map(|event| event.status())
     }
 
-    /// Looks at the real status of the batch that it was launched in, before the reactor tells;
-    /// whether that is final.
-    pub(super) fn look_at_batch(&self) -> bool {
-        let result = match self.batch_status() {
-            Some(EventStatus::Complete) => Ok(()),
-            Some(EventStatus::Failed(error)) => Err(error),
-            Some(EventStatus::Pending | EventStatus::Idle) | None => return self.is_done(),
-        };
-        self.finish(0, result);
-        true
-    }
-
     /// It has been launched in a batch, or else refused.
     pub(crate) fn set_launched(&self, launched: bool) {
         if launched {
             self.set_all_enqueued();
         }
-        self.launch.store(IN_BATCH, Ordering::Release);
+        self.progress.launch.store(IN_BATCH, Ordering::Release);
     }
 
     /// Launches it on the queue of its executable.
@@ -80,13 +73,13 @@ impl Run {
         if enqueue(template, self, 0, &[], &[]) {
             self.set_all_enqueued();
         }
-        self.launch.store(ALONE, Ordering::Release);
+        self.progress.launch.store(ALONE, Ordering::Release);
     }
 
     /// Whether everything of it is on devices, so that they can wait for it. Sees to it, if it was
     /// handed over.
     pub(crate) fn is_all_enqueued(self: &Arc<Self>) -> bool {
-        match self.launch.load(Ordering::Acquire) {
+        match self.progress.launch.load(Ordering::Acquire) {
             HANDED_OVER => {
                 if let Some(owner) = self.take_launch() {
                     self.launch_alone(&owner);
@@ -94,26 +87,26 @@ impl Run {
             }
             // A call of the driver's.
             LAUNCHING => {}
-            _ => return self.enqueued.load(Ordering::Acquire),
+            _ => return self.progress.enqueued.load(Ordering::Acquire),
         }
-        while self.launch.load(Ordering::Acquire) == LAUNCHING {
+        while self.progress.launch.load(Ordering::Acquire) == LAUNCHING {
             thread::yield_now();
         }
-        self.enqueued.load(Ordering::Acquire)
+        self.progress.enqueued.load(Ordering::Acquire)
     }
 
     /// Whether the queue of its executable's later runs does not order them after this one.
     pub(crate) fn is_in_batch(&self) -> bool {
-        self.launch.load(Ordering::Acquire) == IN_BATCH
+        self.progress.launch.load(Ordering::Acquire) == IN_BATCH
     }
 
     /// It keeps a shared queue for too long.
     pub(crate) fn set_too_long(&self) {
-        self.too_long.store(true, Ordering::Relaxed);
+        self.waiting.too_long.store(true, Ordering::Relaxed);
     }
 
     /// Whether it kept the queue that it shared for no longer than it should, if it was on one.
     pub(crate) fn shared_well(&self) -> Option<bool> {
-        self.is_in_batch().then(|| !self.too_long.load(Ordering::Relaxed))
+        self.is_in_batch().then(|| !self.waiting.too_long.load(Ordering::Relaxed))
     }
 }

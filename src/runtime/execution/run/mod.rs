@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
+use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::host_task::HostTaskOwner;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
@@ -33,59 +34,62 @@ use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 
 pub(crate) use ending::cancelled;
-pub(crate) use enqueue::{enqueue, enqueue_batch};
+pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
-use launch::AT_SUBMIT;
-use polling::ASKED_NOT;
 pub(crate) use timing::Timing;
-use timing::{SPIN_NONE, TOOK_THIS};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
-/// whoever will report a completion (a device, the reactor, a task) holds a reference to it.
+/// the device, the reactor or the task that will report a completion holds a reference to it.
 pub(crate) struct Run {
     /// Set when every partition is final.
     pub(crate) done: Latch,
+    /// The task that waits to start the run, if there is one.
+    starter: AtomicWaker,
+    /// Sequence number within the executable, starting at 1.
+    number: u64,
+    /// Those of the devices that do not notify. They poll for the ends of partitions.
+    reactors: SmallVec<[Reactor; 1]>,
+    progress: Progress,
+    waiting: Waiting,
+    slots: Box<[Slot]>,
+    inner: Mutex<RunInner>,
+}
+
+/// How far the run is.
+#[derive(Default)]
+struct Progress {
     /// Set by `cancel`: partitions that have not started never will.
     cancelled: AtomicBool,
     /// Whether there is a failure: without one, the result is read without a lock.
     failed: AtomicBool,
     /// Whether every partition has been enqueued on a device, so that other devices can wait for
-    /// `tails` themselves.
+    /// the run's tails themselves.
     enqueued: AtomicBool,
     /// Who launches it: one of the constants of `launch`.
     launch: AtomicU8,
-    /// The task that waits to start the run, if there is one.
-    starter: AtomicWaker,
     unfinished: AtomicU32,
     /// All partitions before this one are over.
     oldest: AtomicU32,
     /// Tasks of this run that the host runs or has been handed: while there are any, spinning would
     /// keep them waiting.
     host_tasks: AtomicU32,
+}
+
+/// How its submission waits for the run.
+#[derive(Default)]
+struct Waiting {
+    /// Whether partitions of devices that notify are timed, for estimates.
+    is_timed: bool,
     /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
     soonest: AtomicU64,
-    /// Whether it keeps the queue that it shares for too long.
-    too_long: AtomicBool,
+    /// Whether a submission polls for the end by itself, at first.
+    has_poller: AtomicBool,
+    /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
+    near_until: AtomicU64,
     /// How a submission's spin went: one of the `SPIN` constants.
     spin: AtomicU8,
-    /// Whether partitions are timed, for predictions.
-    timed: bool,
-    /// Whether a device does not notify, so that whoever wants to know has to look.
-    polled: bool,
-    /// Whether a submission is going to look for the end by itself, at first.
-    looked_after: AtomicBool,
-    /// Before when it cannot be over, by what it takes among as many others: not worth a look.
-    first_look: AtomicU64,
-    /// Until when the end is near enough to be looked for without a pause, 0 if it is not.
-    near_until: AtomicU64,
-    /// Whether a submission that was told so saw it in flight.
-    near_seen: AtomicBool,
-    /// Runs in flight on the device, this one included, where that has to be polled.
-    in_flight: Option<Arc<AtomicU32>>,
-    /// The how manieth run of its executable this is, from 1 on.
-    number: u64,
-    slots: Box<[Slot]>,
-    inner: Mutex<RunInner>,
+    /// Whether the run keeps the queue that it shares for too long.
+    too_long: AtomicBool,
 }
 
 #[derive(Default)]
@@ -119,16 +123,10 @@ struct Slot {
     /// devices can wait for themselves has been enqueued.
     waiting_for: AtomicU32,
     event: Option<Arc<dyn hal::Event>>,
-    /// When it was enqueued, 0 if nobody wants to know how long it takes.
+    /// When it was enqueued on a device that notifies, 0 if its time is not measured.
     enqueued: AtomicU64,
-    /// How long it took, 0 if that is not known.
+    /// How many nanoseconds it took, 0 if that is not known.
     took: AtomicU64,
-    /// What is known of the time it took: one of the `TOOK` constants.
-    known: AtomicU8,
-    /// How long the reactor has seen its queue take for it, 0 if it has not.
-    observed: AtomicU64,
-    /// What the reactor has just seen of it: one of the `ASKED` constants.
-    asked: AtomicU8,
 }
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
@@ -159,123 +157,81 @@ impl Run {
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
-                known: AtomicU8::new(TOOK_THIS),
-                observed: AtomicU64::new(0),
-                asked: AtomicU8::new(ASKED_NOT),
             })
         });
-        Ok(Self {
+        Ok(Self::with(slots.collect::<Result<_>>()?, template.reactors()))
+    }
+
+    fn with(slots: Box<[Slot]>, reactors: SmallVec<[Reactor; 1]>) -> Self {
+        Self {
             done: Latch::new(),
-            cancelled: AtomicBool::new(false),
-            failed: AtomicBool::new(false),
-            enqueued: AtomicBool::new(false),
-            launch: AtomicU8::new(AT_SUBMIT),
-            too_long: AtomicBool::new(false),
             starter: AtomicWaker::new(),
-            unfinished: AtomicU32::new(0),
-            oldest: AtomicU32::new(0),
-            host_tasks: AtomicU32::new(0),
-            soonest: AtomicU64::new(0),
-            spin: AtomicU8::new(SPIN_NONE),
-            timed: false,
-            polled: template.polled,
-            looked_after: AtomicBool::new(false),
-            first_look: AtomicU64::new(0),
-            near_until: AtomicU64::new(0),
-            near_seen: AtomicBool::new(false),
-            in_flight: template.in_flight(),
             number: 0,
-            slots: slots.collect::<Result<_>>()?,
+            reactors,
+            progress: Progress::default(),
+            waiting: Waiting::default(),
+            slots,
             inner: Mutex::default(),
-        })
+        }
     }
 
     /// A run that failed before it began.
     pub(crate) fn failed(error: Error) -> Self {
-        let run = Self {
-            done: Latch::new(),
-            cancelled: AtomicBool::new(false),
-            failed: AtomicBool::new(true),
-            enqueued: AtomicBool::new(false),
-            launch: AtomicU8::new(AT_SUBMIT),
-            too_long: AtomicBool::new(false),
-            starter: AtomicWaker::new(),
-            unfinished: AtomicU32::new(0),
-            oldest: AtomicU32::new(0),
-            host_tasks: AtomicU32::new(0),
-            soonest: AtomicU64::new(0),
-            spin: AtomicU8::new(SPIN_NONE),
-            timed: false,
-            polled: false,
-            looked_after: AtomicBool::new(false),
-            first_look: AtomicU64::new(0),
-            near_until: AtomicU64::new(0),
-            near_seen: AtomicBool::new(false),
-            in_flight: None,
-            number: 0,
-            slots: Box::default(),
-            inner: Mutex::new(RunInner { failure: Some(Failure::new(error)), ..RunInner::default() }),
-        };
+        let mut run = Self::with(Box::default(), SmallVec::new());
+        run.progress.failed = AtomicBool::new(true);
+        run.inner.get_mut().failure = Some(Failure::new(error));
         run.done.set();
         run
     }
 
-    /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that nobody
-    /// looks at it.
+    /// Makes a finished run, or a new one, ready to run. The exclusive reference proves that no other
+    /// thread uses it.
     pub(crate) fn reset(&mut self, owner: &Arc<impl RunOwner + 'static>, timing: Timing, number: u64) {
+        let template = owner.template();
         self.number = number;
         self.done.reset();
-        self.cancelled = AtomicBool::new(false);
-        self.failed = AtomicBool::new(false);
-        self.enqueued = AtomicBool::new(false);
-        self.launch = AtomicU8::new(AT_SUBMIT);
-        self.too_long = AtomicBool::new(false);
         self.starter = AtomicWaker::new();
-        self.unfinished = AtomicU32::new(self.slots.len() as u32);
-        self.oldest = AtomicU32::new(0);
-        self.host_tasks = AtomicU32::new(0);
-        self.soonest = AtomicU64::new(0);
-        self.spin = AtomicU8::new(SPIN_NONE);
-        for (slot, partition) in self.slots.iter_mut().zip(&owner.template().partitions) {
+        self.progress = Progress::default();
+        self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
+        self.waiting = Waiting { is_timed: timing == Timing::On, ..Waiting::default() };
+        for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             slot.state = AtomicU8::new(WAITING);
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
-            slot.known = AtomicU8::new(TOOK_THIS);
-            slot.observed = AtomicU64::new(0);
-            slot.asked = AtomicU8::new(ASKED_NOT);
         }
+        // What runs keep for later, such as the memory of lists, stays.
         let inner = self.inner.get_mut();
         inner.failure = None;
         inner.batch_event = None;
         inner.profile = None;
         inner.host_times.clear();
-        inner.submitted = owner.template().profiling.then(clock::now);
-        self.timed = timing == Timing::On;
+        inner.submitted = template.profiling.then(clock::now);
         inner.depends_on.clear();
         inner.comes_after.clear();
-        // Without a partition there is nothing to own it for, and nobody to give it back.
+        // Without a partition there is nothing to own it for, and nothing gives it back.
         inner.owner = (!self.slots.is_empty()).then(|| Arc::clone(owner) as Arc<dyn RunOwner>);
-        self.looked_after = AtomicBool::new(false);
-        self.first_look = AtomicU64::new(0);
-        self.near_until = AtomicU64::new(0);
-        self.near_seen = AtomicBool::new(false);
-        if let Some(in_flight) = self.in_flight.as_ref().filter(|_| !self.slots.is_empty()) {
+        if let Some(in_flight) = self.in_flight().filter(|_| !self.slots.is_empty()) {
             in_flight.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Where the runs in flight are counted on the first device that has to be polled.
+    fn in_flight(&self) -> Option<&AtomicU32> {
+        self.reactors.first().map(Reactor::in_flight)
+    }
+
     /// Whether all other partitions are over.
     pub(crate) fn is_last(&self, partition: usize) -> bool {
-        self.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
+        self.progress.unfinished.load(Ordering::Acquire) == 1 && !self.is_over(partition)
     }
 
     /// Whether a device does not notify.
     pub(crate) fn is_polled(&self) -> bool {
-        self.polled
+        !self.reactors.is_empty()
     }
 
-    /// Its number among the runs of its executable, from 1 on.
+    /// Sequence number within the executable, starting at 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -286,7 +242,7 @@ impl Run {
 
     /// The run's result; meaningful when it is done.
     pub(crate) fn result(&self) -> Result<()> {
-        if !self.failed.load(Ordering::Acquire) {
+        if !self.progress.failed.load(Ordering::Acquire) {
             return Ok(());
         }
         self.inner.lock().failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
@@ -326,7 +282,17 @@ impl Run {
         let _ = state.compare_exchange(WAITING, ENQUEUED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether somebody has seen that a partition is over; asks no device.
+    /// Whether a partition is on a device, and not known to be over.
+    pub(crate) fn is_enqueued(&self, partition: usize) -> bool {
+        self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED
+    }
+
+    /// The executable, until the run is over.
+    fn owner(&self) -> Option<Arc<dyn RunOwner>> {
+        self.inner.lock().owner.clone()
+    }
+
+    /// Whether a partition is known to be over; asks no device.
     pub(crate) fn is_over(&self, partition: usize) -> bool {
         self.slots[partition].state.load(Ordering::Acquire) > ENQUEUED
     }
@@ -385,11 +351,11 @@ impl Run {
     }
 
     pub(crate) fn set_all_enqueued(&self) {
-        self.enqueued.store(true, Ordering::Release);
+        self.progress.enqueued.store(true, Ordering::Release);
     }
 
     pub(crate) fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
+        self.progress.cancelled.store(true, Ordering::Release);
         self.starter.wake();
     }
 
@@ -402,7 +368,7 @@ impl Run {
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+        self.progress.cancelled.load(Ordering::Acquire)
     }
 
     /// The run needs the host, and this is how.
@@ -433,7 +399,7 @@ impl Run {
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
         // Final by contract, and this run's even if the enqueue has not returned yet.
-        self.read_event(token as usize);
+        self.poll_event(token as usize);
     }
 }
 

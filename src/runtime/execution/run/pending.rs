@@ -1,40 +1,41 @@
 //! A run as the reactor sees it.
 
-use std::time::Duration;
-
-use crate::runtime::completion::pending::{Pending, Seen};
+use crate::runtime::completion::estimate::Sample;
+use crate::runtime::completion::pending::Pending;
 use crate::runtime::execution::run::Run;
+use crate::types::Result;
 
 impl Pending for Run {
     fn is_over(&self, partition: usize) -> bool {
         self.is_over(partition)
     }
 
+    fn poll(&self, partition: usize) -> Option<Result<()>> {
+        self.outcome(partition)
+    }
+
+    fn has_poller(&self) -> bool {
+        self.is_polled_by_submission() || self.near_for().is_some()
+    }
+
     fn is_awaited(&self, partition: usize) -> bool {
-        self.done.is_awaited() && self.is_last(partition)
-    }
-
-    fn ask(&self, partition: usize) -> bool {
-        self.ask(partition)
-    }
-
-    fn ask_later(&self, partition: usize) {
-        self.ask_later(partition);
-    }
-
-    fn answer(&self, partition: usize) -> Option<bool> {
-        self.answer(partition)
+        self.done.is_awaited()
+            && (self.is_last(partition) || self.owner().is_some_and(|owner| owner.polls_tails))
     }
 
     fn set_near(&self, until: u64) {
         self.set_near(until);
     }
 
-    fn complete(&self, partition: usize, took: Option<Duration>, seen: Seen) {
-        // Otherwise another thread has seen it complete before.
-        if !self.is_over(partition) {
-            self.observe(partition, took, seen);
-            self.look_at(partition);
+    fn complete(&self, partition: usize, result: Result<()>, sample: Option<Sample>) {
+        // Gone if another thread has seen the run complete.
+        let Some(owner) = self.owner() else { return };
+        if let Some(sample) = sample {
+            owner.partitions[partition].estimator.record(sample);
+        }
+        self.end_and_go_on(partition, result);
+        if owner.polls_tails {
+            self.end_before_tails(&owner);
         }
     }
 }

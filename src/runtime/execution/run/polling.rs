@@ -1,150 +1,97 @@
-//! Looking at the real status of what is on devices.
+//! Polling the events of a run.
 
 use crate::hal::EventStatus;
 use crate::runtime::execution::run::{ENQUEUED, Run, WAITING};
 use crate::runtime::execution::template::RunTemplate;
-use crate::sync::Ordering;
-
-pub(super) const ASKED_NOT: u8 = 0;
-const ASKED_PENDING: u8 = 1;
-const ASKED_FINAL: u8 = 2;
-const ASKED_LATER: u8 = 3;
-
-/// A driver takes a microsecond to say of one that it has ended.
-const MOST_SEEN: usize = 2;
+use crate::sync::{Ordering, fence};
+use crate::types::Result;
 
 impl Run {
-    /// Whether a partition that was enqueued is over; reads the event without acting on it.
-    pub(crate) fn is_final(&self, partition: usize) -> bool {
-        match self.slots[partition].state.load(Ordering::Acquire) {
-            WAITING => self.is_in_batch() && self.batch_status().is_some_and(|status| status.is_final()),
-            ENQUEUED => self.event(partition).is_none_or(|event| event.status().is_final()),
-            _ => true,
-        }
+    /// The outcome of a partition that was enqueued, once its device has one.
+    pub(super) fn outcome(&self, partition: usize) -> Option<Result<()>> {
+        let status = match self.slots[partition].state.load(Ordering::Acquire) {
+            WAITING if self.is_in_batch() => self.batch_status()?,
+            ENQUEUED => self.event(partition)?.status(),
+            _ => return None,
+        };
+        outcome(status)
     }
 
-    /// Whether a look would end a partition.
+    /// Whether a poll would end a partition.
     pub(super) fn has_unseen_end(&self) -> bool {
-        let is_unseen = |&partition: &usize| self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED;
-        let first = self.oldest.load(Ordering::Relaxed) as usize;
-        let mut unseen = (first..self.slots.len()).filter(is_unseen);
-        !self.is_done() && (self.is_in_batch() || unseen.any(|partition| self.is_final(partition)))
+        let first = self.progress.oldest.load(Ordering::Relaxed) as usize;
+        !self.is_done() && (first..self.slots.len()).any(|partition| self.outcome(partition).is_some())
     }
 
-    /// For the reactor: reads the event, and keeps the answer for [`answer`](Self::answer). Whether
-    /// it is final.
-    pub(crate) fn ask(&self, partition: usize) -> bool {
-        let is_final = self.is_final(partition);
-        let answer = if is_final { ASKED_FINAL } else { ASKED_PENDING };
-        self.slots[partition].asked.store(answer, Ordering::Release);
-        is_final
-    }
-
-    /// Instead of [`ask`](Self::ask): there is no answer this time.
-    pub(crate) fn ask_later(&self, partition: usize) {
-        self.slots[partition].asked.store(ASKED_LATER, Ordering::Release);
-    }
-
-    /// What [`ask`](Self::ask) has found, once; without, as [`is_final`](Self::is_final).
-    pub(crate) fn answer(&self, partition: usize) -> Option<bool> {
-        match self.slots[partition].asked.swap(ASKED_NOT, Ordering::AcqRel) {
-            ASKED_NOT => Some(self.is_final(partition)),
-            ASKED_LATER => None,
-            answer => Some(answer == ASKED_FINAL),
-        }
-    }
-
-    /// Whether the run is over; asks devices that do not notify, unless the reactor does without a
-    /// pause. Ends it if so, which may wake tasks and drop buffers: not for callers that hold a
+    /// Whether the run is over; polls devices that do not notify, unless the reactor does without a
+    /// pause. Ends the run if so, which may wake tasks and drop buffers: not for callers that hold a
     /// lock.
     pub(crate) fn is_finished(&self) -> bool {
-        if self.polled && !self.is_done() && !self.is_left_to_reactor() {
-            self.look();
-            if !self.is_done() {
-                self.set_seen_near();
-            }
+        if self.is_polled() && !self.is_done() && !self.is_left_to_reactor() {
+            self.poll_events();
         }
         self.is_done()
     }
 
-    /// Looks at the real status of what has been enqueued: all that matters to anybody.
-    pub(crate) fn look(&self) {
-        let several = self.slots.len() > 1;
-        let owner = if several { self.inner.lock().owner.clone() } else { None };
-        match owner.filter(|owner| owner.all_eager) {
-            Some(owner) => self.look_at_tails(&owner),
-            None => self.look_at_all(),
+    /// Polls the partitions in the order of the plan, up to the first that is not over.
+    pub(super) fn poll_events(&self) {
+        let mut oldest = self.progress.oldest.load(Ordering::Relaxed) as usize;
+        while oldest < self.slots.len() && (self.is_over(oldest) || self.poll_partition(oldest)) {
+            oldest += 1;
+        }
+        self.progress.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
+    }
+
+    /// Polls one partition; whether it is over.
+    fn poll_partition(&self, partition: usize) -> bool {
+        self.outcome(partition).is_some_and(|outcome| {
+            self.end_and_go_on(partition, outcome);
+            true
+        })
+    }
+
+    /// A device has notified of a partition: its event is final, even if the enqueue has not returned yet.
+    pub(super) fn poll_event(&self, partition: usize) {
+        if let Some(outcome) = self.event(partition).and_then(|event| outcome(event.status())) {
+            self.end_and_go_on(partition, outcome);
         }
     }
 
-    pub(super) fn look_at_all(&self) {
-        let first = self.oldest.load(Ordering::Relaxed) as usize;
-        let mut oldest = first;
-        for partition in first..self.slots.len() {
-            if self.look_at(partition) && partition == oldest {
-                oldest += 1;
-            }
+    /// A partition is over: starts in a task what that makes ready.
+    pub(super) fn end_and_go_on(&self, partition: usize, outcome: Result<()>) {
+        let ready = self.end(partition, outcome);
+        if let Some(scheduler) = self.scheduler_for(&ready) {
+            scheduler.start_later(ready);
         }
-        self.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
     }
 
-    /// Nobody waits for any other partition, and the devices let each tail wait for all before it:
-    /// one question tells as much as one for each.
-    fn look_at_tails(&self, template: &RunTemplate) {
-        let mut over = true;
-        for &tail in &template.tails {
-            over &= self.look_at(tail as usize);
+    /// Ends the partitions before the tails, once all tails are over: no other thread polls for them.
+    pub(super) fn end_before_tails(&self, template: &RunTemplate) {
+        if self.is_done() {
+            return;
         }
-        if !over {
-            return self.look_at_oldest();
+        // Of two threads that each end a tail, the later one sees both.
+        fence(Ordering::SeqCst);
+        if !template.tails.iter().all(|&tail| self.is_over(tail as usize)) {
+            return;
         }
         if !template.tails.iter().all(|&tail| self.has_succeeded(tail as usize)) {
-            return self.look_at_all();
+            return self.poll_events();
         }
-        for partition in self.oldest.load(Ordering::Relaxed) as usize..self.slots.len() {
+        for partition in self.progress.oldest.load(Ordering::Relaxed) as usize..self.slots.len() {
             if self.slots[partition].state.load(Ordering::Acquire) == ENQUEUED {
                 // Nothing waits for the host.
                 let _ = self.end(partition, Ok(()));
             }
         }
     }
+}
 
-    /// Looks at the first partitions that nobody has seen the end of, few at a time: what is known
-    /// of them need not be found out when the last one ends.
-    fn look_at_oldest(&self) {
-        let mut oldest = self.oldest.load(Ordering::Relaxed) as usize;
-        let mut seen = 0;
-        while seen < MOST_SEEN && oldest < self.slots.len() {
-            if !self.is_over(oldest) {
-                if !self.look_at(oldest) {
-                    break;
-                }
-                seen += 1;
-            }
-            oldest += 1;
-        }
-        self.oldest.fetch_max(oldest as u32, Ordering::Relaxed);
-    }
-
-    /// Looks at one partition that was enqueued; whether it is final.
-    pub(crate) fn look_at(&self, partition: usize) -> bool {
-        match self.slots[partition].state.load(Ordering::Acquire) {
-            WAITING => self.is_in_batch() && self.look_at_batch(),
-            ENQUEUED => self.read_event(partition),
-            _ => true,
-        }
-    }
-
-    pub(super) fn read_event(&self, partition: usize) -> bool {
-        let ready = match self.event(partition).map(|event| event.status()) {
-            Some(EventStatus::Complete) => self.end(partition, Ok(())),
-            Some(EventStatus::Failed(error)) => self.end(partition, Err(error)),
-            _ => return false,
-        };
-        if let Some(scheduler) = self.scheduler_for(&ready) {
-            scheduler.start_later(ready);
-        }
-        true
+fn outcome(status: EventStatus) -> Option<Result<()>> {
+    match status {
+        EventStatus::Complete => Some(Ok(())),
+        EventStatus::Failed(error) => Some(Err(error)),
+        EventStatus::Pending | EventStatus::Idle => None,
     }
 }
 
@@ -176,7 +123,7 @@ mod tests {
         let exec = graph.finalize().unwrap();
         assert_eq!(exec.plan().partitions().len(), 9);
         let submission = exec.submit();
-        let _nobody_else_looks = devices.each_ref().map(|device| device.reactor().unwrap().pause());
+        let _paused = devices.each_ref().map(|device| device.reactor().unwrap().pause());
         while !submission.is_finished() {
             std::thread::yield_now();
         }

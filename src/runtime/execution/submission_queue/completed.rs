@@ -1,5 +1,6 @@
-//! Ending many runs, and waking who waits for them: from inside their runtime, where all are on one
-//! thread, by one that waits itself, the leader; else by the reactor.
+//! Completing the runs of finished batches. Where all tasks that wait are on one thread, one of their
+//! submissions, the leader, completes the runs and so wakes the tasks from inside the runtime. Otherwise
+//! the reactor does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +18,11 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
 use crate::util::panics::catch_and_log;
 
-/// What is over on the device and nobody has been told, and who tells.
+/// Runs that are over on the device and not completed yet, and the leader that is to complete them.
 #[derive(Debug, Default)]
 pub(crate) struct Completed {
-    untold: Mutex<Untold>,
-    /// Whether there are any, for looks without the lock.
+    waiting: Mutex<CompletedRuns>,
+    /// Whether there are any, for checks without the lock.
     any: AtomicBool,
     /// The leader's number, 0 if there is none.
     leader: AtomicU64,
@@ -29,36 +30,37 @@ pub(crate) struct Completed {
 }
 
 #[derive(Debug, Default)]
-struct Untold {
+struct CompletedRuns {
     runs: VecDeque<(Arc<Run>, Option<Error>)>,
     /// When the reactor first left them to the leader.
     since: u64,
 }
 
-/// Somebody leads, until this is dropped or it is relieved. It has to [`tell`](Completed::tell) again and again.
+/// The lead, until this is dropped or the leader is relieved. The leader has to call
+/// [`complete`](Self::complete) again and again.
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     queue: Arc<SubmissionQueue>,
     number: u64,
 }
 
-/// Nanoseconds. A leader that lets others wait for longer is relieved: nobody can make it poll.
-const PATIENCE: u64 = 50_000;
+/// Nanoseconds. A leader that lets runs wait for longer is relieved: nothing can make its task poll.
+const LONGEST_WAIT: u64 = 50_000;
 
 /// Each takes up to 0.1 us.
 const PAUSES: u32 = 16;
 
-/// So many are told between two looks at the lock.
+/// So many runs are completed per lock.
 const SOME: usize = 16;
 
 impl Completed {
-    /// These are over: the leader's to tell, or that of the next [`settle`](Self::settle).
+    /// Adds runs that are over, for the leader or the next [`settle`](Self::settle).
     pub(crate) fn add(&self, runs: Runs, failure: Option<Error>) {
-        let mut untold = self.untold.lock();
-        if untold.runs.is_empty() {
-            untold.since = 0;
+        let mut waiting = self.waiting.lock();
+        if waiting.runs.is_empty() {
+            waiting.since = 0;
         }
-        untold.runs.extend(runs.into_iter().map(|run| (run, failure.clone())));
+        waiting.runs.extend(runs.into_iter().map(|run| (run, failure.clone())));
         self.any.store(true, Ordering::Release);
     }
 
@@ -66,7 +68,8 @@ impl Completed {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Waits a moment for something to tell, in the way that leaves most of a core to whoever shares it.
+    /// Waits a moment for a run that is over, in the way that leaves most of a core to a
+    /// hyperthread beside it.
     fn pause(&self) {
         for _ in 0..PAUSES {
             if !self.is_empty() {
@@ -76,14 +79,14 @@ impl Completed {
         }
     }
 
-    /// Ends all that are over, which wakes tasks: not for callers that hold a lock.
-    fn tell(&self) {
+    /// Completes all runs, which wakes tasks: not for callers that hold a lock.
+    fn complete(&self) {
         if self.is_empty() {
             return;
         }
         while !self.is_empty() {
             let some: SmallVec<[_; SOME]> = {
-                let runs = &mut self.untold.lock().runs;
+                let runs = &mut self.waiting.lock().runs;
                 let count = runs.len().min(SOME);
                 self.any.store(runs.len() > count, Ordering::Release);
                 runs.drain(..count).collect()
@@ -92,32 +95,31 @@ impl Completed {
         }
     }
 
-    /// For the reactor's thread: leaves those that are over to the leader, unless there is none, or
-    /// it does not come, or this thread is going to be `asleep`; tells them then, and wakes whom
-    /// that lets go on in one go.
+    /// For the reactor's thread: leaves the runs to the leader. If there is none, or it does not come, or
+    /// the thread is going to be `asleep`, completes them, and wakes the tasks at the end.
     pub(crate) fn settle(&self, asleep: bool) {
         if self.is_empty() {
             return;
         }
-        let mut untold = self.untold.lock();
+        let mut waiting = self.waiting.lock();
         let leader = self.leader.load(Ordering::SeqCst);
         if leader != 0 && !asleep {
             let now = clock::now();
-            if untold.since == 0 {
-                untold.since = now;
+            if waiting.since == 0 {
+                waiting.since = now;
             }
-            if now.saturating_sub(untold.since) < PATIENCE {
+            if now.saturating_sub(waiting.since) < LONGEST_WAIT {
                 return;
             }
             let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
-        drop(untold);
-        wake_after_locks(|| self.tell());
+        drop(waiting);
+        wake_after_locks(|| self.complete());
     }
 }
 
 impl SubmissionQueue {
-    /// Takes the lead if nobody has it, all that wait are on this thread, and batches are about to end.
+    /// Takes the lead if it is free, all tasks that wait are on this thread, and batches are about to end.
     pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
         let Completed { leader, leaders, .. } = &self.completed;
         if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
@@ -131,15 +133,14 @@ impl SubmissionQueue {
 }
 
 impl LeaderGuard {
-    /// Tells all that are over, or waits a moment for one.
-    pub(crate) fn tell(&self) {
+    /// Completes all runs that are over, or waits a moment for one.
+    pub(crate) fn complete(&self) {
         self.queue.completed.pause();
-        self.queue.completed.tell();
+        self.queue.completed.complete();
     }
 
-    /// Whether to go on: it has not been relieved, and batches are about to end. While there are
-    /// only such as take long, the reactor wakes those that wait, and the leader waits like the
-    /// others.
+    /// Whether to go on: the leader has not been relieved, and batches are about to end. While there are
+    /// only long ones, the reactor wakes the tasks, and the leader waits like the others.
     pub(crate) fn goes_on(&self) -> bool {
         let SubmissionQueue { completed, busy, .. } = &*self.queue;
         completed.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
@@ -150,8 +151,8 @@ impl Drop for LeaderGuard {
     fn drop(&mut self) {
         let completed = &self.queue.completed;
         let _ = completed.leader.compare_exchange(self.number, 0, Ordering::SeqCst, Ordering::Relaxed);
-        // What comes later than this finds no leader.
-        completed.tell();
+        // Runs that are added later than this find no leader.
+        completed.complete();
     }
 }
 
@@ -159,8 +160,7 @@ fn end((run, failure): (Arc<Run>, Option<Error>)) {
     run.finish(0, failure.map_or(Ok(()), Err));
 }
 
-/// Elsewhere each wake-up by the leader would wake another thread to share the work, as would the
-/// leader's own.
+/// On several threads each wake-up by the leader would wake another thread to share the work.
 fn is_single_threaded() -> bool {
     Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }

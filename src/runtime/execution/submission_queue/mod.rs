@@ -1,18 +1,17 @@
-//! Batching: while many short runs are in flight on a device, its reactor launches them, on a few
-//! queues that all share.
+//! The submission queue: while many short runs are in flight on a device, its reactor's thread submits
+//! them in batches, on a few queues that executables share.
 //!
-//! Few at a time, each run is launched by whoever submits it, on a queue of its executable, and its
-//! submission's polls look for the end: nothing is seen sooner. Among dozens of short ones that is
-//! waste: to ask the driver for the end of each costs as much as its launch, and several threads
-//! that call the driver hinder each other. So `submit` hands such a run over (`inbox`), the
-//! reactor's thread alone launches (`launcher.rs`), and as the runs of a queue end in order, one
-//! look tells of many. Whom that lets go on is not woken from outside, which costs a system call
-//! each, but by one of those that wait, the leader (`ended.rs`): it is polled again and again
-//! anyway, inside the runtime, where a wake-up is cheap.
+//! With few in flight, `submit` launches each run itself, on a queue of its executable, and the polls of
+//! its submission see the end: no other way is as fast. With many short runs that is waste. To
+//! ask the driver for the end of each costs as much as its launch, and several threads that call the
+//! driver hinder each other. So `submit` leaves such a run in the queue. The reactor's thread alone
+//! launches (`submitter.rs`), and because the runs of a batch end in order, one poll serves all of them.
+//! To wake the tasks that wait from outside their runtime would cost a system call each. One of them, the
+//! leader, wakes the others from inside the runtime instead (`completed.rs`).
 //!
-//! Runs that share a queue run one after the other, so this is for those that take no longer than a
-//! launch or two; that is learned from each executable's own runs, by trying (ADR 0013). Whoever
-//! needs a run launched at once, as something is to come after it on the device, does not wait for
+//! Runs that share a queue run one after the other, so this is for runs that take no longer than a
+//! launch or two. Each executable learns by trying whether its runs are like that (ADR 0013). A caller
+//! that needs a run launched at once, because something comes after it on the device, does not wait for
 //! the reactor: see [`Run::is_all_enqueued`].
 
 mod completed;
@@ -41,37 +40,36 @@ use submitter::SubmitterState;
 /// The runs of a device that submissions have left to its reactor's thread.
 #[derive(Default)]
 pub(crate) struct SubmissionQueue {
-    /// Handed over, and not yet taken out to be launched.
+    /// Runs that the thread has not taken yet.
     inbox: Mutex<Vec<Arc<Run>>>,
     completed: Completed,
     /// Locked by the reactor's thread alone.
     submitter: Mutex<SubmitterState>,
     /// Whether the reactor's thread has to be woken to see the inbox.
     asleep: AtomicBool,
-    /// There has just been a crowd: where all of it ends at once, the next have not lost their
-    /// company for good.
-    crowded: AtomicBool,
-    /// Whether the reactor's thread launches batches and looks for their ends without a pause, or
-    /// has been left a run to launch. Otherwise nothing is about to end that a leader should stay
-    /// awake for.
+    /// The load was high a moment ago. Where many runs end at once, as many are expected to follow.
+    is_loaded: AtomicBool,
+    /// Whether the reactor's thread submits and polls batches without a pause, or has been left a run.
+    /// Otherwise nothing is about to end that a leader should stay awake for.
     busy: AtomicBool,
     /// Keeps the reactor from launching.
     #[cfg(test)]
     held: AtomicBool,
 }
 
-/// With fewer runs in flight on a device, each is best launched and looked for by its own submission.
-const CROWD: u32 = 8;
+/// With fewer runs in flight on a device, each submission launches its run itself and polls for its end.
+const HIGH_LOAD: u32 = 8;
 
-/// What takes longer than this from its submission to its end, or than this share among those in
-/// flight, is not tried.
+/// Runs that take longer than this, or whose time divided by the load is longer than the share, are not left
+/// to the queue.
 const LONGEST: Duration = Duration::from_millis(5);
 const LONGEST_SHARE: Duration = Duration::from_micros(16);
 
-/// Nanoseconds. What keeps a shared queue longer is better off on its own.
+/// Nanoseconds. A run that keeps a shared queue longer is better off on its own.
 const SHORT: u64 = 16_000;
 
-/// Nanoseconds. What takes no longer than this says little, as launches and looks take time, too.
+/// Nanoseconds. A batch that takes no longer than this says little, because launches and polls take
+/// time, too.
 const MOMENT: u64 = 60_000;
 
 impl SubmissionQueue {
@@ -86,18 +84,18 @@ impl SubmissionQueue {
         {
             let mut inbox = self.inbox.lock();
             inbox.push(run);
-            // Under the lock, so that it comes before what the thread says that takes the run out.
+            // Under the lock, so that it comes before the thread that takes the run out changes it.
             self.busy.store(true, Ordering::Relaxed);
         }
-        // Whoever falls asleep says so before its last look into the inbox.
+        // The thread sets this before it checks the inbox for the last time.
         self.asleep.load(Ordering::SeqCst)
     }
 
     /// Whether a run that should take so long is better left to the reactor's thread.
     pub(crate) fn pays(&self, device: &Device, expected: Duration) -> bool {
-        let load = device.in_flight().load(Ordering::Relaxed);
-        let short = expected <= LONGEST && expected / load.max(CROWD) <= LONGEST_SHARE;
-        let many = load >= CROWD || self.crowded.load(Ordering::Relaxed);
+        let load = device.reactor().map_or(0, |reactor| reactor.in_flight().load(Ordering::Relaxed));
+        let short = expected <= LONGEST && expected / load.max(HIGH_LOAD) <= LONGEST_SHARE;
+        let many = load >= HIGH_LOAD || self.is_loaded.load(Ordering::Relaxed);
         short && many && device.wake_policy() != WakePolicy::Efficient
     }
 }

@@ -1,4 +1,4 @@
-//! The reactor's side: launching what was handed over, and looking for its end.
+//! What the reactor's thread does with the submission queue: it launches batches and polls for their ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::pending::Pending;
-use crate::runtime::completion::reactor::new_lane;
+use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::run::{Run, enqueue_batch};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::RunOwner;
@@ -32,25 +32,25 @@ pub(crate) struct SubmitterState {
     /// When the oldest batch became it.
     head_since: u64,
     /// Until when the next are expected to come soon.
-    crowded_until: u64,
+    loaded_until: u64,
 }
 
-/// A queue that owners share.
+/// A queue that executables share.
 #[derive(Clone)]
 struct SharedQueue {
     queue: Arc<hal::ValidatedQueue>,
-    lane: u64,
+    queue_number: u64,
 }
 
 /// Runs launched one after the other on one queue, so that they are over when its event is complete.
 struct Batch {
     runs: Runs,
     event: Arc<dyn hal::Event>,
-    lane: u64,
+    queue_number: u64,
     launched: u64,
 }
 
-/// So many make a batch, and are launched between two looks: the next are launched before these are over.
+/// The most runs of a batch: few enough that the next are launched before these are over.
 const MOST: usize = 8;
 
 pub(crate) type Runs = SmallVec<[Arc<Run>; MOST]>;
@@ -58,15 +58,14 @@ pub(crate) type Runs = SmallVec<[Arc<Run>; MOST]>;
 /// So many batches in flight keep a device busy while the next is collected.
 const ENOUGH: usize = 2;
 
-/// With fewer batches and runs to be launched there is no crowd.
+/// With fewer batches and runs to be launched, the load is not high.
 const FEW: usize = 3;
 
-/// Nanoseconds for which a crowd that has gone is expected back.
+/// Nanoseconds for which a high load that has gone is expected back.
 const WHILE: u64 = 50_000;
 
-/// Nanoseconds for which the end of a batch is looked for without a pause: several times as long as
-/// a batch of runs takes that should share a queue. What takes longer is left to the schedule,
-/// which sleeps between its looks.
+/// Nanoseconds for which a batch is polled without a pause: several times as long as a batch takes whose
+/// runs should share a queue. A longer one is left to the driver's schedule, which sleeps between polls.
 const LONGEST_SPIN: u64 = 250_000;
 
 /// So many events are kept that others may still refer to.
@@ -76,9 +75,8 @@ const MOST_SPARE: usize = 64;
 const QUEUES: usize = 4;
 
 impl SubmitterState {
-    /// Launches some of what was handed over, and looks at what is in flight; a run that takes long
-    /// is given to `watch`, with the lane that it is on. Whether there is anything left to do
-    /// without a pause.
+    /// Launches some of the waiting runs, and polls the oldest batch. A run that takes long is given to
+    /// `watch`, with the number of its queue. Whether there is more to do without a pause.
     pub(crate) fn turn(
         &mut self,
         queue: &SubmissionQueue,
@@ -88,15 +86,15 @@ impl SubmitterState {
         if queue.held.load(Ordering::Relaxed) {
             return false;
         }
-        let busy = self.launch_and_look(queue, watch);
-        // A run that was handed over meanwhile makes the next turn say so again.
+        let busy = self.launch_and_poll(queue, watch);
+        // A run that was added meanwhile makes the next turn set this again.
         if queue.busy.load(Ordering::Relaxed) != busy {
             queue.busy.store(busy, Ordering::Relaxed);
         }
         busy
     }
 
-    fn launch_and_look(
+    fn launch_and_poll(
         &mut self,
         queue: &SubmissionQueue,
         watch: &mut dyn FnMut(u64, Arc<dyn Pending>),
@@ -106,36 +104,36 @@ impl SubmitterState {
             self.waiting.extend(self.taken.drain(..));
         }
         if self.waiting.len() + self.batches.len() >= FEW {
-            if self.crowded_until == 0 {
-                queue.crowded.store(true, Ordering::Relaxed);
+            if self.loaded_until == 0 {
+                queue.is_loaded.store(true, Ordering::Relaxed);
             }
-            self.crowded_until = now() + WHILE;
+            self.loaded_until = now() + WHILE;
         }
         // While the device has enough to do, a batch is worth waiting for: those that wait come one by one.
         if self.waiting.len() >= MOST || (!self.waiting.is_empty() && self.batches.len() < ENOUGH) {
             self.launch();
         } else if !self.batches.is_empty() {
-            // Each look into the inbox takes it from whoever fills it.
+            // Each check of the inbox takes its cache line from the submitting threads.
             std::hint::spin_loop();
         }
         if !self.batches.is_empty() {
-            self.look(queue, watch);
+            self.poll(queue, watch);
         }
         queue.completed.settle(false);
         let busy = !self.batches.is_empty() || !self.waiting.is_empty();
-        if !busy && self.crowded_until > 0 {
+        if !busy && self.loaded_until > 0 {
             std::hint::spin_loop();
             return self.expects_more(queue);
         }
         busy
     }
 
-    /// Whether there was a crowd a moment ago.
+    /// Whether the load was high a moment ago.
     fn expects_more(&mut self, queue: &SubmissionQueue) -> bool {
-        let more = now() < self.crowded_until;
+        let more = now() < self.loaded_until;
         if !more {
-            self.crowded_until = 0;
-            queue.crowded.store(false, Ordering::Relaxed);
+            self.loaded_until = 0;
+            queue.is_loaded.store(false, Ordering::Relaxed);
         }
         more
     }
@@ -151,7 +149,7 @@ impl SubmitterState {
                     owners.push(owner);
                     runs.push(run);
                 }
-                // Somebody else has launched it, and it may be over; what goes with it is the user's.
+                // Another thread has launched it. It may be over, and own values of the user's.
                 None => catch_and_log("a value of a run", || drop(run)),
             }
         }
@@ -160,7 +158,7 @@ impl SubmitterState {
         match self.prepare(device) {
             Ok((queue, event)) => self.launch_batch(&queue, event, runs, &owners),
             Err(error) => {
-                tracing::warn!(target: "wakegraph", %error, "no queue to share: runs are launched on their own");
+                tracing::warn!(target: "wakegraph", %error, "no shared queue: launching runs one by one");
                 runs.iter().zip(&owners).for_each(|(run, owner)| run.launch_alone(owner));
             }
         }
@@ -168,7 +166,7 @@ impl SubmitterState {
 
     fn launch_batch(
         &mut self,
-        SharedQueue { queue, lane }: &SharedQueue,
+        SharedQueue { queue, queue_number }: &SharedQueue,
         event: Arc<dyn hal::Event>,
         mut runs: Runs,
         owners: &[Arc<dyn RunOwner>],
@@ -180,7 +178,7 @@ impl SubmitterState {
         if runs.is_empty() {
             self.spare_events.push_back(event);
         } else {
-            self.batches.push_back(Batch { runs, event, lane: *lane, launched: now() });
+            self.batches.push_back(Batch { runs, event, queue_number: *queue_number, launched: now() });
         }
         let mut left = left.into_iter();
         if let Some(refused) = left.next() {
@@ -194,24 +192,24 @@ impl SubmitterState {
         });
     }
 
-    /// Looks at the oldest batch. If that takes long, its runs go to `watch`.
-    fn look(&mut self, queue: &SubmissionQueue, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) {
+    /// Polls the oldest batch. If that takes long, its runs go to `watch`.
+    fn poll(&mut self, queue: &SubmissionQueue, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) {
         let Some(Batch { runs, event, launched, .. }) = self.batches.front() else { return };
         let at = now();
         let failure = match event.status() {
             EventStatus::Failed(error) => Some(error),
             EventStatus::Complete => None,
             EventStatus::Pending | EventStatus::Idle => {
-                // It is not over now, and has had the queue for itself since then.
+                // It has had the queue for itself since then.
                 let took = at.saturating_sub(self.head_since.max(*launched));
                 if SubmissionQueue::is_too_long(took, runs.len()) {
                     runs.iter().for_each(|run| run.set_too_long());
                 }
                 if took > LONGEST_SPIN
-                    && let Some(Batch { runs, event, lane, .. }) = self.batches.pop_front()
+                    && let Some(Batch { runs, event, queue_number, .. }) = self.batches.pop_front()
                 {
                     self.spare_events.push_back(event);
-                    runs.into_iter().for_each(|run| watch(lane, run));
+                    runs.into_iter().for_each(|run| watch(queue_number, run));
                 }
                 return;
             }
@@ -228,10 +226,10 @@ impl SubmitterState {
         if self.queues.len() < QUEUES {
             let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder);
             let queue = device.hal().create_queue(&desc)?;
-            self.queues.push(SharedQueue { queue, lane: new_lane() });
+            self.queues.push(SharedQueue { queue, queue_number: new_queue_number() });
         }
         if self.spare_events.len() > MOST_SPARE {
-            // Somebody keeps it.
+            // A run that is kept refers to it.
             self.spare_events.pop_front();
         }
         let unused = |event: &&Arc<dyn hal::Event>| Arc::strong_count(event) == 1;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-use crate::runtime::execution::submission_queue::{CROWD, queue_of};
+use crate::runtime::execution::submission_queue::{HIGH_LOAD, queue_of};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 use crate::types::ErrorKind;
 
-const MANY: usize = 3 * CROWD as usize;
+const MANY: usize = 3 * HIGH_LOAD as usize;
 
 fn device() -> (Device, FakeControl) {
     let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
@@ -29,7 +29,7 @@ fn execs(device: &Device, count: usize, options: FinalizeOptions) -> Vec<Executa
         let mut graph = Graph::new(device);
         graph.fill(&x, 1);
         let exec = graph.finalize_with(options).unwrap();
-        exec.inner.partitions[0].prediction.record(Duration::from_micros(5));
+        exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(5));
         exec
     };
     (0..count).map(|_| exec()).collect()
@@ -69,9 +69,9 @@ fn hold(device: &Device) -> impl Drop + '_ {
     held
 }
 
-/// As many submissions in flight as make a crowd.
-fn crowd(execs: &[ExecutableGraph]) -> Vec<Submission> {
-    execs[..CROWD as usize].iter().map(ExecutableGraph::submit).collect()
+/// As many submissions in flight as make a load.
+fn load(execs: &[ExecutableGraph]) -> Vec<Submission> {
+    execs[..HIGH_LOAD as usize].iter().map(ExecutableGraph::submit).collect()
 }
 
 #[test]
@@ -94,15 +94,15 @@ fn a_crowd_is_launched_by_the_reactor_and_completes() {
                 }
             }
         });
-        assert_eq!(device.in_flight().load(Ordering::Relaxed), 0);
+        assert_eq!(device.reactor().unwrap().in_flight().load(Ordering::Relaxed), 0);
     }
 }
 
 #[test]
 fn few_are_launched_at_once() {
     let (device, _control) = device();
-    let execs = execs(&device, CROWD as usize, FinalizeOptions::new());
-    for submission in crowd(&execs) {
+    let execs = execs(&device, HIGH_LOAD as usize, FinalizeOptions::new());
+    for submission in load(&execs) {
         assert!(!run_of(&submission).is_left_to_reactor());
     }
 }
@@ -111,7 +111,7 @@ fn few_are_launched_at_once() {
 fn what_something_comes_after_is_launched_without_the_reactor() {
     let (device, control) = device();
     let execs = execs(&device, MANY, FinalizeOptions::new());
-    let before = crowd(&execs);
+    let before = load(&execs);
     let launched = control.pending();
     // Outside a runtime: nothing may be left to the host.
     let (first, second) = {
@@ -136,7 +136,7 @@ fn a_submission_may_come_after_a_batched_one_of_another_executable() {
     let (device, control) = device();
     let execs = execs(&device, MANY, FinalizeOptions::new());
     for _ in 0..50 {
-        let before = crowd(&execs);
+        let before = load(&execs);
         let [first, last] = [MANY - 2, MANY - 1].map(|index| execs[index].clone());
         let first = first.submit();
         let last = last.prepare().after(&first).submit();
@@ -155,7 +155,7 @@ fn updates_apply_after_what_was_handed_over() {
     let (device, control) = device();
     let options = FinalizeOptions::new().updatable(true);
     let execs = execs(&device, MANY, options);
-    let before = crowd(&execs);
+    let before = load(&execs);
     let exec = execs.last().unwrap();
     let launched = control.pending();
     let submission = {
@@ -178,7 +178,7 @@ fn a_leader_that_is_not_polled_keeps_nobody() {
     let (device, control) = device();
     let execs = execs(&device, MANY, FinalizeOptions::new());
     runtime.block_on(async {
-        let before = crowd(&execs);
+        let before = load(&execs);
         let mut leader = pin!(execs[MANY - 1].submit());
         assert!(run_of(&leader).is_left_to_reactor());
         poll_fn(|cx| {
@@ -186,7 +186,7 @@ fn a_leader_that_is_not_polled_keeps_nobody() {
             Poll::Ready(())
         })
         .await;
-        let rest = execs[CROWD as usize..MANY - 1].iter().map(|exec| tokio::spawn(exec.submit()));
+        let rest = execs[HIGH_LOAD as usize..MANY - 1].iter().map(|exec| tokio::spawn(exec.submit()));
         let rest: Vec<_> = rest.collect();
         until(&control, || rest.iter().all(tokio::task::JoinHandle::is_finished)).await;
         leader.await.unwrap();
@@ -203,15 +203,15 @@ fn a_leader_that_is_dropped_leaves_nobody_behind() {
     let execs = execs(&device, MANY, FinalizeOptions::new());
     runtime.block_on(async {
         for _ in 0..20 {
-            let before = crowd(&execs);
+            let before = load(&execs);
             let rest: Vec<_> =
-                execs[CROWD as usize..].iter().map(|exec| tokio::spawn(exec.submit())).collect();
+                execs[HIGH_LOAD as usize..].iter().map(|exec| tokio::spawn(exec.submit())).collect();
             yield_now().await;
             // Whoever leads.
             rest.iter().step_by(2).for_each(tokio::task::JoinHandle::abort);
             until(&control, || rest.iter().all(tokio::task::JoinHandle::is_finished)).await;
             until(&control, || before.iter().all(Submission::is_finished)).await;
-            until(&control, || device.in_flight().load(Ordering::Relaxed) == 0).await;
+            until(&control, || device.reactor().unwrap().in_flight().load(Ordering::Relaxed) == 0).await;
         }
     });
 }
@@ -253,7 +253,7 @@ async fn yield_until(mut done: impl FnMut() -> bool) {
 
 #[test]
 fn no_thread_spins_for_a_batch_that_takes_long() {
-    for tasks in [MANY, CROWD as usize + 2] {
+    for tasks in [MANY, HIGH_LOAD as usize + 2] {
         for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
             let runtime = builder.enable_time().build().unwrap();
             let (device, control) = device();
@@ -261,7 +261,7 @@ fn no_thread_spins_for_a_batch_that_takes_long() {
             let batcher = queue_of(&device);
             runtime.block_on(async {
                 let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
-                let runs: Vec<_> = submissions[CROWD as usize..].iter().map(run_of).collect();
+                let runs: Vec<_> = submissions[HIGH_LOAD as usize..].iter().map(run_of).collect();
                 let polls = Arc::new(AtomicUsize::new(0));
                 let count = |submission| tokio::spawn(counting(submission, polls.clone()));
                 let all: Vec<_> = submissions.into_iter().map(count).collect();
@@ -316,7 +316,7 @@ fn a_leader_that_blocks_the_only_thread_is_woken() {
     let execs = execs(&device, MANY, FinalizeOptions::new());
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let before = crowd(&execs);
+        let before = load(&execs);
         let leader = execs[MANY - 1].submit();
         let run = run_of(&leader);
         let completing = || {

@@ -73,7 +73,7 @@ impl Starter {
 impl Drop for Starter {
     fn drop(&mut self) {
         if !self.started {
-            // The tokio runtime shuts down. The run ends, so that nobody waits for ever, but in its turn.
+            // The tokio runtime shuts down. The run ends, so that no task waits for ever, but in its turn.
             abandoned_start::abandon_after(
                 self.run.clone(),
                 std::mem::take(&mut self.order_after),

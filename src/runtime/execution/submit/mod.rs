@@ -250,8 +250,8 @@ fn new_run(executable: &Arc<ExecutableInner>, state: &mut ExecutableState, alone
     if let Some(error) = executable.broken() {
         return Err(error.clone());
     }
-    // The clock is read only where somebody uses what it says: a prediction for the reactor or for a spin.
-    let timing = match alone && (executable.polled || !state.patience.is_backing_off()) {
+    // The clock is read only where the time is used: for an estimate of the reactor or of a spin.
+    let timing = match alone && (executable.polled || !state.spinning.is_backing_off()) {
         true => Timing::On,
         false => Timing::Off,
     };
@@ -277,7 +277,7 @@ fn submitter_for<'a>(
     let queue = executable.submission_queue.as_ref()?;
     let partition = executable.partitions.first()?;
     let device = partition.device()?;
-    let expected = partition.prediction.expected()?;
+    let expected = partition.estimator.expected()?;
     let pays = queue.pays(device, expected) && state.sharing.try_spin();
     Some((device.reactor().filter(|_| pays)?, queue))
 }
@@ -287,7 +287,7 @@ fn submitter_for<'a>(
 fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, run: &Arc<Run>) {
     run.set_handed_over();
     if queue.push(run.clone()) {
-        reactor.wake();
+        reactor.wake_thread();
     }
 }
 
@@ -306,34 +306,28 @@ fn submission(
     Submission::new(run, queue, spin, executable.progress, profiled)
 }
 
-/// Decides, before a run starts, how its submission will wait: the reactor keeps out of the way of
-/// one that looks itself.
+/// Decides, before a run starts, how its submission will wait: the reactor leaves runs alone that their
+/// submissions poll.
 fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run, alone: bool) -> Spin {
     // One that queues behind others is not worth a spin.
-    let spin = if alone { spin(executable, state, run.crowd()) } else { Spin::Never };
+    let spin = if alone { spin(executable, state, run.load()) } else { Spin::Never };
     if executable.polled && !matches!(spin, Spin::Never) {
-        run.set_looked_after();
-        if run.crowd() > 1
-            && let [partition] = &*executable.partitions
-            && let Some(expected) = partition.queue_time.expected()
-        {
-            run.put_off_first_look(expected);
-        }
+        run.set_polled_by_submission();
     }
     spin
 }
 
 /// Whether it is worth to spin for a run that starts now.
-fn spin(executable: &ExecutableInner, state: &mut ExecutableState, crowd: u32) -> Spin {
+fn spin(executable: &ExecutableInner, state: &mut ExecutableState, load: u32) -> Spin {
     let limit = executable.spin_limit();
     if executable.all_eager {
         let Some(expected) = executable.expected() else { return Spin::Never };
-        return match expected <= limit && state.patience.try_spin() {
-            true => Spin::Once { time: spin_time_among(crowd, expected, limit) },
+        return match expected <= limit && state.spinning.try_spin() {
+            true => Spin::Once { time: spin_time_among(load, expected, limit) },
             false => Spin::Never,
         };
     }
-    match !limit.is_zero() && state.patience.try_spin() {
+    match !limit.is_zero() && state.spinning.try_spin() {
         true => Spin::BetweenHostTasks { limit },
         false => Spin::Never,
     }
@@ -356,8 +350,8 @@ fn why_host(
     } else if events.iter().any(|event| waits_for(event.run())) {
         "waits for another submission that its devices cannot wait for themselves"
     } else {
-        "comes after a submission, of the same executable or on the same memory, that its devices cannot wait for \
-         themselves"
+        "comes after a submission, of the same executable or on the same memory, that its devices cannot \
+         wait for themselves"
     }
 }
 
@@ -367,7 +361,7 @@ fn needs_tokio(why: &str) -> Error {
         format!("this submission {why}, and was submitted outside a tokio runtime"),
     )
     .help(
-        "submit inside `#[tokio::main]`, a spawned task or `runtime.block_on(async { exec.submit().await })`, or while \
-         `runtime.enter()` is held",
+        "submit inside `#[tokio::main]`, a spawned task or `runtime.block_on(async { exec.submit().await \
+         })`, or while `runtime.enter()` is held",
     )
 }

@@ -1,4 +1,4 @@
-//! Starting a run: handing to devices what needs no host, leaving the rest to whoever ends what it waits for.
+//! Starting a run: the devices get what needs no host; the rest starts when its predecessors end.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tokio::runtime::Handle;
 
 use crate::hal;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::run::{Go, HostScheduler, Ready, Run, enqueue};
+use crate::runtime::execution::run::{Go, HostScheduler, Ready, Run, enqueue, watch_all};
 use crate::runtime::execution::submit::needs_tokio;
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what
-/// waits for nothing, and leaves the rest to whoever ends what it waits for. `order_events` come
+/// waits for nothing. The rest starts when its predecessors end. `order_events` come
 /// before it whether they fail or not, `dependencies` only if they succeed.
 pub(super) fn start(
     executable: &Arc<ExecutableInner>,
@@ -68,5 +68,7 @@ pub(super) fn start(
     }
     if executable.all_eager && missing.is_empty() {
         run.set_all_enqueued();
+    } else if executable.polls_tails {
+        watch_all(executable, run);
     }
 }

@@ -115,11 +115,13 @@ impl KernelCall {
             format!("kernel '{name}' cannot be launched over {range}: the bound on its range is {bound}");
         let help = match self.kernel.bound().is_declared() {
             true => {
-                "launch it over a smaller range, or with longer slices; the kernel's declaration computes the bound"
+                "launch it over a smaller range, or with longer slices; the kernel's declaration computes \
+                 the bound"
             }
             false => {
-                "the bound is the length of the shortest slice, in one dimension: launch it over a smaller range or \
-                 with longer slices, or declare another bound (`range:` in `kernel!`, `RawKernel::range_bound`)"
+                "the bound is the length of the shortest slice, in one dimension: launch it over a smaller \
+                 range or with longer slices, or declare another bound (`range:` in `kernel!`, \
+                 `RawKernel::range_bound`)"
             }
         };
         Err(Error::new(ErrorKind::InvalidSize, why).help(help))

@@ -62,7 +62,8 @@
 /// ```
 /// wakegraph::kernel! {
 ///     fn square(x: &mut [f32]) {
-///         // SAFETY: a work-item uses the element with its index, which is below the length of the shortest slice.
+///         // SAFETY: a work-item uses the element with its index, which is below the length of the
+///         // shortest slice.
 ///         c: unsafe { "KERNEL(square, (SLICE(float, x))) { x[GLOBAL_ID(0)] *= x[GLOBAL_ID(0)]; }" },
 ///     }
 /// }
@@ -106,16 +107,22 @@
 /// Device code without `unsafe` is refused, and so is `unsafe` where lints forbid it:
 ///
 /// ```compile_fail
-/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: "KERNEL(zero, (SLICE(float, x))) { x[GLOBAL_ID(0)] = 0; }" } }
+/// wakegraph::kernel! {
+///     fn zero(x: &mut [f32]) { c: "KERNEL(zero, (SLICE(float, x))) { x[GLOBAL_ID(0)] = 0; }" }
+/// }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: const { "KERNEL(zero, (SLICE(float, x))) { *x = 0; }" } } }
+/// wakegraph::kernel! {
+///     fn zero(x: &mut [f32]) { c: const { "KERNEL(zero, (SLICE(float, x))) { *x = 0; }" } }
+/// }
 /// ```
 ///
 /// ```compile_fail
 /// #![deny(unsafe_code)]
-/// wakegraph::kernel! { fn zero(x: &mut [f32]) { c: unsafe { "KERNEL(zero, (SLICE(float, x))) { *x = 0; }" } } }
+/// wakegraph::kernel! {
+///     fn zero(x: &mut [f32]) { c: unsafe { "KERNEL(zero, (SLICE(float, x))) { *x = 0; }" } }
+/// }
 /// ```
 ///
 /// The compiler refuses arguments of another element type, on the device and on the host:
@@ -204,7 +211,8 @@ macro_rules! __kernel {
         $crate::__kernel!(@device $declared $($variant $unsafe $source),*)
     }};
     (@code $declared:ident [$(($arg:ident, $kind:ident, $t:ty))*]
-     item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
+     item: |$index:tt $(, $param:pat_param)* $(,)?| $item:expr
+     $(, $variant:ident : $unsafe:tt $source:tt)* $(,)?) => {{
         let item: fn($crate::__kernel!(@index $index), $($crate::__kernel!(@gets $kind $t)),*) =
             |$index $(, $param)*| $item;
         let $declared = $declared.host(move |range, args| {
@@ -223,12 +231,13 @@ macro_rules! __kernel {
     (@code $declared:ident $params:tt $($code:tt)*) => {
         ::std::compile_error!(
             "a kernel's code is `host: closure` or `item: |index, ..| expression`, or device code as in \
-             `c: unsafe { SOURCE }`, or one of the first and then the others; `range: closure` comes before them"
+             `c: unsafe { SOURCE }`, or one of the first and then the others; `range: closure` comes before \
+             them"
         )
     };
     (@device $declared:ident $($variant:ident $unsafe:tt $source:tt),*) => {{
         $(
-            // The user's own block, for the lints that look for it; the call is what is unsafe.
+            // The user's own block, for the lints that expect it; the call is what is unsafe.
             #[allow(unused_unsafe)]
             let source = $unsafe $source;
             let $declared = $unsafe { $declared.device(|sources| sources.$variant(source)) };

@@ -37,7 +37,7 @@ impl Loaded {
     }
 }
 
-/// A copy of a kernel is another kernel, which nobody has loaded yet.
+/// A copy of a kernel is another kernel, which is not loaded yet.
 impl Clone for Loaded {
     fn clone(&self) -> Self {
         Self::default()

@@ -1,8 +1,8 @@
 //! Kernels as users write and launch them.
 //!
-//! [`kernel!`](crate::kernel!) declares a signature once and makes a function of it, whose call is a [`KernelCall`]:
-//! the compiler checks every launch, and access modes come from `&` and `&mut`. [`RawKernel`] is the same for
-//! signatures that are known only at run time.
+//! [`kernel!`](crate::kernel!) declares a signature once and makes a function of it, whose call is
+//! a [`KernelCall`]: the compiler checks every launch, and access modes come from `&` and `&mut`.
+//! [`RawKernel`] is the same for signatures that are known only at run time.
 
 mod argument;
 mod bound;

@@ -52,7 +52,8 @@ impl RawKernel {
         }
     }
 
-    /// Adds a parameter passed by value, a `Pod` type or [`Local`](crate::runtime::resource::kernel::Local) memory.
+    /// Adds a parameter passed by value, a `Pod` type or
+    /// [`Local`](crate::runtime::resource::kernel::Local) memory.
     #[must_use]
     pub fn value<T: ByValue>(self, name: impl Into<String>) -> Self {
         self.param(name, T::KIND)

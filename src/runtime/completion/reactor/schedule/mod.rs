@@ -1,377 +1,397 @@
-//! When to look at which event: pure data, the time is an argument.
+//! When to poll which event: pure data; the time is an argument.
 //!
-//! Each lane is an in-order queue, so only its oldest entry can be the next to complete: a look
-//! costs one query a lane, however much is in flight. An entry is looked at shortly before its
-//! predicted completion, then again and again around it, and from then on with growing pauses;
-//! without a prediction, with these from the start.
-//!
-//! Where much long work is in flight, its lanes share looks: each may come a little later so that
-//! one wake-up does for many, and those are asked in the order of their predicted ends until one is
-//! found in flight.
+//! Each queue is in order, so only its oldest entry can be the next to complete: a turn polls one event
+//! per queue, however much is in flight. An entry is polled around its estimated end as the
+//! [`Tuning`] says, and later with growing pauses; without an estimate with these from the start.
 
-mod lane;
-mod rhythm;
-mod visits;
+mod numbers;
+mod period;
 
-use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
+use std::collections::VecDeque;
 
-use smallvec::SmallVec;
+use crate::runtime::completion::estimate::{Estimate, Sample};
+use crate::runtime::completion::tuning::{Host, PollPlan, Tuning};
+use crate::types::Result;
+use numbers::ByNumber;
+use period::Period;
 
-use crate::runtime::completion::clock::nanoseconds;
-use crate::runtime::completion::estimate::Guess;
-use crate::runtime::completion::pending::Seen;
-use lane::{Entry, Lane, Share};
-use rhythm::Rhythm;
-use visits::Visits;
+/// Something on a device whose end the schedule waits for.
+pub(super) trait Work: Clone {
+    /// Whether it is known to be complete; asks no device.
+    fn is_over(&self) -> bool;
 
-/// How eagerly to look, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// How long before the predicted completion the first look is.
-    pub(super) margin: u64,
-    /// The pause after the first look that finds nothing.
-    pub(super) first_pause: u64,
-    /// The longest pause.
-    pub(super) longest_pause: u64,
-    /// Each pause is longer than the one before by this part of it, a divisor.
-    pub(super) growth: u64,
-    /// Whether there is no pause from the first look until half a margin after the predicted completion.
-    pub(super) spins: bool,
-    /// How long before the predicted completion somebody who waits is asked to look.
-    pub(super) scouts: fn(Duration) -> Option<Duration>,
-    /// And how long before at most, beside what the work's times differ by: how long threads take to wake up.
-    pub(super) lead: u64,
-    /// How long a look at something that takes so long may be put off so that it is one with
-    /// others; none if never.
-    pub(super) slack: fn(Duration) -> Duration,
-    /// So many lanes with long work get looks of their own.
-    pub(super) few: usize,
-    /// Whether the first look is not before the predicted completion but this slack after it, and
-    /// pauses are twice as long.
-    pub(super) late: bool,
+    /// Its outcome, once it has one. Asks the device.
+    fn poll(&self) -> Option<Result<()>>;
+
+    /// Whether a submission polls for its end, so that the reactor's host can leave it alone for a while.
+    fn has_poller(&self) -> bool;
+
+    /// Whether a task waits for its end.
+    fn is_awaited(&self) -> bool;
 }
 
-/// Somebody who waits for an entry is to look for its end until a time.
+/// Work in flight.
+#[derive(Debug)]
+pub(super) struct Entry<W> {
+    pub(super) work: W,
+    /// How long it should take as the oldest of its queue.
+    pub(super) estimate: Option<Estimate>,
+    /// Until when the reactor's host does not poll it, as long as a submission does.
+    pub(super) left_until: u64,
+}
+
+/// Who takes a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Scout<W> {
-    pub(super) watch: W,
-    pub(super) until: u64,
+pub(super) enum By {
+    /// The reactor's host.
+    Host(Host),
+    /// A submission that spins.
+    Submission,
 }
 
-/// What is known of an entry's time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Times {
-    /// How long it should take.
-    pub(super) expected: Option<Guess>,
-    /// How long nobody needs to look, as somebody else does.
-    pub(super) grace: Duration,
+/// What a turn has found.
+#[derive(Debug)]
+pub(super) enum Found<W> {
+    /// The work is complete.
+    Complete { work: W, result: Result<()>, sample: Option<Sample> },
+    /// The work's end is near: tasks that wait for it should poll until then.
+    Near { work: W, until: u64 },
+    /// Another thread has seen it complete. The caller drops it without locks.
+    Over { work: W },
 }
 
-/// What to do after a look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next {
-    /// Nothing is in flight.
-    Idle,
-    /// Look again after this time.
-    After(Duration),
-}
-
-/// Something in flight that was found to be over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Finished<W> {
-    pub(super) watch: W,
-    pub(super) seen: Seen,
-    /// Nanoseconds from when it had become the oldest of its lane until it was found over, where
-    /// both were seen.
-    pub(super) took: Option<u64>,
-}
-
-/// What is in flight, by lane.
+/// What is in flight, by queue.
 #[derive(Debug)]
 pub(super) struct Schedule<W> {
-    lanes: HashMap<u64, Lane<W>>,
-    in_flight: usize,
-    pace: Pace,
-    /// Until when somebody has been asked to look: one is enough to keep the threads that wait awake.
-    scouting_until: u64,
-    /// Lanes whose oldest entry has slack.
+    /// Queues with entries, in no order.
+    active: Vec<Queue<W>>,
+    /// Where in `active` a queue is.
+    places: ByNumber<usize>,
+    /// Memory of queues that were active.
+    spare: Vec<VecDeque<Entry<W>>>,
+    /// No queue has to be polled before this time.
+    next_poll: u64,
+    planner: Planner,
+    period: Period,
+    /// How many queues turns have visited.
+    #[cfg(test)]
+    visits: usize,
+}
+
+/// What the plans of all queues depend on.
+#[derive(Debug)]
+struct Planner {
+    tuning: Tuning,
+    host: Host,
+    /// Active queues with long work.
     long: usize,
-    /// The most there have been since nothing was in flight, and the time before.
+    /// The most there were since nothing was in flight, and in the time before.
     most_long: [usize; 2],
-    /// Before this time nothing is looked at. Without long work it is never later than the next
-    /// look at any lane, and so need not be worked out from all of them again.
-    plan: u64,
-    rhythm: Rhythm,
-    visits: Visits,
+    /// Until when a task that was woken early polls all queues.
+    near_until: u64,
 }
 
-/// A lane whose time has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Due<W> {
-    pub(super) watch: W,
-    /// It can wait if one that should end before it is in flight.
-    pub(super) can_wait: bool,
+/// The entries of one in-order queue, and when to poll the oldest.
+#[derive(Debug)]
+struct Queue<W> {
+    number: u64,
+    entries: VecDeque<Entry<W>>,
+    /// When the oldest entry became it.
+    started: u64,
+    /// Whether that was seen.
+    is_start_known: bool,
+    plan: PollPlan,
+    /// When a submission that spins may poll, which does so without pauses.
+    next_poll: u64,
+    /// When the reactor's host polls.
+    host_poll: u64,
+    /// The host's next pause.
+    pause: u64,
+    /// When the oldest entry was last seen in flight.
+    last_pending: Option<u64>,
+    /// A task that waits should be woken at the next poll by the host.
+    wakes_early: bool,
+    is_long: bool,
 }
 
-/// Emptied lanes are kept, with their memory, up to this many: executables come and go, steady ones repeat.
-const MOST_EMPTY_LANES: usize = 256;
+/// As many deques are kept for queues that become active.
+const MOST_SPARE: usize = 256;
 
-impl<W> Schedule<W> {
-    pub(super) fn new(pace: Pace) -> Self {
+/// Nanoseconds that a driver takes to answer a poll. With many queues, turns are so far apart that this
+/// is not most of what a core does.
+const POLL_COST: u64 = 300;
+
+/// An end was seen if the work was in flight within this part of its time before (a divisor), or within
+/// [`SHORTLY`] nanoseconds. The next entry of the queue started then.
+const SHORTLY_PART: u64 = 16;
+const SHORTLY: u64 = 10_000;
+
+impl<W: Work> Schedule<W> {
+    pub(super) fn new(tuning: Tuning) -> Self {
         Self {
-            lanes: HashMap::new(),
-            in_flight: 0,
-            pace,
-            scouting_until: 0,
-            long: 0,
-            most_long: [0; 2],
-            plan: 0,
-            rhythm: Rhythm::default(),
-            visits: Visits::default(),
+            active: Vec::new(),
+            places: ByNumber::default(),
+            spare: Vec::new(),
+            next_poll: u64::MAX,
+            planner: Planner { tuning, host: Host::Thread, long: 0, most_long: [0; 2], near_until: 0 },
+            period: Period::default(),
+            #[cfg(test)]
+            visits: 0,
         }
     }
 
-    pub(super) fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
+    pub(super) fn set_tuning(&mut self, tuning: Tuning) {
+        self.planner.tuning = tuning;
     }
 
-    pub(super) fn is_in_flight(&self) -> bool {
-        self.in_flight > 0
+    pub(super) fn set_host(&mut self, host: Host) {
+        self.planner.host = host;
     }
 
-    /// Adds what was enqueued last on its lane, and forgets what others have found over meanwhile.
-    /// Gives the time until when the lane's next look can wait.
-    pub(super) fn watch(
-        &mut self,
-        now: u64,
-        lane: u64,
-        watch: W,
-        Times { expected, grace }: Times,
-        is_over: impl Fn(&W) -> bool,
-        forgotten: &mut impl Extend<W>,
-    ) -> u64 {
-        if self.in_flight == 0 {
-            self.plan = u64::MAX;
-            self.rhythm.begin(now);
-            self.most_long = [0, self.most_long[0]];
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// Adds what was enqueued last, `at` this time, on its queue.
+    pub(super) fn add(&mut self, at: u64, number: u64, entry: Entry<W>, found: &mut impl Extend<Found<W>>) {
+        if self.active.is_empty() {
+            self.period.begin(at);
+            self.planner.most_long = [0, self.planner.most_long[0]];
         }
-        let deviation = expected.map_or(0, |expected| nanoseconds(expected.deviation));
-        let (expected, grace) = (expected.map(|expected| nanoseconds(expected.mean)), nanoseconds(grace));
-        let lane = self.lanes.entry(lane).or_insert_with(|| Lane {
-            entries: VecDeque::new(),
-            next_look: 0,
+        let place = *self.places.entry(number).or_insert(self.active.len());
+        if place == self.active.len() {
+            let entries = self.spare.pop().unwrap_or_default();
+            self.active.push(Queue::new(number, entries));
+        }
+        let (queue, planner) = (&mut self.active[place], &mut self.planner);
+        let had_entries = !queue.entries.is_empty();
+        queue.drop_over(at, planner, found);
+        queue.entries.push_back(entry);
+        if queue.entries.len() == 1 {
+            queue.begin(at, !had_entries, planner);
+        }
+        self.next_poll = self.next_poll.min(queue.next_poll);
+        if planner.long > planner.most_long[0] {
+            planner.most_long[0] = planner.long;
+            if planner.long == planner.tuning.few.saturating_add(1) {
+                self.replan();
+            }
+        }
+    }
+
+    /// There are many queues of long work by now, so that polls serve many of them at once.
+    fn replan(&mut self) {
+        for queue in &mut self.active {
+            if queue.is_long && queue.last_pending.is_none() {
+                queue.begin(queue.started, queue.is_start_known, &mut self.planner);
+            }
+        }
+        self.next_poll = self.active.iter().map(|queue| queue.next_poll).min().unwrap_or(u64::MAX);
+    }
+
+    /// Polls the queues whose time has come.
+    pub(super) fn turn(&mut self, now: u64, by: By, found: &mut impl Extend<Found<W>>) {
+        if now < self.next_poll {
+            return;
+        }
+        let least_pause = POLL_COST * self.active.len().saturating_sub(1) as u64;
+        let mut next_poll = u64::MAX;
+        let mut index = 0;
+        while let Some(queue) = self.active.get_mut(index) {
+            #[cfg(test)]
+            {
+                self.visits += 1;
+            }
+            if queue.is_due(now, by) {
+                queue.turn(now, by, &mut self.planner, found);
+                queue.next_poll = queue.next_poll.max(now + least_pause);
+                queue.host_poll = queue.host_poll.max(now + least_pause);
+            }
+            if queue.entries.is_empty() {
+                self.retire(index);
+            } else {
+                next_poll = next_poll.min(queue.next_poll);
+                index += 1;
+            }
+        }
+        self.next_poll = next_poll;
+        if self.active.is_empty() {
+            self.period.end(now);
+        }
+    }
+
+    fn retire(&mut self, index: usize) {
+        let mut queue = self.active.swap_remove(index);
+        queue.set_long(false, &mut self.planner);
+        self.places.remove(&queue.number);
+        if let Some(moved) = self.active.get(index) {
+            self.places.insert(moved.number, index);
+        }
+        if self.spare.len() < MOST_SPARE {
+            self.spare.push(queue.entries);
+        }
+    }
+
+    /// When the reactor's host has to take its next turn: as late as every queue allows, but not later than
+    /// the last one that is due by then.
+    pub(super) fn next_for_host(&self) -> Option<u64> {
+        let latest =
+            self.active.iter().map(|queue| queue.next_for_host().saturating_add(queue.plan.window)).min()?;
+        let due = self.active.iter().map(Queue::next_for_host).filter(|&poll| poll <= latest);
+        Some(due.max().unwrap_or(latest))
+    }
+
+    /// The host sleeps until this time, because something is in flight.
+    pub(super) fn sleep_until(&mut self, next: u64) {
+        self.period.plan(next);
+    }
+
+    /// Whether there are so many queues of long work that polls serve several at once.
+    pub(super) fn has_many(&self) -> bool {
+        self.planner.has_many()
+    }
+
+    /// When the host has to take its next turn, if nothing is in flight and what is submitted next is like
+    /// what was before.
+    pub(super) fn next_in_period(&self) -> Option<u64> {
+        self.period.next_poll()
+    }
+}
+
+impl Planner {
+    fn has_many(&self) -> bool {
+        self.long.max(self.most_long[0]).max(self.most_long[1]) > self.tuning.few
+    }
+}
+
+impl<W: Work> Queue<W> {
+    fn new(number: u64, entries: VecDeque<Entry<W>>) -> Self {
+        Self {
+            number,
+            entries,
+            started: 0,
+            is_start_known: false,
+            plan: PollPlan::default(),
+            next_poll: 0,
+            host_poll: 0,
             pause: 0,
-            since: None,
-            put_off: false,
-            scout: false,
-            left: false,
-            eager_until: 0,
-            seen_pending: None,
-            slack: 0,
-            shares: false,
-            wait: 0,
-            scouted: false,
-        });
-        let was_long = lane.is_long();
-        let before = lane.entries.len();
-        while lane.entries.front().is_some_and(|oldest| is_over(&oldest.watch)) {
-            forgotten.extend(lane.entries.pop_front().map(|entry| entry.watch));
+            last_pending: None,
+            wakes_early: false,
+            is_long: false,
         }
-        let forgotten = before - lane.entries.len();
-        lane.entries.push_back(Entry { watch, expected, deviation, grace });
-        if forgotten > 0 || before == 0 {
-            lane.aim(now, &self.pace);
+    }
+
+    /// Plans the polls of the entry that has become the oldest, and so, in an in-order queue, has started
+    /// then.
+    fn begin(&mut self, started: u64, is_start_known: bool, planner: &mut Planner) {
+        let estimate = self.entries.front().and_then(|entry| entry.estimate);
+        self.set_long(estimate.is_some_and(|estimate| planner.tuning.delay(estimate.mean) > 0), planner);
+        self.plan = planner.tuning.plan(estimate, planner.has_many(), planner.host);
+        (self.started, self.is_start_known) = (started, is_start_known);
+        self.set_next(started.saturating_add(self.plan.first));
+        self.pause = self.plan.pause;
+        self.last_pending = None;
+        self.wakes_early = self.plan.early_wake.is_some();
+    }
+
+    /// Neither a submission nor the host polls before this time.
+    fn set_next(&mut self, time: u64) {
+        (self.next_poll, self.host_poll) = (time, time);
+    }
+
+    fn set_long(&mut self, is_long: bool, planner: &mut Planner) {
+        planner.long = planner.long + usize::from(is_long) - usize::from(self.is_long);
+        self.is_long = is_long;
+    }
+
+    /// Takes out the oldest entries that other threads have seen complete.
+    fn drop_over(&mut self, now: u64, planner: &mut Planner, found: &mut impl Extend<Found<W>>) {
+        while self.entries.front().is_some_and(|oldest| oldest.work.is_over()) {
+            found.extend(self.entries.pop_front().map(|Entry { work, .. }| Found::Over { work }));
+            // The next may have been the oldest for long.
+            self.begin(now, false, planner);
         }
-        if forgotten > 0 && lane.entries.len() > 1 {
-            // It may have been the oldest for long.
-            lane.since = None;
+    }
+
+    /// When the reactor's host should poll next.
+    fn next_for_host(&self) -> u64 {
+        let left = self.entries.front().filter(|oldest| oldest.work.has_poller());
+        self.host_poll.max(left.map_or(0, |oldest| oldest.left_until))
+    }
+
+    fn is_due(&self, now: u64, by: By) -> bool {
+        let at = if by == By::Submission { self.next_poll } else { self.next_for_host() };
+        at <= now
+    }
+
+    fn turn(&mut self, now: u64, by: By, planner: &mut Planner, found: &mut impl Extend<Found<W>>) {
+        let mut is_due = true;
+        while is_due {
+            self.drop_over(now, planner, found);
+            let Some(oldest) = self.entries.front() else { return };
+            let Some(result) = oldest.work.poll() else {
+                return self.is_pending(now, by, planner, found);
+            };
+            let Some(Entry { work, .. }) = self.entries.pop_front() else { return };
+            let sample = self.sample(now).filter(|_| result.is_ok());
+            let was_end_seen = self.was_end_seen(now);
+            found.extend([Found::Complete { work, result, sample }]);
+            self.begin(now, was_end_seen, planner);
+            // Where the end of the last one was not seen, the next may be complete as well.
+            is_due = self.next_poll <= now || !self.is_start_known;
         }
-        if lane.left && lane.entries.len() > 1 {
-            // Whoever looks at the oldest does not look for those behind it.
-            if let Some(oldest) = lane.entries.front_mut() {
-                oldest.grace = 0;
+    }
+
+    /// The oldest entry is in flight: plans its next poll.
+    fn is_pending(&mut self, now: u64, by: By, planner: &mut Planner, found: &mut impl Extend<Found<W>>) {
+        let is_first = self.last_pending.replace(now).is_none();
+        if !self.is_start_known && is_first {
+            return self.set_next(now.saturating_add(self.plan.first.max(self.pause)));
+        }
+        if by == By::Host(Host::Thread)
+            && std::mem::take(&mut self.wakes_early)
+            && let (Some(until), Some(oldest)) = (self.plan.early_wake, self.entries.front_mut())
+        {
+            let until = self.started.saturating_add(until);
+            if planner.near_until <= now && until > now && oldest.work.is_awaited() {
+                planner.near_until = until;
+                found.extend([Found::Near { work: oldest.work.clone(), until }]);
             }
-            lane.aim_again(now, &self.pace);
-        }
-        self.in_flight = self.in_flight - forgotten + 1;
-        self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
-        let [most, before] = &mut self.most_long;
-        *most = self.long.max(*most);
-        if lane.is_long() && self.long.max(*before) > self.pace.few {
-            lane.share(Share::Many);
-        }
-        let latest_look = lane.latest_look();
-        self.plan = self.plan.min(latest_look);
-        latest_look
-    }
-
-    /// Nobody else looks for the end of an entry any more, by its deadline or as somebody who waits
-    /// was asked to: the next look at it is when its prediction says. Gives the time until when
-    /// that can wait, if the entry is the oldest of its lane.
-    pub(super) fn leave_alone_no_longer(
-        &mut self,
-        now: u64,
-        lane: u64,
-        is_it: impl Fn(&W) -> bool,
-    ) -> Option<u64> {
-        let lane = self.lanes.get_mut(&lane)?;
-        let was_long = lane.is_long();
-        let position = lane.entries.iter().position(|entry| is_it(&entry.watch))?;
-        lane.entries[position].grace = 0;
-        if position > 0 {
-            return None;
-        }
-        if lane.left {
-            lane.aim_again(now, &self.pace);
-        }
-        if std::mem::take(&mut lane.scouted) {
-            lane.next_look = now;
-        }
-        self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
-        let latest_look = lane.latest_look();
-        self.plan = self.plan.min(latest_look);
-        Some(latest_look)
-    }
-
-    /// The time to look at: now, or that of a look planned so soon that there is no use in sleeping
-    /// until then.
-    pub(super) fn moment(&mut self, now: u64) -> u64 {
-        if self.long == 0 {
-            return now;
-        }
-        self.share();
-        let (plan, early) = self.plan();
-        let early = early.filter(|_| plan.saturating_sub(now) <= early.unwrap_or(0));
-        self.plan = plan;
-        if early.is_some() {
-            self.rhythm.look(plan);
-            return now.max(plan);
-        }
-        now
-    }
-
-    /// Whether much long work is in flight, or was before and will be again as soon as all is submitted.
-    fn are_many(&self) -> bool {
-        self.long > 0 && self.long.max(self.most_long[1]) > self.pace.few
-    }
-
-    fn lanes(&self) -> impl Iterator<Item = &Lane<W>> {
-        self.lanes.values().inspect(|_| self.visits.count())
-    }
-
-    fn share(&mut self) {
-        if self.are_many() {
-            let lanes = self.lanes.values_mut().inspect(|_| self.visits.count());
-            let lanes = lanes.filter(|lane| lane.is_long());
-            lanes.for_each(|lane| lane.share(Share::Many));
-        }
-    }
-
-    /// Where long work is in flight, when to look next: as late as all can wait, but when the last
-    /// is due that is until then. And how much earlier that can be, if it is the first look at
-    /// something long.
-    fn plan(&self) -> (u64, Option<u64>) {
-        let lanes = || self.lanes().filter(|lane| !lane.entries.is_empty());
-        let latest = lanes().map(Lane::latest_look).min().unwrap_or(u64::MAX);
-        let last = lanes().filter(|lane| lane.next_look <= latest).max_by_key(|lane| lane.next_look);
-        last.map_or((latest, None), |lane| {
-            (lane.next_look, Some(lane.early()).filter(|_| lane.put_off && lane.is_long()))
-        })
-    }
-
-    /// When the next look will be, if nothing is in flight and what is submitted next is like what
-    /// was before.
-    pub(super) fn next_in_rhythm(&self) -> Option<u64> {
-        self.rhythm.next_look()
-    }
-
-    /// The entries that a look at this time is about.
-    pub(super) fn due(&self, now: u64) -> impl Iterator<Item = &W> {
-        let lanes = (self.plan <= now).then(|| self.lanes()).into_iter().flatten();
-        let lanes = lanes.filter(move |lane| lane.next_look <= now);
-        lanes.filter_map(|lane| lane.entries.front()).map(|oldest| &oldest.watch)
-    }
-
-    /// The same in the order in which to ask, as `copy` gives them.
-    pub(super) fn due_in_order(&self, now: u64, copy: impl Fn(&W) -> W, due: &mut Vec<Due<W>>) {
-        let lanes = self.lanes().filter(|lane| self.plan <= now && lane.next_look <= now);
-        let mut lanes: SmallVec<[(Option<u64>, &W); 64]> = lanes
-            .filter_map(|lane| {
-                let end = lane.end().filter(|&end| lane.can_wait(now, end));
-                Some((end, &lane.entries.front()?.watch))
-            })
-            .collect();
-        // Those that cannot wait come first.
-        lanes.sort_unstable_by_key(|&(end, _)| end);
-        due.extend(lanes.into_iter().map(|(end, watch)| Due { watch: copy(watch), can_wait: end.is_some() }));
-    }
-
-    /// Looks at the oldest entry of each lane whose time has come; moves what `is_final` to
-    /// `finished`, and comes back soon to what that knows nothing of. `find_scout` gives who is to
-    /// look for the end of an entry, if somebody waits for it.
-    pub(super) fn look<A: Into<Option<bool>>>(
-        &mut self,
-        now: u64,
-        mut is_final: impl FnMut(&W) -> A,
-        mut find_scout: impl FnMut(&W) -> Option<W>,
-        finished: &mut Vec<Finished<W>>,
-        scouts: &mut Vec<Scout<W>>,
-    ) -> Next {
-        let mut is_final = |watch: &W| is_final(watch).into();
-        if self.in_flight == 0 {
-            return Next::Idle;
-        }
-        let now = self.moment(now);
-        if self.plan > now {
-            return Next::After(Duration::from_nanos(self.plan - now));
-        }
-        let (mut latest_look, mut empty) = (u64::MAX, 0);
-        for lane in self.lanes.values_mut() {
-            self.visits.count();
-            let (before, was_long) = (lane.entries.len(), lane.is_long());
-            if was_long && lane.end().is_some_and(|end| end <= self.scouting_until) {
-                lane.share(Share::Scouted);
-            }
-            if lane.scout && lane.next_look <= now {
-                lane.scout = false;
-                lane.send_scout(
-                    now,
-                    &self.pace,
-                    &mut self.scouting_until,
-                    &mut is_final,
-                    &mut find_scout,
-                    scouts,
-                );
-            }
-            lane.look(now, &self.pace, &mut is_final, finished);
-            self.in_flight -= before - lane.entries.len();
-            self.long = self.long + usize::from(lane.is_long()) - usize::from(was_long);
-            match lane.entries.is_empty() {
-                true => empty += 1,
-                false => latest_look = latest_look.min(lane.latest_look()),
+            if planner.near_until > now {
+                // One task that polls is enough: it polls all queues.
+                oldest.left_until = planner.near_until;
+                return;
             }
         }
-        if empty > MOST_EMPTY_LANES {
-            self.lanes.retain(|_, lane| {
-                self.visits.count();
-                !lane.entries.is_empty()
-            });
+        self.next_poll = now;
+        if now < self.started.saturating_add(self.plan.spin_until) {
+            self.host_poll = now;
+        } else if matches!(by, By::Host(_)) || self.host_poll <= now {
+            self.host_poll = now.saturating_add(self.pause);
+            self.pause = planner.tuning.longer(self.pause).max(self.plan.pause);
         }
-        match self.in_flight {
-            0 => {
-                self.rhythm.end(now);
-                Next::Idle
+    }
+
+    /// Whether the oldest entry was seen in flight shortly before now.
+    fn was_end_seen(&self, now: u64) -> bool {
+        let was_seen = |pending: u64| {
+            now.saturating_sub(pending) <= SHORTLY.max(now.saturating_sub(self.started) / SHORTLY_PART)
+        };
+        self.last_pending.map_or(self.plan.first == 0, was_seen)
+    }
+
+    /// What the end of the oldest entry, seen now, says about its time.
+    fn sample(&self, now: u64) -> Option<Sample> {
+        let took = now.saturating_sub(self.started);
+        let sample = match self.last_pending {
+            // Rather too short, which makes the next first poll early enough.
+            Some(pending) => {
+                Sample::Exact((pending + now.saturating_sub(pending) / 8).saturating_sub(self.started))
             }
-            _ => {
-                self.plan = latest_look;
-                if self.long > 0 {
-                    self.share();
-                    self.plan = self.plan().0;
-                }
-                Next::After(Duration::from_nanos(self.plan.saturating_sub(now)))
-            }
-        }
+            None if self.plan.first > 0 => Sample::AtMost(took),
+            None => Sample::Exact(took),
+        };
+        self.is_start_known.then_some(sample)
     }
 }
 

@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use crate::runtime::{Device, Graph};
+use crate::testing::{FakeDevice, FakeOptions};
+
+#[test]
+fn its_thread_runs_before_anything_can_be_submitted() {
+    let (device, _) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+    let device = Device::from_hal(device);
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.fill(&x, 1);
+    assert!(!device.reactor().unwrap().inner.inbox.lock().is_thread_running);
+    let _exec = graph.finalize().unwrap();
+    assert!(device.reactor().unwrap().inner.inbox.lock().is_thread_running);
+}
+
+// a: fill -> b: fill, and a host task between them
+#[test]
+fn learns_how_long_each_partition_takes() {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+    let device = Device::from_hal(device);
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let mut graph = Graph::new(&device);
+    let first = graph.fill(&x, 1).id();
+    let task = graph.host_task((), async |()| {}).after([first]).id();
+    graph.fill(&y, 1).after([task]);
+    let exec = graph.finalize().unwrap();
+    let known = || exec.inner.partitions.iter().filter(|p| p.estimator.expected().is_some()).count();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut run = exec.submit();
+        for done in 0..2 {
+            assert_eq!(known(), done);
+            while control.complete_all() == 0 {
+                tokio::task::yield_now().await;
+            }
+            // The reactor has seen it.
+            while known() == done {
+                tokio::task::yield_now().await;
+            }
+        }
+        (&mut run).await.unwrap();
+    });
+    let expected: Vec<_> =
+        (0..3).map(|partition| exec.inner.partitions[partition].estimator.estimate().is_some()).collect();
+    assert_eq!(expected, [true, false, true]);
+}
+
+#[test]
+fn a_dropped_submission_leaves_its_run_to_the_reactor_at_once() {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+    let device = Device::from_hal(device);
+    let mut graph = Graph::new(&device);
+    graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+    let exec = graph.finalize().unwrap();
+    // Known to be short: submissions poll for its end themselves, where a second core lets them.
+    exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(5));
+    let reactor = device.reactor().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..3 {
+            // So long that the test fails rather than waits for it.
+            reactor.inner.inbox.lock().guard = Duration::from_secs(3600);
+            let submission = exec.submit();
+            let event = submission.event();
+            drop(submission);
+            control.complete_all();
+            tokio::time::timeout(Duration::from_secs(60), event.wait()).await.unwrap().unwrap();
+        }
+    });
+}

@@ -1,0 +1,192 @@
+//! How eagerly completions are polled for: the figures behind each [`WakePolicy`].
+
+use std::time::Duration;
+
+use crate::hal::Progress;
+use crate::runtime::completion::clock::nanoseconds;
+use crate::runtime::completion::estimate::Estimate;
+use crate::runtime::completion::wake_policy::WakePolicy;
+
+/// Where the reactor runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Host {
+    /// On a thread of its own: it wakes a task that waits when the end is near, so that both threads are
+    /// awake by then.
+    Thread,
+    /// As a task on the thread of the tasks that wait.
+    Task,
+}
+
+/// The figures of one policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tuning {
+    /// How long before the estimated end polling begins.
+    pub(crate) poll_lead: Duration,
+    /// The same for long work that always takes the same time, beside three mean deviations: how long
+    /// threads take to wake up, with the reactor on a thread and as a task.
+    pub(crate) wake_lead: [Duration; 2],
+    /// For work so long that this part of it (a divisor) is more than `poll_lead`, polling begins that
+    /// part of it before the estimated end, but at most the duration before it.
+    pub(crate) long_lead: Option<(u32, Duration)>,
+    /// Whether polls follow each other without a pause around the estimated end.
+    pub(crate) spins: bool,
+    /// The pause after the first poll that finds nothing.
+    pub(crate) first_pause: Duration,
+    /// The longest pause between two polls.
+    pub(crate) longest_pause: Duration,
+    /// Each pause is longer than the one before by this part of it, a divisor.
+    pub(crate) pause_growth: u32,
+    /// By how much a poll may be late so that one wake-up serves several queues: this part of the work's
+    /// time (a divisor), at most the duration, for work that takes at least the other duration.
+    pub(crate) coalescing: Option<(u32, Duration, Duration)>,
+    /// With more queues of long work than this in flight, polls come after the estimated ends and
+    /// serve many queues.
+    pub(crate) few: usize,
+    /// Whether the first poll is always after the estimated end.
+    pub(crate) late: bool,
+}
+
+const LATENCY: Tuning = Tuning {
+    poll_lead: Duration::from_micros(300),
+    wake_lead: [Duration::from_millis(1); 2],
+    long_lead: Some((8, Duration::from_millis(1))),
+    spins: true,
+    first_pause: Duration::ZERO,
+    longest_pause: Duration::from_micros(50),
+    pause_growth: 8,
+    coalescing: None,
+    few: usize::MAX,
+    late: false,
+};
+
+const BALANCED: Tuning = Tuning {
+    poll_lead: Duration::from_micros(150),
+    wake_lead: [Duration::from_micros(130), Duration::from_micros(90)],
+    long_lead: Some((36, Duration::from_micros(400))),
+    spins: true,
+    first_pause: Duration::from_micros(5),
+    longest_pause: Duration::from_millis(1),
+    pause_growth: 4,
+    // Shorter work is over before a pause would pay.
+    coalescing: Some((500, Duration::from_micros(100), Duration::from_millis(1))),
+    few: 8,
+    late: false,
+};
+
+const EFFICIENT: Tuning = Tuning {
+    poll_lead: Duration::from_micros(20),
+    wake_lead: [Duration::ZERO; 2],
+    long_lead: None,
+    spins: false,
+    first_pause: Duration::from_micros(100),
+    longest_pause: Duration::from_millis(5),
+    pause_growth: 2,
+    coalescing: Some((40, Duration::MAX, Duration::ZERO)),
+    few: 1,
+    late: true,
+};
+
+/// How many mean deviations before the mean an end has to be expected.
+const DEVIATIONS: u32 = 3;
+
+/// What part of its time the poll of one of many queues can wait for others, a divisor.
+const SHARED_WINDOW: u64 = 32;
+
+/// When to poll the oldest entry of a queue, in nanoseconds from when it became the oldest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct PollPlan {
+    /// The first poll.
+    pub(super) first: u64,
+    /// By how much each poll may be late.
+    pub(super) window: u64,
+    /// The pause after the first poll that finds nothing.
+    pub(super) pause: u64,
+    /// Until when polls follow each other without a pause.
+    pub(super) spin_until: u64,
+    /// Until when a task polls that was woken early, if one should be woken at the first poll.
+    pub(super) early_wake: Option<u64>,
+}
+
+impl Tuning {
+    pub(crate) fn of(policy: WakePolicy) -> Self {
+        let tuning = match policy {
+            WakePolicy::Latency => LATENCY,
+            WakePolicy::Balanced => BALANCED,
+            WakePolicy::Efficient => EFFICIENT,
+        };
+        match single_core() {
+            // Without a second core, nothing can be seen to happen.
+            true => Self { long_lead: None, spins: false, ..tuning },
+            false => tuning,
+        }
+    }
+
+    /// By how much polls of work that takes so long may be late, 0 for short work.
+    pub(super) fn delay(&self, mean: u64) -> u64 {
+        match self.coalescing {
+            Some((part, most, from)) if mean >= nanoseconds(from) => {
+                (mean / u64::from(part)).min(nanoseconds(most))
+            }
+            _ => 0,
+        }
+    }
+
+    /// When to poll work with this estimate. `many`: more queues of long work than `few` are in flight.
+    pub(super) fn plan(&self, estimate: Option<Estimate>, many: bool, host: Host) -> PollPlan {
+        let pause = nanoseconds(self.first_pause);
+        let Some(Estimate { mean, deviation }) = estimate else {
+            return PollPlan { pause, ..PollPlan::default() };
+        };
+        let delay = self.delay(mean);
+        let many = many && delay > 0;
+        if many || self.late {
+            let window = if many { (mean / SHARED_WINDOW).max(delay) } else { delay };
+            return PollPlan {
+                first: mean.saturating_add(delay),
+                window,
+                pause: pause.max(2 * delay),
+                spin_until: 0,
+                early_wake: None,
+            };
+        }
+        let margin = nanoseconds(self.poll_lead);
+        let long = self.long_lead.map(|(part, most)| (mean / u64::from(part)).min(nanoseconds(most)));
+        let spin_until = if self.spins { mean.saturating_add(margin / 2) } else { 0 };
+        let (lead, early_wake) = match long.filter(|&long| long > margin) {
+            Some(most) => {
+                let wake_lead = nanoseconds(self.wake_lead[usize::from(host == Host::Task)]);
+                let lead = wake_lead.saturating_add(u64::from(DEVIATIONS) * deviation).min(most);
+                (lead, (host == Host::Thread).then_some(mean.saturating_add(margin)))
+            }
+            None => (margin, None),
+        };
+        PollPlan { first: mean.saturating_sub(lead), window: 0, pause, spin_until, early_wake }
+    }
+
+    /// The pause after a pause in which nothing completed.
+    pub(super) fn longer(&self, pause: u64) -> u64 {
+        let longer = (pause / u64::from(self.pause_growth)).max(1);
+        pause.saturating_add(longer).min(nanoseconds(self.longest_pause).max(1))
+    }
+}
+
+impl WakePolicy {
+    /// The longest time for which the polls of a submission spin, between which other tasks have their turn.
+    pub(crate) fn spin_limit(self, progress: Progress) -> Duration {
+        if single_core() {
+            return Duration::ZERO;
+        }
+        match (self, progress) {
+            (Self::Efficient, _) => Duration::ZERO,
+            (Self::Latency, _) => Duration::from_millis(1),
+            (Self::Balanced, Progress::Device) => Duration::from_micros(150),
+            // A spin lets other threads have the core between two polls.
+            (Self::Balanced, Progress::HostCores) => Duration::from_micros(400),
+        }
+    }
+}
+
+fn single_core() -> bool {
+    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from)) == 1
+}
