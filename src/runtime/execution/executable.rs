@@ -179,6 +179,16 @@ impl ExecutableState {
             reset(run);
             true
         };
+        // Where the last run is reused each time, a spare run that has failed would keep its error, which
+        // may be a value of the user's, also in the events of its devices: it is reused first.
+        if self.last.as_ref().is_some_and(|last| last.is_done())
+            && let Some(mut oldest) = self.spare.pop_front()
+        {
+            if oldest.has_failed() && reuse(&mut oldest) {
+                return Some(oldest);
+            }
+            self.spare.push_back(oldest);
+        }
         if self.last.as_mut().is_some_and(&mut reuse) {
             let surplus = self.spare.len().saturating_sub(FEW_SPARE);
             if surplus > 0 {
@@ -218,6 +228,30 @@ mod tests {
     use super::*;
     use crate::runtime::{Device, Graph};
     use crate::testing::{FakeDevice, FakeOptions};
+    use crate::types::ErrorKind;
+
+    #[test]
+    fn a_spare_run_does_not_keep_a_failure() {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+        let device = Device::from_hal(device);
+        let mut graph = Graph::new(&device);
+        graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+        let exec = graph.finalize().unwrap();
+        control.fail_next(Error::new(ErrorKind::Driver, "fails"));
+        let failed = exec.submit().event();
+        control.complete_all();
+        // The event refers to the failed run, so this one is new.
+        drop(exec.submit());
+        control.complete_all();
+        let has_failure = || exec.inner.state.lock().spare.iter().any(|run| run.has_failed());
+        assert!(has_failure());
+        drop(failed);
+        for _ in 0..2 {
+            drop(exec.submit());
+            control.complete_all();
+        }
+        assert!(!has_failure());
+    }
 
     #[test]
     fn a_burst_leaves_few_runs_behind() {

@@ -240,9 +240,14 @@ impl Run {
         self.done.is_set()
     }
 
+    /// Whether there is a failure.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.progress.failed.load(Ordering::Acquire)
+    }
+
     /// The run's result; meaningful when it is done.
     pub(crate) fn result(&self) -> Result<()> {
-        if !self.progress.failed.load(Ordering::Acquire) {
+        if !self.has_failed() {
             return Ok(());
         }
         self.inner.lock().failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
