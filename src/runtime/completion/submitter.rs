@@ -22,4 +22,7 @@ pub(crate) trait Submitter: Send + Sync {
 
     /// The thread does not sleep any more.
     fn wake_up(&self);
+
+    /// The device is gone and the thread ends: lets go of everything of the device.
+    fn close(&self);
 }

@@ -144,7 +144,12 @@ impl Reactor {
         if !inbox.is_thread_running {
             let inner = self.inner.clone();
             let builder = std::thread::Builder::new().name(inner.name.clone());
-            builder.spawn(move || inner.run_thread()).map_err(|error| {
+            let run = move || {
+                inner.run_thread();
+                // Runs that users keep refer to the reactor, and must not keep the device.
+                inner.submitter.get().into_iter().for_each(|submitter| submitter.close());
+            };
+            builder.spawn(run).map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "could not start the thread that polls for completions")
                     .caused_by(error)
             })?;
@@ -229,14 +234,18 @@ impl ReactorInner {
         let entry = Entry { work: InFlight { run, partition }, estimate, left_until };
         inbox.added.push(Added { at, queue, entry });
         self.has_added.store(true, Ordering::Release);
-        let plan = inbox.tuning.plan(estimate, inbox.many, inbox.host());
-        let first = at.saturating_add(plan.first).saturating_add(plan.window);
-        self.wake_before(&mut inbox, first.max(left_until));
+        // Mostly the host is awake, or wakes up before it stops leaving the run to its submission.
+        if left_until < self.asleep_until.load(Ordering::Relaxed) || inbox.task.is_some() {
+            let plan = inbox.tuning.plan(estimate, inbox.many, inbox.host());
+            let first = at.saturating_add(plan.first).saturating_add(plan.window);
+            self.wake_before(&mut inbox, first.max(left_until));
+        }
     }
 
     /// Sees to it that the host takes a turn before this time.
     fn wake_before(&self, inbox: &mut Inbox, time: u64) {
-        let is_late = time < self.asleep_until.load(Ordering::Relaxed);
+        let asleep_until = self.asleep_until.load(Ordering::Relaxed);
+        let is_late = time < asleep_until;
         let Some(task) = inbox.task.as_mut().filter(|task| task.is_hosting) else {
             if is_late {
                 self.asleep_until.store(0, Ordering::Relaxed);
@@ -252,6 +261,9 @@ impl ReactorInner {
                 self.leave_to_thread(inbox);
                 return;
             }
+        } else if asleep_until > 0 {
+            // It has lingered with nothing to be late for, and wakes up in time by itself.
+            task.due = task.due.min(asleep_until);
         }
         if std::mem::take(&mut task.is_thread_asleep) {
             self.changed.notify_one();

@@ -125,6 +125,11 @@ impl Submitter for SubmissionQueue {
     fn wake_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
+
+    fn close(&self) {
+        // Dropped after the lock.
+        let _state = std::mem::take(&mut *self.submitter.lock());
+    }
 }
 
 impl Debug for SubmissionQueue {

@@ -63,7 +63,7 @@ pub(super) enum Found<W> {
 /// What is in flight, by queue.
 #[derive(Debug)]
 pub(super) struct Schedule<W> {
-    /// Queues with entries, in no order.
+    /// Queues with entries, and queues that the last turn has emptied, in no order.
     active: Vec<Queue<W>>,
     /// Where in `active` a queue is.
     places: ByNumber<usize>,
@@ -82,6 +82,8 @@ pub(super) struct Schedule<W> {
 #[derive(Debug)]
 struct Planner {
     tuning: Tuning,
+    /// Entries of all queues.
+    in_flight: usize,
     host: Host,
     /// Active queues with long work.
     long: usize,
@@ -133,7 +135,14 @@ impl<W: Work> Schedule<W> {
             places: ByNumber::default(),
             spare: Vec::new(),
             next_poll: u64::MAX,
-            planner: Planner { tuning, host: Host::Thread, long: 0, most_long: [0; 2], near_until: 0 },
+            planner: Planner {
+                tuning,
+                in_flight: 0,
+                host: Host::Thread,
+                long: 0,
+                most_long: [0; 2],
+                near_until: 0,
+            },
             period: Period::default(),
             #[cfg(test)]
             visits: 0,
@@ -149,12 +158,12 @@ impl<W: Work> Schedule<W> {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.active.is_empty()
+        self.planner.in_flight == 0
     }
 
     /// Adds what was enqueued last, `at` this time, on its queue.
     pub(super) fn add(&mut self, at: u64, number: u64, entry: Entry<W>, found: &mut impl Extend<Found<W>>) {
-        if self.active.is_empty() {
+        if self.is_idle() {
             self.period.begin(at);
             self.planner.most_long = [0, self.planner.most_long[0]];
         }
@@ -167,6 +176,7 @@ impl<W: Work> Schedule<W> {
         let had_entries = !queue.entries.is_empty();
         queue.drop_over(at, planner, found);
         queue.entries.push_back(entry);
+        planner.in_flight += 1;
         if queue.entries.len() == 1 {
             queue.begin(at, !had_entries, planner);
         }
@@ -194,7 +204,8 @@ impl<W: Work> Schedule<W> {
         if now < self.next_poll {
             return;
         }
-        let least_pause = POLL_COST * self.active.len().saturating_sub(1) as u64;
+        let queues = self.active.len().min(self.planner.in_flight);
+        let least_pause = POLL_COST * queues.saturating_sub(1) as u64;
         let mut next_poll = u64::MAX;
         let mut index = 0;
         while let Some(queue) = self.active.get_mut(index) {
@@ -202,27 +213,29 @@ impl<W: Work> Schedule<W> {
             {
                 self.visits += 1;
             }
+            if queue.entries.is_empty() {
+                self.retire(index);
+                continue;
+            }
             if queue.is_due(now, by) {
                 queue.turn(now, by, &mut self.planner, found);
                 queue.next_poll = queue.next_poll.max(now + least_pause);
                 queue.host_poll = queue.host_poll.max(now + least_pause);
             }
-            if queue.entries.is_empty() {
-                self.retire(index);
-            } else {
+            // The queue of steady work is used again before the next turn.
+            if !queue.entries.is_empty() {
                 next_poll = next_poll.min(queue.next_poll);
-                index += 1;
             }
+            index += 1;
         }
         self.next_poll = next_poll;
-        if self.active.is_empty() {
+        if self.is_idle() {
             self.period.end(now);
         }
     }
 
     fn retire(&mut self, index: usize) {
-        let mut queue = self.active.swap_remove(index);
-        queue.set_long(false, &mut self.planner);
+        let queue = self.active.swap_remove(index);
         self.places.remove(&queue.number);
         if let Some(moved) = self.active.get(index) {
             self.places.insert(moved.number, index);
@@ -235,9 +248,9 @@ impl<W: Work> Schedule<W> {
     /// When the reactor's host has to take its next turn: as late as every queue allows, but not later than
     /// the last one that is due by then.
     pub(super) fn next_for_host(&self) -> Option<u64> {
-        let latest =
-            self.active.iter().map(|queue| queue.next_for_host().saturating_add(queue.plan.window)).min()?;
-        let due = self.active.iter().map(Queue::next_for_host).filter(|&poll| poll <= latest);
+        let queues = || self.active.iter().filter(|queue| !queue.entries.is_empty());
+        let latest = queues().map(|queue| queue.next_for_host().saturating_add(queue.plan.window)).min()?;
+        let due = queues().map(Queue::next_for_host).filter(|&poll| poll <= latest);
         Some(due.max().unwrap_or(latest))
     }
 
@@ -284,7 +297,8 @@ impl<W: Work> Queue<W> {
     /// Plans the polls of the entry that has become the oldest, and so, in an in-order queue, has started
     /// then.
     fn begin(&mut self, started: u64, is_start_known: bool, planner: &mut Planner) {
-        let estimate = self.entries.front().and_then(|entry| entry.estimate);
+        let Some(oldest) = self.entries.front() else { return self.set_long(false, planner) };
+        let estimate = oldest.estimate;
         self.set_long(estimate.is_some_and(|estimate| planner.tuning.delay(estimate.mean) > 0), planner);
         self.plan = planner.tuning.plan(estimate, planner.has_many(), planner.host);
         (self.started, self.is_start_known) = (started, is_start_known);
@@ -308,6 +322,7 @@ impl<W: Work> Queue<W> {
     fn drop_over(&mut self, now: u64, planner: &mut Planner, found: &mut impl Extend<Found<W>>) {
         while self.entries.front().is_some_and(|oldest| oldest.work.is_over()) {
             found.extend(self.entries.pop_front().map(|Entry { work, .. }| Found::Over { work }));
+            planner.in_flight -= 1;
             // The next may have been the oldest for long.
             self.begin(now, false, planner);
         }
@@ -333,6 +348,7 @@ impl<W: Work> Queue<W> {
                 return self.is_pending(now, by, planner, found);
             };
             let Some(Entry { work, .. }) = self.entries.pop_front() else { return };
+            planner.in_flight -= 1;
             let sample = self.sample(now).filter(|_| result.is_ok());
             let was_end_seen = self.was_end_seen(now);
             found.extend([Found::Complete { work, result, sample }]);
