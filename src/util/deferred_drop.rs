@@ -166,7 +166,7 @@ impl Drops {
             state.turn += 1;
             let turn = state.turn;
             state.busy_since = Some(Instant::now());
-            // Somebody has to see if this takes long.
+            // Another thread has to see if this takes long.
             let starts_thread = state.waiting == 1 && !state.values.is_empty();
             state.waiting -= usize::from(!starts_thread);
             drop(state);

@@ -103,7 +103,8 @@ impl Backend for OpenclBackend {
 /// ```
 ///
 /// # Errors
-/// [`Unavailable`](crate::ErrorKind::Unavailable) without an OpenCL library, or without a device of this index.
+/// [`Unavailable`](crate::ErrorKind::Unavailable) without an OpenCL library, or without a device of this
+/// index.
 pub fn open(index: usize, options: OpenclOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(OpenclDevice::open(index, options)?))
 }

@@ -56,10 +56,10 @@ impl Control {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming the node, for a host task and for a
     /// second device; [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep.
     pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
-        let mut found = Found::default();
+        let mut found = BodyContents::default();
         found.keep(&condition.allocation);
         kind.bodies().try_for_each(|body| found.search(body))?;
-        let Found { device, depth, allocations } = found;
+        let BodyContents { device, depth, allocations } = found;
         let depth = depth + 1;
         if depth >= hal::Body::MAX_DEPTH {
             let why = format!("conditionals and loops lie more than {} deep", hal::Body::MAX_DEPTH - 1);
@@ -78,11 +78,13 @@ impl Control {
         let (end, resource) = (start + self.condition.len, self.condition.allocation.memory().resource());
         let condition = format_args!("{resource:?}[{start}..{end}] != 0");
         match &self.kind {
-            ControlKind::If { then, otherwise: None } => format!("if {condition}\n{}", Nodes("then", then)),
-            ControlKind::If { then, otherwise: Some(otherwise) } => {
-                format!("if {condition}\n{}\n{}", Nodes("then", then), Nodes("else", otherwise))
+            ControlKind::If { then, otherwise: None } => {
+                format!("if {condition}\n{}", NodeList("then", then))
             }
-            ControlKind::While(body) => format!("while {condition}\n{}", Nodes("do", body)),
+            ControlKind::If { then, otherwise: Some(otherwise) } => {
+                format!("if {condition}\n{}\n{}", NodeList("then", then), NodeList("else", otherwise))
+            }
+            ControlKind::While(body) => format!("while {condition}\n{}", NodeList("do", body)),
         }
         .into()
     }
@@ -90,14 +92,14 @@ impl Control {
 
 /// What lies in the bodies of a conditional or loop.
 #[derive(Default)]
-struct Found {
+struct BodyContents {
     /// Where their commands run, and the first of them.
     device: Option<(DeviceId, String)>,
     depth: usize,
     allocations: HashMap<ResourceId, Arc<Allocation>>,
 }
 
-impl Found {
+impl BodyContents {
     fn keep(&mut self, allocation: &Arc<Allocation>) {
         self.allocations.entry(allocation.memory().resource()).or_insert_with(|| allocation.clone());
     }
@@ -146,9 +148,9 @@ impl Found {
 }
 
 /// The nodes of a body in a line.
-struct Nodes<'a>(&'a str, &'a Body);
+struct NodeList<'a>(&'a str, &'a Body);
 
-impl std::fmt::Display for Nodes<'_> {
+impl std::fmt::Display for NodeList<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const SHOWN: usize = 6;
         let Self(word, body) = *self;

@@ -43,7 +43,7 @@ struct Node {
 
 /// The updates of one partition's command-buffer, and those that take them back.
 #[derive(Default)]
-struct Batch {
+struct PartitionUpdates {
     updates: Vec<CommandUpdate>,
     undo: Vec<CommandUpdate>,
 }
@@ -51,7 +51,7 @@ struct Batch {
 /// Checked changes.
 pub(super) struct Nodes {
     nodes: Vec<Node>,
-    batches: BTreeMap<u32, Batch>,
+    batches: BTreeMap<u32, PartitionUpdates>,
 }
 
 /// What a kernel's new arguments bring. Arguments that do not fit bring nothing: the update is going to fail.

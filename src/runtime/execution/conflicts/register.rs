@@ -26,7 +26,7 @@ pub(crate) struct Register {
     users: Vec<User>,
     /// How many users there have to be before those that are gone are taken out.
     sweep_at: usize,
-    pub(super) in_flight: InFlight,
+    pub(super) in_flight: RecordedUses,
 }
 
 /// An executable that uses the allocation.
@@ -166,7 +166,7 @@ impl Register {
 
 /// Uses of an allocation that may not be over.
 #[derive(Default)]
-pub(super) struct InFlight(Vec<Use>);
+pub(super) struct RecordedUses(Vec<Use>);
 
 struct Use {
     by: Predecessor,
@@ -182,7 +182,7 @@ impl Use {
     }
 }
 
-impl InFlight {
+impl RecordedUses {
     /// Uses of others that conflict with these accesses.
     pub(super) fn conflicts(
         &self,
@@ -349,7 +349,7 @@ mod tests {
         #[test]
         fn superseded_uses_are_still_waited_for(steps in steps()) {
             let ids: Vec<_> = (0..EXECUTABLES).map(|_| ExecutableId::unique()).collect();
-            let mut register = InFlight::default();
+            let mut register = RecordedUses::default();
             let mut runs: Vec<Started> = Vec::new();
             let mut scrap = Predecessors::new();
             for step in steps {

@@ -49,15 +49,15 @@ pub(crate) struct Run {
     number: u64,
     /// Those of the devices that do not notify. They poll for the ends of partitions.
     reactors: SmallVec<[Reactor; 1]>,
-    progress: Progress,
+    progress: RunProgress,
     waiting: Waiting,
-    slots: Box<[Slot]>,
+    slots: Box<[PartitionSlot]>,
     inner: Mutex<RunInner>,
 }
 
 /// How far the run is.
 #[derive(Default)]
-struct Progress {
+struct RunProgress {
     /// Set by `cancel`: partitions that have not started never will.
     cancelled: AtomicBool,
     /// Whether there is a failure: without one, the result is read without a lock.
@@ -117,7 +117,7 @@ struct RunInner {
 pub(crate) type Replaced = Box<dyn Any + Send>;
 
 /// One partition of the run.
-struct Slot {
+struct PartitionSlot {
     state: AtomicU8,
     /// Predecessors that have to be waited for on the host, and one more until everything that
     /// devices can wait for themselves has been enqueued.
@@ -151,7 +151,7 @@ impl Run {
     pub(crate) fn new(template: &RunTemplate) -> Result<Self> {
         let event = hal::EventDesc { profiling: template.profiling };
         let slots = template.partitions.iter().map(|partition| {
-            Ok(Slot {
+            Ok(PartitionSlot {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
@@ -162,13 +162,13 @@ impl Run {
         Ok(Self::with(slots.collect::<Result<_>>()?, template.reactors()))
     }
 
-    fn with(slots: Box<[Slot]>, reactors: SmallVec<[Reactor; 1]>) -> Self {
+    fn with(slots: Box<[PartitionSlot]>, reactors: SmallVec<[Reactor; 1]>) -> Self {
         Self {
             done: Latch::new(),
             starter: AtomicWaker::new(),
             number: 0,
             reactors,
-            progress: Progress::default(),
+            progress: RunProgress::default(),
             waiting: Waiting::default(),
             slots,
             inner: Mutex::default(),
@@ -191,7 +191,7 @@ impl Run {
         self.number = number;
         self.done.reset();
         self.starter = AtomicWaker::new();
-        self.progress = Progress::default();
+        self.progress = RunProgress::default();
         self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
         self.waiting = Waiting { is_timed: timing == Timing::On, ..Waiting::default() };
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
