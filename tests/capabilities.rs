@@ -4,7 +4,7 @@
 use wakegraph::hal::{Capabilities, UpdateCapabilities};
 use wakegraph::testing::{FakeDevice, FakeOptions};
 use wakegraph::{
-    Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, PartitionPolicy,
+    Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, PartitionPolicy, Range,
 };
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -40,6 +40,75 @@ fn missing_updates_and_profiles_are_refused() {
         assert_eq!(graph.finalize_with(options).unwrap_err().kind(), ErrorKind::FeatureNotSupported);
         graph.finalize().unwrap();
     }
+}
+
+wakegraph::kernel! {
+    fn add(n: u32, x: &mut [u32]) { item: |i, n, x| x[i] += n }
+}
+
+#[test]
+fn a_work_group_larger_than_the_device_allows_is_refused() {
+    let device = device(|can| (can.max_work_group_size, can.max_work_item_sizes) = (8, [8, 8, 2]));
+    let x = device.buffer::<u32>(16).unwrap();
+    let of_16 = |graph: &mut Graph| graph.launch(add(1, &x), Range::linear(16).local([16])).name("wide").id();
+    let mut graph = Graph::new(&device);
+    of_16(&mut graph);
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+    assert!(error.to_string().contains("wide") && error.to_string().contains('8'), "{error}");
+    // Another graph fits, and an update of it is refused the same way; it works afterwards.
+    let mut graph = Graph::new(&device);
+    let node = graph.launch(add(1, &x), Range::linear(16).local([8])).name("narrow").id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let error = block_on(exec.update().range(node, Range::linear(16).local([16])).apply()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+    assert!(error.to_string().contains("narrow"), "{error}");
+    block_on(exec.update().range(node, Range::linear(8).local([4])).apply()).unwrap();
+    for _ in 0..2 {
+        block_on(exec.submit()).unwrap();
+    }
+}
+
+#[test]
+fn an_update_without_its_capability_is_refused_by_name() {
+    use UpdateCapabilities as Can;
+    let local = |size| Range::linear(16).local([size]);
+    for bit in [
+        Can::KERNEL_ARGUMENTS,
+        Can::LOCAL_WORK_SIZE,
+        Can::GLOBAL_WORK_SIZE,
+        Can::GLOBAL_WORK_OFFSET,
+        Can::KERNEL_HANDLE,
+        Can::ENABLED,
+    ] {
+        let device = device(|can| can.update = Can::all() - bit);
+        let x = device.buffer::<u32>(32).unwrap();
+        let mut graph = Graph::new(&device);
+        let node = graph.launch(add(1, &x), local(4)).name("target").alternative(other(&x)).id();
+        let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+        let change = |bit| match bit {
+            Can::KERNEL_ARGUMENTS => exec.update().launch(node, add(2, &x)),
+            Can::LOCAL_WORK_SIZE => exec.update().range(node, local(8)),
+            Can::GLOBAL_WORK_SIZE => exec.update().range(node, Range::linear(32).local([4])),
+            Can::GLOBAL_WORK_OFFSET => exec.update().range(node, local(4).offset([4])),
+            Can::KERNEL_HANDLE => exec.update().launch(node, other(&x)),
+            _ => exec.update().enabled(node, false),
+        };
+        let error = block_on(change(bit).apply()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FeatureNotSupported, "{bit:?}: {error}");
+        assert!(error.to_string().contains("target"), "{error}");
+        assert!(error.message().contains(&format!("{bit:?}")), "{error}");
+        // The executable works on, and what the device can change, it changes.
+        let possible = if bit == Can::KERNEL_ARGUMENTS { Can::ENABLED } else { Can::KERNEL_ARGUMENTS };
+        block_on(change(possible).apply()).unwrap();
+        for _ in 0..2 {
+            block_on(exec.submit()).unwrap();
+        }
+    }
+}
+
+wakegraph::kernel! {
+    fn other(x: &mut [u32]) { item: |i, x| x[i] = 0 }
 }
 
 #[test]

@@ -47,7 +47,8 @@ use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, 
 ///
 /// The methods that add a node do not return errors: the first one, with the place in the source,
 /// comes out of [`finalize`](Self::finalize), before anything runs ([`errors`](Self::errors) shows
-/// them earlier).
+/// them earlier). [`take_errors`](Self::take_errors) makes the graph usable without the nodes that
+/// were refused.
 ///
 /// ```
 /// use wakegraph::{Device, Graph, Range, read};

@@ -110,4 +110,31 @@ impl Graph {
     pub fn errors(&self) -> &[Error] {
         &self.errors
     }
+
+    /// Takes the [`errors`](Self::errors) out, so that the graph can be finalized without the nodes
+    /// that were refused. An empty node stays in the place of each, so that the ids which were
+    /// returned for them remain valid. A node of which only a refinement was refused (an edge, a
+    /// device, a parameter) stays without that refinement.
+    ///
+    /// ```
+    /// # use wakegraph::{Device, ErrorKind, Graph};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let (x, y) = (device.buffer_from(&[1u32, 2])?, device.buffer::<u32>(3)?);
+    /// let mut graph = Graph::new(&device);
+    /// graph.fill(&x, 7);
+    /// graph.copy(&x, &y);
+    /// let refused = graph.take_errors();
+    /// assert_eq!(refused[0].kind(), ErrorKind::InvalidSize);
+    /// graph.copy(&x, y.slice(..2)?);
+    /// graph.finalize()?.submit().await?;
+    /// assert_eq!(y.to_vec().await?, [7, 7, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "what was refused is not in the graph"]
+    pub fn take_errors(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.errors)
+    }
 }

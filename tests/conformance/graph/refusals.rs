@@ -4,9 +4,11 @@
 use wakegraph::{ErrorKind, Graph, Layout, NodeId, Range, RectCopy, read, write};
 
 use crate::kernels::{add, axpy};
-use crate::registry::{Setup, tests};
+use crate::registry::{Need, Setup, tests};
 
-tests!("graph/refusals": &[] => [wrong_nodes, nodes_of_other_graphs, buffers, a_refused_graph_names_all_its_errors]);
+tests!("graph/refusals":
+    &[] => [wrong_nodes, nodes_of_other_graphs, buffers, a_refused_graph_names_all_its_errors],
+    &[Need::Results] => [a_graph_runs_when_its_errors_are_taken]);
 
 #[track_caller]
 fn refused(setup: &Setup, kind: ErrorKind, build: impl FnOnce(&mut Graph) -> NodeId) {
@@ -73,4 +75,33 @@ fn a_refused_graph_names_all_its_errors(setup: &Setup) {
     let mut parent = Graph::new(device);
     parent.sub_graph(&graph);
     assert_eq!(parent.finalize().unwrap_err().kind(), ErrorKind::InvalidSize);
+}
+
+// Refused nodes between good ones, each of another kind of mistake.
+fn a_graph_runs_when_its_errors_are_taken(setup: &Setup) {
+    let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1u32; 4]).unwrap(), device.buffer::<u32>(3).unwrap());
+    let foreign = Graph::new(device).empty().id();
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, &x), Range::linear(4));
+    let refused = graph.copy(&x, &y).id();
+    graph.launch(add(10, &x), Range::linear(0)).name("none");
+    graph.fill_pattern(&x, &[]);
+    graph.launch(add(100, &x), Range::linear(4)).after([foreign, refused]);
+    let mut wrong = Graph::new(device);
+    wrong.launch(axpy(1, &x, &x), Range::linear(4));
+    graph.sub_graph(&wrong);
+    let kinds: Vec<_> = graph.errors().iter().map(wakegraph::Error::kind).collect();
+    let (size, argument) = (ErrorKind::InvalidSize, ErrorKind::InvalidArgument);
+    assert_eq!(kinds, [size, size, size, argument, argument]);
+    graph.finalize().unwrap_err();
+    assert_eq!(graph.take_errors().len(), 5);
+    assert!(graph.take_errors().is_empty());
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for round in 1..=2 {
+            exec.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [1 + 101 * round; 4]);
+        }
+    });
 }
