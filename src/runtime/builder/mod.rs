@@ -4,6 +4,7 @@
 //! |---|---|
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `transfer` | copies, fills, hints |
+//! | `memory_command` | the device commands of these |
 //! | `scratch_buffers` | memory that belongs to the graph |
 //! | `control` | conditionals, loops |
 //! | `native` | native commands |
@@ -12,6 +13,7 @@
 pub(crate) mod command;
 mod control;
 pub(crate) mod control_flow;
+pub(crate) mod memory_command;
 mod native;
 pub(crate) mod node;
 mod queries;

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use crate::hal::{self, MemoryKind, NativeStream, UsmPointer};
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::builder::{Graph, transfer};
+use crate::runtime::builder::{Graph, memory_command};
 use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
@@ -121,7 +121,7 @@ impl Graph {
 fn addresses<const N: usize>(views: &[View; N]) -> Result<[UsmPointer; N]> {
     let mut all = Vec::with_capacity(N);
     for view in views {
-        all.push(transfer::usm(view)?);
+        all.push(memory_command::usm(view)?);
     }
     all.try_into().map_err(|_| Error::new(ErrorKind::Bug, "as many addresses as buffers"))
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use smallvec::smallvec;
 
-use crate::hal;
 use crate::runtime::builder::Graph;
+use crate::runtime::builder::memory_command::MemoryCommand;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::allocation::byte_len;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::ScratchMemory;
-use crate::types::{AccessMode, CommandKind, Result};
+use crate::types::Result;
 
 impl Graph {
     /// A buffer for `len` elements that belongs to this graph: for what its nodes hand on to each other.
@@ -72,9 +71,7 @@ impl Graph {
     #[track_caller]
     pub fn scratch_zeroed<T: Pod>(&mut self, len: usize) -> Result<Buffer<T>> {
         let buffer = self.scratch(len)?;
-        let view = buffer.view().clone();
-        let command = view.to_hal().map(|dst| hal::Command::BufferFill { dst, pattern: smallvec![0] });
-        self.memory_command(CommandKind::BufferFill, command, [(view, AccessMode::Write)]).name("zero");
+        self.memory_command(MemoryCommand::zero(&buffer)).name("zero");
         Ok(buffer)
     }
 }
