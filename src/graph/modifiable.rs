@@ -48,6 +48,8 @@ pub enum Content<P> {
 /// ```
 pub struct Graph<P> {
     pub(super) identity: u32,
+    /// The identity of the graph that this one is a clone of, or its own.
+    pub(super) source: u32,
     pub(super) properties: GraphProperties,
     pub(super) kinds: Vec<CommandKind>,
     pub(super) devices: Vec<DeviceId>,
@@ -75,8 +77,10 @@ impl<P> Graph<P> {
 
     /// An empty graph with these properties.
     pub fn with_properties(properties: GraphProperties) -> Self {
+        let identity = fresh_identity();
         Self {
-            identity: fresh_identity(),
+            identity,
+            source: identity,
             properties,
             kinds: Vec::new(),
             devices: Vec::new(),
@@ -212,6 +216,56 @@ impl<P> Graph<P> {
         }
     }
 
+    /// Replaces the declared accesses of a node. The edges stay as they are; see
+    /// [`rederive_edges`](Self::rederive_edges).
+    pub(crate) fn replace_accesses(&mut self, index: usize, accesses: &[Access]) {
+        let start = index.checked_sub(1).map_or(0, |before| self.access_ends[before]);
+        let end = self.access_ends[index];
+        if accesses.len() == end - start {
+            return self.accesses[start..end].copy_from_slice(accesses);
+        }
+        self.accesses.splice(start..end, accesses.iter().copied());
+        for later in &mut self.access_ends[index..] {
+            *later = *later + accesses.len() - (end - start);
+        }
+    }
+
+    /// Takes the sub-graphs out of their nodes, which keep their kind and their edges.
+    pub(crate) fn empty_sub_graphs(&mut self) {
+        self.take_sub_graphs(&mut Vec::new());
+    }
+
+    /// Adds the edges that the accesses of the newest node ask for, after these have been replaced.
+    pub(crate) fn rederive_newest_edges(&mut self) {
+        let Some(newest) = self.len().checked_sub(1) else { return };
+        let start = newest.checked_sub(1).map_or(0, |before| self.access_ends[before]);
+        let predecessors = self.tracker.record(newest as u32, &self.accesses[start..]);
+        for &predecessor in predecessors {
+            if predecessor != newest as u32 && !self.adjacency.contains(predecessor, newest as u32) {
+                self.adjacency.insert(predecessor, newest as u32);
+            }
+        }
+    }
+
+    /// Adds the edges that the declared accesses of all nodes ask for, after some have been replaced.
+    /// Edges that exist stay. Where an edge would close a cycle, the nodes are in order already.
+    pub(crate) fn rederive_edges(&mut self) {
+        let mut tracker = AccessTracker::default();
+        for index in 0..self.len() as u32 {
+            for &predecessor in tracker.record(index, self.accesses_at(index as usize)) {
+                if self.adjacency.contains(predecessor, index) {
+                    continue;
+                }
+                let order = self.order.as_mut();
+                let admitted = order.map(|order| order.admit(&self.adjacency, predecessor, index));
+                if !matches!(admitted, Some(Err(_))) {
+                    self.adjacency.insert(predecessor, index);
+                }
+            }
+        }
+        self.tracker = tracker;
+    }
+
     /// The index of a node of this graph.
     pub(super) fn index_of(&self, id: NodeId) -> Result<u32> {
         if id.graph == self.identity && id.index() < self.len() {
@@ -260,6 +314,7 @@ impl<P: Clone> Clone for Graph<P> {
     fn clone(&self) -> Self {
         Self {
             identity: fresh_identity(),
+            source: self.source,
             properties: self.properties,
             kinds: self.kinds.clone(),
             devices: self.devices.clone(),

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::types::CommandKind;
 
 /// Identifies a node of one graph.
@@ -23,6 +25,42 @@ impl NodeId {
     /// Position in insertion order, counting from 0.
     pub fn index(self) -> usize {
         self.index as usize
+    }
+
+    /// This node of a graph that was added to another one as the sub-graph node `sub_graph`.
+    pub fn within(self, sub_graph: NodeId) -> NodePath {
+        NodePath::from(self).within(sub_graph)
+    }
+}
+
+/// A node of an executable: one of the graph that was finalized, or one inside its sub-graphs.
+///
+/// A graph can be added to others several times, so the id of its node alone does not say which of
+/// the copies is meant. The path names the sub-graph nodes around it, from the inside out:
+/// `node.within(inner).within(outer)`. A [`NodeId`] is the path of a node of the finalized graph.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct NodePath {
+    /// From the node to the outermost sub-graph.
+    nodes: SmallVec<[NodeId; 2]>,
+}
+
+impl NodePath {
+    /// The same, in a graph that was added to another one as the sub-graph node `sub_graph`.
+    #[must_use]
+    pub fn within(mut self, sub_graph: NodeId) -> Self {
+        self.nodes.push(sub_graph);
+        self
+    }
+
+    /// The nodes of the path, from the outermost sub-graph to the node itself.
+    pub(crate) fn outside_in(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
+        self.nodes.iter().rev().copied()
+    }
+}
+
+impl From<NodeId> for NodePath {
+    fn from(node: NodeId) -> Self {
+        Self { nodes: smallvec![node] }
     }
 }
 

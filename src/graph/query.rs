@@ -25,9 +25,10 @@ impl<P> Graph<P> {
         self.adjacency.edges().len()
     }
 
-    /// Identifies the graph; the ids of its nodes carry it. A clone has another identity.
-    pub(crate) fn identity(&self) -> u32 {
-        self.identity
+    /// Identifies the graph that this one is a clone of, or the graph itself. The ids of its nodes
+    /// carry it.
+    pub(crate) fn source(&self) -> u32 {
+        self.source
     }
 
     /// The properties that the graph was created with.

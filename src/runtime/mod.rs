@@ -33,6 +33,7 @@ mod transfers;
 mod update;
 
 pub use builder::node::NodeBuilder;
+pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};
 pub use builder::{Graph, NativeAccess};
 pub use completion::wake_policy::WakePolicy;
 pub use execution::event::Event;

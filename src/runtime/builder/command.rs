@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::graph::Payload;
 use crate::hal;
 use crate::runtime::builder::control_flow::Control;
+use crate::runtime::builder::parameter::{Binding, Parameter};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
@@ -20,6 +21,8 @@ pub(crate) enum Command {
         range: Range,
         /// What an update may put in the kernel's place.
         alternatives: Arc<[KernelRef]>,
+        /// There if the node holds dynamic parameters.
+        dynamic: Option<Arc<Dynamic>>,
     },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
@@ -31,7 +34,54 @@ pub(crate) enum Command {
     HostTask { task: Arc<HostTask>, uses: Arc<[View]> },
 }
 
+/// What of a kernel node can be changed by the name of an argument.
+#[derive(Clone, Default)]
+pub(crate) struct Dynamic {
+    pub(crate) params: Vec<Binding>,
+}
+
 impl Command {
+    /// The dynamic parameters that it holds.
+    pub(crate) fn params(&self) -> impl Iterator<Item = &Arc<Parameter>> {
+        let dynamic = match self {
+            Self::Kernel { dynamic, .. } => dynamic.as_ref(),
+            _ => None,
+        };
+        dynamic.into_iter().flat_map(|dynamic| &dynamic.params).map(|binding| &binding.param)
+    }
+
+    /// Whether both are the same command, and not only equal ones.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Kernel { call, range, dynamic, .. },
+                Self::Kernel { call: other, range: other_range, dynamic: other_dynamic, .. },
+            ) => {
+                let same_dynamic = match (dynamic, other_dynamic) {
+                    (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                    (one, other) => one.is_none() && other.is_none(),
+                };
+                Arc::ptr_eq(call, other) && range == other_range && same_dynamic
+            }
+            (Self::Memory { command, .. }, Self::Memory { command: other, .. })
+            | (Self::Native { command, .. }, Self::Native { command: other, .. }) => {
+                Arc::ptr_eq(command, other)
+            }
+            (Self::Control(one), Self::Control(other)) => Arc::ptr_eq(one, other),
+            (Self::HostTask { task, .. }, Self::HostTask { task: other, .. }) => Arc::ptr_eq(task, other),
+            _ => false,
+        }
+    }
+
+    /// Whether an update can disable it.
+    pub(crate) fn can_be_disabled(&self) -> bool {
+        match self {
+            Self::Kernel { .. } => true,
+            Self::Memory { command, .. } => command.can_be_disabled(),
+            Self::Control(_) | Self::Native { .. } | Self::HostTask { .. } => false,
+        }
+    }
+
     /// What it uses itself; a conditional's or a loop's bodies are left out.
     pub(crate) fn views(&self) -> Box<dyn Iterator<Item = &View> + '_> {
         match self {

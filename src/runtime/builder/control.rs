@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
-use crate::runtime::builder::control_flow::{Control, ControlKind};
+use crate::runtime::builder::control_flow::{Body, Control, ControlKind};
 use crate::runtime::builder::node::NodeBuilder;
+use crate::runtime::builder::{Graph, merged_accesses};
 use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
-use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
+use crate::types::{Access, AccessMode, CommandKind, Error, ErrorKind, Result};
 
 impl Graph {
     /// Adds a conditional: when its turn comes, the device runs a copy of `then` as it is now, if
@@ -100,9 +100,15 @@ impl Graph {
         bodies: &[&Graph],
         make: impl FnOnce(Vec<Arc<crate::graph::Graph<Command>>>) -> ControlKind,
     ) -> NodeBuilder<'_> {
-        let kind = make(bodies.iter().map(|body| Arc::new(body.nodes.clone())).collect());
+        let nodes: Result<Vec<_>> =
+            bodies.iter().map(|body| Ok(Arc::new(body.present()?.into_owned()))).collect();
+        let nodes = match nodes {
+            Ok(nodes) => nodes,
+            Err(error) => return self.refuse(CommandKind::Empty, error),
+        };
+        let accesses = control_accesses(&flag, &nodes);
+        let kind = make(nodes);
         let command_kind = kind.command_kind();
-        let accesses = control_accesses(&flag, bodies);
         let checked = check(&flag, bodies).and_then(|()| Control::new(flag.clone(), kind));
         let (control, device) = match checked {
             Ok(checked) => checked,
@@ -126,9 +132,9 @@ fn check(flag: &View, bodies: &[&Graph]) -> Result<()> {
 }
 
 /// The flag is read, and the bodies may do all that they can do.
-fn control_accesses(flag: &View, bodies: &[&Graph]) -> Vec<Access> {
+fn control_accesses(flag: &View, bodies: &[Body]) -> Vec<Access> {
     let mut all = vec![flag.access(AccessMode::Read)];
-    all.extend(bodies.iter().flat_map(|body| body.merged_accesses()));
+    all.extend(bodies.iter().flat_map(|body| merged_accesses(body)));
     all.sort_by_key(|access| access.resource);
     all.chunk_by(|a, b| a.resource == b.resource).flat_map(conflicts::merged).collect()
 }

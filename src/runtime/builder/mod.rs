@@ -5,6 +5,7 @@
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `transfer` | copies, fills, hints |
 //! | `memory_command` | the device commands of these |
+//! | `parameter` | dynamic parameters |
 //! | `scratch_buffers` | memory that belongs to the graph |
 //! | `control` | conditionals, loops |
 //! | `native` | native commands |
@@ -16,6 +17,7 @@ pub(crate) mod control_flow;
 pub(crate) mod memory_command;
 mod native;
 pub(crate) mod node;
+pub(crate) mod parameter;
 mod queries;
 mod scratch_buffers;
 mod transfer;
@@ -33,6 +35,7 @@ use crate::graph::{self, Content, GraphProperties, NodeId};
 use crate::hal::MemoryKind;
 use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::builder::node::NodeBuilder;
+use crate::runtime::builder::parameter::BoundNodes;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
@@ -82,6 +85,8 @@ pub struct Graph {
     scratch_owner: Option<scratch::Owner>,
     /// Whether there may be scratch buffers, of sub-graphs too.
     has_scratch: bool,
+    /// The nodes that dynamic parameters are bound to.
+    bound: BoundNodes,
 }
 
 impl Graph {
@@ -99,6 +104,7 @@ impl Graph {
             errors: Vec::new(),
             scratch_owner: None,
             has_scratch: false,
+            bound: BoundNodes::default(),
         }
     }
 
@@ -126,6 +132,7 @@ impl Graph {
             call: Arc::new(call),
             range,
             alternatives: Arc::default(),
+            dynamic: None,
         });
         node.name(name)
     }
@@ -199,12 +206,17 @@ impl Graph {
         if let Some(error) = child.errors.first() {
             return self.refuse(CommandKind::SubGraph, error.clone());
         }
+        let nodes = match child.present() {
+            Ok(nodes) => nodes.into_owned(),
+            Err(error) => return self.refuse(CommandKind::SubGraph, error),
+        };
+        self.refresh_params();
         for device in &child.devices {
             self.know(device);
         }
         self.has_scratch |= child.has_scratch;
-        let accesses = child.merged_accesses();
-        let content = Content::SubGraph(Arc::new(child.nodes.clone()));
+        let accesses = merged_accesses(&nodes);
+        let content = Content::SubGraph(Arc::new(nodes));
         let id = self.nodes.add(CommandKind::SubGraph, child.device.id(), content, &accesses);
         NodeBuilder::new(self, id)
     }
@@ -305,6 +317,7 @@ impl Graph {
     ) -> NodeBuilder<'_> {
         match accesses {
             Ok(accesses) => {
+                self.refresh_params();
                 let device = device.unwrap_or_else(|| self.device.clone());
                 self.know(&device);
                 let id = self.nodes.add(kind, device.id(), Content::Command(command()), &accesses);
@@ -343,20 +356,18 @@ impl Graph {
         let device = Some(self.device.clone());
         self.add(CommandKind::HostTask, device, checked, || Command::HostTask { task: Arc::new(task), uses })
     }
+}
 
-    /// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.
-    fn merged_accesses(&self) -> Vec<Access> {
-        let mut all: Vec<Access> = Vec::new();
-        for id in self.nodes.nodes() {
-            if let Ok(node) = self.nodes.node(id) {
-                all.extend_from_slice(node.accesses());
-            }
-        }
-        all.sort_by_key(|access| access.resource);
-        all.chunk_by(|a, b| a.resource == b.resource)
-            .flat_map(crate::runtime::execution::conflicts::merged)
-            .collect()
+/// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.
+pub(super) fn merged_accesses(nodes: &graph::Graph<Command>) -> Vec<Access> {
+    let mut all: Vec<Access> = Vec::new();
+    for index in 0..nodes.len() {
+        all.extend_from_slice(nodes.accesses_at(index));
     }
+    all.sort_by_key(|access| access.resource);
+    all.chunk_by(|a, b| a.resource == b.resource)
+        .flat_map(crate::runtime::execution::conflicts::merged)
+        .collect()
 }
 
 impl fmt::Debug for Graph {

@@ -6,6 +6,7 @@ use crate::graph::NodeId;
 use crate::runtime::builder::Graph;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelCall;
+use crate::types::Result;
 
 /// A node just added: gives it a name, more predecessors, another device. Dropping it does nothing;
 /// the node stays.
@@ -81,6 +82,13 @@ impl<'g> NodeBuilder<'g> {
     #[track_caller]
     pub fn alternative(self, call: impl Into<KernelCall>) -> Self {
         self.graph.add_alternative(self.id, call.into().kernel, Location::caller());
+        self
+    }
+
+    /// Lets `change` refine the node. The graph keeps its error.
+    pub(super) fn refine(self, change: impl FnOnce(&mut Graph, NodeId) -> Result<()>) -> Self {
+        let result = change(self.graph, self.id);
+        self.graph.keep_error(result);
         self
     }
 

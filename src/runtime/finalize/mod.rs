@@ -38,7 +38,7 @@ use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::sync::AtomicU64;
-use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
+use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 impl Graph {
     /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
@@ -73,9 +73,10 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
             .ok_or_else(|| Error::new(ErrorKind::Bug, format!("the graph does not know {id}")))
     };
     let supported = |id: DeviceId| device_of(id).map_or(CommandKinds::empty(), Device::node_kinds);
-    let plan = Plan::new(graph.inner(), supported, &plan_options(options))?;
+    let nodes = graph.present()?;
+    let plan = Plan::new(&nodes, supported, &plan_options(options))?;
 
-    let source = Source::new(graph.inner(), &plan);
+    let source = Source::new(&nodes, &plan);
     let scratch = match graph.has_scratch() {
         true => Places::allocate(&plan, source.views(&plan))?,
         false => Places::default(),
@@ -106,10 +107,10 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
         .flat_map(|partition| plan.nodes(partition))
         .max()
         .map_or(0, |last| last + 1);
-    let nodes = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
+    let labels = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
     let registered = uses.merged();
-    let updatable = options.updatable.then(|| Box::new(Updatable::new(graph, &plan, options, &mut uses)));
-    let executable = Arc::new(assemble(plan, work, nodes, uses, scratch, options, updatable));
+    let updatable = options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &mut uses)));
+    let executable = Arc::new(assemble(plan, work, labels, uses, scratch, options, updatable));
     conflicts::register(&executable, &[], registered);
     tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
     Ok(ExecutableGraph { inner: ExecutableHandle::new(executable) })
@@ -129,33 +130,29 @@ fn plan_options(options: FinalizeOptions) -> PlanOptions {
 pub(super) struct Source<'g> {
     /// The graph of each instance that the plan copied in.
     graphs: Vec<&'g graph::Graph<Command>>,
-    /// The node of the root graph that each instance but the first belongs to.
-    roots: Vec<u32>,
 }
 
 impl<'g> Source<'g> {
     pub(super) fn new(root: &'g graph::Graph<Command>, plan: &Plan) -> Self {
         let mut graphs: Vec<&graph::Graph<Command>> = Vec::with_capacity(plan.instances().len());
-        let mut roots: Vec<u32> = Vec::with_capacity(plan.instances().len());
         for instance in plan.instances() {
             // A parent comes before its children.
-            roots.push(match instance.parent {
-                Some(parent) if parent > 0 => roots[parent as usize],
-                _ => instance.node,
-            });
             let parent = instance.parent.and_then(|parent| graphs.get(parent as usize)).copied();
             graphs.push(match parent.map(|parent| parent.content_at(instance.node as usize)) {
                 Some(Content::SubGraph(child)) => child,
                 _ => root,
             });
         }
-        Self { graphs, roots }
+        Self { graphs }
     }
 
-    /// The node of the root graph that a planned node is, or is in.
-    fn root_node(&self, plan: &Plan, node: u32) -> u32 {
-        let origin = plan.origin(node);
-        if origin.instance == 0 { origin.node } else { self.roots[origin.instance as usize] }
+    fn root(&self) -> &'g graph::Graph<Command> {
+        self.graphs[0]
+    }
+
+    /// From the graph of each instance.
+    pub(super) fn of_instances(graphs: &'g [graph::Graph<Command>]) -> Self {
+        Self { graphs: graphs.iter().collect() }
     }
 
     pub(super) fn place(&self, plan: &Plan, node: u32) -> (&'g graph::Graph<Command>, usize) {
@@ -167,13 +164,18 @@ impl<'g> Source<'g> {
     fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
         let nodes = (0..plan.partitions().len()).flat_map(|partition| plan.nodes(partition));
         nodes.flat_map(|&node| {
-            let (graph, index) = self.place(plan, node);
-            let command = match graph.content_at(index) {
-                Content::Command(command) => Some(command),
-                Content::Empty | Content::SubGraph(_) => None,
-            };
-            command.into_iter().flat_map(Command::views).map(move |view| (node, view))
+            let command = self.command(plan, node).into_iter();
+            command.flat_map(|(command, _)| command.views()).map(move |view| (node, view))
         })
+    }
+
+    /// The command of a planned node and its accesses; none for a join.
+    fn command(&self, plan: &Plan, node: u32) -> Option<(&'g Command, &'g [Access])> {
+        let (graph, index) = self.place(plan, node);
+        match graph.content_at(index) {
+            Content::Command(command) => Some((command, graph.accesses_at(index))),
+            Content::Empty | Content::SubGraph(_) => None,
+        }
     }
 
     fn label_and_kind(&self, plan: &Plan, node: u32) -> (Box<str>, crate::CommandKind) {
@@ -212,9 +214,8 @@ pub(super) fn host_task(
     uses: &mut Uses,
 ) -> Result<Arc<HostTask>> {
     for &node in plan.nodes(partition) {
-        let (graph, index) = source.place(plan, node);
-        if let Content::Command(command @ Command::HostTask { task, .. }) = graph.content_at(index) {
-            uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
+        if let Some((command @ Command::HostTask { task, .. }, accesses)) = source.command(plan, node) {
+            uses.add(plan.origin(node), command, accesses);
             return Ok(task.clone());
         }
     }
@@ -246,12 +247,12 @@ pub(super) fn record(
         let (graph, index) = source.place(plan, node);
         after.clear();
         after.extend(plan.waits(partition, position).iter().map(|&earlier| points[earlier as usize]));
-        let appended = match graph.content_at(index) {
-            Content::Command(command) => {
-                uses.add(source.root_node(plan, node), command, graph.accesses_at(index));
+        let appended = match source.command(plan, node) {
+            Some((command, accesses)) => {
+                uses.add(plan.origin(node), command, accesses);
                 append(&mut buffer, device, command, scratch, &after, updatable)
             }
-            Content::Empty | Content::SubGraph(_) => buffer.append(&hal::Command::Empty, &after),
+            None => buffer.append(&hal::Command::Empty, &after),
         };
         let appended =
             appended.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
@@ -287,7 +288,7 @@ pub(super) fn to_hal<'c>(
             Ok(Cow::Owned(hal::Command::Empty))
         }
         Command::Memory { command, .. } | Command::Native { command, .. } => Ok(Cow::Borrowed(command)),
-        Command::Kernel { call, range, alternatives } => {
+        Command::Kernel { call, range, alternatives, .. } => {
             let alternatives = if updatable { &**alternatives } else { &[] };
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,

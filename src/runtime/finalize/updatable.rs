@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::graph::{self, Content, NodeId};
-use crate::plan::Plan;
-use crate::runtime::builder::Graph;
+use crate::graph::{self, Content, NodePath};
+use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::command::Command;
+use crate::runtime::builder::parameter::{ParamKey, Parameter};
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::fence::Fence;
+use crate::runtime::finalize::Source;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::uses::Uses;
-use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::PlannedUses;
-use crate::types::{Access, Error, ErrorKind, Result};
+use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,11 +29,13 @@ pub(crate) struct CommandPlace {
 
 /// What updates need to know.
 pub(crate) struct Updatable {
-    /// What the ids of the finalized graph's nodes carry.
-    identity: u32,
     pub(crate) options: FinalizeOptions,
-    /// Of each node of the root graph that is one command.
-    pub(crate) places: Box<[Option<CommandPlace>]>,
+    /// Of each instance of a graph.
+    instances: Box<[UpdatableInstance]>,
+    /// The instance of each sub-graph node.
+    children: HashMap<Origin, u32>,
+    /// The nodes that each parameter is bound to, in any of their alternatives.
+    bound: HashMap<ParamKey, Vec<Origin>>,
     /// The scratch buffers that a node may have: those that it had in the finalized graph.
     pub(crate) scratch: PlannedUses,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
@@ -40,16 +43,23 @@ pub(crate) struct Updatable {
     current: Mutex<CurrentGraph>,
 }
 
+/// One instance of a graph: the root, or the graph of one sub-graph node.
+struct UpdatableInstance {
+    /// What the ids of its nodes carry in the graph that the user built.
+    identity: u32,
+    parent: Option<Origin>,
+    /// Of each node that is one command.
+    places: Box<[Option<CommandPlace>]>,
+}
+
 /// Accesses with their allocations.
 pub(crate) type Accesses = Vec<(Arc<Allocation>, Access)>;
 
 /// The executable as it is by now.
 pub(crate) struct CurrentGraph {
-    /// Its topology, and its commands but for their declared accesses.
-    pub(crate) graph: graph::Graph<Command>,
-    /// The accesses of nodes that have been updated.
-    pub(crate) accesses: HashMap<u32, Box<[Access]>>,
-    pub(crate) disabled: HashSet<u32>,
+    /// The graph of each instance, without what is inside its sub-graph nodes.
+    pub(crate) graphs: Vec<graph::Graph<Command>>,
+    pub(crate) disabled: HashSet<Origin>,
     pub(crate) uses: Uses,
     /// Updates that have taken a turn, oldest first, until they are applied or given up.
     pub(crate) waiting: Vec<WaitingUpdate>,
@@ -65,27 +75,40 @@ pub(crate) struct WaitingUpdate {
 
 impl Updatable {
     /// Takes over what keeps the memory alive.
-    pub(crate) fn new(graph: &Graph, plan: &Plan, options: FinalizeOptions, uses: &mut Uses) -> Self {
-        let (graph, has_scratch) = (graph.inner(), graph.has_scratch());
-        let mut places = vec![None; graph.len()];
+    pub(super) fn new(source: &Source<'_>, plan: &Plan, options: FinalizeOptions, uses: &mut Uses) -> Self {
+        let graphs = instance_graphs(source.root().clone(), plan.instances());
+        let instance = |(instance, graph): (&GraphInstance, &graph::Graph<Command>)| UpdatableInstance {
+            identity: graph.source(),
+            parent: instance.parent.map(|parent| Origin { instance: parent, node: instance.node }),
+            places: vec![None; graph.len()].into(),
+        };
+        let mut instances: Box<[_]> = plan.instances().iter().zip(&graphs).map(instance).collect();
+        let mut bound: HashMap<ParamKey, Vec<Origin>> = HashMap::new();
         for partition in 0..plan.partitions().len() {
             for (position, &node) in plan.nodes(partition).iter().enumerate() {
+                let Some((command, _)) = source.command(plan, node) else { continue };
                 let origin = plan.origin(node);
-                if origin.instance == 0 {
-                    let place = CommandPlace { partition: partition as u32, position: position as u32 };
-                    places[origin.node as usize] = Some(place);
+                instances[origin.instance as usize].places[origin.node as usize] =
+                    Some(CommandPlace { partition: partition as u32, position: position as u32 });
+                for param in command.params() {
+                    let nodes = bound.entry(param.key()).or_default();
+                    if nodes.last() != Some(&origin) {
+                        nodes.push(origin);
+                    }
                 }
             }
         }
-        let scratch = if has_scratch { PlannedUses::new(views(graph)) } else { PlannedUses::default() };
+        let children = instances.iter().zip(0..);
+        let children = children.filter_map(|(instance, index)| Some((instance.parent?, index))).collect();
+        let views = source.views(plan).map(|(node, view)| (plan.origin(node), view));
         Self {
-            identity: graph.identity(),
             options,
-            scratch,
-            places: places.into(),
+            children,
+            bound,
+            scratch: PlannedUses::new(views),
+            instances,
             current: Mutex::new(CurrentGraph {
-                graph: graph.clone(),
-                accesses: HashMap::new(),
+                graphs,
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
                 waiting: Vec::new(),
@@ -109,44 +132,125 @@ impl Updatable {
         self.current.lock()
     }
 
-    /// The index of a node of the finalized graph.
-    pub(crate) fn index_of(&self, node: NodeId) -> Result<usize> {
-        let why = if node.graph() != self.identity {
-            format!("node #{} is of another graph than the one that was finalized", node.index())
-        } else if node.index() >= self.places.len() {
-            format!("node #{} was added after the graph was finalized", node.index())
-        } else {
-            return Ok(node.index());
-        };
-        Err(Error::new(ErrorKind::InvalidArgument, why).help(
-            "pass ids of that graph; nodes inside sub-graphs cannot be updated one by one, only with \
-             `update_from`",
-        ))
+    /// The node that a path names.
+    pub(crate) fn find(&self, path: &NodePath) -> Result<Origin> {
+        let mut at = Origin { instance: 0, node: 0 };
+        let mut outside_in = path.outside_in().peekable();
+        while let Some(node) = outside_in.next() {
+            let UpdatableInstance { identity, places, .. } = &self.instances[at.instance as usize];
+            let index = node.index();
+            let why = if node.graph() != *identity {
+                format!("node #{index} is of another graph than the one that was finalized")
+            } else if index >= places.len() {
+                format!("node #{index} was added after the graph was finalized")
+            } else {
+                at.node = index as u32;
+                if outside_in.peek().is_none() {
+                    return Ok(at);
+                }
+                match self.children.get(&at) {
+                    Some(&instance) => {
+                        at = Origin { instance, node: 0 };
+                        continue;
+                    }
+                    None => format!("node #{index} has no nodes within it"),
+                }
+            };
+            return Err(Error::new(ErrorKind::InvalidArgument, why).help(
+                "pass ids of that graph; name a node inside a sub-graph with its sub-graph nodes, as in \
+                 `node.within(sub_graph)`",
+            ));
+        }
+        Ok(at)
+    }
+
+    /// The nodes that a parameter is bound to.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a parameter of a graph that is neither the
+    /// finalized one nor a sub-graph of it.
+    pub(crate) fn bound_to(&self, param: &Arc<Parameter>) -> Result<&[Origin]> {
+        if let Some(nodes) = self.bound.get(&param.key()) {
+            return Ok(nodes);
+        }
+        if self.instances.iter().any(|instance| instance.identity == param.graph()) {
+            return Ok(&[]);
+        }
+        Err(Error::new(ErrorKind::InvalidArgument, "the dynamic parameter belongs to another graph")
+            .help("pass a parameter of the graph that was finalized, or of one of its sub-graphs"))
+    }
+
+    pub(crate) fn place(&self, node: Origin) -> Option<CommandPlace> {
+        self.instances[node.instance as usize].places[node.node as usize]
+    }
+
+    /// The sub-graph node around each of an instance's nodes; none for the root.
+    pub(crate) fn parent(&self, instance: u32) -> Option<Origin> {
+        self.instances[instance as usize].parent
     }
 }
 
-/// What each node of a graph uses itself.
-fn views(graph: &graph::Graph<Command>) -> impl Iterator<Item = (u32, &View)> {
-    (0..graph.len()).flat_map(|node| {
-        let command = match graph.content_at(node) {
-            Content::Command(command) => Some(command),
-            Content::Empty | Content::SubGraph(_) => None,
-        };
-        command.into_iter().flat_map(Command::views).map(move |view| (node as u32, view))
-    })
+/// The graph of each instance of a root, without what is inside its sub-graph nodes. Where the root
+/// has no such sub-graph, there is an empty graph.
+pub(crate) fn instance_graphs(
+    root: graph::Graph<Command>,
+    instances: &[GraphInstance],
+) -> Vec<graph::Graph<Command>> {
+    let mut graphs = Vec::with_capacity(instances.len());
+    graphs.push(root);
+    for GraphInstance { parent, node } in instances.iter().skip(1) {
+        // A parent comes before its children.
+        let parent: Option<&graph::Graph<Command>> = parent.and_then(|parent| graphs.get(parent as usize));
+        let parent = parent.filter(|parent| (*node as usize) < parent.len());
+        graphs.push(match parent.map(|parent| parent.content_at(*node as usize)) {
+            Some(Content::SubGraph(child)) => (**child).clone(),
+            _ => graph::Graph::new(),
+        });
+    }
+    graphs.iter_mut().for_each(graph::Graph::empty_sub_graphs);
+    graphs
 }
 
 impl CurrentGraph {
-    /// The accesses of a node of the root graph.
-    pub(crate) fn accesses_of(&self, node: usize) -> &[Access] {
-        match self.accesses.get(&(node as u32)) {
-            Some(accesses) => accesses,
-            None => self.graph.accesses_at(node),
+    pub(crate) fn command(&self, node: Origin) -> Option<&Command> {
+        match self.graph(node).content_at(node.node as usize) {
+            Content::Command(command) => Some(command),
+            Content::Empty | Content::SubGraph(_) => None,
         }
     }
 
-    pub(crate) fn is_enabled(&self, node: usize) -> bool {
-        !self.disabled.contains(&(node as u32))
+    pub(crate) fn accesses_of(&self, node: Origin) -> &[Access] {
+        self.graph(node).accesses_at(node.node as usize)
+    }
+
+    pub(crate) fn is_enabled(&self, node: Origin) -> bool {
+        !self.disabled.contains(&node)
+    }
+
+    pub(crate) fn kind(&self, node: Origin) -> CommandKind {
+        self.graph(node).kinds()[node.node as usize]
+    }
+
+    pub(crate) fn label(&self, node: Origin) -> String {
+        self.graph(node).label_at(node.node as usize)
+    }
+
+    pub(crate) fn graph(&self, node: Origin) -> &graph::Graph<Command> {
+        &self.graphs[node.instance as usize]
+    }
+
+    /// Replaces a node's command and accesses. Gives back the old command.
+    pub(crate) fn replace(&mut self, node: Origin, command: Command, accesses: &[Access]) -> Option<Command> {
+        let old = self.accesses_of(node);
+        if old != accesses {
+            let old = old.to_vec();
+            self.uses.remove(node, &old);
+            self.uses.add(node, &command, accesses);
+        }
+        let graph = &mut self.graphs[node.instance as usize];
+        graph.replace_accesses(node.node as usize, accesses);
+        let place = graph.id_at(node.node as usize).and_then(|id| graph.command_mut(id).ok())?;
+        Some(std::mem::replace(place, command))
     }
 
     /// Makes known what later submissions of the executable use: its memory, `more`, and what

@@ -3,25 +3,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::ScratchMemory;
 use crate::types::{Access, ResourceId};
 
-/// Allocations, and which node of the root graph accesses what of them. What is inside a sub-graph
-/// counts as the node's that the sub-graph is.
+/// Allocations, and which node accesses what of them.
 #[derive(Default)]
 pub(crate) struct Uses(HashMap<ResourceId, Used>);
 
 /// One allocation, and who accesses it how.
 struct Used {
     allocation: Arc<Allocation>,
-    accesses: Vec<(u32, Access)>,
+    accesses: Vec<(Origin, Access)>,
 }
 
 impl Uses {
-    pub(crate) fn add(&mut self, node: u32, command: &Command, accesses: &[Access]) {
+    pub(crate) fn add(&mut self, node: Origin, command: &Command, accesses: &[Access]) {
         for allocation in command.allocations() {
             let resource = allocation.memory().resource();
             let used = || Used { allocation: allocation.clone(), accesses: Vec::new() };
@@ -35,7 +35,7 @@ impl Uses {
     }
 
     /// Takes back what [`add`](Self::add) has added for a node.
-    pub(crate) fn remove(&mut self, node: u32, accesses: &[Access]) {
+    pub(crate) fn remove(&mut self, node: Origin, accesses: &[Access]) {
         for access in accesses {
             let Some(used) = self.0.get_mut(&access.resource) else { continue };
             if let Some(known) = used.accesses.iter().position(|known| *known == (node, *access)) {
@@ -48,7 +48,7 @@ impl Uses {
     }
 
     /// Who accesses the same memory as `access` in a conflicting way.
-    pub(crate) fn conflicts(&self, access: Access) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn conflicts(&self, access: Access) -> impl Iterator<Item = Origin> + '_ {
         let users = self.0.get(&access.resource).into_iter().flat_map(|used| &used.accesses);
         users.filter(move |(_, other)| other.conflicts_with(&access)).map(|(node, _)| *node)
     }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::hal::{Command, KernelArg, KernelLaunch, Memory, MemoryKind, MemoryView, UsmPointer};
-use crate::plan::{ArenaSize, Plan, Transient};
+use crate::plan::{ArenaSize, Origin, Plan, Transient};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
@@ -124,19 +124,19 @@ pub(crate) fn check_owner<'v>(
     Ok(())
 }
 
-/// Which nodes of a graph use which of its scratch buffers: the places of all are planned for these uses.
+/// Which nodes use which scratch buffers: the places of all are planned for these uses.
 #[derive(Default)]
-pub(crate) struct PlannedUses(HashSet<(u32, ResourceId)>);
+pub(crate) struct PlannedUses(HashSet<(Origin, ResourceId)>);
 
 impl PlannedUses {
-    pub(crate) fn new<'v>(uses: impl Iterator<Item = (u32, &'v View)>) -> Self {
+    pub(crate) fn new<'v>(uses: impl Iterator<Item = (Origin, &'v View)>) -> Self {
         let scratch =
             uses.filter_map(|(node, view)| Some((node, ScratchMemory::of(&view.allocation)?.resource)));
         Self(scratch.collect())
     }
 
     /// Refuses scratch buffers that the node does not use in the finalized graph.
-    pub(crate) fn check<'v>(&self, node: u32, mut views: impl Iterator<Item = &'v View>) -> Result<()> {
+    pub(crate) fn check<'v>(&self, node: Origin, mut views: impl Iterator<Item = &'v View>) -> Result<()> {
         let is_planned = |view: &View| match ScratchMemory::of(&view.allocation) {
             Some(scratch) => self.0.contains(&(node, scratch.resource)),
             None => true,

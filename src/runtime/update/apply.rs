@@ -17,6 +17,8 @@ pub(super) enum Attempt {
     Done(Result<()>, Option<Replaced>),
     /// A run has to be waited for first.
     Busy,
+    /// Another update has changed what this one was worked out from.
+    Stale,
     /// A device refused the update, and `partitions` that had been updated before it have to be
     /// restored. The caller does that without a lock. An update that had no turn has taken one, so
     /// that nothing is enqueued meanwhile.
@@ -43,8 +45,13 @@ pub(super) fn try_apply(
         return Attempt::Done(Err(error.clone()), None);
     }
     let staged = match change {
-        Change::Nodes(changes) => nodes::stage(executable, updatable, current, changes).map(Staged::Nodes),
-        Change::Whole(recorded) => recorded.check(current).map(|()| Staged::Whole(recorded)),
+        Change::Nodes { drafts, .. } if drafts.iter().any(|draft| !draft.is_current(current)) => {
+            return Attempt::Stale;
+        }
+        Change::Nodes { drafts, .. } => {
+            nodes::stage(executable, updatable, current, drafts).map(Staged::Nodes)
+        }
+        Change::Whole(recorded) => recorded.check(executable, current).map(|()| Staged::Whole(recorded)),
     };
     let staged = match staged {
         Ok(staged) => staged,

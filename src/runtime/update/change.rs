@@ -1,29 +1,71 @@
 //! What an update changes.
 
 use std::panic::Location;
+use std::sync::Arc;
 
-use crate::graph::NodeId;
-use crate::runtime::finalize::updatable::Accesses;
-use crate::runtime::update::nodes::{self, NodeChange};
+use crate::graph::NodePath;
+use crate::runtime::builder::parameter::Parameter;
+use crate::runtime::finalize::updatable::{Accesses, Updatable};
+use crate::runtime::resource::kernel::{CallArg, KernelCall};
+use crate::runtime::update::draft::{self, Draft};
 use crate::runtime::update::replace::Recorded;
+use crate::types::{AccessMode, Range, Result};
 
 /// What to change.
 pub(crate) enum Change {
-    Nodes(Vec<(NodeId, NodeChange, &'static Location<'static>)>),
+    Nodes {
+        steps: Vec<(Step, &'static Location<'static>)>,
+        /// What the nodes become, worked out before any lock is taken.
+        drafts: Vec<Draft>,
+    },
     Whole(Box<Recorded>),
 }
 
+/// One thing that an update changes.
+pub(crate) enum Step {
+    Node(NodePath, NodeChange),
+    /// A new value for a parameter.
+    Param(Arc<Parameter>, CallArg),
+}
+
+/// What becomes of a node.
+pub(crate) enum NodeChange {
+    Launch(Arc<KernelCall>),
+    Range(Range),
+    Enabled(bool),
+}
+
 impl Change {
+    pub(crate) fn nodes(steps: Vec<(Step, &'static Location<'static>)>) -> Self {
+        Self::Nodes { steps, drafts: Vec::new() }
+    }
+
+    /// Works out what the nodes become. This calls code of the user's, so the caller holds no lock.
+    pub(super) fn prepare(&mut self, updatable: &Updatable) -> Result<()> {
+        if let Self::Nodes { steps, drafts } = self {
+            *drafts = draft::drafts(updatable, steps)?;
+        }
+        Ok(())
+    }
+
     /// Everything that the executable may use once the change is applied, and may not have used before.
     pub(super) fn brings(&self) -> Accesses {
         match self {
             Self::Whole(recorded) => recorded.uses().accesses(),
-            Self::Nodes(changes) => {
-                let calls = changes.iter().filter_map(|(_, change, _)| match change {
-                    NodeChange::Launch(call) => Some(call),
-                    NodeChange::Range(_) | NodeChange::Enabled(_) => None,
-                });
-                calls.flat_map(|call| nodes::brings(call)).collect()
+            Self::Nodes { steps, .. } => steps.iter().flat_map(|(step, _)| step.brings()).collect(),
+        }
+    }
+}
+
+impl Step {
+    fn brings(&self) -> Accesses {
+        match self {
+            Self::Node(_, NodeChange::Launch(call)) => call.accesses_with_allocations(),
+            Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(_))
+            | Self::Param(_, CallArg::Value(_)) => Vec::new(),
+            // The kernel that the node has by then may write what its present kernel reads.
+            Self::Param(_, CallArg::Memory(operand)) => {
+                vec![(operand.0.allocation().clone(), operand.0.access(AccessMode::ReadWrite))]
             }
         }
     }

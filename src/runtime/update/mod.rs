@@ -18,6 +18,7 @@
 //! | `change` | what an update changes |
 //! | `sequencing`, `turn` | when an update is applied, and the place of one that has to wait |
 //! | `apply` | one update, all or nothing, and the registers of the memory that it brings or takes out |
+//! | `draft` | what an update makes of each node, worked out without a lock |
 //! | `nodes`, `race_check` | changes of single nodes, and whether they stay free of data races |
 //! | `replace` | an executable from another graph |
 //!
@@ -26,6 +27,7 @@
 mod applied;
 mod apply;
 mod change;
+mod draft;
 mod nodes;
 mod race_check;
 mod replace;
@@ -38,15 +40,15 @@ use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::graph::NodeId;
+use crate::graph::NodePath;
 use crate::runtime::builder::Graph;
+use crate::runtime::builder::parameter::{AnyParam, DynamicParam, ParamValue};
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::types::Range;
 pub use applied::Applied;
-use change::Change;
-use nodes::NodeChange;
+use change::{Change, NodeChange, Step};
 use sequencing::apply;
 
 /// Updates.
@@ -110,17 +112,17 @@ impl ExecutableGraph {
 
 /// An update in preparation, of an executable that was finalized as
 /// [`updatable`](crate::FinalizeOptions::updatable). Nodes are named by the ids that they have in
-/// the graph which was finalized. Nothing happens before [`apply`](Self::apply); what is said last
+/// the graph which was finalized, and nodes inside its sub-graphs by a [`NodePath`]. Nothing happens before [`apply`](Self::apply); what is said last
 /// about a node counts.
 #[must_use = "nothing happens before `apply`"]
 pub struct Update<'a> {
     executable: &'a Arc<ExecutableInner>,
-    changes: Vec<(NodeId, NodeChange, &'static Location<'static>)>,
+    steps: Vec<(Step, &'static Location<'static>)>,
 }
 
 impl<'a> Update<'a> {
     pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
-        Self { executable, changes: Vec::new() }
+        Self { executable, steps: Vec::new() }
     }
 
     /// Gives a kernel node new arguments: `call` is of the node's own kernel, or of a [registered
@@ -130,21 +132,42 @@ impl<'a> Update<'a> {
     /// The arguments may be other memory. Its use must be ordered, by the edges that the graph was
     /// finalized with, against every conflicting use by another node.
     #[track_caller]
-    pub fn launch(self, node: NodeId, call: impl Into<KernelCall>) -> Self {
+    pub fn launch(self, node: impl Into<NodePath>, call: impl Into<KernelCall>) -> Self {
         self.with(node, NodeChange::Launch(Arc::new(call.into())))
     }
 
     /// Launches a kernel node over another range, of as many dimensions.
     #[track_caller]
-    pub fn range(self, node: NodeId, range: Range) -> Self {
+    pub fn range(self, node: impl Into<NodePath>, range: Range) -> Self {
         self.with(node, NodeChange::Range(range))
     }
 
     /// Lets a kernel, fill or copy do what it says, or nothing. What follows a disabled node still
     /// comes after what it follows.
     #[track_caller]
-    pub fn enabled(self, node: NodeId, enabled: bool) -> Self {
+    pub fn enabled(self, node: impl Into<NodePath>, enabled: bool) -> Self {
         self.with(node, NodeChange::Enabled(enabled))
+    }
+
+    /// Gives a dynamic parameter a value in this executable. Every kernel gets it that the parameter
+    /// is bound to, those inside sub-graphs included.
+    ///
+    /// New memory must be ordered as for [`launch`](Self::launch). Where a [launch](Self::launch) has
+    /// replaced the kernel by another one, the parameter stands for the argument of the same name
+    /// and type, if there is one.
+    #[track_caller]
+    pub fn param<T: ?Sized + 'static>(self, param: &DynamicParam<T>, value: impl ParamValue<T>) -> Self {
+        self.step(Step::Param(param.inner().clone(), value.into_arg()))
+    }
+
+    /// Gives dynamic parameters the values that the graph has now.
+    #[track_caller]
+    pub fn from_params<const N: usize>(self, params: [&dyn AnyParam; N]) -> Self {
+        params.into_iter().fold(self, |update, param| {
+            let param = param.parameter();
+            let value = param.value();
+            update.step(Step::Param(param, value))
+        })
     }
 
     /// Applies all changes, or none of them.
@@ -170,7 +193,7 @@ impl<'a> Update<'a> {
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the executable is not updatable, or
     /// when the update has to wait and there is no tokio runtime;
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node that is not of the finalized
-    /// graph's top level, a node of a kind that has nothing to be changed so, a kernel that is not
+    /// graph, a parameter of another graph, a node of a kind that has nothing to be changed so, a kernel that is not
     /// registered, arguments that do not fit, a range of other dimensions, memory that is used
     /// without order, and a [scratch buffer](crate::Graph::scratch) that the node does not use in
     /// the finalized graph; [`InvalidSize`](crate::ErrorKind::InvalidSize) for a range that cannot be
@@ -187,18 +210,23 @@ impl<'a> Update<'a> {
     /// update, which is applied all the same, and an error goes to `tracing` only. An update that waits
     /// is given up only when its tokio runtime shuts down.
     pub fn apply(self) -> Applied {
-        apply(self.executable, Ok(Change::Nodes(self.changes)))
+        apply(self.executable, Ok(Change::nodes(self.steps)))
     }
 
     #[track_caller]
-    fn with(mut self, node: NodeId, change: NodeChange) -> Self {
-        self.changes.push((node, change, Location::caller()));
+    fn with(self, node: impl Into<NodePath>, change: NodeChange) -> Self {
+        self.step(Step::Node(node.into(), change))
+    }
+
+    #[track_caller]
+    fn step(mut self, step: Step) -> Self {
+        self.steps.push((step, Location::caller()));
         self
     }
 }
 
 impl Debug for Update<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Update").field("changes", &self.changes.len()).finish_non_exhaustive()
+        f.debug_struct("Update").field("changes", &self.steps.len()).finish_non_exhaustive()
     }
 }

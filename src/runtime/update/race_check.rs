@@ -4,16 +4,17 @@
 //! Those follow from the accesses that the graph was built with, so a new one may meet another
 //! node's without any edge between the two.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::graph;
+use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
-use crate::runtime::finalize::updatable::CurrentGraph;
+use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::types::{Access, Error, ErrorKind, ResourceId, Result};
 
 /// The new accesses of one node.
 pub(super) struct Changed<'a> {
-    pub(super) node: u32,
+    pub(super) node: Origin,
     pub(super) accesses: &'a [Access],
 }
 
@@ -21,31 +22,24 @@ pub(super) struct Changed<'a> {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming both nodes, for two that may run at the same time.
-pub(super) fn check(current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<()> {
-    let nodes: HashSet<u32> = changed.iter().map(|one| one.node).collect();
-    let mut by_resource: HashMap<ResourceId, Vec<(u32, Access)>> = HashMap::new();
+pub(super) fn check(updatable: &Updatable, current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<()> {
+    let mut reachability = Reachability::default();
+    let mut index = None;
     for one in changed {
+        let mut others: Vec<Origin> = Vec::new();
         for access in one.accesses {
-            by_resource.entry(access.resource).or_default().push((one.node, *access));
-        }
-    }
-    for one in changed {
-        let mut others: Vec<u32> = Vec::new();
-        for access in one.accesses {
-            if is_covered(*access, current.accesses_of(one.node as usize)) {
+            if is_covered(*access, current.accesses_of(one.node)) {
                 continue;
             }
-            others.extend(current.uses.conflicts(*access).filter(|node| !nodes.contains(node)));
-            let changed = by_resource.get(&access.resource).into_iter().flatten();
-            others.extend(changed.filter(|(_, theirs)| theirs.conflicts_with(access)).map(|(node, _)| *node));
+            let by_resource = index.get_or_insert_with(|| Index::of(changed));
+            others
+                .extend(current.uses.conflicts(*access).filter(|node| !by_resource.nodes.contains_key(node)));
+            others.extend(by_resource.conflicts(*access));
         }
         others.retain(|&other| other != one.node);
-        if others.is_empty() {
-            continue;
-        }
-        let reached = reached(&current.graph, one.node);
-        if let Some(&other) = others.iter().find(|&&other| !reached[other as usize]) {
-            let [one, other] = [one.node, other].map(|node| current.graph.label_at(node as usize));
+        let is_unordered = |&&other: &&Origin| !reachability.orders(updatable, current, one.node, other);
+        if let Some(&other) = others.iter().find(is_unordered) {
+            let [one, other] = [one.node, other].map(|node| current.label(node));
             let why = format!(
                 "{one} would use memory that {other} uses, one of them writes, and no edge orders the two"
             );
@@ -57,12 +51,57 @@ pub(super) fn check(current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<(
     Ok(())
 }
 
+/// The new accesses of all changed nodes.
+struct Index {
+    nodes: HashMap<Origin, ()>,
+    by_resource: HashMap<ResourceId, Vec<(Origin, Access)>>,
+}
+
+impl Index {
+    fn of(changed: &[Changed<'_>]) -> Self {
+        let mut by_resource: HashMap<ResourceId, Vec<(Origin, Access)>> = HashMap::new();
+        for one in changed {
+            for access in one.accesses {
+                by_resource.entry(access.resource).or_default().push((one.node, *access));
+            }
+        }
+        Self { nodes: changed.iter().map(|one| (one.node, ())).collect(), by_resource }
+    }
+
+    fn conflicts(&self, access: Access) -> impl Iterator<Item = Origin> + '_ {
+        let users = self.by_resource.get(&access.resource).into_iter().flatten();
+        users.filter(move |(_, theirs)| theirs.conflicts_with(&access)).map(|(node, _)| *node)
+    }
+}
+
 /// Whether an access does nothing that an earlier one of the same node, which is ordered, did not.
 fn is_covered(new: Access, old: &[Access]) -> bool {
     old.iter().any(|old| {
         let within = old.resource == new.resource && old.start <= new.start && new.end <= old.end;
         within && (old.mode.writes() || !new.mode.writes())
     })
+}
+
+/// Which nodes of a graph are before or after one of them, for the nodes that were asked about.
+#[derive(Default)]
+struct Reachability(HashMap<Origin, Vec<bool>>);
+
+impl Reachability {
+    /// Whether the edges put one of the two before the other. Edges of a sub-graph node hold for all
+    /// nodes inside it, so the graph decides in which the ways to the two nodes part.
+    fn orders(&mut self, updatable: &Updatable, current: &CurrentGraph, one: Origin, other: Origin) -> bool {
+        let ways = [one, other].map(|node| {
+            std::iter::successors(Some(node), |at| updatable.parent(at.instance)).collect::<Vec<_>>()
+        });
+        let together = ways[0].iter().find_map(|one| {
+            let other = ways[1].iter().find(|other| other.instance == one.instance)?;
+            Some((*one, *other))
+        });
+        together.is_some_and(|(one, other)| {
+            let reached = self.0.entry(one).or_insert_with(|| reached(current.graph(one), one.node));
+            reached[other.node as usize]
+        })
+    }
 }
 
 /// Which nodes are before or after `node`.

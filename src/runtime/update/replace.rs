@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use crate::graph::{self, Content};
 use crate::hal::{self, CommandHandle, CommandUpdate};
+use crate::plan::{Origin, Plan};
 use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::partitions::PartitionWork;
-use crate::runtime::finalize::updatable::Accesses;
-use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
+use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs};
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
 use crate::runtime::resource::scratch::Places;
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
 /// the closures of native commands, so it comes before any lock is taken.
 pub(crate) struct Recorded {
-    graph: graph::Graph<Command>,
+    graphs: Vec<graph::Graph<Command>>,
     buffers: Vec<(usize, hal::ValidatedCommandBuffer)>,
     tasks: Vec<(usize, Arc<HostTask>)>,
     uses: Uses,
@@ -28,7 +28,7 @@ pub(crate) struct Recorded {
 
 /// What has been replaced.
 pub(super) struct ReplacedGraph {
-    _graph: graph::Graph<Command>,
+    _graphs: Vec<graph::Graph<Command>>,
     _uses: Uses,
 }
 
@@ -42,11 +42,11 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
         let why = "an executable cannot be updated from a graph with scratch buffers";
         return Err(Error::new(ErrorKind::InvalidArgument, why).help("finalize the graph instead"));
     }
-    let graph = graph.inner().clone();
-    // No update changes the topology, so any state of the executable will do.
-    compare(&updatable.lock().graph, &graph, topology_differences)?;
     let plan = &executable.labels.plan;
-    let (mut uses, source) = (Uses::default(), Source::new(&graph, plan));
+    let graphs = instance_graphs(graph.present()?.into_owned(), plan.instances());
+    // No update changes the topology, so any state of the executable will do.
+    compare(plan, &updatable.lock().graphs, &graphs, topology_differences)?;
+    let (mut uses, source) = (Uses::default(), Source::of_instances(&graphs));
     let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
     for (index, partition) in executable.partitions.iter().enumerate() {
         match &partition.work {
@@ -60,13 +60,13 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             }
         }
     }
-    Ok(Recorded { graph, buffers, tasks, uses })
+    Ok(Recorded { graphs, buffers, tasks, uses })
 }
 
 impl Recorded {
     /// Checks that the graph launches kernels which the executable has registered by now.
-    pub(super) fn check(&self, current: &CurrentGraph) -> Result<()> {
-        compare(&current.graph, &self.graph, kernel_differences)
+    pub(super) fn check(&self, executable: &ExecutableInner, current: &CurrentGraph) -> Result<()> {
+        compare(&executable.labels.plan, &current.graphs, &self.graphs, kernel_differences)
     }
 
     pub(super) fn uses(&self) -> &Uses {
@@ -99,10 +99,9 @@ impl Recorded {
 
     /// Remembers the new graph. Gives back what has been replaced.
     pub(super) fn commit(&mut self, current: &mut CurrentGraph) -> ReplacedGraph {
-        current.accesses.clear();
         current.disabled.clear();
         ReplacedGraph {
-            _graph: std::mem::replace(&mut current.graph, std::mem::take(&mut self.graph)),
+            _graphs: std::mem::replace(&mut current.graphs, std::mem::take(&mut self.graphs)),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
         }
     }
@@ -112,44 +111,48 @@ impl Recorded {
     /// the caller holds no lock, but a place in the order, so that no other update is applied and
     /// nothing is enqueued meanwhile.
     pub(super) fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, done: usize) {
-        let (graph, disabled) = {
+        let own = {
             let current = updatable.lock();
-            (current.graph.clone(), current.disabled.clone())
+            Own { graphs: current.graphs.clone(), disabled: current.disabled.clone() }
         };
         for (partition, _) in &self.buffers[..done] {
-            if let Err(error) = restore(executable, updatable, &graph, &disabled, *partition) {
+            if let Err(error) = own.restore(executable, updatable, *partition) {
                 executable.set_broken(error);
             }
         }
     }
 }
 
-/// Makes a partition do what `graph` says.
-fn restore(
-    executable: &ExecutableInner,
-    updatable: &Updatable,
-    graph: &graph::Graph<Command>,
-    disabled: &HashSet<u32>,
-    partition: usize,
-) -> Result<()> {
-    let PartitionWork::Device { device, .. } = &executable.partitions[partition].work else { return Ok(()) };
-    let (plan, mut uses) = (&executable.labels.plan, Uses::default());
-    let source = Source::new(graph, plan);
-    let (options, scratch) = (updatable.options, &executable.scratch);
-    let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
-    let id = buffer.info().id;
-    let places = disabled.iter().filter_map(|&node| updatable.places[node as usize]);
-    let here = places.filter(|place| place.partition as usize == partition);
-    let switches = here.map(|place| CommandUpdate {
-        enabled: Some(false),
-        ..CommandUpdate::new(CommandHandle { buffer: id, index: place.position })
-    });
-    let switches: Vec<_> = switches.collect();
-    if !switches.is_empty() {
-        buffer.finalize()?;
-        buffer.update(&switches)?;
+/// What the executable does.
+struct Own {
+    graphs: Vec<graph::Graph<Command>>,
+    disabled: HashSet<Origin>,
+}
+
+impl Own {
+    /// Makes a partition do it.
+    fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, partition: usize) -> Result<()> {
+        let PartitionWork::Device { device, .. } = &executable.partitions[partition].work else {
+            return Ok(());
+        };
+        let (plan, mut uses) = (&executable.labels.plan, Uses::default());
+        let source = Source::of_instances(&self.graphs);
+        let (options, scratch) = (updatable.options, &executable.scratch);
+        let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
+        let id = buffer.info().id;
+        let places = self.disabled.iter().filter_map(|&node| updatable.place(node));
+        let here = places.filter(|place| place.partition as usize == partition);
+        let switches = here.map(|place| CommandUpdate {
+            enabled: Some(false),
+            ..CommandUpdate::new(CommandHandle { buffer: id, index: place.position })
+        });
+        let switches: Vec<_> = switches.collect();
+        if !switches.is_empty() {
+            buffer.finalize()?;
+            buffer.update(&switches)?;
+        }
+        update(executable, partition, &buffer)
     }
-    update(executable, partition, &buffer)
 }
 
 fn update(executable: &ExecutableInner, partition: usize, other: &hal::ValidatedCommandBuffer) -> Result<()> {
@@ -163,29 +166,34 @@ fn update(executable: &ExecutableInner, partition: usize, other: &hal::Validated
 /// What differs between two graphs, without what is inside their sub-graphs.
 type Differences = fn(&graph::Graph<Command>, &graph::Graph<Command>) -> Vec<String>;
 
-/// Compares two graphs, and the sub-graphs that both have in the same places.
+/// Compares the graphs of all instances, those of sub-graphs that both have in the same places.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument), with every difference by its nodes' names, up to some.
 fn compare(
-    ours: &graph::Graph<Command>,
-    theirs: &graph::Graph<Command>,
+    plan: &Plan,
+    ours: &[graph::Graph<Command>],
+    theirs: &[graph::Graph<Command>],
     find_differences: Differences,
 ) -> Result<()> {
     const NAMED: usize = 8;
     let mut differences = Vec::new();
-    let mut pending = vec![(ours, theirs, String::new())];
-    while let Some((ours, theirs, path)) = pending.pop() {
-        differences
-            .extend(find_differences(ours, theirs).iter().map(|difference| format!("{path}{difference}")));
-        for index in 0..ours.len().min(theirs.len()) {
-            if let (Content::SubGraph(here), Content::SubGraph(there)) =
-                (ours.content_at(index), theirs.content_at(index))
-                && !Arc::ptr_eq(here, there)
-            {
-                pending.push((&**here, &**there, format!("{path}{} / ", ours.label_at(index))));
-            }
+    // How a message names the graph of each instance; none where the parents differ.
+    let mut paths: Vec<Option<String>> = Vec::with_capacity(ours.len());
+    for (instance, (here, there)) in plan.instances().iter().zip(ours.iter().zip(theirs)) {
+        let path = match instance.parent.map(|parent| parent as usize) {
+            None => Some(String::new()),
+            Some(parent) => paths[parent].as_ref().and_then(|path| {
+                let is_there =
+                    theirs[parent].kinds().get(instance.node as usize) == Some(&CommandKind::SubGraph);
+                is_there.then(|| format!("{path}{} / ", ours[parent].label_at(instance.node as usize)))
+            }),
+        };
+        if let Some(path) = &path {
+            let here_and_there = find_differences(here, there);
+            differences.extend(here_and_there.iter().map(|difference| format!("{path}{difference}")));
         }
+        paths.push(path);
     }
     if differences.is_empty() {
         return Ok(());

@@ -28,10 +28,21 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
         Ok(known) => known,
         Err(error) => return Applied::known(Err(error)),
     };
-    let mut current = updatable.lock();
-    let attempt = match current.waiting.is_empty() {
-        true => try_apply(executable, updatable, &mut current, &mut change, None),
-        false => Attempt::Busy,
+    let (mut current, attempt) = loop {
+        // Without a lock, because it calls code of the user's.
+        let waits = !updatable.lock().waiting.is_empty();
+        if !waits && let Err(error) = change.prepare(updatable) {
+            return Applied::known(Err(error));
+        }
+        let mut current = updatable.lock();
+        let attempt = match current.waiting.is_empty() {
+            true if waits => Attempt::Stale,
+            true => try_apply(executable, updatable, &mut current, &mut change, None),
+            false => Attempt::Busy,
+        };
+        if !matches!(attempt, Attempt::Stale) {
+            break (current, attempt);
+        }
     };
     if !matches!(attempt, Attempt::Busy) {
         drop(current);
@@ -81,7 +92,11 @@ async fn apply_after(predecessors: Vec<Predecessor>, deferred: Deferred) {
     let Deferred { turn, sender, mut change } = deferred;
     let executable = turn.executable.clone();
     let Ok(updatable) = Updatable::of(&executable) else { return };
-    let attempt = try_apply(&executable, updatable, &mut updatable.lock(), &mut change, Some(&turn));
+    // Nothing else changes the executable during the turn.
+    let attempt = match change.prepare(updatable) {
+        Ok(()) => try_apply(&executable, updatable, &mut updatable.lock(), &mut change, Some(&turn)),
+        Err(error) => Attempt::Done(Err(error), None),
+    };
     let (result, _garbage) = conclude(&executable, updatable, &change, attempt);
     drop(turn);
     if let Err(Err(error)) = sender.send(result) {
@@ -104,8 +119,8 @@ fn conclude(
             drop(turn);
             (Err(error), None)
         }
-        (Attempt::HalfWay { error, .. }, Change::Nodes(_)) => (Err(error), None),
-        (Attempt::Busy, _) => {
+        (Attempt::HalfWay { error, .. }, Change::Nodes { .. }) => (Err(error), None),
+        (Attempt::Busy | Attempt::Stale, _) => {
             (Err(Error::new(ErrorKind::Bug, "an update was put off that has had its turn")), None)
         }
     }

@@ -15,6 +15,7 @@ mod lifetime;
 mod many_in_flight;
 mod multi_device;
 mod native;
+mod parameters;
 mod profile;
 mod random_graphs;
 mod random_programs;
@@ -42,6 +43,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         kernels::TESTS,
         lifetime::TESTS,
         multi_device::TESTS,
+        parameters::TESTS,
         profile::TESTS,
         random_graphs::TESTS,
         random_programs::TESTS,

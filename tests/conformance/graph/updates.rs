@@ -15,13 +15,14 @@ use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/updates":
     &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
-        pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs,
+        pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs, inside_sub_graphs,
+        unordered_memory_inside_sub_graphs_is_refused,
         from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates],
     &[Need::Results, Need::TwoDevices] => [on_two_devices],
     &[Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused, other_graphs_are_refused]);
 
-fn can_update(setup: &Setup) -> bool {
+pub(super) fn can_update(setup: &Setup) -> bool {
     let can = setup.device().capabilities().update == UpdateCapabilities::all();
     if !can {
         lacks("all updates");
@@ -29,11 +30,11 @@ fn can_update(setup: &Setup) -> bool {
     can
 }
 
-fn finalize(graph: &Graph) -> ExecutableGraph {
+pub(super) fn finalize(graph: &Graph) -> ExecutableGraph {
     graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap()
 }
 
-fn mixed(start: u32, numbers: &[u32]) -> u32 {
+pub(super) fn mixed(start: u32, numbers: &[u32]) -> u32 {
     numbers.iter().fold(start, |x, n| x.wrapping_mul(31).wrapping_add(*n))
 }
 
@@ -331,6 +332,88 @@ fn beside_sub_graphs(setup: &Setup) {
     });
 }
 
+// The same child twice in a parent, which is twice in the graph: each of the four copies by its path.
+fn inside_sub_graphs(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let x = buffer(setup, &[1; 4]);
+    let (child, inner) = chain(setup, &x, &[5, 6]);
+    let mut middle = Graph::new(setup.device());
+    let copies = [middle.sub_graph(&child).id(), middle.sub_graph(&child).id()];
+    let mut graph = Graph::new(setup.device());
+    let first = graph.launch(mix(1, &x), Range::linear(4)).id();
+    let parents = [graph.sub_graph(&middle).id(), graph.sub_graph(&middle).id()];
+    let exec = finalize(&graph);
+    let mut numbers = [1, 5, 6, 5, 6, 5, 6, 5, 6].map(Some);
+    setup.block_on(async {
+        let mut model = 1;
+        for (round, (parent, copy)) in [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().enumerate() {
+            let n = 100 + round as u32;
+            let path = |node: usize| inner[node].within(copies[copy]).within(parents[parent]);
+            let place = 1 + 4 * parent + 2 * copy;
+            numbers[place] = numbers[place].filter(|_| round % 2 == 0);
+            (numbers[0], numbers[place + 1]) = (Some(n), Some(n));
+            let update = exec.update().launch(path(1), mix(n, &x)).enabled(path(0), round % 2 == 0);
+            update.launch(first, mix(n, &x)).apply().await.unwrap();
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                model = mixed(model, &numbers.into_iter().flatten().collect::<Vec<_>>());
+                assert_eq!(x.to_vec().await.unwrap(), [model; 4], "round {round}");
+            }
+        }
+        let invalid = ErrorKind::InvalidArgument;
+        let wrong = exec.update().enabled(inner[0].within(copies[0]), false).apply().await;
+        refused(wrong, invalid, &["of another graph", "within"]);
+        let wrong = exec.update().enabled(inner[0].within(first), false).apply().await;
+        refused(wrong, invalid, &["has no nodes within it"]);
+        let wrong = exec.update().launch(parents[0], mix(1, &x)).apply().await;
+        refused(wrong, invalid, &["only kernels have arguments", "within"]);
+        // From another graph, which takes all of it back; the paths stay good.
+        exec.update_from(&graph).await.unwrap();
+        exec.submit().await.unwrap();
+        model = mixed(model, &[1, 5, 6, 5, 6, 5, 6, 5, 6]);
+        let last = inner[1].within(copies[1]).within(parents[1]);
+        exec.update().launch(last, mix(9, &x)).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        model = mixed(model, &[1, 5, 6, 5, 6, 5, 6, 5, 9]);
+        assert_eq!(x.to_vec().await.unwrap(), [model; 4]);
+    });
+}
+
+// left and right inside one sub-graph, another node beside it.
+fn unordered_memory_inside_sub_graphs_is_refused(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let [x, y, z] = [(); 3].map(|()| buffer(setup, &[1; 4]));
+    let range = Range::linear(4);
+    let mut child = Graph::new(setup.device());
+    let left = child.launch(mix(1, &x), range).name("left").id();
+    let right = child.launch(mix(1, &y), range).name("right").id();
+    let mut graph = Graph::new(setup.device());
+    let sub = graph.sub_graph(&child).id();
+    let aside = graph.launch(mix(1, &z), range).name("aside").id();
+    let after = graph.launch(mix(2, &x), range).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let invalid = ErrorKind::InvalidArgument;
+        let update = exec.update().launch(left.within(sub), mix(1, &y)).apply().await;
+        refused(update, invalid, &["'left'", "'right'", "no edge"]);
+        let update = exec.update().launch(right.within(sub), mix(1, &z)).apply().await;
+        refused(update, invalid, &["'right'", "'aside'", "no edge"]);
+        // In order with everything inside.
+        exec.update().launch(after, mix(3, &y)).apply().await.unwrap();
+        exec.update().enabled(aside, false).launch(left.within(sub), mix(4, &x)).apply().await.unwrap();
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(1, &[4, 4]); 4]);
+        assert_eq!(y.to_vec().await.unwrap(), [mixed(1, &[1, 3, 1, 3]); 4]);
+        assert_eq!(z.to_vec().await.unwrap(), [1; 4]);
+    });
+}
+
 // mix x on the first device -> copy to the second -> mix there, both changed by one update.
 fn on_two_devices(setup: &Setup) {
     let all = |device: &wakegraph::Device| device.capabilities().update == UpdateCapabilities::all();
@@ -575,7 +658,7 @@ fn random_updates(setup: &Setup) {
 }
 
 #[track_caller]
-fn refused(result: Result<()>, kind: ErrorKind, words: &[&str]) {
+pub(super) fn refused(result: Result<()>, kind: ErrorKind, words: &[&str]) {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
     let text = error.to_string();

@@ -13,7 +13,7 @@ use crate::types::Result;
     label = "neither `Pod` nor `Local<T>`",
     note = "derive `bytemuck::Pod` and `bytemuck::Zeroable` for it (with `#[repr(C)]`), or pass memory"
 )]
-pub trait ByValue: Sized {
+pub trait ByValue: Sized + 'static {
     /// The parameter it is passed to.
     #[doc(hidden)]
     const KIND: ParamKind;

@@ -1,9 +1,10 @@
 //! A kernel with its arguments: what `graph.launch` takes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::hal::{Bytes, KernelArg, Param, ParamKind};
-use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::KernelRef;
 use crate::runtime::resource::memory_arg::Operand;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Result};
@@ -34,7 +35,7 @@ impl CallArg {
             (Self::Value(KernelArg::Local(one)), Self::Value(KernelArg::Local(other))) => one == other,
             (Self::Memory(Operand(one)), Self::Memory(Operand(other))) => {
                 let same_place = (one.offset, one.len) == (other.offset, other.len);
-                same_place && std::sync::Arc::ptr_eq(&one.allocation, &other.allocation)
+                same_place && Arc::ptr_eq(&one.allocation, &other.allocation)
             }
             _ => false,
         }
@@ -68,9 +69,20 @@ impl KernelCall {
         Self { kernel, args, bound }
     }
 
+    /// The same call with another argument at `index`, and the bound that the kernel declares for its
+    /// arguments. Calls the bound's closure, which is the user's, so the caller holds no lock.
+    pub(crate) fn with_arg(&self, index: usize, arg: CallArg) -> Self {
+        let mut args = self.args.clone();
+        if let Some(place) = args.get_mut(index) {
+            *place = arg;
+        }
+        Self::of(self.kernel.clone(), args)
+    }
+
     /// Replaces the bound on the range that the kernel declares by another one; with
     /// [`RangeBound::ANY`] by none. It holds for the launch that this call becomes, and for later
-    /// updates of that node's range.
+    /// updates of that node's range, as long as its arguments stay: with a new value of a
+    /// [`DynamicParam`](crate::DynamicParam), the kernel's own bound holds again.
     ///
     /// ```
     /// # #![allow(unsafe_code)]
@@ -161,6 +173,17 @@ impl KernelCall {
             }
         }
         Ok(accesses)
+    }
+
+    /// The accesses with their allocations; none for arguments that do not fit.
+    pub(crate) fn accesses_with_allocations(&self) -> Vec<(Arc<Allocation>, Access)> {
+        let accesses = self.accesses().unwrap_or_default().into_iter();
+        let with_allocation = |access: Access| {
+            let mut allocations = self.views().map(View::allocation);
+            let of = allocations.find(|allocation| allocation.memory().resource() == access.resource)?;
+            Some((of.clone(), access))
+        };
+        accesses.filter_map(with_allocation).collect()
     }
 
     pub(crate) fn views(&self) -> impl Iterator<Item = &View> {

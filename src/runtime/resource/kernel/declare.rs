@@ -178,6 +178,7 @@ macro_rules! __kernel {
                             name: ::std::borrow::Cow::Borrowed(::std::stringify!($arg)),
                             kind: $crate::__kernel!(@kind $kind $t),
                         }),*]),
+                        ::std::boxed::Box::new([$($crate::__kernel!(@type $kind $t)),*]),
                     );
                     $crate::__kernel!(@code declared [$(($arg, $kind, $t))*] $($code)*)
                 });
@@ -270,6 +271,9 @@ macro_rules! __kernel {
     (@get value $t:ty, $args:ident) => { <$t as $crate::kernel::ByValue>::from_args($args)? };
     (@get read $t:ty, $args:ident) => { $args.read::<$t>()? };
     (@get write $t:ty, $args:ident) => { $args.write::<$t>()? };
+
+    (@type value $t:ty) => { $crate::kernel::ParamType::of::<$t>() };
+    (@type $memory:ident $t:ty) => { $crate::kernel::ParamType::of::<[$t]>() };
 
     (@kind value $t:ty) => { <$t as $crate::kernel::ByValue>::KIND };
     (@kind read $t:ty) => { $crate::__kernel!(@memory $t, Read) };

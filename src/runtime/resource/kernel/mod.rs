@@ -9,6 +9,7 @@ mod bound;
 mod call;
 mod declare;
 mod loaded;
+mod param_type;
 mod raw;
 
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub use bound::{BoundArgs, SliceLen};
 #[doc(hidden)]
 pub use call::CallArg;
 pub use call::KernelCall;
+#[doc(hidden)]
+pub use param_type::ParamType;
 pub use raw::{RawCall, RawKernel};
 
 use crate::hal::{self, KernelDesc};
@@ -31,14 +34,15 @@ use crate::types::{Range, RangeBound, Result};
 pub struct KernelDef {
     name: &'static str,
     params: Box<[Param]>,
+    types: Box<[ParamType]>,
     sources: KernelSources,
     bound: BoundRule,
 }
 
 #[doc(hidden)]
 impl KernelDef {
-    pub fn new(name: &'static str, params: Box<[Param]>) -> Self {
-        Self { name, params, sources: KernelSources::new(), bound: BoundRule::default() }
+    pub fn new(name: &'static str, params: Box<[Param]>, types: Box<[ParamType]>) -> Self {
+        Self { name, params, types, sources: KernelSources::new(), bound: BoundRule::default() }
     }
 
     pub fn host(
@@ -86,6 +90,14 @@ impl KernelRef {
         match self {
             Self::Declared(def) => &def.params,
             Self::Raw(raw) => raw.params(),
+        }
+    }
+
+    /// The Rust types of the parameters.
+    pub(crate) fn types(&self) -> &[ParamType] {
+        match self {
+            Self::Declared(def) => &def.types,
+            Self::Raw(raw) => raw.types(),
         }
     }
 

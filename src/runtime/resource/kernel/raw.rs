@@ -10,7 +10,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::bound::{BoundArgs, BoundRule};
 use crate::runtime::resource::kernel::call::{CallArg, KernelCall};
 use crate::runtime::resource::kernel::loaded::Loaded;
-use crate::runtime::resource::kernel::{ByValue, KernelRef};
+use crate::runtime::resource::kernel::{ByValue, KernelRef, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::types::{AccessMode, Range, RangeBound, Result};
 
@@ -35,6 +35,7 @@ use crate::types::{AccessMode, Range, RangeBound, Result};
 pub struct RawKernel {
     name: String,
     params: Vec<Param>,
+    types: Vec<ParamType>,
     sources: KernelSources,
     bound: BoundRule,
     loaded: Loaded,
@@ -46,6 +47,7 @@ impl RawKernel {
         Self {
             name: name.into(),
             params: Vec::new(),
+            types: Vec::new(),
             sources: KernelSources::default(),
             bound: BoundRule::default(),
             loaded: Loaded::default(),
@@ -56,7 +58,7 @@ impl RawKernel {
     /// [`Local`](crate::runtime::resource::kernel::Local) memory.
     #[must_use]
     pub fn value<T: ByValue>(self, name: impl Into<String>) -> Self {
-        self.param(name, T::KIND)
+        self.param(name, T::KIND, ParamType::of::<T>())
     }
 
     /// Adds memory of `T`s that the kernel reads.
@@ -145,6 +147,10 @@ impl RawKernel {
         &self.params
     }
 
+    pub(super) fn types(&self) -> &[ParamType] {
+        &self.types
+    }
+
     /// The kernel as loaded on `device`.
     pub(super) fn on(&self, device: &Device) -> Result<Arc<dyn hal::Kernel>> {
         if let Some(loaded) = self.loaded.find(device) {
@@ -156,11 +162,12 @@ impl RawKernel {
 
     fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {
         let kind = ParamKind::Buffer { access, element_size: size_of::<T>(), element_align: align_of::<T>() };
-        self.param(name, kind)
+        self.param(name, kind, ParamType::of::<[T]>())
     }
 
-    fn param(mut self, name: impl Into<String>, kind: ParamKind) -> Self {
+    fn param(mut self, name: impl Into<String>, kind: ParamKind, of_type: ParamType) -> Self {
         self.params.push(Param { name: name.into().into(), kind });
+        self.types.push(of_type);
         self
     }
 }

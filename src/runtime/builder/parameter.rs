@@ -1,0 +1,392 @@
+//! Dynamic parameters: values that kernels are bound to by the names of their arguments.
+
+use std::borrow::Cow;
+use std::fmt::{self, Debug};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::graph::{self, Content, NodeId};
+use crate::runtime::builder::Graph;
+use crate::runtime::builder::command::{Command, Dynamic};
+use crate::runtime::builder::node::NodeBuilder;
+use crate::runtime::resource::kernel::{ByValue, CallArg, KernelCall, KernelRef, ParamType};
+use crate::runtime::resource::memory_arg::MemoryArg;
+use crate::runtime::resource::scratch;
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::{CommandKind, Error, ErrorKind, Range, Result};
+
+/// A value of a graph that kernels are bound to, made by [`Graph::param`]. One parameter may be
+/// bound to several nodes, to arguments in different places. A new value reaches all of them.
+///
+/// `T` is the type that the kernel declares: `f32` for a number, [`Local<f32>`](crate::kernel::Local)
+/// for the size of local memory, `[f32]` for memory of `&[f32]` or `&mut [f32]`.
+///
+/// [`set`](Self::set) changes the value for the graph: for executables that are finalized from then
+/// on. [`Update::param`](crate::Update::param) changes it for one executable.
+///
+/// ```
+/// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
+/// wakegraph::kernel! {
+///     fn saxpy(a: f32, x: &[f32], y: &mut [f32]) { item: |i, a, x, y| y[i] += a * x[i] }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// # let device = Device::open("host")?;
+/// let [x, y, z] = [[1.0f32; 4], [0.0; 4], [0.0; 4]].map(|data| device.buffer_from(&data));
+/// let (x, y, z) = (x?, y?, z?);
+/// let mut graph = Graph::new(&device);
+/// let a = graph.param(2.0f32);
+/// let out = graph.param(&y);
+/// graph.launch(saxpy(0.0, &x, &y), Range::linear(4)).param("a", &a).param("y", &out);
+/// graph.launch(saxpy(1.0, &x, &y), Range::linear(4)).param("y", &out);
+/// let exec = graph.finalize_with(FinalizeOptions::new().updatable(true))?;
+/// exec.submit().await?;
+/// assert_eq!(y.to_vec().await?, [3.0; 4]);
+///
+/// // This executable only:
+/// exec.update().param(&a, 10.0).param(&out, &z).apply().await?;
+/// exec.submit().await?;
+/// assert_eq!(z.to_vec().await?, [11.0; 4]);
+///
+/// // The graph, and then the executable from the parameters' present values:
+/// a.set(5.0);
+/// exec.update().from_params([&a, &out]).apply().await?;
+/// exec.submit().await?;
+/// assert_eq!(y.to_vec().await?, [9.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct DynamicParam<T: ?Sized> {
+    inner: Arc<Parameter>,
+    of: PhantomData<fn(&T)>,
+}
+
+impl<T: ?Sized + 'static> DynamicParam<T> {
+    /// Sets the value for the graph. Executables that exist keep theirs, see
+    /// [`Update::param`](crate::Update::param).
+    ///
+    /// Edges that follow from new memory are made when the next node is added, or when the graph is
+    /// finalized; edges that follow from earlier memory stay.
+    ///
+    /// # Errors
+    /// When the graph is finalized: as for the [`launch`](Graph::launch) of a node with this value.
+    /// The graph is usable again when the parameter has been set to a value that fits.
+    pub fn set(&self, value: impl ParamValue<T>) {
+        let old = std::mem::replace(&mut *self.inner.value.lock(), value.into_arg());
+        self.inner.changes.fetch_add(1, Ordering::Release);
+        // The last reference to memory may be among it, which is freed without a lock.
+        drop(old);
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Parameter> {
+        &self.inner
+    }
+}
+
+impl<T: ByValue> DynamicParam<T> {
+    /// The value that the graph has.
+    pub fn get(&self) -> Option<T> {
+        match &*self.inner.value.lock() {
+            CallArg::Value(arg) => T::from_arg(arg),
+            CallArg::Memory(_) => None,
+        }
+    }
+}
+
+impl<T: ?Sized> Clone for DynamicParam<T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), of: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Debug for DynamicParam<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DynamicParam<{}>({})", self.inner.of, *self.inner.value.lock())
+    }
+}
+
+/// A value for a [`DynamicParam<T>`]: a value of `T`, or `&Buffer<E>` or `&HostBuffer<E>` for `[E]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a value for a dynamic parameter of `{T}`",
+    label = "neither `{T}` nor memory of its elements"
+)]
+pub trait ParamValue<T: ?Sized>: sealed::Value<T> {}
+
+impl<T: ?Sized, V: sealed::Value<T>> ParamValue<T> for V {}
+
+/// A [`DynamicParam`] of any type, for [`Update::from_params`](crate::Update::from_params).
+pub trait AnyParam: sealed::Param {}
+
+impl<T: ?Sized + 'static> AnyParam for DynamicParam<T> {}
+
+pub(crate) mod sealed {
+    use super::*;
+
+    pub trait Value<T: ?Sized> {
+        #[doc(hidden)]
+        fn into_arg(self) -> CallArg;
+    }
+
+    impl<T: ByValue> Value<T> for T {
+        fn into_arg(self) -> CallArg {
+            CallArg::Value(self.to_arg())
+        }
+    }
+
+    impl<T, M: MemoryArg<T>> Value<[T]> for M {
+        fn into_arg(self) -> CallArg {
+            CallArg::Memory(self.operand())
+        }
+    }
+
+    pub trait Param {
+        #[doc(hidden)]
+        fn parameter(&self) -> Arc<Parameter>;
+    }
+
+    impl<T: ?Sized + 'static> Param for DynamicParam<T> {
+        fn parameter(&self) -> Arc<Parameter> {
+            self.inner.clone()
+        }
+    }
+}
+
+/// A dynamic parameter with its type erased.
+#[derive(Debug)]
+pub struct Parameter {
+    /// What the ids of its graph's nodes carry.
+    graph: u32,
+    of: ParamType,
+    value: Mutex<CallArg>,
+    /// Counts the changes of all parameters of the graph.
+    changes: Arc<AtomicU64>,
+}
+
+/// Tells parameters apart while they live.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ParamKey(usize);
+
+impl Parameter {
+    pub(crate) fn graph(&self) -> u32 {
+        self.graph
+    }
+
+    pub(crate) fn key(self: &Arc<Self>) -> ParamKey {
+        ParamKey(Arc::as_ptr(self) as usize)
+    }
+
+    pub(crate) fn value(&self) -> CallArg {
+        self.value.lock().clone()
+    }
+}
+
+/// A parameter that stands for the argument `name` of a kernel.
+#[derive(Clone)]
+pub(crate) struct Binding {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) param: Arc<Parameter>,
+}
+
+impl Binding {
+    /// Checks that the kernel has such a parameter.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for another name or type.
+    fn new(kernel: &KernelRef, name: &str, param: &Arc<Parameter>) -> Result<Self> {
+        let invalid = |why, help| Err(Error::new(ErrorKind::InvalidArgument, why).help(help));
+        let Some(index) = index_of(kernel, name) else {
+            let names: Vec<_> = kernel.params().iter().map(|param| &*param.name).collect();
+            let (kernel, names) = (kernel.name(), names.join(", "));
+            let why = format!("kernel '{kernel}' has no argument '{name}': its arguments are {names}");
+            return invalid(why, "bind the parameter to an argument by its declared name");
+        };
+        if kernel.types().get(index) != Some(&param.of) {
+            let declared = kernel.types().get(index).map(ToString::to_string).unwrap_or_default();
+            let (kernel, given) = (kernel.name(), param.of);
+            let why = format!(
+                "argument '{name}' of kernel '{kernel}' is of type {declared}, and the dynamic parameter \
+                 holds {given}"
+            );
+            return invalid(why, "make the parameter with a value of the argument's type");
+        }
+        Ok(Self { name: kernel.params()[index].name.clone(), param: param.clone() })
+    }
+
+    /// The call with `value` for the argument, if that changes it. A kernel that has taken the place
+    /// of the one with the argument may have none of that name and type.
+    pub(crate) fn assign(&self, call: &KernelCall, value: &CallArg) -> Option<KernelCall> {
+        let index = index_of(&call.kernel, &self.name)?;
+        let fits = call.kernel.types().get(index) == Some(&self.param.of);
+        let is_new = call.args.get(index).is_some_and(|old| !old.is(value));
+        (fits && is_new).then(|| call.with_arg(index, value.clone()))
+    }
+}
+
+fn index_of(kernel: &KernelRef, name: &str) -> Option<usize> {
+    kernel.params().iter().position(|param| param.name == name)
+}
+
+/// The nodes of a graph that hold parameters.
+#[derive(Default)]
+pub(crate) struct BoundNodes {
+    /// Counts the changes of the graph's parameters.
+    changes: Arc<AtomicU64>,
+    /// How many of these the nodes have seen.
+    seen: u64,
+    nodes: Vec<u32>,
+}
+
+impl Graph {
+    /// Makes a parameter of this graph, with a first value: a number or any other `Pod` value, the
+    /// size of [local memory](crate::kernel::Local), or memory. [`NodeBuilder::param`] binds it to
+    /// kernels. See [`DynamicParam`].
+    pub fn param<T: ?Sized + 'static>(&mut self, value: impl ParamValue<T>) -> DynamicParam<T> {
+        let inner = Parameter {
+            graph: self.inner().source(),
+            of: ParamType::of::<T>(),
+            value: Mutex::new(value.into_arg()),
+            changes: self.bound.changes.clone(),
+        };
+        DynamicParam { inner: Arc::new(inner), of: PhantomData }
+    }
+
+    /// The nodes with the present values of their parameters.
+    pub(crate) fn present(&self) -> Result<Cow<'_, graph::Graph<Command>>> {
+        if self.bound.changes.load(Ordering::Acquire) == self.bound.seen {
+            return Ok(Cow::Borrowed(self.inner()));
+        }
+        let mut nodes = self.inner().clone();
+        refresh(&mut nodes, &self.bound.nodes, self.scratch_owner.as_ref())?;
+        Ok(Cow::Owned(nodes))
+    }
+
+    /// Gives the nodes the present values of their parameters, before another node is added.
+    /// What does not fit comes out of finalize.
+    pub(crate) fn refresh_params(&mut self) {
+        let changes = self.bound.changes.load(Ordering::Acquire);
+        if changes != self.bound.seen
+            && refresh(&mut self.nodes, &self.bound.nodes, self.scratch_owner.as_ref()).is_ok()
+        {
+            self.bound.seen = changes;
+        }
+    }
+
+    /// Binds a parameter to the newest node.
+    fn bind(&mut self, node: NodeId, name: &str, param: &Arc<Parameter>) -> Result<()> {
+        let graph = self.inner().source();
+        let place = self.nodes.command_mut(node);
+        let Ok(Command::Kernel { call, range, dynamic, .. }) = place else {
+            let kind = self.nodes.node(node).map_or(CommandKind::Empty, |node| node.kind());
+            let why = format!("only kernels have parameters, and the node is: {kind}");
+            return Err(Error::new(ErrorKind::InvalidArgument, why).help("bind the parameter to a kernel"));
+        };
+        if param.graph != graph {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the dynamic parameter belongs to another graph",
+            )
+            .help("make it with `param` of the graph that the node is in"));
+        }
+        let binding = Binding::new(&call.kernel, name, param)?;
+        if let Some(new) = binding.assign(call, &param.value()) {
+            check(&new, range, self.scratch_owner.as_ref())?;
+        }
+        let dynamic = Arc::make_mut(dynamic.get_or_insert_default());
+        dynamic.params.retain(|known| known.name != binding.name);
+        dynamic.params.push(binding);
+        let index = node.index();
+        self.bound.nodes.push(index as u32);
+        if refresh_node(&mut self.nodes, index, self.scratch_owner.as_ref())? {
+            self.nodes.rederive_newest_edges();
+        }
+        Ok(())
+    }
+}
+
+impl NodeBuilder<'_> {
+    /// Binds a dynamic parameter to the kernel's argument `name`, as the kernel's declaration names
+    /// it. The argument that the call was made with is replaced by the parameter's present value.
+    ///
+    /// # Errors
+    /// At finalize: [`InvalidArgument`](ErrorKind::InvalidArgument) for an argument that the kernel
+    /// does not have or that is of another type, for a node that is not a kernel, and for a
+    /// parameter of another graph; those of [`launch`](Graph::launch) for the present value.
+    #[track_caller]
+    pub fn param<T: ?Sized + 'static>(self, name: &str, param: &DynamicParam<T>) -> Self {
+        let at = Location::caller();
+        self.refine(|graph, node| {
+            let bound = graph.bind(node, name, param.inner());
+            let label = || graph.inner().node(node).map(|node| node.label()).unwrap_or_default();
+            bound.map_err(|error| error.in_node(label()).at(at))
+        })
+    }
+}
+
+/// Gives nodes the present values of their parameters, as far as these fit, and makes the edges that
+/// follow. Returns the first error.
+fn refresh(
+    nodes: &mut graph::Graph<Command>,
+    bound: &[u32],
+    scratch_owner: Option<&scratch::Owner>,
+) -> Result<()> {
+    let (mut outcome, mut has_moved) = (Ok(()), false);
+    for &index in bound {
+        let index = index as usize;
+        match refresh_node(nodes, index, scratch_owner) {
+            Ok(moved) => has_moved |= moved,
+            Err(error) if outcome.is_ok() => {
+                outcome = Err(error.in_node(nodes.label_at(index)).at(nodes.location_at(index)));
+            }
+            Err(_) => {}
+        }
+    }
+    if has_moved {
+        nodes.rederive_edges();
+    }
+    outcome
+}
+
+/// The same for one node. Returns whether it accesses other memory than before.
+fn refresh_node(
+    nodes: &mut graph::Graph<Command>,
+    index: usize,
+    scratch_owner: Option<&scratch::Owner>,
+) -> Result<bool> {
+    let Content::Command(Command::Kernel { call, range, dynamic: Some(dynamic), .. }) =
+        nodes.content_at(index)
+    else {
+        return Ok(false);
+    };
+    let Some(new) = dynamic.present(call) else { return Ok(false) };
+    check(&new, range, scratch_owner)?;
+    let accesses = new.accesses()?;
+    let has_moved = accesses != nodes.accesses_at(index);
+    nodes.replace_accesses(index, &accesses);
+    if let Some(id) = nodes.id_at(index)
+        && let Command::Kernel { call, .. } = nodes.command_mut(id)?
+    {
+        *call = Arc::new(new);
+    }
+    Ok(has_moved)
+}
+
+fn check(call: &KernelCall, range: &Range, scratch_owner: Option<&scratch::Owner>) -> Result<()> {
+    scratch::check_owner(call.views(), scratch_owner)?;
+    call.accesses()?;
+    call.check_range(range)
+}
+
+impl Dynamic {
+    /// The call with the present values of its parameters, if that changes it.
+    fn present(&self, call: &KernelCall) -> Option<KernelCall> {
+        let mut new: Option<KernelCall> = None;
+        for binding in &self.params {
+            let assigned = binding.assign(new.as_ref().unwrap_or(call), &binding.param.value());
+            new = assigned.or(new);
+        }
+        new
+    }
+}

@@ -1,0 +1,187 @@
+//! What an update makes of each node, worked out without a lock: kernels' bounds are code of the user's.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::plan::Origin;
+use crate::runtime::builder::command::Command;
+use crate::runtime::builder::parameter::Parameter;
+use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
+use crate::runtime::resource::kernel::{CallArg, KernelCall, KernelRef};
+use crate::runtime::update::change::{NodeChange, Step};
+use crate::types::{CommandKind, Error, ErrorKind, Range, Result};
+
+/// What becomes of one node.
+pub(crate) struct Draft {
+    pub(super) node: Origin,
+    pub(super) kind: CommandKind,
+    pub(super) label: String,
+    /// The command that this was worked out from; none for a node without one.
+    pub(super) before: Option<Command>,
+    /// The command, if it changes.
+    pub(super) after: Option<Command>,
+    pub(super) enabled: Option<bool>,
+}
+
+/// Works out what the nodes become that the steps name, from the state that the executable has now.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for what a node does not have.
+pub(super) fn drafts(
+    updatable: &Updatable,
+    steps: &[(Step, &'static Location<'static>)],
+) -> Result<Vec<Draft>> {
+    let mut drafts: BTreeMap<(u32, u32), Draft> = BTreeMap::new();
+    let key = |node: Origin| (node.instance, node.node);
+    let found: Result<Vec<Nodes<'_>>> = steps.iter().map(|(step, at)| step.nodes(updatable, at)).collect();
+    let found = found?;
+    {
+        let current = updatable.lock();
+        for &node in found.iter().flat_map(Nodes::all) {
+            drafts.entry(key(node)).or_insert_with(|| Draft::of(&current, node));
+        }
+    }
+    for (nodes, (step, at)) in found.iter().zip(steps) {
+        for node in nodes.all() {
+            let Some(draft) = drafts.get_mut(&key(*node)) else { continue };
+            draft.take(step).map_err(|error| error.in_node(&*draft.label).at(at))?;
+        }
+    }
+    Ok(drafts.into_values().collect())
+}
+
+/// The nodes that a step changes.
+enum Nodes<'a> {
+    One(Origin),
+    Bound(&'a [Origin]),
+}
+
+impl Nodes<'_> {
+    fn all(&self) -> &[Origin] {
+        match self {
+            Self::One(node) => std::slice::from_ref(node),
+            Self::Bound(nodes) => nodes,
+        }
+    }
+}
+
+impl Step {
+    fn nodes<'a>(&self, updatable: &'a Updatable, at: &'static Location<'static>) -> Result<Nodes<'a>> {
+        let nodes = match self {
+            Self::Node(path, _) => updatable.find(path).map(Nodes::One),
+            Self::Param(param, _) => updatable.bound_to(param).map(Nodes::Bound),
+        };
+        nodes.map_err(|error| error.at(at))
+    }
+}
+
+impl Draft {
+    fn of(current: &CurrentGraph, node: Origin) -> Self {
+        Self {
+            node,
+            kind: current.kind(node),
+            label: current.label(node),
+            before: current.command(node).cloned(),
+            after: None,
+            enabled: None,
+        }
+    }
+
+    /// Whether the node still holds what this was worked out from.
+    pub(super) fn is_current(&self, current: &CurrentGraph) -> bool {
+        match (&self.before, current.command(self.node)) {
+            (Some(before), Some(now)) => before.is(now),
+            (before, now) => before.is_none() && now.is_none(),
+        }
+    }
+
+    /// Adds one step, if the node has what it changes.
+    fn take(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Node(_, change) => self.change(change),
+            Step::Param(param, value) => {
+                self.assign(param, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn change(&mut self, change: &NodeChange) -> Result<()> {
+        match (change, &self.before) {
+            (NodeChange::Launch(new), Some(Command::Kernel { call: own, alternatives, .. })) => {
+                if !own.kernel.is(&new.kernel) && !alternatives.iter().any(|one| one.is(&new.kernel)) {
+                    let name = new.kernel.name();
+                    let why =
+                        format!("kernel '{name}' is neither the node's own nor a registered alternative");
+                    return Err(Error::new(ErrorKind::InvalidArgument, why)
+                        .help("register it with `NodeBuilder::alternative` before the graph is finalized"));
+                }
+                self.with_kernel(|call, _, alternatives| {
+                    *alternatives = with_own(alternatives, &call.kernel, &new.kernel);
+                    *call = new.clone();
+                });
+            }
+            (NodeChange::Range(new), Some(Command::Kernel { range: own, .. })) => {
+                new.check()?;
+                if new.dimensions() != own.dimensions() {
+                    let (theirs, ours) = (new.dimensions(), own.dimensions());
+                    let why = format!("the new {new} has {theirs} dimensions, the node's has {ours}");
+                    return Err(Error::new(ErrorKind::InvalidArgument, why));
+                }
+                self.with_kernel(|_, range, _| *range = *new);
+            }
+            (NodeChange::Enabled(enabled), Some(command)) if command.can_be_disabled() => {
+                self.enabled = Some(*enabled);
+            }
+            (NodeChange::Enabled(_), _) => {
+                return Err(self.unfit("only kernels, fills and copies can be enabled and disabled"));
+            }
+            (NodeChange::Launch(_) | NodeChange::Range(_), _) => {
+                return Err(self.unfit("only kernels have arguments and a range"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a parameter of the kernel a value.
+    fn assign(&mut self, param: &Arc<Parameter>, value: &CallArg) {
+        let Some(Command::Kernel { call, dynamic: Some(dynamic), .. }) =
+            self.after.as_ref().or(self.before.as_ref())
+        else {
+            return;
+        };
+        let mut new: Option<KernelCall> = None;
+        for binding in dynamic.params.iter().filter(|binding| Arc::ptr_eq(&binding.param, param)) {
+            new = binding.assign(new.as_ref().unwrap_or(call), value).or(new);
+        }
+        if let Some(new) = new {
+            self.with_kernel(|call, _, _| *call = Arc::new(new));
+        }
+    }
+
+    fn with_kernel(&mut self, change: impl FnOnce(&mut Arc<KernelCall>, &mut Range, &mut Arc<[KernelRef]>)) {
+        if self.after.is_none() {
+            self.after.clone_from(&self.before);
+        }
+        if let Some(Command::Kernel { call, range, alternatives, .. }) = &mut self.after {
+            change(call, range, alternatives);
+        }
+    }
+
+    fn unfit(&self, why: &str) -> Error {
+        let error = Error::new(ErrorKind::InvalidArgument, format!("{why}, and the node is: {}", self.kind));
+        match self.kind {
+            CommandKind::SubGraph => error.help("name a node inside it, as in `node.within(sub_graph)`"),
+            _ => error,
+        }
+    }
+}
+
+/// What may be in the place of `new` when it has replaced `old`.
+fn with_own(alternatives: &Arc<[KernelRef]>, old: &KernelRef, new: &KernelRef) -> Arc<[KernelRef]> {
+    if old.is(new) || alternatives.iter().any(|known| known.is(old)) {
+        return alternatives.clone();
+    }
+    alternatives.iter().chain([old]).cloned().collect()
+}
