@@ -16,6 +16,7 @@ const ROWS: &[&[&str]] = &[
     &["runtime/execution"],
     &["runtime/builder"],
     &["runtime/finalize"],
+    &["runtime/queue"],
     &["runtime/update"],
     &["runtime"],
     &["lib"],

@@ -9,6 +9,7 @@
 //! | `execution` | executables, their runs, the order between them, host tasks, submissions |
 //! | `builder` | the graph as users write it |
 //! | `finalize` | from a graph and its plan to an executable |
+//! | `queue` | queues, and recording their commands |
 //! | `update` | changes of executables |
 //!
 //! The way of a submission:
@@ -28,6 +29,7 @@ mod builder;
 mod completion;
 mod execution;
 mod finalize;
+mod queue;
 mod resource;
 mod transfers;
 mod update;
@@ -44,6 +46,7 @@ pub use execution::profile::{NodeTimes, PartitionTimes, Profile, Timeline};
 pub use execution::submission::{CancelOnDrop, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use finalize::options::FinalizeOptions;
+pub use queue::{CommandBuilder, Queue, Recording};
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;
 pub use resource::host_buffer::HostBuffer;

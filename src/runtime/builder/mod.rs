@@ -9,6 +9,7 @@
 //! | `scratch_buffers` | memory that belongs to the graph |
 //! | `control` | conditionals, loops |
 //! | `native` | native commands |
+//! | `recorded_queues` | which nodes queues have recorded |
 //! | `queries` | what can be asked of a graph |
 
 pub(crate) mod command;
@@ -19,6 +20,7 @@ mod native;
 pub(crate) mod node;
 pub(crate) mod parameter;
 mod queries;
+pub(crate) mod recorded_queues;
 mod scratch_buffers;
 mod transfer;
 
@@ -33,11 +35,11 @@ use smallvec::SmallVec;
 
 use crate::graph::{self, Content, GraphProperties, NodeId};
 use crate::hal::MemoryKind;
-use crate::runtime::builder::command::{Command, accesses};
+use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::BoundNodes;
+use crate::runtime::builder::recorded_queues::RecordedQueues;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
-use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::memory_arg::Operand;
@@ -87,6 +89,8 @@ pub struct Graph {
     has_scratch: bool,
     /// The nodes that dynamic parameters are bound to.
     bound: BoundNodes,
+    /// Belongs to the queues that record into the graph.
+    pub(crate) recorded_queues: RecordedQueues,
 }
 
 impl Graph {
@@ -105,6 +109,7 @@ impl Graph {
             scratch_owner: None,
             has_scratch: false,
             bound: BoundNodes::default(),
+            recorded_queues: RecordedQueues::default(),
         }
     }
 
@@ -183,7 +188,7 @@ impl Graph {
         R::Output: TaskOutput,
     {
         let declared = accesses.declared();
-        self.add_host_task(declared, HostTask::new(accesses, closure))
+        self.add_host_task(declared, Arc::new(HostTask::new(accesses, closure)))
     }
 
     /// Adds a host task whose closure blocks or computes for long: it runs on tokio's blocking
@@ -196,7 +201,7 @@ impl Graph {
         R: TaskOutput,
     {
         let declared = accesses.declared();
-        self.add_host_task(declared, HostTask::blocking(accesses, closure))
+        self.add_host_task(declared, Arc::new(HostTask::blocking(accesses, closure)))
     }
 
     /// Adds a copy of `child` as it is now, as one node; its commands are copied in at finalize.
@@ -330,31 +335,22 @@ impl Graph {
     /// Keeps the error, and adds an empty node in the place of the one that is refused, so that its
     /// id is good.
     #[track_caller]
-    fn refuse(&mut self, kind: CommandKind, error: Error) -> NodeBuilder<'_> {
+    pub(crate) fn refuse(&mut self, kind: CommandKind, error: Error) -> NodeBuilder<'_> {
         let place = format!("{kind} #{}", self.nodes.len());
         self.errors.push(error.in_node(place).at(Location::caller()));
         self.empty()
     }
 
     #[track_caller]
-    fn add_host_task(&mut self, declared: Vec<(Operand, AccessMode)>, task: HostTask) -> NodeBuilder<'_> {
-        let uses: Vec<(View, AccessMode)> =
-            declared.into_iter().map(|(Operand(view), mode)| (view, mode)).collect();
-        let accesses = accesses(&uses);
-        let overlap =
-            accesses.iter().enumerate().any(|(i, a)| accesses[..i].iter().any(|b| a.conflicts_with(b)));
-        let checked = if overlap {
-            Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "the host task's accesses overlap, and one of them writes",
-            )
-            .help("declare the buffer once, with `write`, or use disjoint slices"))
-        } else {
-            Ok(accesses)
-        };
-        let uses = uses.into_iter().map(|(view, _)| view).collect();
+    pub(crate) fn add_host_task(
+        &mut self,
+        declared: Vec<(Operand, AccessMode)>,
+        task: Arc<HostTask>,
+    ) -> NodeBuilder<'_> {
+        let checked = host_accesses(&declared);
+        let uses = declared.into_iter().map(|(Operand(view), _)| view).collect();
         let device = Some(self.device.clone());
-        self.add(CommandKind::HostTask, device, checked, || Command::HostTask { task: Arc::new(task), uses })
+        self.add(CommandKind::HostTask, device, checked, || Command::HostTask { task, uses })
     }
 }
 
@@ -368,6 +364,21 @@ pub(super) fn merged_accesses(nodes: &graph::Graph<Command>) -> Vec<Access> {
     all.chunk_by(|a, b| a.resource == b.resource)
         .flat_map(crate::runtime::execution::conflicts::merged)
         .collect()
+}
+
+/// The accesses that a host task has declared.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) when two overlap and one of them writes.
+pub(crate) fn host_accesses(declared: &[(Operand, AccessMode)]) -> Result<Vec<Access>> {
+    let accesses: Vec<_> = declared.iter().map(|(Operand(view), mode)| view.access(*mode)).collect();
+    let overlap = accesses.iter().enumerate().any(|(i, a)| accesses[..i].iter().any(|b| a.conflicts_with(b)));
+    if overlap {
+        let why = "the host task's accesses overlap, and one of them writes";
+        return Err(Error::new(ErrorKind::InvalidArgument, why)
+            .help("declare the buffer once, with `write`, or use disjoint slices"));
+    }
+    Ok(accesses)
 }
 
 impl fmt::Debug for Graph {

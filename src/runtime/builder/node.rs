@@ -71,6 +71,15 @@ impl<'g> NodeBuilder<'g> {
         self
     }
 
+    /// Runs a kernel that a queue records on the queue's device.
+    #[track_caller]
+    pub(crate) fn on_queue(self, device: &Device) -> Self {
+        match self.graph.inner().devices()[self.id.index()] == device.id() {
+            true => self,
+            false => self.on(device),
+        }
+    }
+
     /// Registers the kernel of `call` as one that an [update](crate::Update) may put in the place
     /// of the node's own. The arguments of `call` are of no importance: the update brings new ones.
     ///

@@ -22,8 +22,8 @@ impl Graph {
     /// it goes through the host.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when the lengths differ;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the two overlap, or are both on the host.
+    /// At finalize: [`InvalidSize`](crate::ErrorKind::InvalidSize) when the lengths differ;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the two overlap, or are both on the host.
     #[track_caller]
     pub fn copy<T: Pod>(&mut self, src: impl MemoryArg<T>, dst: impl MemoryArg<T>) -> NodeBuilder<'_> {
         self.transfer(Transfer::copy(src, dst))
@@ -33,7 +33,7 @@ impl Graph {
     /// condition on lengths.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when a rectangle is empty, overlaps
+    /// At finalize: [`InvalidSize`](crate::ErrorKind::InvalidSize) when a rectangle is empty, overlaps
     /// itself or is not inside its buffer; those of [`copy`](Self::copy).
     #[track_caller]
     pub fn copy_rect<T: Pod>(
@@ -48,7 +48,7 @@ impl Graph {
     /// Adds a write of `elements`, which the graph keeps a copy of, to all of `dst`.
     ///
     /// # Errors
-    /// At finalize: those of [`copy`](Self::copy), and [`OutOfMemory`](ErrorKind::OutOfMemory).
+    /// At finalize: those of [`copy`](Self::copy), and [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     #[track_caller]
     pub fn write<T: Pod>(&mut self, dst: &Buffer<T>, elements: &[T]) -> NodeBuilder<'_> {
         match dst.device().host_buffer_from(elements) {
@@ -66,7 +66,7 @@ impl Graph {
     /// Adds a fill of all of `dst` with a pattern of any number of elements, repeated.
     ///
     /// # Errors
-    /// At finalize: [`InvalidSize`](ErrorKind::InvalidSize) when the pattern is empty or does not
+    /// At finalize: [`InvalidSize`](crate::ErrorKind::InvalidSize) when the pattern is empty or does not
     /// divide the buffer.
     #[track_caller]
     pub fn fill_pattern<T: Pod>(&mut self, dst: &Buffer<T>, pattern: &[T]) -> NodeBuilder<'_> {

@@ -49,14 +49,14 @@ impl RunOwner for ExecutableInner {
     fn template(&self) -> &RunTemplate {
         &self.template
     }
+
+    /// Why the executable must not run any more, after an update that could not be taken back.
+    fn broken(&self) -> Option<&Error> {
+        self.broken.get()
+    }
 }
 
 impl ExecutableInner {
-    /// Why the executable must not run any more, after an update that could not be taken back.
-    pub(crate) fn broken(&self) -> Option<&Error> {
-        self.broken.get()
-    }
-
     /// An update could not be taken back: the executable must not run any more.
     pub(crate) fn set_broken(&self, cause: Error) {
         let why = "an update failed half-way, and could not be taken back";

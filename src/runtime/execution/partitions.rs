@@ -72,6 +72,13 @@ pub(crate) enum PartitionWork {
         queue_number: u64,
         command_buffer: UpdatableCell<hal::ValidatedCommandBuffer>,
     },
+    /// A command outside command-buffers. The owner of the run has it.
+    Command {
+        device: Device,
+        queue: Arc<hal::ValidatedQueue>,
+        /// The queue's number in the reactor.
+        queue_number: u64,
+    },
     HostTask(UpdatableCell<Arc<HostTask>>),
 }
 
@@ -82,13 +89,13 @@ impl PartitionExec {
             PartitionWork::Device { command_buffer, .. } => {
                 Some(command_buffer.with(|buffer| buffer.info().lowering))
             }
-            PartitionWork::HostTask(_) => None,
+            PartitionWork::Command { .. } | PartitionWork::HostTask(_) => None,
         }
     }
 
     pub(crate) fn device(&self) -> Option<&Device> {
         match &self.work {
-            PartitionWork::Device { device, .. } => Some(device),
+            PartitionWork::Device { device, .. } | PartitionWork::Command { device, .. } => Some(device),
             PartitionWork::HostTask(_) => None,
         }
     }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::hal::Progress;
+use crate::hal::{self, Progress};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
 use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
+use crate::types::Error;
 
 /// The part of an executable that is the same for all of its runs.
 pub(crate) struct RunTemplate {
@@ -35,10 +36,28 @@ pub(crate) struct RunTemplate {
     pub(crate) ended: AtomicU64,
 }
 
-/// An executable, which its runs keep alive while they are in flight.
+/// An executable, or a command of a queue, which its runs keep alive while they are in flight.
 pub(crate) trait RunOwner: Send + Sync {
     /// What the runs need to know of it.
     fn template(&self) -> &RunTemplate;
+
+    /// The command of a partition that is a single one.
+    fn command(&self) -> Option<&hal::Command> {
+        None
+    }
+
+    /// Why it must not run any more.
+    fn broken(&self) -> Option<&Error> {
+        None
+    }
+
+    /// Adds to an error of a run where it happened, beyond what the template tells.
+    fn locate(&self, error: Error) -> Error {
+        error
+    }
+
+    /// A run of it has failed, and is about to be done.
+    fn failed(&self, _error: Error) {}
 }
 
 impl Deref for dyn RunOwner {

@@ -303,7 +303,7 @@ pub(super) fn to_hal<'c>(
     }
 }
 
-fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
+pub(crate) fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
     matches!(command, hal::Command::UsmPrefetch { .. } | hal::Command::UsmAdvise { .. })
         && !device.capabilities().commands.contains(command.kind().as_set())
 }
@@ -323,7 +323,7 @@ fn assemble(
     for (index, work) in work.into_iter().enumerate() {
         let predecessors: Box<[u32]> = plan.predecessors(index).into();
         let device = match &work {
-            PartitionWork::Device { device, .. } => Some(device),
+            PartitionWork::Device { device, .. } | PartitionWork::Command { device, .. } => Some(device),
             PartitionWork::HostTask(_) => None,
         };
         // A predecessor that `submit` enqueues itself can be waited for by the device, without the host.

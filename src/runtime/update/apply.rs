@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::Replaced;
+use crate::runtime::execution::template::RunOwner;
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::update::change::Change;
 use crate::runtime::update::nodes::{self, Nodes};

@@ -55,6 +55,8 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
                 let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
                 buffers.push((index, buffer.map_err(|error| executable.labels.locate(index, error))?));
             }
+            // Not of an executable.
+            PartitionWork::Command { .. } => {}
             PartitionWork::HostTask(_) => {
                 tasks.push((index, finalize::host_task(&source, plan, index, &mut uses)?));
             }

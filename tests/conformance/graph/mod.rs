@@ -17,6 +17,7 @@ mod multi_device;
 mod native;
 mod parameters;
 mod profile;
+mod queues;
 mod random_graphs;
 mod random_programs;
 mod rectangles;
@@ -45,6 +46,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         multi_device::TESTS,
         parameters::TESTS,
         profile::TESTS,
+        queues::TESTS,
         random_graphs::TESTS,
         random_programs::TESTS,
         rectangles::TESTS,

@@ -36,8 +36,7 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::types::{Access, AccessMode};
 pub(crate) use accesses::merged;
-use register::ContestedAllocation;
-pub(crate) use register::{Contested, ExecutableId, Register};
+pub(crate) use register::{Contested, ExecutableId, Register, UsedAllocation};
 
 /// Something that has to be over before something else starts.
 #[derive(Debug)]
@@ -145,10 +144,12 @@ pub(crate) fn register(
     }
 }
 
-/// The registers of an executable's contested memory, locked for one submission.
+/// The registers of the memory that has to be consulted for one submission, locked: of the contested
+/// memory of an executable, or of all memory of a single command.
 pub(crate) struct Order<'a> {
-    id: ExecutableId,
-    registers: SmallVec<[(MutexGuard<'a, Register>, &'a ContestedAllocation); 4]>,
+    /// The executable, or the in-order queue of the command.
+    owner: Option<ExecutableId>,
+    registers: SmallVec<[(MutexGuard<'a, Register>, &'a UsedAllocation); 4]>,
 }
 
 /// Locks the registers of an executable's contested memory, and its state. `None` if other memory is
@@ -158,25 +159,58 @@ pub(crate) fn lock<'a>(
     contested: &'a Contested,
 ) -> Option<(Order<'a>, MutexGuard<'a, ExecutableState>)> {
     let registers = contested.iter().map(|one| (lock_register(&one.allocation), one)).collect();
-    let order = Order { id: executable.id, registers };
+    let order = Order { owner: Some(executable.id), registers };
     let state = executable.state.lock();
     state.contested.is_same(contested).then_some((order, state))
 }
 
+/// Locks the registers of all memory that a single command uses, in the order of `uses`, which is that of
+/// the resources. Executables that conflict with it come to these registers from now on; they are added to
+/// `others`, which the caller drops after the locks.
+pub(crate) fn lock_all<'a>(
+    owner: Option<ExecutableId>,
+    uses: &'a [UsedAllocation],
+    others: &mut Vec<Arc<ExecutableInner>>,
+) -> Order<'a> {
+    let lock = |one: &'a UsedAllocation| {
+        let mut register = lock_register(&one.allocation);
+        register.contest(&one.allocation, None, &one.accesses, others);
+        (register, one)
+    };
+    Order { owner, registers: uses.iter().map(lock).collect() }
+}
+
 impl Order<'_> {
-    /// What a new run has to wait for beside earlier runs of its executable, each once. Moves out what is
+    /// What a new run has to wait for beside earlier runs of its owner, each once. Moves out what is
     /// over.
     pub(crate) fn predecessors(&mut self, finished: &mut Predecessors) -> Predecessors {
         let mut predecessors = Predecessors::new();
         for (register, one) in &mut self.registers {
             register.in_flight.take_finished(finished);
-            predecessors.extend(register.in_flight.conflicts(Some(self.id), &one.accesses).cloned());
+            predecessors.extend(register.in_flight.conflicts(self.owner, &one.accesses).cloned());
         }
         if predecessors.len() > 1 {
             predecessors.sort_unstable_by_key(Predecessor::address);
             predecessors.dedup_by_key(|one| one.address());
         }
         predecessors
+    }
+
+    /// Records the run of a single command, as [`record`](Self::record) does that of an executable.
+    pub(crate) fn record_command(
+        mut self,
+        run: &Arc<Run>,
+        may_end_early: bool,
+        superseded: &mut Predecessors,
+    ) {
+        for (register, one) in &mut self.registers {
+            if !may_end_early {
+                register.in_flight.take_superseded(self.owner, &one.accesses, superseded);
+            }
+            if !run.is_done() {
+                register.in_flight.record(Predecessor::Run(run.clone()), self.owner, one.accesses.clone());
+            }
+        }
     }
 
     /// Records a run that has started or waits to be started. One that `may_end_early` may be over, as
@@ -188,18 +222,19 @@ impl Order<'_> {
         may_end_early: bool,
         superseded: &mut Predecessors,
     ) {
-        let id = Some(self.id);
+        let Some(id) = self.owner else { return };
+        let owner = Some(id);
         for (register, one) in &mut self.registers {
             if !may_end_early {
-                register.in_flight.take_superseded(id, &one.accesses, superseded);
+                register.in_flight.take_superseded(owner, &one.accesses, superseded);
             }
-            if register.is_contested(self.id, &one.accesses) {
+            if register.is_contested(id, &one.accesses) {
                 if !run.is_done() {
-                    register.in_flight.record(Predecessor::Run(run.clone()), id, one.accesses.clone());
+                    register.in_flight.record(Predecessor::Run(run.clone()), owner, one.accesses.clone());
                 }
             } else {
                 // The executable's state knows its last run, and shows it to what contests the memory next.
-                register.release(self.id);
+                register.release(id);
                 state.contested.remove(&one.allocation);
             }
         }

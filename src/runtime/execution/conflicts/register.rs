@@ -229,13 +229,14 @@ impl RecordedUses {
 /// resources. Each submission records its run in the registers of these allocations; other allocations cost a
 /// submission nothing.
 #[derive(Clone, Default)]
-pub(crate) struct Contested(Option<Arc<Vec<ContestedAllocation>>>);
+pub(crate) struct Contested(Option<Arc<Vec<UsedAllocation>>>);
 
-/// One of them, and what the executable does to it.
+/// An allocation, and what an executable or a command does to it.
 #[derive(Clone)]
-pub(super) struct ContestedAllocation {
-    pub(super) allocation: Arc<Allocation>,
-    pub(super) accesses: Arc<[Access]>,
+pub(crate) struct UsedAllocation {
+    pub(crate) allocation: Arc<Allocation>,
+    /// [Merged](super::merged).
+    pub(crate) accesses: Arc<[Access]>,
 }
 
 impl Contested {
@@ -252,12 +253,12 @@ impl Contested {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ContestedAllocation> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &UsedAllocation> {
         self.0.iter().flat_map(|all| all.iter())
     }
 
     fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &Arc<[Access]>) {
-        let one = ContestedAllocation { allocation: allocation.clone(), accesses: accesses.clone() };
+        let one = UsedAllocation { allocation: allocation.clone(), accesses: accesses.clone() };
         let all = Arc::make_mut(self.0.get_or_insert_default());
         match find(all, allocation) {
             Ok(at) => all[at] = one,
@@ -276,7 +277,7 @@ impl Contested {
     }
 }
 
-fn find(all: &[ContestedAllocation], allocation: &Allocation) -> Result<usize, usize> {
+fn find(all: &[UsedAllocation], allocation: &Allocation) -> Result<usize, usize> {
     let resource = allocation.memory().resource();
     all.binary_search_by_key(&resource, |one| one.allocation.memory().resource())
 }

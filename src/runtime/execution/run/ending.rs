@@ -4,7 +4,7 @@ use crate::hal::EventStatus;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
-use crate::runtime::execution::template::RunTemplate;
+use crate::runtime::execution::template::RunOwner;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
@@ -61,7 +61,7 @@ impl Run {
             // Before the state says so: a thread that sees the partition failed finds the failure. The
             // first one counts.
             let Some(owner) = self.inner.lock().owner.clone() else { return ready };
-            self.record_failure(&owner, partition, failure);
+            self.record_failure(&*owner, partition, failure);
         }
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
@@ -89,7 +89,8 @@ impl Run {
         ready
     }
 
-    pub(super) fn record_failure(&self, template: &RunTemplate, partition: usize, failure: Failure) {
+    pub(super) fn record_failure(&self, owner: &dyn RunOwner, partition: usize, failure: Failure) {
+        let template = owner.template();
         // Finding out where a device was lost asks for every partition, so it is not done
         // for each of them.
         if says_enough(&self.inner.lock(), &failure) {
@@ -104,7 +105,7 @@ impl Run {
         }
         let failure = match self.failed_dependency() {
             Some(theirs) => Failure::new(theirs),
-            None => failure.map(|error| self.locate(template, partition, error)),
+            None => failure.map(|error| self.locate(template, partition, owner.locate(error))),
         };
         let mut inner = self.inner.lock();
         if !says_enough(&inner, &failure) {
@@ -135,6 +136,11 @@ impl Run {
             (owner, inner.scheduler.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };
         self.has_ended(&owner);
+        if self.has_failed()
+            && let Err(error) = self.result()
+        {
+            owner.failed(error);
+        }
         if self.waiting.is_timed {
             self.learn(&owner);
         }

@@ -13,20 +13,24 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
+use crate::types::{Error, ErrorKind};
 
 /// Enqueues a device partition behind its device-side predecessors. False if that failed: the
 /// partition is over then.
 #[expect(unsafe_code, reason = "with `enqueue_batch` the one place where work is handed to a device")]
-pub(crate) fn enqueue(
-    template: &RunTemplate,
+pub(crate) fn enqueue<O: RunOwner + ?Sized>(
+    owner: &O,
     run: &Arc<Run>,
     index: usize,
     order_events: &[Arc<dyn hal::Event>],
     dependencies: &[Arc<dyn hal::Event>],
 ) -> bool {
+    let template = owner.template();
     let partition = &template.partitions[index];
-    let (PartitionWork::Device { device, queue, command_buffer, .. }, Some(event)) =
-        (&partition.work, run.event(index))
+    let (
+        PartitionWork::Device { device, queue, .. } | PartitionWork::Command { device, queue, .. },
+        Some(event),
+    ) = (&partition.work, run.event(index))
     else {
         return false;
     };
@@ -51,11 +55,18 @@ pub(crate) fn enqueue(
     let reactor = device.reactor().filter(|_| !template.polls_tails || is_tail());
     let now = reactor.map(|_| clock::now());
     run.will_enqueue(index, expected, device.notifies());
-    // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
-    // follow from the declared accesses; between runs of this executable by its queues and `order`;
-    // against other executables and host guards by `conflicts`. The run owns the executable, and
-    // with it all memory, until the event is final.
-    let enqueued = command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) });
+    let enqueued = match (&partition.work, owner.command()) {
+        // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
+        // follow from the declared accesses; between runs of this executable by its queues and `order`;
+        // against other executables and host guards by `conflicts`. The run owns the executable, and
+        // with it all memory, until the event is final.
+        (PartitionWork::Device { command_buffer, .. }, _) => {
+            command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) })
+        }
+        // SAFETY: as above; the run owns the command and what it uses until the event is final.
+        (_, Some(command)) => unsafe { queue.enqueue(command, wait, signal) },
+        (_, None) => Err(Error::new(ErrorKind::Bug, "a partition without a command")),
+    };
     match enqueued {
         Ok(()) => {
             run.set_enqueued(index);
@@ -80,7 +91,9 @@ fn watch(
     index: usize,
     polled_for: Option<Duration>,
 ) {
-    if let PartitionWork::Device { queue_number, .. } = partition.work {
+    if let PartitionWork::Device { queue_number, .. } | PartitionWork::Command { queue_number, .. } =
+        partition.work
+    {
         let estimate = partition.estimator.estimate();
         reactor.watch(at, queue_number, run.clone(), index, estimate, polled_for);
     }
@@ -110,7 +123,7 @@ pub(crate) fn enqueue_batch(
         .flat_map(|owner| owner.partitions.first())
         .filter_map(|partition| match &partition.work {
             PartitionWork::Device { command_buffer, .. } => Some(command_buffer.read()),
-            PartitionWork::HostTask(_) => None,
+            PartitionWork::Command { .. } | PartitionWork::HostTask(_) => None,
         })
         .collect();
     let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =

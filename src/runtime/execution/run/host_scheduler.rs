@@ -57,9 +57,9 @@ impl HostScheduler {
             let index = partition as usize;
             let exec = &owner.partitions[index];
             match (run.go(&exec.predecessors), &exec.work) {
-                (Go::Start, PartitionWork::Device { .. }) => {
+                (Go::Start, PartitionWork::Device { .. } | PartitionWork::Command { .. }) => {
                     // If it fails, the partition has ended.
-                    enqueue(owner, run, index, &[], &[]);
+                    enqueue(&**owner, run, index, &[], &[]);
                 }
                 (Go::Start, PartitionWork::HostTask(_)) => host_tasks.push(partition),
                 // A list instead of nested calls: there may be thousands.

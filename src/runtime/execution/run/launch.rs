@@ -6,7 +6,7 @@ use std::thread;
 use crate::hal::{self, EventStatus};
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run::enqueue::enqueue;
-use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::template::RunOwner;
 use crate::sync::Ordering;
 
 /// `submit` launches it.
@@ -69,8 +69,8 @@ impl Run {
     }
 
     /// Launches it on the queue of its executable.
-    pub(crate) fn launch_alone(self: &Arc<Self>, template: &RunTemplate) {
-        if enqueue(template, self, 0, &[], &[]) {
+    pub(crate) fn launch_alone(self: &Arc<Self>, owner: &dyn RunOwner) {
+        if enqueue(owner, self, 0, &[], &[]) {
             self.set_all_enqueued();
         }
         self.progress.launch.store(ALONE, Ordering::Release);
@@ -82,7 +82,7 @@ impl Run {
         match self.progress.launch.load(Ordering::Acquire) {
             HANDED_OVER => {
                 if let Some(owner) = self.take_launch() {
-                    self.launch_alone(&owner);
+                    self.launch_alone(&*owner);
                 }
             }
             // A call of the driver's.

@@ -159,7 +159,7 @@ impl SubmitterState {
             Ok((queue, event)) => self.launch_batch(&queue, event, runs, &owners),
             Err(error) => {
                 tracing::warn!(target: "wakegraph", %error, "no shared queue: launching runs one by one");
-                runs.iter().zip(&owners).for_each(|(run, owner)| run.launch_alone(owner));
+                runs.iter().zip(&owners).for_each(|(run, owner)| run.launch_alone(&**owner));
             }
         }
     }

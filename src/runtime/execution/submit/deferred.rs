@@ -5,16 +5,19 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use futures::future::{Either, select, try_join, try_join_all};
 
+use crate::runtime::completion::spawn::spawn;
 use crate::runtime::execution::abandoned_start;
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
 use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::{TaskOutput, runtime_shut_down};
 use crate::runtime::execution::run::{self, Run};
 use crate::runtime::execution::submit::start::start;
+use crate::runtime::execution::template::RunOwner;
 use crate::types::{Error, ErrorKind, Result};
 
 /// A future of a wait list. Neither its panic nor that of its drop goes any further.
@@ -36,14 +39,14 @@ where
 }
 
 /// A submission that waits on the host before it starts.
-pub(super) struct Starter {
-    pub(super) executable: Arc<ExecutableInner>,
+pub(super) struct Starter<O: RunOwner + 'static> {
+    pub(super) owner: Arc<O>,
     pub(super) run: Arc<Run>,
     pub(super) order_after: Vec<Predecessor>,
     pub(super) started: bool,
 }
 
-impl Starter {
+impl<O: RunOwner + 'static> Starter<O> {
     pub(super) async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
         let outcome = {
             let waits = pin!(wait_for(events, futures));
@@ -58,19 +61,34 @@ impl Starter {
         }
         self.started = true;
         // An update that this submission has waited for may have failed half-way.
-        let outcome = outcome.and_then(|()| match self.executable.broken() {
+        let outcome = outcome.and_then(|()| match self.owner.broken() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         });
         match outcome {
             Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
-            Ok(()) => start(&self.executable, &self.run, &[], &[]),
+            Ok(()) => start(&self.owner, &self.run, &[], &[]),
             Err(error) => self.run.abandon(&error),
         }
     }
 }
 
-impl Drop for Starter {
+/// The task of a submission that waits on the host, to be spawned.
+pub(super) struct Deferred<O: RunOwner + 'static> {
+    pub(super) handle: Handle,
+    pub(super) starter: Starter<O>,
+    pub(super) events: Vec<Event>,
+    pub(super) futures: Vec<WaitFuture>,
+}
+
+impl<O: RunOwner + 'static> Deferred<O> {
+    pub(super) fn spawn(self) {
+        let Self { handle, starter, events, futures } = self;
+        spawn(&handle, || "wakegraph deferred submission".into(), starter.run_after(events, futures));
+    }
+}
+
+impl<O: RunOwner + 'static> Drop for Starter<O> {
     fn drop(&mut self) {
         if !self.started {
             // The tokio runtime shuts down. The run ends, so that no task waits for ever, but in its turn.

@@ -11,7 +11,6 @@ use tokio::runtime::Handle;
 use crate::hal;
 use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::completion::spawn::spawn;
 use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors};
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
@@ -20,9 +19,10 @@ use crate::runtime::execution::run::{Run, Timing};
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::{Spin, Submission};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::Failure;
-use deferred::{Starter, WaitFuture};
+use deferred::{Deferred, Starter, WaitFuture};
 use start::start;
 
 /// A submission in preparation: its wait list.
@@ -36,14 +36,35 @@ pub struct SubmitBuilder<'a> {
 
 /// What the caller wants to wait for.
 #[derive(Default)]
-struct Waits {
-    events: Vec<Event>,
+pub(crate) struct Waits {
+    pub(crate) events: Vec<Event>,
     futures: Vec<WaitFuture>,
+    /// What only has to be over, successful or not.
+    pub(crate) order: Predecessors,
+}
+
+impl Waits {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.futures.is_empty()
+    }
+
+    /// Takes out events that are over. Gives the first failure among them.
+    pub(crate) fn take_finished(&mut self) -> Option<Failure> {
+        let mut failure = None;
+        self.events.retain(|event| {
+            let finished = event.run().is_done();
+            if finished && failure.is_none() {
+                failure = event.run().result().err().map(Failure::new);
+            }
+            !finished
+        });
+        failure
+    }
 }
 
 impl std::fmt::Debug for SubmitBuilder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Waits { events, futures } = &self.waits;
+        let Waits { events, futures, .. } = &self.waits;
         f.debug_struct("SubmitBuilder")
             .field("events", &events.len())
             .field("futures", &futures.len())
@@ -83,8 +104,13 @@ impl<'a> SubmitBuilder<'a> {
 
     /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
     pub fn submit(self) -> Submission {
-        wake_after_locks(|| submit_ordered(self.executable, self.waits))
+        submit_after(self.executable, self.waits)
     }
+}
+
+/// Submits behind `waits`, while the caller holds the lock of a queue.
+pub(crate) fn submit_after(executable: &Arc<ExecutableInner>, waits: Waits) -> Submission {
+    wake_after_locks(|| submit_ordered(executable, waits))
 }
 
 /// Submits without a wait list. In the common case nothing else uses the executable's memory in a
@@ -129,11 +155,9 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
 
 /// The general case: collects what the run has to come after, and leaves the waiting to devices as
 /// far as they can.
-fn submit_ordered(executable: &Arc<ExecutableInner>, waits: Waits) -> Submission {
+fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submission {
     // Dropped after the locks: errors in runs and futures are the user's code.
     let mut over = Predecessors::new();
-    let Waits { mut events, futures } = waits;
-    let mut starter = None;
     let mut contested;
     let (mut order, mut state) = loop {
         contested = executable.state.lock().contested.clone();
@@ -148,39 +172,75 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, waits: Waits) -> Submission
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
     let own = order_after.len();
     order_after.extend(order.predecessors(&mut over));
+    order_after.append(&mut waits.order);
     // Let go at once, so that it can be used again.
     over.retain(|one| !state.is_last(one));
 
-    let mut failure = None;
-    events.retain(|event| {
-        let finished = event.run().is_done();
-        if finished && failure.is_none() {
-            failure = event.run().result().err().map(Failure::new);
-        }
-        !finished
-    });
-    let alone = order_after.is_empty() && events.is_empty() && futures.is_empty();
+    let failure = waits.take_finished();
+    let alone = order_after.is_empty() && waits.is_empty();
     let run = match new_run(executable, &mut state, alone) {
         Ok(run) => run,
         Err(error) => return failed(error),
     };
+    let spin = plan_spin(executable, &mut state, &run, alone);
+    let started = match failure {
+        Some(failure) => Started::abandoned(&run, &failure),
+        None => start_after(executable, &run, order_after, own, waits),
+    };
+    state.submitted(&run);
+    order.record(&mut state, &run, started.may_end_early, &mut over);
+    let submission = submission(executable, run, spin, None);
+    drop(state);
+    started.spawn_deferred();
+    submission
+}
+
+/// A run that has started, or that a task has yet to start.
+pub(crate) struct Started<O: RunOwner + 'static> {
+    /// Whether it may be over, as failed, before what it comes after.
+    pub(crate) may_end_early: bool,
+    deferred: Option<Deferred<O>>,
+}
+
+impl<O: RunOwner + 'static> Started<O> {
+    /// Ends a run that cannot start.
+    pub(crate) fn abandoned(run: &Run, error: &Error) -> Self {
+        run.abandon(error);
+        Self { may_end_early: true, deferred: None }
+    }
+
+    /// Spawns the task that starts the run, if one has to. The caller holds no lock.
+    pub(crate) fn spawn_deferred(self) {
+        // A runtime that is shutting down drops the task, and the user's futures with it, right here.
+        self.deferred.into_iter().for_each(Deferred::spawn);
+    }
+}
+
+/// Starts a run after all of `order_after`, the first `own` of which are of its owner, and after `waits`.
+/// Leaves the waiting to devices as far as they can.
+pub(crate) fn start_after<O: RunOwner + 'static>(
+    owner: &Arc<O>,
+    run: &Arc<Run>,
+    order_after: Predecessors,
+    own: usize,
+    Waits { events, futures, .. }: Waits,
+) -> Started<O> {
+    let template = owner.template();
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
-            Predecessor::Run(earlier) => devices_can_wait(executable, earlier) || earlier.is_done(),
+            Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.is_done(),
             Predecessor::Fence(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(executable, event.run()) || event.run().is_done());
-
-    let spin = plan_spin(executable, &mut state, &run, alone);
-    if let Some(failure) = failure {
-        run.abandon(&failure);
-    } else if on_device && (executable.all_eager || Handle::try_current().is_ok()) {
+        && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done());
+    let depends = !events.is_empty();
+    let mut deferred = None;
+    if on_device && (template.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
             Ok(dependencies) => {
                 run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
                 run.set_depends_on(events.iter().map(|event| event.run().clone()));
-                start(executable, &run, &order_events, &dependencies);
+                start(owner, run, &order_events, &dependencies);
             }
             Err(error) => run.abandon(&error),
         }
@@ -188,34 +248,24 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, waits: Waits) -> Submission
         match Handle::try_current() {
             Ok(handle) => {
                 let order_after = order_after.into_vec();
-                let waiting =
-                    Starter { executable: executable.clone(), run: run.clone(), order_after, started: false };
-                starter = Some((handle, waiting));
+                let starter = Starter { owner: owner.clone(), run: run.clone(), order_after, started: false };
+                deferred = Some(Deferred { handle, starter, events, futures });
             }
-            Err(_) => run.abandon(&needs_tokio(why_host(executable, &futures, &order_after, &events))),
+            Err(_) => run.abandon(&needs_tokio(why_host(template, &futures, &order_after, &events))),
         }
     }
-    state.submitted(&run);
     // On its devices, a run fails with what it depends on, at once. One that is over has failed
     // before it started.
-    let may_end_early = run.is_done() || starter.is_none() && !events.is_empty();
-    order.record(&mut state, &run, may_end_early, &mut over);
-    let submission = submission(executable, run, spin, None);
-    drop(state);
-    if let Some((handle, starter)) = starter {
-        // A runtime that is shutting down drops the task, and the user's futures with it, right here.
-        spawn(&handle, || "wakegraph deferred submission".into(), starter.run_after(events, futures));
-    }
-    submission
+    Started { may_end_early: run.is_done() || deferred.is_none() && depends, deferred }
 }
 
-/// Whether this executable's first partitions can wait on their devices for all of `earlier`.
-fn devices_can_wait(executable: &ExecutableInner, earlier: &Arc<Run>) -> bool {
+/// Whether the first partitions of a run can wait on their devices for all of `earlier`.
+fn devices_can_wait(template: &RunTemplate, earlier: &Arc<Run>) -> bool {
     earlier.is_all_enqueued()
         // Without partitions there is no device to do the waiting.
-        && !executable.roots.is_empty()
-        && executable.roots.iter().all(|&root| {
-            let partition = &executable.partitions[root as usize];
+        && !template.roots.is_empty()
+        && template.roots.iter().all(|&root| {
+            let partition = &template.partitions[root as usize];
             partition.eager
                 && partition.device().is_some_and(|device| {
                     earlier.tail_devices().iter().all(|other| device.can_wait_for(other))
@@ -291,7 +341,7 @@ fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, run: &Arc<Run>) {
     }
 }
 
-fn failed(error: Error) -> Submission {
+pub(crate) fn failed(error: Error) -> Submission {
     Submission::new(Arc::new(Run::failed(error)), None, Spin::Never, hal::Progress::Device, None)
 }
 
@@ -335,13 +385,13 @@ fn spin(executable: &ExecutableInner, state: &mut ExecutableState, load: u32) ->
 
 /// What a submission needs the host for.
 fn why_host(
-    executable: &ExecutableInner,
+    template: &RunTemplate,
     futures: &[WaitFuture],
     order_after: &[Predecessor],
     events: &[Event],
 ) -> &'static str {
-    let waits_for = |run: &Arc<Run>| !devices_can_wait(executable, run);
-    if !executable.all_eager {
+    let waits_for = |run: &Arc<Run>| !devices_can_wait(template, run);
+    if !template.all_eager {
         "has work for the host"
     } else if !futures.is_empty() {
         "waits for a future"

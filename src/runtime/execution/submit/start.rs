@@ -6,37 +6,36 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::hal;
-use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::run::{Go, HostScheduler, Ready, Run, enqueue, watch_all};
 use crate::runtime::execution::submit::needs_tokio;
+use crate::runtime::execution::template::RunOwner;
 
 /// Starts a run whose host-side predecessors are over: enqueues what needs no host, starts what
 /// waits for nothing. The rest starts when its predecessors end. `order_events` come
 /// before it whether they fail or not, `dependencies` only if they succeed.
-pub(super) fn start(
-    executable: &Arc<ExecutableInner>,
+pub(super) fn start<O: RunOwner + 'static>(
+    owner: &Arc<O>,
     run: &Arc<Run>,
     order_events: &[Arc<dyn hal::Event>],
     dependencies: &[Arc<dyn hal::Event>],
 ) {
-    tracing::trace!(target: "wakegraph::submit", partitions = executable.partitions.len(), "start");
-    if executable.partitions.is_empty() {
+    let template = owner.template();
+    tracing::trace!(target: "wakegraph::submit", partitions = template.partitions.len(), "start");
+    if template.partitions.is_empty() {
         return run.complete_empty();
     }
     // In ascending order.
     let mut missing: SmallVec<[u32; 4]> = SmallVec::new();
-    let runtime = (!executable.all_eager).then(Handle::try_current);
+    let runtime = (!template.all_eager).then(Handle::try_current);
     let scheduler = match runtime.transpose() {
-        Ok(runtime) => {
-            runtime.map(|handle| HostScheduler { handle, owner: executable.clone(), run: run.clone() })
-        }
+        Ok(runtime) => runtime.map(|handle| HostScheduler { handle, owner: owner.clone(), run: run.clone() }),
         // `submit` has made sure that there is a runtime.
         Err(_) => return run.abandon(&needs_tokio("has work for the host")),
     };
     if let Some(scheduler) = &scheduler {
         run.set_scheduler(scheduler.clone());
     }
-    for (index, partition) in executable.partitions.iter().enumerate() {
+    for (index, partition) in template.partitions.iter().enumerate() {
         if partition.eager {
             if partition.predecessors.iter().any(|predecessor| missing.binary_search(predecessor).is_ok()) {
                 // The event of what could not be enqueued still tells of an earlier run.
@@ -50,7 +49,7 @@ pub(super) fn start(
             } else {
                 (&[][..], &[][..])
             };
-            if !enqueue(executable, run, index, order, dependencies) {
+            if !enqueue(&**owner, run, index, order, dependencies) {
                 missing.push(index as u32);
             }
         }
@@ -59,16 +58,16 @@ pub(super) fn start(
         // Only now, so that whatever starts finds the events of the others pending, and not as an
         // earlier run left them.
         let mut ready = Ready::new();
-        for (index, partition) in executable.partitions.iter().enumerate() {
+        for (index, partition) in template.partitions.iter().enumerate() {
             if !partition.eager && run.release(index) {
                 ready.push(index as u32);
             }
         }
         scheduler.start(ready);
     }
-    if executable.all_eager && missing.is_empty() {
+    if template.all_eager && missing.is_empty() {
         run.set_all_enqueued();
-    } else if executable.polls_tails {
-        watch_all(executable, run);
+    } else if template.polls_tails {
+        watch_all(template, run);
     }
 }

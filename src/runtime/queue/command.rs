@@ -1,0 +1,247 @@
+//! A command of a queue as the owner of its run: what the run needs to know, and what it keeps alive.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::graph::{Content, Graph};
+use crate::hal::{self, QueueDesc, QueueOrder};
+use crate::plan::{Plan, PlanOptions};
+use crate::runtime::completion::estimate::Estimator;
+use crate::runtime::completion::reactor::new_queue_number;
+use crate::runtime::execution::conflicts::{self, UsedAllocation};
+use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::updatable_cell::UpdatableCell;
+use crate::runtime::resource::allocation::Allocation;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel::KernelRef;
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::{Access, CommandKind, CommandKinds, Error, Result};
+use crate::util::deferred_drop::{Failure, drop_later};
+
+/// The first failure among the commands of a queue since it was last asked for.
+#[derive(Default)]
+pub(super) struct FirstFailure(Mutex<Option<Failure>>);
+
+impl FirstFailure {
+    pub(super) fn record(&self, error: Error) {
+        let failure = Failure::new(error);
+        let mut first = self.0.lock();
+        if first.is_none() {
+            *first = Some(failure);
+        }
+    }
+
+    /// The failure as a result. The next one is the first again.
+    pub(super) fn take(&self) -> Result<()> {
+        let failure = self.0.lock().take();
+        failure.map_or(Ok(()), |failure| Err(failure.error()))
+    }
+}
+
+/// What commands have in common that run on the same queue of a device.
+pub(super) struct CommandTemplate {
+    template: RunTemplate,
+    /// Whether the device runs them one after the other.
+    in_order: bool,
+    /// Sequence number of the last command, if they run one after the other.
+    number: AtomicU64,
+    failures: Arc<FirstFailure>,
+}
+
+impl CommandTemplate {
+    /// For commands on a new queue of `device`.
+    pub(super) fn on_device(
+        device: &Device,
+        order: QueueOrder,
+        failures: &Arc<FirstFailure>,
+    ) -> Result<Arc<Self>> {
+        let queue = device.hal().create_queue(&QueueDesc::new(order))?;
+        let queue_number = new_queue_number();
+        let work = PartitionWork::Command { device: device.clone(), queue, queue_number };
+        Self::new(CommandKind::Empty, work, order == QueueOrder::InOrder, failures)
+    }
+
+    fn host_task(task: Arc<HostTask>, failures: &Arc<FirstFailure>) -> Result<Arc<Self>> {
+        let work = PartitionWork::HostTask(UpdatableCell::new(task, false));
+        Self::new(CommandKind::HostTask, work, false, failures)
+    }
+
+    fn new(
+        kind: CommandKind,
+        work: PartitionWork,
+        in_order: bool,
+        failures: &Arc<FirstFailure>,
+    ) -> Result<Arc<Self>> {
+        let is_task = matches!(work, PartitionWork::HostTask(_));
+        let partition = PartitionExec {
+            eager: !is_task,
+            host_predecessors: 0,
+            predecessors: Box::default(),
+            device_predecessors: Box::default(),
+            wakes: Box::default(),
+            estimator: Estimator::default(),
+            work,
+        };
+        let device = partition.device().cloned();
+        let polled = device.as_ref().filter(|device| !device.notifies());
+        let progress = polled.map_or(hal::Progress::Device, |device| device.capabilities().progress);
+        let polled = polled.is_some();
+        Ok(Arc::new(Self {
+            template: RunTemplate {
+                labels: Arc::new(Labels {
+                    plan: plan_of_one(kind, device.as_ref())?,
+                    nodes: Box::new([(kind.name().into(), kind)]),
+                    devices: Box::new([device]),
+                }),
+                partitions: vec![partition].into(),
+                profiling: false,
+                roots: Box::new([0]),
+                tails: Box::new([0]),
+                all_eager: !is_task,
+                polled,
+                polls_tails: polled,
+                progress,
+                ended: AtomicU64::new(0),
+            },
+            in_order,
+            number: AtomicU64::new(0),
+            failures: failures.clone(),
+        }))
+    }
+
+    /// The sequence number of the next command. Commands that may overlap all have the same.
+    pub(super) fn next_number(&self) -> u64 {
+        match self.in_order {
+            true => self.number.fetch_add(1, Ordering::Relaxed) + 1,
+            false => 1,
+        }
+    }
+}
+
+/// The plan of a single command.
+fn plan_of_one(kind: CommandKind, device: Option<&Device>) -> Result<Plan> {
+    let device = device.map_or_else(crate::types::DeviceId::unique, Device::id);
+    let mut graph = Graph::<()>::new();
+    // An empty node would have no partition.
+    let kind = if kind == CommandKind::HostTask { kind } else { CommandKind::Kernel };
+    graph.add(kind, device, Content::Command(()), &[]);
+    Plan::new(&graph, |_| CommandKinds::all(), &PlanOptions::default())
+}
+
+/// A command of a queue, which its run keeps alive.
+pub(super) struct QueueCommand {
+    /// There until the drop.
+    template: Option<Arc<CommandTemplate>>,
+    command: Option<hal::Command>,
+    /// In the order of the resources, each once.
+    pub(super) uses: SmallVec<[UsedAllocation; 2]>,
+    /// Its closure is the user's.
+    kernel: Option<KernelRef>,
+    location: &'static Location<'static>,
+}
+
+impl QueueCommand {
+    /// A command for the device queue of a template.
+    pub(super) fn on_device(
+        template: &Arc<CommandTemplate>,
+        command: DeviceCommand,
+        location: &'static Location<'static>,
+    ) -> Self {
+        let DeviceCommand { command, uses, kernel } = command;
+        Self { template: Some(template.clone()), command: Some(command), uses, kernel, location }
+    }
+
+    /// A host task.
+    pub(super) fn host_task(
+        task: Arc<HostTask>,
+        uses: SmallVec<[UsedAllocation; 2]>,
+        failures: &Arc<FirstFailure>,
+        location: &'static Location<'static>,
+    ) -> Result<Self> {
+        let template = Some(CommandTemplate::host_task(task, failures)?);
+        Ok(Self { template, command: None, uses, kernel: None, location })
+    }
+
+    /// What it has in common with other commands.
+    pub(super) fn common(&self) -> &CommandTemplate {
+        self.template.as_ref().expect("a command has its template until it is dropped")
+    }
+
+    /// Whether it runs on a device.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.command.is_some()
+    }
+
+    fn label(&self) -> Cow<'static, str> {
+        match (&self.command, &self.kernel) {
+            (Some(_), Some(kernel)) => format!("kernel '{}'", kernel.name()).into(),
+            (Some(command), None) => command.kind().name().into(),
+            (None, _) => CommandKind::HostTask.name().into(),
+        }
+    }
+}
+
+impl RunOwner for QueueCommand {
+    fn template(&self) -> &RunTemplate {
+        &self.common().template
+    }
+
+    fn command(&self) -> Option<&hal::Command> {
+        self.command.as_ref()
+    }
+
+    fn locate(&self, error: Error) -> Error {
+        error.in_node(self.label()).at(self.location)
+    }
+
+    fn failed(&self, error: Error) {
+        // The queue looks at the results of host tasks itself.
+        if self.is_on_device() {
+            self.common().failures.record(error);
+        }
+    }
+}
+
+impl Drop for QueueCommand {
+    /// The thread may be a device's, which must not free its own memory, nor run the user's code.
+    fn drop(&mut self) {
+        self.command = None;
+        for used in self.uses.drain(..) {
+            Arc::into_inner(used.allocation).into_iter().for_each(drop_later);
+        }
+        if let Some(KernelRef::Raw(kernel)) = self.kernel.take() {
+            Arc::into_inner(kernel).into_iter().for_each(drop_later);
+        }
+        self.template.take().and_then(Arc::into_inner).into_iter().for_each(drop_later);
+    }
+}
+
+/// A command for a device, and what it uses.
+pub(super) struct DeviceCommand {
+    pub(super) command: hal::Command,
+    pub(super) uses: SmallVec<[UsedAllocation; 2]>,
+    pub(super) kernel: Option<KernelRef>,
+}
+
+/// All accesses of a command by allocation, in the order of the resources.
+pub(super) fn by_allocation(
+    accesses: impl IntoIterator<Item = (Arc<Allocation>, Access)>,
+) -> SmallVec<[UsedAllocation; 2]> {
+    let mut accesses: SmallVec<[(Arc<Allocation>, Access); 4]> = accesses.into_iter().collect();
+    accesses.sort_unstable_by_key(|(_, access)| access.resource);
+    let of_allocation = |uses: &[(Arc<Allocation>, Access)]| UsedAllocation {
+        allocation: uses[0].0.clone(),
+        accesses: match uses {
+            [(_, access)] => Arc::new([*access]),
+            _ => conflicts::merged(&uses.iter().map(|(_, access)| *access).collect::<Vec<_>>()).into(),
+        },
+    };
+    accesses.chunk_by(|(_, a), (_, b)| a.resource == b.resource).map(of_allocation).collect()
+}

@@ -1,0 +1,469 @@
+//! The commands of queues.
+
+use std::fmt::{self, Debug};
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use crate::hal::{self, Advice};
+use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
+use crate::runtime::builder::{Graph, host_accesses};
+use crate::runtime::execution::event::Event;
+use crate::runtime::execution::executable_graph::ExecutableGraph;
+use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
+use crate::runtime::execution::run::Run;
+use crate::runtime::execution::submission::Submission;
+use crate::runtime::execution::submit::{self, Waits};
+use crate::runtime::finalize;
+use crate::runtime::queue::Queue;
+use crate::runtime::queue::command::{DeviceCommand, QueueCommand, by_allocation};
+use crate::runtime::queue::recording::{Recorder, RecordingInner, connect};
+use crate::runtime::queue::state::{Barrier, QueueInner};
+use crate::runtime::resource::buffer::Buffer;
+use crate::runtime::resource::device::Device;
+use crate::runtime::resource::kernel::KernelCall;
+use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
+use crate::runtime::resource::rect::RectCopy;
+use crate::runtime::resource::scratch;
+use crate::sync::Ordering;
+use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
+
+/// The commands of a [`Queue`] with a wait list, made by [`Queue::after`].
+#[derive(Clone)]
+#[must_use = "nothing happens before a command"]
+pub struct CommandBuilder<'q> {
+    queue: &'q Queue,
+    after: SmallVec<[Event; 2]>,
+}
+
+impl<'q> CommandBuilder<'q> {
+    pub(super) fn new(queue: &'q Queue, after: SmallVec<[Event; 2]>) -> Self {
+        Self { queue, after }
+    }
+
+    fn call(&self) -> Call<'_> {
+        Call { queue: &self.queue.inner, after: &self.after }
+    }
+
+    /// A barrier that waits for the wait list only.
+    #[track_caller]
+    pub(super) fn barrier_after_listed(&self) -> Event {
+        barrier(&self.call(), Barrier::Listed)
+    }
+}
+
+impl Queue {
+    fn call(&self) -> Call<'_> {
+        Call { queue: &self.inner, after: &[] }
+    }
+}
+
+impl Debug for CommandBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandBuilder").field("queue", self.queue).field("after", &self.after.len()).finish()
+    }
+}
+
+/// If the queue of `$call` records, adds a node to the graph and returns its event from the function.
+/// Expanded in place, so that the node gets the location of the function's caller.
+macro_rules! record {
+    ($call:expr, |$graph:ident| $node:expr) => {
+        record!($call, Barrier::None, |$graph| $node)
+    };
+    ($call:expr, $barrier:expr, |$graph:ident| $node:expr) => {
+        match $call.is_recorded() {
+            Err(error) => return $call.refuse(error.at(Location::caller())),
+            Ok(false) => {}
+            Ok(true) => {
+                let mut state = $call.queue.state.lock();
+                // The recording may have ended a moment ago.
+                if let Some(Recorder { recording, nodes }) = &mut state.recorder {
+                    let mut guard = recording.graph.lock();
+                    let $graph = &mut *guard;
+                    let node = $node.id();
+                    let order = ($call.queue.is_in_order(), $barrier);
+                    connect($graph, nodes, node, $call.after, order, Location::caller());
+                    return Event::recorded(node, recording.clone());
+                }
+            }
+        }
+    };
+}
+
+/// Adds a node to a graph of its own, which runs in the order of the queue: for what a device does inside
+/// graphs only.
+macro_rules! run_graph {
+    ($call:expr, |$graph:ident| $node:expr) => {{
+        let mut one_off = Graph::new(&$call.queue.device);
+        let $graph = &mut one_off;
+        $node;
+        $call.run_graph(&one_off)
+    }};
+}
+
+#[track_caller]
+fn barrier(call: &Call<'_>, barrier: Barrier) -> Event {
+    record!(call, barrier, |graph| graph.empty());
+    let command = DeviceCommand { command: hal::Command::Empty, uses: SmallVec::new(), kernel: None };
+    call.run(Ok(command), barrier, Location::caller())
+}
+
+macro_rules! commands {
+    ($($target:tt)*) => {
+        impl $($target)* {
+            /// Launches a kernel. `call` is the kernel with its arguments, as the function made by
+            /// [`kernel!`](crate::kernel!) returns it.
+            ///
+            /// # Errors
+            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) for a range that the device cannot
+            /// launch, or beyond the kernel's [bound](crate::RangeBound);
+            /// [`InvalidArgument`](ErrorKind::InvalidArgument) for arguments that do not fit, overlap, or
+            /// that the device cannot reach; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) when
+            /// the kernel has no variant for the device.
+            #[track_caller]
+            pub fn launch(&self, call: impl Into<KernelCall>, range: Range) -> Event {
+                let (to, call) = (self.call(), call.into());
+                // Its closure is the user's, and must not be dropped under the locks of a recording.
+                let _kernel = call.kernel.clone();
+                record!(to, |graph| graph.launch(call, range).on_queue(&to.queue.device));
+                to.run(launch(&to.queue.device, call, range), Barrier::None, Location::caller())
+            }
+
+            /// Copies all of `src` to all of `dst`, which has the same length: between buffers, or from or to
+            /// a [`HostBuffer`](crate::HostBuffer). Between devices without a direct path the copy goes
+            /// through the host.
+            ///
+            /// # Errors
+            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when the lengths differ;
+            /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the two overlap, or are both on the host.
+            #[track_caller]
+            pub fn copy<T: Pod>(&self, src: impl MemoryArg<T>, dst: impl MemoryArg<T>) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.copy(&src, &dst));
+                match Transfer::copy(&src, &dst) {
+                    Transfer::Direct(command) if to.reaches(&command) => {
+                        to.run_memory_command(command, Location::caller())
+                    }
+                    _ => run_graph!(to, |graph| graph.copy(&src, &dst)),
+                }
+            }
+
+            /// Copies a rectangle; see [`RectCopy`]. Operands as for [`copy`](Self::copy), without the
+            /// condition on lengths.
+            ///
+            /// # Errors
+            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when a rectangle is empty, overlaps
+            /// itself or is not inside its buffer; those of [`copy`](Self::copy).
+            #[track_caller]
+            pub fn copy_rect<T: Pod>(
+                &self,
+                src: impl MemoryArg<T>,
+                dst: impl MemoryArg<T>,
+                copy: RectCopy,
+            ) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.copy_rect(&src, &dst, copy));
+                match Transfer::rect(&src, &dst, copy) {
+                    Transfer::Direct(command) if to.reaches(&command) => {
+                        to.run_memory_command(command, Location::caller())
+                    }
+                    _ => run_graph!(to, |graph| graph.copy_rect(&src, &dst, copy)),
+                }
+            }
+
+            /// Writes `elements`, of which the command keeps a copy, to all of `dst`.
+            ///
+            /// # Errors
+            /// Out of the event: those of [`copy`](Self::copy), and
+            /// [`OutOfMemory`](ErrorKind::OutOfMemory).
+            #[track_caller]
+            pub fn write<T: Pod>(&self, dst: &Buffer<T>, elements: &[T]) -> Event {
+                match dst.device().host_buffer_from(elements) {
+                    Ok(staging) => self.copy(&staging, dst),
+                    Err(error) => {
+                        let to = self.call();
+                        let error = error.in_node(CommandKind::BufferWrite.name()).at(Location::caller());
+                        record!(to, |graph| graph.refuse(CommandKind::BufferWrite, error));
+                        to.refuse(error)
+                    }
+                }
+            }
+
+            /// Fills all of `dst` with `value`.
+            #[track_caller]
+            pub fn fill<T: Pod>(&self, dst: &Buffer<T>, value: T) -> Event {
+                self.fill_pattern(dst, &[value])
+            }
+
+            /// Fills all of `dst` with a pattern of any number of elements, repeated.
+            ///
+            /// # Errors
+            /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when the pattern is empty or does
+            /// not divide the buffer.
+            #[track_caller]
+            pub fn fill_pattern<T: Pod>(&self, dst: &Buffer<T>, pattern: &[T]) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.fill_pattern(dst, pattern));
+                to.run_memory_command(MemoryCommand::fill(dst, pattern), Location::caller())
+            }
+
+            /// Hints that `buffer` will soon be used. A device without use for it keeps the order only.
+            #[track_caller]
+            pub fn prefetch<T: Pod>(&self, buffer: &Buffer<T>) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.prefetch(buffer));
+                to.run_memory_command(MemoryCommand::prefetch(buffer), Location::caller())
+            }
+
+            /// Hints how `buffer` will be used. A device without use for it keeps the order only.
+            #[track_caller]
+            pub fn advise<T: Pod>(&self, buffer: &Buffer<T>, advice: Advice) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.advise(buffer, advice));
+                to.run_memory_command(MemoryCommand::advise(buffer, advice), Location::caller())
+            }
+
+            /// Runs a host task: an async closure that becomes a spawned tokio task, once what it comes after
+            /// is complete. Accesses and closure as for [`Graph::host_task`](crate::Graph::host_task).
+            ///
+            /// # Errors
+            /// Out of the event: [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap
+            /// and one of them writes; [`InvalidOperation`](ErrorKind::InvalidOperation) outside a tokio
+            /// runtime; those of the closure.
+            #[track_caller]
+            pub fn host_task<A, F, R>(&self, accesses: A, closure: F) -> Event
+            where
+                A: HostAccesses,
+                F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+                R: Future + Send + 'static,
+                R::Output: TaskOutput,
+            {
+                let (to, declared) = (self.call(), accesses.declared());
+                let task = Arc::new(HostTask::new(accesses, closure));
+                record!(to, |graph| graph.add_host_task(declared, task.clone()));
+                to.run_host_task(declared, task, Location::caller())
+            }
+
+            /// Runs a host task whose closure blocks or computes for long, on tokio's blocking pool. Otherwise
+            /// as [`host_task`](Self::host_task).
+            #[track_caller]
+            pub fn host_task_blocking<A, F, R>(&self, accesses: A, closure: F) -> Event
+            where
+                A: HostAccesses,
+                F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+                R: TaskOutput,
+            {
+                let (to, declared) = (self.call(), accesses.declared());
+                let task = Arc::new(HostTask::blocking(accesses, closure));
+                record!(to, |graph| graph.add_host_task(declared, task.clone()));
+                to.run_host_task(declared, task, Location::caller())
+            }
+
+            /// Runs all of a graph: while the queue records, a copy of it as it is now, as one node. Otherwise
+            /// the graph is finalized and submitted in the order of the queue; an executable that is kept and
+            /// [submitted](Self::submit) again costs less.
+            ///
+            /// # Errors
+            /// Out of the event: those of [`finalize`](crate::Graph::finalize) and of the submission.
+            #[track_caller]
+            pub fn sub_graph(&self, graph: &Graph) -> Event {
+                let to = self.call();
+                record!(to, |recorded| recorded.sub_graph(graph));
+                to.run_graph(graph)
+            }
+
+            /// Runs a copy of `then`, if `flag` is not 0 when its turn comes. See
+            /// [`Graph::if_nonzero`](crate::Graph::if_nonzero).
+            ///
+            /// # Errors
+            /// Out of the event: those of [`Graph::if_nonzero`](crate::Graph::if_nonzero).
+            #[track_caller]
+            pub fn if_nonzero(&self, flag: impl MemoryArg<u32>, then: &Graph) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.if_nonzero(&flag, then));
+                run_graph!(to, |graph| graph.if_nonzero(&flag, then))
+            }
+
+            /// Runs a copy of `then` if `flag` is not 0, else one of `otherwise`. See
+            /// [`Graph::if_nonzero_else`](crate::Graph::if_nonzero_else).
+            ///
+            /// # Errors
+            /// Out of the event: those of [`Graph::if_nonzero`](crate::Graph::if_nonzero).
+            #[track_caller]
+            pub fn if_nonzero_else(
+                &self,
+                flag: impl MemoryArg<u32>,
+                then: &Graph,
+                otherwise: &Graph,
+            ) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.if_nonzero_else(&flag, then, otherwise));
+                run_graph!(to, |graph| graph.if_nonzero_else(&flag, then, otherwise))
+            }
+
+            /// Runs a copy of `body` again and again as long as `flag` is not 0. See
+            /// [`Graph::while_nonzero`](crate::Graph::while_nonzero).
+            ///
+            /// # Errors
+            /// Out of the event: those of [`Graph::while_nonzero`](crate::Graph::while_nonzero).
+            #[track_caller]
+            pub fn while_nonzero(&self, flag: impl MemoryArg<u32>, body: &Graph) -> Event {
+                let to = self.call();
+                record!(to, |graph| graph.while_nonzero(&flag, body));
+                run_graph!(to, |graph| graph.while_nonzero(&flag, body))
+            }
+
+            /// A barrier: comes after all commands of this queue so far, and after the wait list. All later
+            /// commands of the queue come after it.
+            ///
+            /// On an in-order queue it changes no order; its event tells of all commands so far.
+            #[track_caller]
+            pub fn barrier(&self) -> Event {
+                barrier(&self.call(), Barrier::All)
+            }
+
+            /// Submits an executable in the order of the queue: on an in-order queue it comes after the
+            /// previous command, and later commands come after it.
+            ///
+            /// # Errors
+            /// Out of the submission. [`InvalidOperation`](ErrorKind::InvalidOperation) while the queue
+            /// records.
+            pub fn submit(&self, executable: &ExecutableGraph) -> Submission {
+                self.call().submit(executable)
+            }
+        }
+    };
+}
+
+commands!(Queue);
+commands!(CommandBuilder<'_>);
+
+/// A queue, and what the next command comes after.
+struct Call<'q> {
+    queue: &'q Arc<QueueInner>,
+    after: &'q [Event],
+}
+
+impl Call<'_> {
+    /// Whether the command is recorded. If it depends on a recorded event, the queue joins that recording.
+    fn is_recorded(&self) -> Result<bool> {
+        if self.queue.is_recording.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let Some(recording) = self.after.iter().find_map(Event::recording) else { return Ok(false) };
+        match recording.clone().as_any().downcast::<RecordingInner>() {
+            Ok(recording) => recording.join(self.queue).map(|()| true),
+            Err(_) => Err(Error::new(ErrorKind::Bug, "a recorded event without its recording")),
+        }
+    }
+
+    fn waits(&self) -> Waits {
+        let mut waits = Waits::default();
+        waits.events.extend(self.after.iter().cloned());
+        waits
+    }
+
+    /// Whether the queue's device can use all the memory of a command.
+    fn reaches(&self, command: &MemoryCommand) -> bool {
+        let device = &self.queue.device;
+        command.uses.iter().all(|(view, _)| {
+            let allocation = &view.allocation;
+            allocation.device() == device || device.hal().can_access(&**allocation.memory())
+        })
+    }
+
+    fn run_memory_command(&self, command: MemoryCommand, location: &'static Location<'static>) -> Event {
+        let kind = command.kind;
+        let command = memory_command(&self.queue.device, command).map_err(|error| error.in_node(kind.name()));
+        self.run(command, Barrier::None, location)
+    }
+
+    fn run(
+        &self,
+        command: Result<DeviceCommand>,
+        barrier: Barrier,
+        location: &'static Location<'static>,
+    ) -> Event {
+        match command {
+            Ok(command) => Event::new(self.queue.run_on_device(command, self.waits(), barrier, location)),
+            Err(error) => self.refuse(error.at(location)),
+        }
+    }
+
+    fn run_host_task(
+        &self,
+        declared: Vec<(Operand, AccessMode)>,
+        task: Arc<HostTask>,
+        location: &'static Location<'static>,
+    ) -> Event {
+        let checked = host_accesses(&declared).and_then(|accesses| {
+            let allocations = declared.into_iter().map(|(Operand(view), _)| view.allocation);
+            let uses = by_allocation(allocations.zip(accesses));
+            QueueCommand::host_task(task, uses, &self.queue.failures, location)
+        });
+        match checked {
+            Ok(task) => Event::new(self.queue.run_host_task(task, self.waits())),
+            Err(error) => self.refuse(error.in_node(CommandKind::HostTask.name()).at(location)),
+        }
+    }
+
+    fn run_graph(&self, graph: &Graph) -> Event {
+        match graph.finalize() {
+            Ok(executable) => self.queue.submit(&executable, self.waits()).event(),
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    fn submit(&self, executable: &ExecutableGraph) -> Submission {
+        match self.is_recorded() {
+            Ok(false) => self.queue.submit(executable, self.waits()),
+            Ok(true) => {
+                let why = "an executable cannot be recorded";
+                let error = Error::new(ErrorKind::InvalidOperation, why);
+                submit::failed(error.help("record the graph that it was made of, with `sub_graph`"))
+            }
+            Err(error) => submit::failed(self.queue.refused(error)),
+        }
+    }
+
+    /// The event of a command that cannot run.
+    fn refuse(&self, error: Error) -> Event {
+        let error = error.on_device(self.queue.device.selector());
+        Event::new(Arc::new(Run::failed(self.queue.refused(error))))
+    }
+}
+
+fn launch(device: &Device, call: KernelCall, range: Range) -> Result<DeviceCommand> {
+    let prepare = || {
+        range.check()?;
+        scratch::check_owner(call.views(), None)?;
+        let accesses = call.accesses()?;
+        call.check_range(&range)?;
+        let kernel = call.kernel.on(device)?;
+        let launch = hal::KernelLaunch::new(kernel, call.to_hal()?, range);
+        let uses = by_allocation(call.views().map(|view| view.allocation.clone()).zip(accesses));
+        Ok((hal::Command::Kernel(Box::new(launch)), uses))
+    };
+    match prepare() {
+        Ok((command, uses)) => Ok(DeviceCommand { command, uses, kernel: Some(call.kernel) }),
+        Err(error) => Err(Error::in_node(error, format!("kernel '{}'", call.kernel.name()))),
+    }
+}
+
+fn memory_command(device: &Device, command: MemoryCommand) -> Result<DeviceCommand> {
+    let MemoryCommand { command, uses, .. } = command;
+    scratch::check_owner(uses.iter().map(|(view, _)| view), None)?;
+    let mut command = command?;
+    // A hint that the device has no use for keeps its place in the order.
+    if finalize::is_idle_hint(device, &command) {
+        command = hal::Command::Empty;
+    }
+    let accesses = uses.into_iter().map(|(view, mode)| {
+        let access = view.access(mode);
+        (view.allocation, access)
+    });
+    Ok(DeviceCommand { command, uses: by_allocation(accesses), kernel: None })
+}

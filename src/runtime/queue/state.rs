@@ -1,0 +1,289 @@
+//! The state of a queue: what is in flight, and the order between its commands.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::hal::QueueOrder;
+use crate::runtime::builder::recorded_queues::RecordedQueueId;
+use crate::runtime::completion::latch::wake_after_locks;
+use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Predecessors};
+use crate::runtime::execution::executable_graph::ExecutableGraph;
+use crate::runtime::execution::run::{Run, Timing};
+use crate::runtime::execution::submission::Submission;
+use crate::runtime::execution::submit::{self, Started, Waits};
+use crate::runtime::execution::template::RunOwner;
+use crate::runtime::queue::command::{CommandTemplate, DeviceCommand, FirstFailure, QueueCommand};
+use crate::runtime::queue::recording::Recorder;
+use crate::runtime::resource::device::Device;
+use crate::sync::AtomicBool;
+use crate::types::Result;
+
+/// What all handles of a queue share.
+pub(crate) struct QueueInner {
+    pub(super) id: RecordedQueueId,
+    pub(super) device: Device,
+    pub(super) order: QueueOrder,
+    /// Stands for an in-order queue in the registers of memory: its commands are ordered anyway.
+    owner: Option<ExecutableId>,
+    /// One for each queue of the device that commands are spread over.
+    templates: Box<[Arc<CommandTemplate>]>,
+    pub(super) failures: Arc<FirstFailure>,
+    /// Whether there is a recorder. Changes under the lock of the state.
+    pub(super) is_recording: AtomicBool,
+    pub(super) state: Mutex<QueueState>,
+}
+
+/// What changes from command to command.
+#[derive(Default)]
+pub(super) struct QueueState {
+    /// Where commands go while the queue records.
+    pub(super) recorder: Option<Recorder>,
+    /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
+    tail: SmallVec<[Tail; 1]>,
+    /// Runs of single commands, oldest first. Those that are over are used again.
+    runs: VecDeque<Arc<Run>>,
+    /// Runs of host tasks and executables that may be in flight.
+    others: Vec<Arc<Run>>,
+    /// The template that the next command uses.
+    next: usize,
+}
+
+struct Tail {
+    run: Arc<Run>,
+    /// Whether the device's own queue orders it before what is enqueued later.
+    in_device_order: bool,
+}
+
+/// On devices whose queues are all in order, the commands of an out-of-order queue are spread over so many.
+const DEVICE_QUEUES: usize = 4;
+
+/// So many runs are kept for reuse. What a burst leaves beyond them is given back.
+const MOST_SPARE: usize = 64;
+
+/// So many runs that are over, but still referred to, are passed over in search of one to use again.
+const MOST_PASSED_OVER: usize = 4;
+
+impl QueueInner {
+    pub(super) fn new(device: &Device, order: QueueOrder) -> Result<Arc<Self>> {
+        device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
+        let failures = Arc::<FirstFailure>::default();
+        // The reactor polls the oldest event of each queue, so a queue that it polls has to be in order.
+        let spreads = device.notifies() && device.capabilities().out_of_order_queues;
+        let (device_order, count) = match order {
+            QueueOrder::InOrder => (QueueOrder::InOrder, 1),
+            QueueOrder::OutOfOrder if spreads => (QueueOrder::OutOfOrder, 1),
+            QueueOrder::OutOfOrder => (QueueOrder::InOrder, DEVICE_QUEUES),
+        };
+        let templates = (0..count).map(|_| CommandTemplate::on_device(device, device_order, &failures));
+        Ok(Arc::new(Self {
+            id: RecordedQueueId::unique(),
+            device: device.clone(),
+            order,
+            owner: (order == QueueOrder::InOrder).then(ExecutableId::unique),
+            templates: templates.collect::<Result<_>>()?,
+            failures,
+            is_recording: AtomicBool::new(false),
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.order == QueueOrder::InOrder
+    }
+
+    /// Runs a command on the device. One that is a `barrier` comes after all before it, and all later ones
+    /// come after it.
+    pub(super) fn run_on_device(
+        &self,
+        command: DeviceCommand,
+        waits: Waits,
+        barrier: Barrier,
+        location: &'static std::panic::Location<'static>,
+    ) -> Arc<Run> {
+        wake_after_locks(|| {
+            let mut state = self.state.lock();
+            let template = &self.templates[state.next];
+            state.next = (state.next + 1) % self.templates.len();
+            let command = QueueCommand::on_device(template, command, location);
+            self.run(&mut state, command, waits, barrier)
+        })
+    }
+
+    /// Runs a host task.
+    pub(super) fn run_host_task(&self, task: QueueCommand, waits: Waits) -> Arc<Run> {
+        wake_after_locks(|| self.run(&mut self.state.lock(), task, waits, Barrier::None))
+    }
+
+    /// Submits an executable in the order of the queue.
+    pub(super) fn submit(&self, executable: &ExecutableGraph, mut waits: Waits) -> Submission {
+        wake_after_locks(|| {
+            let mut state = self.state.lock();
+            waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
+            waits.order.retain(|earlier| !earlier.is_over());
+            let may_end_early = !waits.events.is_empty();
+            let submission = submit::submit_after(&executable.inner, waits);
+            let run = submission.event().run().clone();
+            self.submitted(&mut state, &run, false, may_end_early, Barrier::None);
+            state.keep(run, &self.failures);
+            submission
+        })
+    }
+
+    /// All runs that may be in flight.
+    pub(super) fn pending(&self, state: &QueueState) -> Vec<Arc<Run>> {
+        let runs = state.runs.iter().chain(&state.others);
+        runs.filter(|run| !run.is_done()).cloned().collect()
+    }
+
+    /// Lets go of runs that are over and not used again, and notes their failures.
+    pub(super) fn sweep(&self, state: &mut QueueState) {
+        state.sweep(&self.failures);
+    }
+
+    fn run(
+        &self,
+        state: &mut QueueState,
+        command: QueueCommand,
+        mut waits: Waits,
+        barrier: Barrier,
+    ) -> Arc<Run> {
+        let owner = Arc::new(command);
+        let (mut others, mut over) = (Vec::new(), Predecessors::new());
+        let failure = waits.take_finished();
+        let mut order = conflicts::lock_all(self.owner, &owner.uses, &mut others);
+        let mut order_after = Predecessors::new();
+        if barrier == Barrier::All && !self.is_in_order() {
+            order_after.extend(self.pending(state).into_iter().map(Predecessor::Run));
+        }
+        state.tail.retain(|tail| !tail.run.is_done());
+        for Tail { run, in_device_order } in &state.tail {
+            let ordered = *in_device_order && owner.is_on_device() && run.is_all_enqueued();
+            if !ordered {
+                order_after.push(Predecessor::Run(run.clone()));
+            }
+        }
+        let own = order_after.len();
+        order_after.extend(order.predecessors(&mut over));
+        // Those that are kept for reuse are let go at once. The others may be the last references.
+        over.retain(|one| match one {
+            Predecessor::Run(run) => Arc::strong_count(run) == 1,
+            Predecessor::Fence(_) => true,
+        });
+        let run = match state.new_run(&owner) {
+            Ok(run) => run,
+            Err(error) => return Arc::new(Run::failed(self.refused(owner.locate(error)))),
+        };
+        let started = match failure {
+            Some(failure) => Started::abandoned(&run, &failure),
+            None => submit::start_after(&owner, &run, order_after, own, waits),
+        };
+        self.submitted(state, &run, owner.is_on_device(), started.may_end_early, barrier);
+        match owner.is_on_device() {
+            true => state.runs.push_back(run.clone()),
+            false => state.keep(run.clone(), &self.failures),
+        }
+        order.record_command(&run, started.may_end_early, &mut over);
+        started.spawn_deferred();
+        run
+    }
+
+    /// Makes a run what later commands come after, if they do.
+    fn submitted(
+        &self,
+        state: &mut QueueState,
+        run: &Arc<Run>,
+        on_device: bool,
+        may_end_early: bool,
+        barrier: Barrier,
+    ) {
+        if !self.is_in_order() && barrier == Barrier::None || run.is_done() {
+            return;
+        }
+        if !may_end_early {
+            state.tail.clear();
+        }
+        let in_device_order = on_device && self.is_in_order();
+        state.tail.push(Tail { run: run.clone(), in_device_order });
+    }
+
+    /// Notes the error of a command that was refused.
+    pub(super) fn refused(&self, error: crate::types::Error) -> crate::types::Error {
+        self.failures.record(error.clone());
+        error
+    }
+}
+
+/// Whether a command is a barrier, which all later commands of the queue come after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Barrier {
+    None,
+    /// It waits for what is in its wait list.
+    Listed,
+    /// It waits for all earlier commands of the queue.
+    All,
+}
+
+impl QueueState {
+    /// A run of a command, made ready to start.
+    fn new_run(&mut self, owner: &Arc<QueueCommand>) -> Result<Arc<Run>> {
+        let number = owner.common().next_number();
+        if owner.is_on_device() {
+            if let Some(run) = self.take_reusable(|run| run.reset(owner, Timing::Off, number)) {
+                return Ok(run);
+            }
+        }
+        let mut run = Run::new(owner.template())?;
+        run.reset(owner, Timing::Off, number);
+        Ok(Arc::new(run))
+    }
+
+    fn take_reusable(&mut self, reset: impl FnOnce(&mut Run)) -> Option<Arc<Run>> {
+        for _ in 0..MOST_PASSED_OVER {
+            if !self.runs.front()?.is_done() {
+                return None;
+            }
+            let mut run = self.runs.pop_front()?;
+            if let Some(reusable) = Arc::get_mut(&mut run) {
+                reset(reusable);
+                if self.runs.len() > MOST_SPARE && self.runs.front().is_some_and(|next| next.is_done()) {
+                    self.runs.pop_front();
+                }
+                return Some(run);
+            }
+            // A handle or a register keeps it, the latter until the next command on the memory.
+            if self.runs.len() < MOST_SPARE {
+                self.runs.push_back(run);
+            }
+        }
+        None
+    }
+
+    fn keep(&mut self, run: Arc<Run>, failures: &FirstFailure) {
+        self.sweep(failures);
+        self.others.push(run);
+    }
+
+    fn sweep(&mut self, failures: &FirstFailure) {
+        self.others.retain(|run| {
+            let is_done = run.is_done();
+            if is_done && let Err(error) = run.result() {
+                failures.record(error);
+            }
+            !is_done
+        });
+    }
+}
+
+impl Debug for QueueInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("device", &self.device)
+            .field("order", &self.order)
+            .field("is_recording", &self.is_recording)
+            .finish_non_exhaustive()
+    }
+}

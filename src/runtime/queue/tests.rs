@@ -1,0 +1,189 @@
+//! Order between commands, executables and guards, on a device whose work the test completes.
+
+use crate::runtime::{Device, Event, Graph, Queue};
+use crate::testing::{FakeControl, FakeDevice, FakeOptions};
+use crate::types::{Error, ErrorKind};
+
+fn manual_device() -> (Device, FakeControl) {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+    (Device::from_hal(device), control)
+}
+
+fn finished(events: &[&Event]) -> Vec<bool> {
+    events.iter().map(|event| event.is_finished()).collect()
+}
+
+/// Completes one enqueue after the other, and gives what is finished after each.
+fn steps(control: &FakeControl, events: &[&Event]) -> Vec<Vec<bool>> {
+    std::iter::from_fn(|| control.complete_next(None).then(|| finished(events))).collect()
+}
+
+#[test]
+fn an_in_order_queue_runs_one_after_the_other() {
+    let (device, control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let queue = device.queue().unwrap();
+    let (first, second) = (queue.fill(&x, 1), queue.fill(&y, 1));
+    assert_eq!(control.pending(), 2);
+    assert_eq!(steps(&control, &[&first, &second]), [[true, false], [true, true]]);
+}
+
+#[test]
+fn memory_orders_commands_of_two_queues_on_the_device() {
+    let (device, control) = manual_device();
+    let x = device.buffer::<u32>(4).unwrap();
+    for (one, other) in [
+        (device.queue().unwrap(), device.queue().unwrap()),
+        (device.out_of_order_queue().unwrap(), device.queue().unwrap()),
+        (device.queue().unwrap(), device.out_of_order_queue().unwrap()),
+    ] {
+        let first = one.fill(&x, 1);
+        let second = other.fill(&x, 2);
+        let third = one.fill(&x, 3);
+        assert_eq!(control.pending(), 3, "the host waits for none of them");
+        assert_eq!(second.run().comes_after(), 1);
+        assert_eq!(third.run().comes_after(), 1);
+        let events = [&first, &second, &third];
+        assert_eq!(steps(&control, &events), [[true, false, false], [true, true, false], [true; 3]]);
+    }
+}
+
+#[test]
+fn readers_do_not_wait_for_each_other() {
+    let (device, control) = manual_device();
+    let (x, y, z) = (
+        device.buffer::<u32>(4).unwrap(),
+        device.buffer::<u32>(4).unwrap(),
+        device.buffer::<u32>(4).unwrap(),
+    );
+    let (one, other) = (device.queue().unwrap(), device.queue().unwrap());
+    let (first, second) = (one.copy(&x, &y), other.copy(&x, &z));
+    assert_eq!((first.run().comes_after(), second.run().comes_after()), (0, 0));
+    let written = one.fill(&x, 1);
+    assert_eq!(written.run().comes_after(), 1, "its own queue orders it after the first reader");
+    control.complete_all();
+    assert!(written.is_finished());
+}
+
+#[test]
+fn executables_and_commands_on_one_buffer_have_one_order() {
+    let (device, control) = manual_device();
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.fill(&x, 1);
+    let exec = graph.finalize().unwrap();
+    let queue = device.queue().unwrap();
+    let before = exec.submit().event();
+    let command = queue.fill(&x, 2);
+    let after = exec.submit().event();
+    assert_eq!((command.run().comes_after(), after.run().comes_after()), (1, 1));
+    let events = [&before, &command, &after];
+    assert_eq!(steps(&control, &events), [[true, false, false], [true, true, false], [true; 3]]);
+    // Without commands in flight, the executable needs no register again.
+    drop(exec.submit());
+    assert!(exec.inner.state.lock().contested.is_empty());
+}
+
+#[test]
+fn an_executable_keeps_its_place_in_an_in_order_queue() {
+    let (device, control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let mut graph = Graph::new(&device);
+    graph.fill(&x, 1);
+    let exec = graph.finalize().unwrap();
+    let queue = device.queue().unwrap();
+    let events = [queue.fill(&y, 1), queue.submit(&exec).event(), queue.fill(&y, 2)];
+    let [first, submitted, last] = &events;
+    let events = [first, submitted, last];
+    assert_eq!(steps(&control, &events), [[true, false, false], [true, true, false], [true; 3]]);
+}
+
+#[test]
+fn an_out_of_order_queue_orders_by_wait_lists_and_barriers() {
+    for notifies in [true, false] {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(notifies));
+        let device = Device::from_hal(device);
+        let buffers: Vec<_> = (0..4).map(|_| device.buffer::<u32>(4).unwrap()).collect();
+        let queue = device.out_of_order_queue().unwrap();
+        let [first, second] = [0, 1].map(|at| queue.fill(&buffers[at], 1));
+        let barrier = queue.barrier();
+        let third = queue.after([&first]).fill(&buffers[2], 1);
+        assert_eq!(control.pending(), 4);
+        while !third.is_finished() {
+            assert!(!barrier.is_finished() || first.is_finished() && second.is_finished());
+            assert!(control.complete_next(None) || third.is_finished());
+        }
+        assert!(barrier.is_finished());
+        control.complete_all();
+    }
+}
+
+#[test]
+fn a_failed_dependency_fails_a_command_and_not_the_next() {
+    let (device, control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let (one, other) = (device.queue().unwrap(), device.queue().unwrap());
+    control.fail_next(Error::new(ErrorKind::Driver, "as it should"));
+    let failed = one.fill(&x, 1);
+    let dependent = other.after([&failed]).fill(&y, 1);
+    let next = other.fill(&y, 2);
+    control.complete_all();
+    let kind = |event: &Event| event.run().result().map_err(|error| error.kind());
+    assert_eq!(kind(&failed), Err(ErrorKind::Driver));
+    assert_eq!(kind(&dependent), Err(ErrorKind::Driver));
+    assert_eq!(kind(&next), Ok(()));
+    let error = failed.run().result().unwrap_err();
+    assert_eq!(error.node(), Some("buffer fill"), "{error}");
+}
+
+#[test]
+fn runs_are_used_again_and_buffers_let_go() {
+    let (device, control) = manual_device();
+    let queue = device.queue().unwrap();
+    let mut addresses = std::collections::HashSet::new();
+    for _ in 0..100 {
+        let x = device.buffer::<u32>(4).unwrap();
+        let allocation = std::sync::Arc::downgrade(&x.view().allocation);
+        let event = queue.fill(&x, 1);
+        addresses.insert(std::sync::Arc::as_ptr(event.run()));
+        drop(x);
+        assert!(allocation.upgrade().is_some(), "the command keeps its memory");
+        control.complete_all();
+        assert!(event.is_finished());
+        while allocation.upgrade().is_some() {
+            std::thread::yield_now(); // dropped on a thread of its own
+        }
+    }
+    assert!(addresses.len() < 10, "{}", addresses.len());
+}
+
+#[test]
+fn a_lost_device_fails_its_commands() {
+    let (device, control) = manual_device();
+    let x = device.buffer::<u32>(4).unwrap();
+    for queue in [device.queue().unwrap(), device.out_of_order_queue().unwrap()] {
+        let _ = queue.fill(&x, 1);
+    }
+    let queue = device.queue().unwrap();
+    let event = queue.fill(&x, 2);
+    control.lose_device();
+    assert_eq!(event.run().result().unwrap_err().kind(), ErrorKind::DeviceLost);
+    let refused = queue.fill(&x, 3);
+    assert_eq!(refused.run().result().unwrap_err().kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn the_host_is_needed_for_guards_only_inside_tokio() {
+    let (device, control) = manual_device();
+    let (x, host) = (device.buffer::<u32>(4).unwrap(), device.host_buffer::<u32>(4).unwrap());
+    let queue: Queue = device.queue().unwrap();
+    let guard = host.try_write().unwrap();
+    let refused = queue.copy(&x, &host);
+    let error = refused.run().result().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidOperation);
+    drop(guard);
+    let copied = queue.copy(&x, &host);
+    assert!(host.try_read().is_err());
+    control.complete_all();
+    assert!(copied.is_finished() && host.try_read().is_ok());
+}
