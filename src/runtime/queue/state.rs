@@ -231,10 +231,10 @@ impl QueueState {
     /// A run of a command, made ready to start.
     fn new_run(&mut self, owner: &Arc<QueueCommand>) -> Result<Arc<Run>> {
         let number = owner.common().next_number();
-        if owner.is_on_device() {
-            if let Some(run) = self.take_reusable(|run| run.reset(owner, Timing::Off, number)) {
-                return Ok(run);
-            }
+        if owner.is_on_device()
+            && let Some(run) = self.take_reusable(|run| run.reset(owner, Timing::Off, number))
+        {
+            return Ok(run);
         }
         let mut run = Run::new(owner.template())?;
         run.reset(owner, Timing::Off, number);

@@ -20,6 +20,7 @@ mod profile;
 mod queues;
 mod random_graphs;
 mod random_programs;
+mod recording;
 mod rectangles;
 mod refusals;
 mod scratch;
@@ -49,6 +50,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         queues::TESTS,
         random_graphs::TESTS,
         random_programs::TESTS,
+        recording::TESTS,
         rectangles::TESTS,
         refusals::TESTS,
         scratch::TESTS,

@@ -38,7 +38,7 @@ fn every_command(setup: &Setup) {
                 queue.prefetch(&x);
                 queue.fill_pattern(&y, &[7, 8]);
                 queue.launch(add(10, &x), Range::linear(6));
-                queue.copy(&x.slice(1..3).unwrap(), &y.slice(0..2).unwrap());
+                queue.copy(x.slice(1..3).unwrap(), y.slice(0..2).unwrap());
                 let rect = RectCopy::new([1, 2], Layout::rows(3), Layout::rows(3).origin([2, 0]));
                 queue.copy_rect(&x, &y, rect);
                 queue.copy(&y, &out).await.unwrap();

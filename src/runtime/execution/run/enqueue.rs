@@ -56,14 +56,14 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     let now = reactor.map(|_| clock::now());
     run.will_enqueue(index, expected, device.notifies());
     let enqueued = match (&partition.work, owner.command()) {
-        // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
-        // follow from the declared accesses; between runs of this executable by its queues and `order`;
-        // against other executables and host guards by `conflicts`. The run owns the executable, and
-        // with it all memory, until the event is final.
         (PartitionWork::Device { command_buffer, .. }, _) => {
+            // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
+            // follow from the declared accesses; between runs of this executable by its queues and
+            // `order`; against other executables, commands of queues and host guards by `conflicts`. The
+            // run owns the executable, and with it all memory, until the event is final.
             command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) })
         }
-        // SAFETY: as above; the run owns the command and what it uses until the event is final.
+        // SAFETY: as above; the run owns the command, and with it all memory, until the event is final.
         (_, Some(command)) => unsafe { queue.enqueue(command, wait, signal) },
         (_, None) => Err(Error::new(ErrorKind::Bug, "a partition without a command")),
     };
