@@ -50,7 +50,7 @@ impl CudaCommandBuffer {
             let why = "command-buffers with profiling are not enqueued in batches";
             return Err(refusal::invalid_operation(why));
         }
-        self.instance()?.lock().launch(stream).map(drop)
+        self.instance()?.lock().launch(stream, false).map(drop)
     }
 
     fn instance(&self) -> Result<&Mutex<CudaGraphInstance>> {
@@ -120,7 +120,7 @@ impl CommandBuffer for CudaCommandBuffer {
                     .filter_map(|(recorded, events)| Some(recorded.nodes.records?.into_iter().zip(events)));
                 instance.record(Arc::clone(records) as _, nodes.flatten())?;
             }
-            Ok(instance.launch(stream)?.filter(|_| self.recording.writes_only_device()))
+            Ok(instance.launch(stream, true)?.filter(|_| self.recording.writes_only_device()))
         })
     }
 

@@ -44,9 +44,9 @@ impl CudaGraphInstance {
     }
 
     /// Launches the graph. The driver starts it when its last launch is done, on whatever stream
-    /// that was, so runs are counted in the order of the launches. Returns the counted run, if it
-    /// is counted.
-    pub(super) fn launch(&mut self, stream: &Arc<CudaStream>) -> Result<Option<CountedRun>> {
+    /// that was, so runs are counted in the order of the launches. Returns the counted run, if the
+    /// launch `counts` and the graph has the low-latency form.
+    pub(super) fn launch(&mut self, stream: &Arc<CudaStream>, counts: bool) -> Result<Option<CountedRun>> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -54,6 +54,7 @@ impl CudaGraphInstance {
         if let Some(after) = &self.after {
             stream.wait(after)?;
         }
+        self.enable_counting(counts);
         if let Err(failure) = self.exec.launch(stream) {
             self.stop_counting(failure)?;
             self.exec.launch(stream)?;
@@ -62,12 +63,23 @@ impl CudaGraphInstance {
         if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, stream)) {
             self.last = Some(Arc::clone(stream));
         }
-        Ok(self.counting.as_ref().map(|counting| counting.counter.launched()))
+        let counting = self.counting.as_ref().filter(|counting| counting.is_enabled);
+        Ok(counting.map(|counting| counting.counter.launched()))
+    }
+
+    /// Has later launches counted or not. Where the driver refuses, they stay as they are.
+    fn enable_counting(&mut self, enabled: bool) {
+        let Some(counting) = &mut self.counting else { return };
+        let is_due = counting.is_due(enabled);
+        if is_due && self.exec.set_enabled(counting.node, enabled).is_ok() {
+            counting.is_enabled = enabled;
+        }
     }
 
     /// Gives up the low-latency form, which is only a hint, as a launch of it has failed.
     fn stop_counting(&mut self, failure: CudaFailure) -> Result<(), CudaFailure> {
-        let node = self.counting.as_ref().ok_or(failure)?.node;
+        let enabled = self.counting.as_ref().filter(|counting| counting.is_enabled);
+        let node = enabled.ok_or(failure)?.node;
         self.exec.set_enabled(node, false)?;
         let error = Error::from(failure);
         tracing::debug!(target: "wakegraph::cuda", %error, "launches are no longer counted");

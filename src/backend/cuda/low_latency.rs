@@ -6,6 +6,7 @@
 //! ([`CommandBufferDesc::low_latency`](crate::hal::CommandBufferDesc::low_latency)). There is no
 //! fence between the commands and the counter, so this serves only command-buffers that write to
 //! the device's memory alone: there, the driver's own order makes results visible to later work.
+//! Nothing reads the counter for a launch in a batch, so the kernel is disabled there.
 
 use std::sync::Arc;
 
@@ -25,7 +26,15 @@ pub(super) const MOST_COMMANDS: usize = 128;
 pub(super) struct CountingKernel {
     pub(super) node: GraphNode,
     pub(super) counter: Arc<CompletionCounter>,
+    /// Whether launches run the kernel.
+    pub(super) is_enabled: bool,
+    /// Consecutive launches that might have counted, while the kernel was disabled.
+    missed: u32,
 }
+
+/// After a batch, so many launches on their own have to follow before they are counted again: the driver
+/// uploads a graph again after a node has been switched.
+const LAUNCHES_AFTER_BATCH: u32 = 16;
 
 impl CountingKernel {
     /// Adds the kernel behind these nodes. The caller has bound the context.
@@ -33,7 +42,13 @@ impl CountingKernel {
         let counter = Arc::new(device.counters.take()?);
         let launch = BuiltinKernel::Count.launch(device, &counter.addresses(), 1)?;
         let node = graph.body().add(NewNode::Kernel(&launch), after)?;
-        Ok(Self { node, counter })
+        Ok(Self { node, counter, is_enabled: true, missed: 0 })
+    }
+
+    /// Whether the kernel should be enabled or disabled, before a launch that counts or does not.
+    pub(super) fn is_due(&mut self, counts: bool) -> bool {
+        self.missed = if counts && !self.is_enabled { self.missed + 1 } else { 0 };
+        self.is_enabled != counts && (!counts || self.missed > LAUNCHES_AFTER_BATCH)
     }
 }
 

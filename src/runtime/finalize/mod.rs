@@ -238,7 +238,7 @@ pub(super) fn record(
     // Where another device partition waits for this one, an event has to tell of its end anyway.
     let is_device = |later: &u32| matches!(plan.partitions()[*later as usize].kind, PartitionKind::Device(_));
     let low_latency =
-        device.wake_policy() == WakePolicy::Latency && !plan.successors(partition).iter().any(is_device);
+        device.wake_policy() != WakePolicy::Efficient && !plan.successors(partition).iter().any(is_device);
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
     let mut buffer = device.hal().create_command_buffer(&desc)?;
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());

@@ -112,6 +112,14 @@ impl Bench {
         unsafe { buffer.enqueue(&*self.queue, WaitList::dependencies(after), signal) }
     }
 
+    /// Enqueues it as a batch.
+    fn enqueue_batch(&self, buffer: &dyn CommandBuffer, event: &Arc<dyn Event>) {
+        let signal = Signal { event, notification: None };
+        // SAFETY: the fake driver runs nothing.
+        let enqueued = unsafe { self.queue.enqueue_batch(&[buffer], signal) };
+        assert!(enqueued.count == 1 && enqueued.failure.is_none(), "{enqueued:?}");
+    }
+
     /// Enqueues it once, and waits.
     fn run(&self, buffer: &dyn CommandBuffer) -> crate::Result<()> {
         let event = self.event();
@@ -324,6 +332,38 @@ fn runs_are_counted_where_the_creator_asked_for_it() {
         }
         assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1, "made once");
     }
+}
+
+#[test]
+fn batches_are_not_counted() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(LOW_LATENCY, &[bench.launch(1, &memory)]);
+    let event = bench.event();
+    let switches = || fake::calls("cuGraphNodeSetEnabled");
+    // The first launch on its own that is counted.
+    let counts_again = || {
+        (1..).find(|_| {
+            let counted = enqueue_counted(&bench, &*buffer, &event);
+            assert!(matches!(event.wait(None), EventStatus::Complete));
+            counted
+        })
+    };
+    assert_eq!(counts_again(), Some(1));
+    for round in 1..=3 {
+        let before = switches();
+        for _ in 0..10 {
+            bench.enqueue_batch(&*buffer, &event);
+            assert!(matches!(event.wait(None), EventStatus::Complete));
+        }
+        assert_eq!(counts_again(), Some(17), "a few may be followed by a batch");
+        assert_eq!(switches() - before, 2, "in round {round}");
+    }
+    // Where the driver refuses to count again, an event tells of the end.
+    bench.enqueue_batch(&*buffer, &event);
+    assert!(matches!(event.wait(None), EventStatus::Complete));
+    fake::fail("cuGraphNodeSetEnabled", 1, INVALID_VALUE);
+    assert_eq!(counts_again(), Some(18));
 }
 
 #[test]
