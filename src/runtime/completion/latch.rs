@@ -269,10 +269,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// Every interleaving of the few operations, in loom's model. Run them alone, in release:
-///
-/// `LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg wakegraph_loom" cargo test --release --lib --target-dir
-/// target/loom loom_`
+/// Every interleaving of the few operations, in loom's model: `scripts/loom.sh`.
 #[cfg(all(test, wakegraph_loom))]
 mod loom_tests {
     use std::sync::Arc;

@@ -247,6 +247,9 @@ impl Submission {
             let on_host = self.run.is_on_host();
             if on_host || *now > end {
                 self.run.record_spin(on_host);
+                if !on_host {
+                    self.run.stop_polling();
+                }
                 self.spin = match between {
                     Some(limit) => Spin::BetweenHostTasks { limit },
                     None => Spin::Never,
@@ -352,7 +355,7 @@ impl Debug for Submission {
 impl Drop for Submission {
     fn drop(&mut self) {
         self.run.done.forget(&mut self.key);
-        self.run.lose_submission();
+        self.run.stop_polling();
     }
 }
 

@@ -47,7 +47,7 @@ impl Driver {
 
     /// Polls what is due, also of what has just been added.
     pub(super) fn turn(&mut self, reactor: &ReactorInner, now: u64, by: By, found: &mut AllFound) {
-        if reactor.has_added.load(Ordering::Relaxed) && reactor.has_added.swap(false, Ordering::Acquire) {
+        if reactor.has_changed.load(Ordering::Relaxed) && reactor.has_changed.swap(false, Ordering::Acquire) {
             std::mem::swap(&mut reactor.inbox.lock().added, &mut self.added);
             for Added { at, queue, entry } in self.added.drain(..) {
                 self.schedule.add(at, queue, entry, found);

@@ -9,6 +9,8 @@
 
 mod driver;
 mod linger;
+#[cfg(all(test, wakegraph_loom))]
+mod model;
 mod schedule;
 mod task;
 mod thread;
@@ -45,8 +47,9 @@ struct ReactorInner {
     in_flight: AtomicU32,
     driver: Mutex<Driver>,
     inbox: Mutex<Inbox>,
-    /// Whether something was added to the inbox.
-    has_added: AtomicBool,
+    /// Whether there is something for the host to see before it falls asleep: an entry in the inbox, or a run
+    /// that no submission polls for any more.
+    has_changed: AtomicBool,
     /// As in the inbox, for submissions that do not lock it.
     asleep_until: AtomicU64,
     changed: Condvar,
@@ -92,7 +95,7 @@ impl Reactor {
             in_flight: AtomicU32::new(0),
             driver: Mutex::new(Driver::new(tuning)),
             inbox: Mutex::new(inbox),
-            has_added: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
             changed: Condvar::new(),
             submitter: OnceLock::new(),
@@ -197,9 +200,12 @@ impl Reactor {
         dispatch(&mut found);
     }
 
-    /// A submission that was to poll for the end of a run is gone: the host does from now on.
+    /// A submission polls no longer for the end of a run: the host does from now on.
     pub(crate) fn poll_instead(&self) {
-        self.inner.wake_before(&mut self.inner.inbox.lock(), 0);
+        let mut inbox = self.inner.inbox.lock();
+        // A host that is about to fall asleep has planned to leave the run to the submission.
+        self.inner.has_changed.store(true, Ordering::Release);
+        self.inner.wake_before(&mut inbox, 0);
     }
 
     /// Keeps the reactor's host from taking turns while the guard lives.
@@ -233,7 +239,7 @@ impl ReactorInner {
         let left_until = polled_for.map_or(0, |time| at.saturating_add(nanoseconds(time + inbox.guard)));
         let entry = Entry { work: InFlight { run, partition }, estimate, left_until };
         inbox.added.push(Added { at, queue, entry });
-        self.has_added.store(true, Ordering::Release);
+        self.has_changed.store(true, Ordering::Release);
         // Mostly the host is awake, or wakes up before it stops leaving the run to its submission.
         if left_until < self.asleep_until.load(Ordering::Relaxed) || inbox.task.is_some() {
             let plan = inbox.tuning.plan(estimate, inbox.many, inbox.host());

@@ -133,7 +133,7 @@ impl ReactorTask {
         let next = linger.next_turn(&mut driver.schedule);
         let mut inbox = reactor.inbox.lock();
         let (is_closed, is_idle) = (inbox.is_closed, driver.schedule.is_idle());
-        if reactor.has_added.load(Ordering::Acquire) || next.is_some_and(|next| next <= now()) {
+        if reactor.has_changed.load(Ordering::Acquire) || next.is_some_and(|next| next <= now()) {
             return Step::Yield;
         }
         inbox.many = driver.schedule.has_many();

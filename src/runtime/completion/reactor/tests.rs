@@ -70,3 +70,24 @@ fn a_dropped_submission_leaves_its_run_to_the_reactor_at_once() {
         }
     });
 }
+
+#[test]
+fn a_submission_that_spun_in_vain_leaves_its_run_to_the_reactor_at_once() {
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+    let device = Device::from_hal(device);
+    let mut graph = Graph::new(&device);
+    graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+    let exec = graph.finalize().unwrap();
+    // Known to be short: submissions poll for its end themselves, where a second core lets them.
+    exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(5));
+    // So long that the test fails rather than waits for it.
+    device.reactor().unwrap().inner.inbox.lock().guard = Duration::from_secs(3600);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let mut submission = exec.submit();
+        // Until the submission waits to be woken.
+        tokio::time::timeout(Duration::from_millis(20), &mut submission).await.unwrap_err();
+        control.complete_all();
+        tokio::time::timeout(Duration::from_secs(60), submission).await.unwrap().unwrap();
+    });
+}

@@ -69,7 +69,7 @@ impl ReactorInner {
             }
             let is_idle = driver.schedule.is_idle();
             let mut inbox = self.inbox.lock();
-            if self.has_added.load(Ordering::Acquire) || inbox.host() == Host::Task {
+            if self.has_changed.load(Ordering::Acquire) || inbox.host() == Host::Task {
                 continue;
             }
             if inbox.is_closed && is_idle {
@@ -96,7 +96,7 @@ impl ReactorInner {
     /// Whether the task has nothing to wait for.
     fn has_idle_task(&self, inbox: &Inbox) -> bool {
         let is_idle = inbox.task.as_ref().is_some_and(|task| task.due == u64::MAX);
-        is_idle && !self.has_added.load(Ordering::Acquire)
+        is_idle && !self.has_changed.load(Ordering::Acquire)
     }
 
     /// Whether the task's runtime does not let it take turns. If so, the thread hosts from now on.

@@ -1,5 +1,5 @@
 //! The locking of this module in miniature, in the model of loom: registers and states are numbers, without
-//! memory and devices. `docs/testing.md` says how to run it.
+//! memory and devices. `scripts/loom.sh` runs it.
 
 use std::sync::Arc;
 

@@ -37,9 +37,8 @@ impl Run {
         self.reactors.iter().for_each(|reactor| reactor.turn(now));
     }
 
-    /// The submission is gone, which may have been about to poll for the end: has the reactors' hosts do so
-    /// at once.
-    pub(crate) fn lose_submission(&self) {
+    /// The submission is gone or has spun in vain: has the reactors' hosts poll for the end at once.
+    pub(crate) fn stop_polling(&self) {
         if !self.is_polled() || self.is_done() {
             return;
         }
