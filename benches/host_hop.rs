@@ -1,10 +1,12 @@
 //! What an async host task between two kernels costs, beside the same by hand: a worker pool,
-//! oneshots, `tokio::spawn`.
+//! oneshots, `tokio::spawn`. And what a busy machine does to it.
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|
 //! | `hop_*` | a graph: kernel, host task, kernel | hand off, await, spawn a task, await it, hand off, await | 1.5 |
 //! | `fan_out_8_*` | a graph: kernel, eight host tasks side by side, kernel | the same with eight spawned tasks | 1.5 |
+//! | `busy_chain_1_*` | a graph of one kernel, while another program keeps every core busy | hand off, await | 1.3 |
+//! | `busy_hop_*` | `hop` under the same load | as for `hop` | 1.3 |
 //!
 //! Each in a tokio runtime of the current thread and in one of two workers. Both pools have two threads.
 
@@ -14,6 +16,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use support::handoff::WorkerPool;
+use support::load::Load;
 use support::{Contender, Report, Row};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::{Device, ExecutableGraph, Graph, Range, write};
@@ -46,7 +49,31 @@ fn main() -> ExitCode {
             report.race(Row::new(&row).limit(1.5), &runtime, ByGraph(graph(&device, tasks)), base);
         }
     }
+    busy(&mut report, &device, &pool);
     report.finish()
+}
+
+/// The rows under load, which slows down both sides.
+fn busy(report: &mut Report, device: &Device, pool: &WorkerPool) {
+    for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())] {
+        let (chain_1, hop) = (format!("busy_chain_1_{flavour}"), format!("busy_hop_{flavour}"));
+        if !report.wants(&chain_1) && !report.wants(&hop) {
+            continue;
+        }
+        let _load = Load::on_every_core();
+        let row = |name| Row::new(name).limit(1.3).rounds(50, 200);
+        let base = HandOff { pool: pool.clone(), data: vec![0; PART] };
+        report.race(row(&chain_1), &runtime, ByGraph(one_kernel(device)), base);
+        let base = ByHand { pool: pool.clone(), parts: vec![vec![0; PART]] };
+        report.race(row(&hop), &runtime, ByGraph(graph(device, 1)), base);
+    }
+}
+
+fn one_kernel(device: &Device) -> ExecutableGraph {
+    let data = device.buffer::<u32>(PART).expect("a small buffer");
+    let mut graph = Graph::new(device);
+    graph.launch(bump(&data), Range::linear(PART));
+    graph.finalize().expect("a valid graph")
 }
 
 fn graph(device: &Device, tasks: usize) -> ExecutableGraph {
@@ -66,6 +93,23 @@ struct ByGraph(ExecutableGraph);
 impl Contender for ByGraph {
     async fn once(&mut self) {
         self.0.submit().await.expect("a run");
+    }
+}
+
+/// The data moves to the worker and back.
+struct HandOff {
+    pool: WorkerPool,
+    data: Vec<u32>,
+}
+
+impl Contender for HandOff {
+    async fn once(&mut self) {
+        let mut data = std::mem::take(&mut self.data);
+        let kernel = move || {
+            bump_all(&mut data);
+            data
+        };
+        self.data = self.pool.hand_off(kernel).await;
     }
 }
 

@@ -7,6 +7,8 @@
 //! | `update` | a kernel's new argument into a command-buffer, enqueue, wait | `clSetKernelArg`, enqueue, wait | none |
 //! | `deep_10`, `_1000` | so many submissions of one kernel, then awaited; per submission | so many enqueues, then a wait | none |
 //! | `linear` | a submission at depth 1,000 | one at depth 10 | 1.5 |
+//! | `busy_chain_1`, `busy_hop` | `chain_1` and `hop`, while another program keeps every core busy | as above | 1.3 |
+//! | `busy_chain_1_spin`, `busy_hop_spin` | the same | the loops that, as ours, do not block their thread | 1.3 |
 //!
 //! The base is the fastest, in the same run, of six loops: plain in-order enqueues or a
 //! command-buffer, each with `clFinish`, `clWaitForEvents`, or a spin on the event's status that
@@ -19,6 +21,7 @@ mod support;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use support::load::Load;
 use support::raw_opencl::{Chain, Lowering, RawDevice, Waiting};
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
@@ -78,6 +81,29 @@ fn rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, r
     let row = name("linear");
     let row = Row::new(&row).limit(1.5).rounds(10, 3).operations(1000);
     report.race(row, runtime, deep(1000), Shallow(deep(10)));
+
+    busy_rows(report, prefix, runtime, device, raw);
+}
+
+/// The rows under load, which slows down both sides.
+fn busy_rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, raw: &Arc<RawDevice>) {
+    type Ours = fn(&Device) -> ExecutableGraph;
+    let rows: [(&str, Ours, Work); 2] =
+        [("busy_chain_1", |device| chain(device, 1), Work::Run), ("busy_hop", hop, Work::Hop)];
+    for (name, ours, work) in rows {
+        let all = format!("{prefix}/{name}");
+        let without_blocking = format!("{all}_spin");
+        for (name, only_spins) in [(&all, false), (&without_blocking, true)] {
+            if !report.wants(name) {
+                continue;
+            }
+            let mut base = by_hand(raw, 1, work);
+            base.retain(|(_, by_hand)| !only_spins || by_hand.chain.waiting() == Waiting::Spin);
+            let _load = Load::on_every_core();
+            let row = Row::new(name).limit(1.3).rounds(20, 30);
+            report.race_best(row, runtime, Graphs::new(ours(device)), base);
+        }
+    }
 }
 
 fn chain(device: &Device, length: usize) -> ExecutableGraph {

@@ -16,6 +16,7 @@
 pub mod counting;
 pub mod cpu;
 pub mod handoff;
+pub mod load;
 #[cfg(feature = "opencl")]
 pub mod raw_opencl;
 

@@ -186,6 +186,11 @@ impl Chain {
         Some(chain)
     }
 
+    /// How its runs are waited for.
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
     fn record(&self, functions: &CommandBuffers) -> Result<cl_command_buffer_khr, cl_int> {
         let CommandBuffers { create: Some(create), append_kernel: Some(append), .. } = functions else {
             return Err(CL_INVALID_OPERATION);
