@@ -34,6 +34,7 @@ mod resource;
 mod transfers;
 mod update;
 
+pub use builder::command_group::{CommandGroup, CommandGroupBuilder};
 pub use builder::node::NodeBuilder;
 pub use builder::parameter::{AnyParam, DynamicParam, ParamValue};
 pub use builder::{Graph, NativeAccess};

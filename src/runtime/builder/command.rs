@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use crate::graph::Payload;
 use crate::hal;
+use crate::runtime::builder::command_group::Membership;
 use crate::runtime::builder::control_flow::Control;
-use crate::runtime::builder::parameter::{Binding, Parameter};
+use crate::runtime::builder::parameter::Binding;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
-use crate::types::{Access, Range};
+use crate::runtime::resource::scratch;
+use crate::types::{Access, Error, ErrorKind, Range, Result};
 
 /// A node's command: plain data and references, ready to be recorded for a device.
 #[derive(Clone)]
@@ -31,23 +33,66 @@ pub(crate) enum Command {
     /// The user's own work on a device's stream.
     Native { command: Arc<hal::Command>, uses: Arc<[View]> },
     /// A closure of the host.
-    HostTask { task: Arc<HostTask>, uses: Arc<[View]> },
+    HostTask {
+        task: Arc<HostTask>,
+        uses: Arc<[View]>,
+        /// One for each of `uses`.
+        accesses: Arc<[Access]>,
+        /// There if the node runs an alternative of a command group.
+        dynamic: Option<Arc<Dynamic>>,
+    },
 }
 
-/// What of a kernel node can be changed by the name of an argument.
+/// What of a node can be changed by other names than the node's own.
 #[derive(Clone, Default)]
 pub(crate) struct Dynamic {
+    /// Of the kernel that the node launches.
     pub(crate) params: Vec<Binding>,
+    pub(crate) group: Option<Membership>,
 }
 
 impl Command {
-    /// The dynamic parameters that it holds.
-    pub(crate) fn params(&self) -> impl Iterator<Item = &Arc<Parameter>> {
-        let dynamic = match self {
-            Self::Kernel { dynamic, .. } => dynamic.as_ref(),
-            _ => None,
-        };
-        dynamic.into_iter().flat_map(|dynamic| &dynamic.params).map(|binding| &binding.param)
+    pub(crate) fn dynamic(&self) -> Option<&Arc<Dynamic>> {
+        match self {
+            Self::Kernel { dynamic, .. } | Self::HostTask { dynamic, .. } => dynamic.as_ref(),
+            Self::Memory { .. } | Self::Control(_) | Self::Native { .. } => None,
+        }
+    }
+
+    /// Where a command that can have something dynamic keeps it.
+    pub(crate) fn dynamic_mut(&mut self) -> Option<&mut Option<Arc<Dynamic>>> {
+        match self {
+            Self::Kernel { dynamic, .. } | Self::HostTask { dynamic, .. } => Some(dynamic),
+            Self::Memory { .. } | Self::Control(_) | Self::Native { .. } => None,
+        }
+    }
+
+    /// The accesses, if the command can run so.
+    ///
+    /// # Errors
+    /// Those of a launch with these arguments.
+    pub(crate) fn check(&self, scratch_owner: Option<&scratch::Owner>) -> Result<Vec<Access>> {
+        scratch::check_owner(self.views(), scratch_owner)?;
+        match self {
+            Self::Kernel { call, range, .. } => {
+                let accesses = call.accesses()?;
+                call.check_range(range)?;
+                Ok(accesses)
+            }
+            Self::HostTask { accesses, .. } => Ok(accesses.to_vec()),
+            _ => Err(Error::new(ErrorKind::Bug, "a command whose accesses are not known")),
+        }
+    }
+
+    /// The accesses with their allocations; none for a command that cannot run so.
+    pub(crate) fn accesses_with_allocations(&self) -> Vec<(Arc<Allocation>, Access)> {
+        match self {
+            Self::Kernel { call, .. } => call.accesses_with_allocations(),
+            Self::HostTask { uses, accesses, .. } => {
+                uses.iter().map(View::allocation).cloned().zip(accesses.iter().copied()).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Whether both are the same command, and not only equal ones.
@@ -56,19 +101,16 @@ impl Command {
             (
                 Self::Kernel { call, range, dynamic, .. },
                 Self::Kernel { call: other, range: other_range, dynamic: other_dynamic, .. },
-            ) => {
-                let same_dynamic = match (dynamic, other_dynamic) {
-                    (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-                    (one, other) => one.is_none() && other.is_none(),
-                };
-                Arc::ptr_eq(call, other) && range == other_range && same_dynamic
-            }
+            ) => Arc::ptr_eq(call, other) && range == other_range && is_same(dynamic, other_dynamic),
+            (
+                Self::HostTask { task, dynamic, .. },
+                Self::HostTask { task: other, dynamic: other_dynamic, .. },
+            ) => Arc::ptr_eq(task, other) && is_same(dynamic, other_dynamic),
             (Self::Memory { command, .. }, Self::Memory { command: other, .. })
             | (Self::Native { command, .. }, Self::Native { command: other, .. }) => {
                 Arc::ptr_eq(command, other)
             }
             (Self::Control(one), Self::Control(other)) => Arc::ptr_eq(one, other),
-            (Self::HostTask { task, .. }, Self::HostTask { task: other, .. }) => Arc::ptr_eq(task, other),
             _ => false,
         }
     }
@@ -98,6 +140,13 @@ impl Command {
             Self::Control(control) => Box::new(control.allocations.iter()),
             _ => Box::new(self.views().map(View::allocation)),
         }
+    }
+}
+
+fn is_same(one: &Option<Arc<Dynamic>>, other: &Option<Arc<Dynamic>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

@@ -5,7 +5,7 @@
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `transfer` | copies, fills, hints |
 //! | `memory_command` | the device commands of these |
-//! | `parameter` | dynamic parameters |
+//! | `parameter`, `command_group` | what nodes are bound to, to be changed later |
 //! | `scratch_buffers` | memory that belongs to the graph |
 //! | `control` | conditionals, loops |
 //! | `native` | native commands |
@@ -13,6 +13,7 @@
 //! | `queries` | what can be asked of a graph |
 
 pub(crate) mod command;
+pub(crate) mod command_group;
 mod control;
 pub(crate) mod control_flow;
 pub(crate) mod memory_command;
@@ -126,8 +127,7 @@ impl Graph {
     pub fn launch(&mut self, call: impl Into<KernelCall>, range: Range) -> NodeBuilder<'_> {
         let call = call.into();
         let name: Box<str> = call.kernel.name().into();
-        let device = call.views().find(|view| view.kind() == MemoryKind::Device);
-        let device = device.or(call.views().next()).map(|view| view.allocation.device().clone());
+        let device = preferred_device(&call);
         let checked = range
             .check()
             .and_then(|()| scratch::check_owner(call.views(), self.scratch_owner.as_ref()))
@@ -347,11 +347,36 @@ impl Graph {
         declared: Vec<(Operand, AccessMode)>,
         task: Arc<HostTask>,
     ) -> NodeBuilder<'_> {
-        let checked = host_accesses(&declared);
-        let uses = declared.into_iter().map(|(Operand(view), _)| view).collect();
-        let device = Some(self.device.clone());
-        self.add(CommandKind::HostTask, device, checked, || Command::HostTask { task, uses })
+        let command = host_task_command(declared, task);
+        let checked = command.as_ref().map_err(Clone::clone).and_then(|command| command.check(None));
+        match command {
+            Ok(command) => self.add(CommandKind::HostTask, Some(self.device.clone()), checked, || command),
+            Err(error) => self.refuse(CommandKind::HostTask, error),
+        }
     }
+}
+
+/// The device of a kernel's memory.
+fn preferred_device(call: &KernelCall) -> Option<Device> {
+    let device = call.views().find(|view| view.kind() == MemoryKind::Device);
+    device.or(call.views().next()).map(|view| view.allocation.device().clone())
+}
+
+/// A host task as a node's command.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) when the accesses overlap and one of them writes.
+pub(crate) fn host_task_command(
+    declared: Vec<(Operand, AccessMode)>,
+    task: Arc<HostTask>,
+) -> Result<Command> {
+    let accesses = host_accesses(&declared)?;
+    Ok(Command::HostTask {
+        task,
+        uses: declared.into_iter().map(|(Operand(view), _)| view).collect(),
+        accesses: accesses.into(),
+        dynamic: None,
+    })
 }
 
 /// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.

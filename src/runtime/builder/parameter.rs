@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 
 use crate::graph::{self, Content, NodeId};
 use crate::runtime::builder::Graph;
-use crate::runtime::builder::command::{Command, Dynamic};
+use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::resource::kernel::{ByValue, CallArg, KernelCall, KernelRef, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::runtime::resource::scratch;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{CommandKind, Error, ErrorKind, Range, Result};
+use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// A value of a graph that kernels are bound to, made by [`Graph::param`]. One parameter may be
 /// bound to several nodes, to arguments in different places. A new value reaches all of them.
@@ -191,12 +191,19 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// Checks that the kernel has such a parameter.
+    /// Binds a parameter of this graph to a kernel of one of its nodes.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for another name or type.
-    fn new(kernel: &KernelRef, name: &str, param: &Arc<Parameter>) -> Result<Self> {
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a name or a type that the kernel does not
+    /// have, and for a parameter of another graph.
+    pub(super) fn of(graph: u32, kernel: &KernelRef, name: &str, param: &Arc<Parameter>) -> Result<Self> {
         let invalid = |why, help| Err(Error::new(ErrorKind::InvalidArgument, why).help(help));
+        if param.graph != graph {
+            return invalid(
+                "the dynamic parameter belongs to another graph".to_owned(),
+                "make it with `param` of the graph that the node is in",
+            );
+        }
         let Some(index) = index_of(kernel, name) else {
             let names: Vec<_> = kernel.params().iter().map(|param| &*param.name).collect();
             let (kernel, names) = (kernel.name(), names.join(", "));
@@ -215,6 +222,12 @@ impl Binding {
         Ok(Self { name: kernel.params()[index].name.clone(), param: param.clone() })
     }
 
+    /// The error where the node is not a kernel.
+    pub(super) fn not_a_kernel(kind: CommandKind) -> Error {
+        let why = format!("only kernels have parameters, and the node is: {kind}");
+        Error::new(ErrorKind::InvalidArgument, why).help("bind the parameter to a kernel")
+    }
+
     /// The call with `value` for the argument, if that changes it. A kernel that has taken the place
     /// of the one with the argument may have none of that name and type.
     pub(crate) fn assign(&self, call: &KernelCall, value: &CallArg) -> Option<KernelCall> {
@@ -229,14 +242,20 @@ fn index_of(kernel: &KernelRef, name: &str) -> Option<usize> {
     kernel.params().iter().position(|param| param.name == name)
 }
 
-/// The nodes of a graph that hold parameters.
+/// The nodes of a graph that hold parameters or run alternatives of command groups.
 #[derive(Default)]
 pub(crate) struct BoundNodes {
-    /// Counts the changes of the graph's parameters.
+    /// Counts the changes of the graph's parameters and command groups.
     changes: Arc<AtomicU64>,
     /// How many of these the nodes have seen.
     seen: u64,
-    nodes: Vec<u32>,
+    pub(super) nodes: Vec<u32>,
+}
+
+impl BoundNodes {
+    pub(super) fn changes(&self) -> Arc<AtomicU64> {
+        self.changes.clone()
+    }
 }
 
 impl Graph {
@@ -248,7 +267,7 @@ impl Graph {
             graph: self.inner().source(),
             of: ParamType::of::<T>(),
             value: Mutex::new(value.into_arg()),
-            changes: self.bound.changes.clone(),
+            changes: self.bound.changes(),
         };
         DynamicParam { inner: Arc::new(inner), of: PhantomData }
     }
@@ -280,23 +299,20 @@ impl Graph {
         let place = self.nodes.command_mut(node);
         let Ok(Command::Kernel { call, range, dynamic, .. }) = place else {
             let kind = self.nodes.node(node).map_or(CommandKind::Empty, |node| node.kind());
-            let why = format!("only kernels have parameters, and the node is: {kind}");
-            return Err(Error::new(ErrorKind::InvalidArgument, why).help("bind the parameter to a kernel"));
+            return Err(Binding::not_a_kernel(kind));
         };
-        if param.graph != graph {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "the dynamic parameter belongs to another graph",
-            )
-            .help("make it with `param` of the graph that the node is in"));
+        if dynamic.as_ref().is_some_and(|dynamic| dynamic.group.is_some()) {
+            let why = "the node runs an alternative of a command group";
+            return Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("bind the parameter to its alternatives, where the group is built"));
         }
-        let binding = Binding::new(&call.kernel, name, param)?;
+        let binding = Binding::of(graph, &call.kernel, name, param)?;
         if let Some(new) = binding.assign(call, &param.value()) {
-            check(&new, range, self.scratch_owner.as_ref())?;
+            scratch::check_owner(new.views(), self.scratch_owner.as_ref())?;
+            new.accesses()?;
+            new.check_range(range)?;
         }
-        let dynamic = Arc::make_mut(dynamic.get_or_insert_default());
-        dynamic.params.retain(|known| known.name != binding.name);
-        dynamic.params.push(binding);
+        Arc::make_mut(dynamic.get_or_insert_default()).bind(binding);
         let index = node.index();
         self.bound.nodes.push(index as u32);
         if refresh_node(&mut self.nodes, index, self.scratch_owner.as_ref())? {
@@ -355,37 +371,58 @@ fn refresh_node(
     index: usize,
     scratch_owner: Option<&scratch::Owner>,
 ) -> Result<bool> {
-    let Content::Command(Command::Kernel { call, range, dynamic: Some(dynamic), .. }) =
-        nodes.content_at(index)
-    else {
-        return Ok(false);
-    };
-    let Some(new) = dynamic.present(call) else { return Ok(false) };
-    check(&new, range, scratch_owner)?;
-    let accesses = new.accesses()?;
+    let Content::Command(command) = nodes.content_at(index) else { return Ok(false) };
+    let Some(new) = command.present() else { return Ok(false) };
+    let accesses = new.check(scratch_owner)?;
     let has_moved = accesses != nodes.accesses_at(index);
     nodes.replace_accesses(index, &accesses);
-    if let Some(id) = nodes.id_at(index)
-        && let Command::Kernel { call, .. } = nodes.command_mut(id)?
-    {
-        *call = Arc::new(new);
+    if let Some(id) = nodes.id_at(index) {
+        *nodes.command_mut(id)? = new;
     }
     Ok(has_moved)
 }
 
-fn check(call: &KernelCall, range: &Range, scratch_owner: Option<&scratch::Owner>) -> Result<()> {
-    scratch::check_owner(call.views(), scratch_owner)?;
-    call.accesses()?;
-    call.check_range(range)
-}
+impl Command {
+    /// The dynamic parameters that it holds, in all alternatives of its group.
+    pub(crate) fn params(&self) -> Vec<&Arc<Parameter>> {
+        let Some(dynamic) = self.dynamic() else { return Vec::new() };
+        let others = dynamic.group.iter().flat_map(|group| &group.alternatives);
+        let others = others.filter_map(Self::dynamic).flat_map(|dynamic| &dynamic.params);
+        dynamic.params.iter().chain(others).map(|binding| &binding.param).collect()
+    }
 
-impl Dynamic {
-    /// The call with the present values of its parameters, if that changes it.
-    fn present(&self, call: &KernelCall) -> Option<KernelCall> {
-        let mut new: Option<KernelCall> = None;
-        for binding in &self.params {
-            let assigned = binding.assign(new.as_ref().unwrap_or(call), &binding.param.value());
+    /// The command with the alternative and the parameters that the graph has now, if that changes it.
+    pub(super) fn present(&self) -> Option<Self> {
+        let chosen = self.membership().map(|membership| membership.group.active());
+        let mut new = chosen.and_then(|index| self.with_alternative(index));
+        for param in self.params() {
+            let assigned = new.as_ref().unwrap_or(self).with_param(param, &param.value());
             new = assigned.or(new);
+        }
+        new
+    }
+
+    /// The command with this value of a parameter, in all alternatives of its group, if that changes
+    /// it. Calls the bounds of kernels, which are code of the user's, so the caller holds no lock.
+    pub(crate) fn with_param(&self, param: &Arc<Parameter>, value: &CallArg) -> Option<Self> {
+        let dynamic = self.dynamic()?;
+        let mut new: Option<Self> = None;
+        for binding in dynamic.params.iter().filter(|binding| Arc::ptr_eq(&binding.param, param)) {
+            let Self::Kernel { call, .. } = new.as_ref().unwrap_or(self) else { break };
+            let Some(assigned) = binding.assign(call, value) else { continue };
+            if let Self::Kernel { call, .. } = new.get_or_insert_with(|| self.clone()) {
+                *call = Arc::new(assigned);
+            }
+        }
+        let Some(membership) = &dynamic.group else { return new };
+        for (index, alternative) in membership.alternatives.iter().enumerate() {
+            let other = (index != membership.active).then(|| alternative.with_param(param, value)).flatten();
+            let Some(other) = other else { continue };
+            let command = new.get_or_insert_with(|| self.clone());
+            let dynamic = command.dynamic_mut().and_then(Option::as_mut).map(Arc::make_mut);
+            if let Some(membership) = dynamic.and_then(|dynamic| dynamic.group.as_mut()) {
+                membership.alternatives[index] = other;
+            }
         }
         new
     }

@@ -290,11 +290,13 @@ pub(super) fn to_hal<'c>(
         Command::Memory { command, .. } | Command::Native { command, .. } => Ok(Cow::Borrowed(command)),
         Command::Kernel { call, range, alternatives, .. } => {
             let alternatives = if updatable { &**alternatives } else { &[] };
+            // After an update, or in a command group, the kernel itself may be among them.
+            let others = alternatives.iter().filter(|kernel| !kernel.is(&call.kernel));
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,
                 args: call.to_hal()?,
                 range: *range,
-                alternatives: alternatives.iter().map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
+                alternatives: others.map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
             };
             Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
         }

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::graph::{self, Content, NodePath};
 use crate::plan::{GraphInstance, Origin, Plan};
 use crate::runtime::builder::command::Command;
+use crate::runtime::builder::command_group::{Group, GroupKey};
 use crate::runtime::builder::parameter::{ParamKey, Parameter};
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableInner;
@@ -36,6 +37,8 @@ pub(crate) struct Updatable {
     children: HashMap<Origin, u32>,
     /// The nodes that each parameter is bound to, in any of their alternatives.
     bound: HashMap<ParamKey, Vec<Origin>>,
+    /// The nodes that run an alternative of each group.
+    groups: HashMap<GroupKey, Vec<Origin>>,
     /// The scratch buffers that a node may have: those that it had in the finalized graph.
     pub(crate) scratch: PlannedUses,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
@@ -84,12 +87,16 @@ impl Updatable {
         };
         let mut instances: Box<[_]> = plan.instances().iter().zip(&graphs).map(instance).collect();
         let mut bound: HashMap<ParamKey, Vec<Origin>> = HashMap::new();
+        let mut groups: HashMap<GroupKey, Vec<Origin>> = HashMap::new();
         for partition in 0..plan.partitions().len() {
             for (position, &node) in plan.nodes(partition).iter().enumerate() {
                 let Some((command, _)) = source.command(plan, node) else { continue };
                 let origin = plan.origin(node);
                 instances[origin.instance as usize].places[origin.node as usize] =
                     Some(CommandPlace { partition: partition as u32, position: position as u32 });
+                if let Some(membership) = command.membership() {
+                    groups.entry(membership.group.key()).or_default().push(origin);
+                }
                 for param in command.params() {
                     let nodes = bound.entry(param.key()).or_default();
                     if nodes.last() != Some(&origin) {
@@ -105,6 +112,7 @@ impl Updatable {
             options,
             children,
             bound,
+            groups,
             scratch: PlannedUses::new(views),
             instances,
             current: Mutex::new(CurrentGraph {
@@ -170,14 +178,32 @@ impl Updatable {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a parameter of a graph that is neither the
     /// finalized one nor a sub-graph of it.
     pub(crate) fn bound_to(&self, param: &Arc<Parameter>) -> Result<&[Origin]> {
-        if let Some(nodes) = self.bound.get(&param.key()) {
-            return Ok(nodes);
+        self.of_graph(self.bound.get(&param.key()), param.graph(), "dynamic parameter")
+    }
+
+    /// The nodes that run an alternative of a group.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`bound_to`](Self::bound_to).
+    pub(crate) fn members_of(&self, group: &Arc<Group>) -> Result<&[Origin]> {
+        self.of_graph(self.groups.get(&group.key()), group.graph(), "command group")
+    }
+
+    fn of_graph<'a>(&self, nodes: Option<&'a Vec<Origin>>, graph: u32, what: &str) -> Result<&'a [Origin]> {
+        match nodes {
+            Some(nodes) => Ok(nodes),
+            None if self.instances.iter().any(|instance| instance.identity == graph) => Ok(&[]),
+            None => {
+                let why = format!("the {what} belongs to another graph");
+                Err(Error::new(ErrorKind::InvalidArgument, why)
+                    .help("pass one of the graph that was finalized, or of one of its sub-graphs"))
+            }
         }
-        if self.instances.iter().any(|instance| instance.identity == param.graph()) {
-            return Ok(&[]);
-        }
-        Err(Error::new(ErrorKind::InvalidArgument, "the dynamic parameter belongs to another graph")
-            .help("pass a parameter of the graph that was finalized, or of one of its sub-graphs"))
+    }
+
+    /// The nodes that hold parameters or run an alternative of a group.
+    pub(crate) fn dynamic_nodes(&self) -> impl Iterator<Item = Origin> + '_ {
+        self.bound.values().chain(self.groups.values()).flatten().copied()
     }
 
     pub(crate) fn place(&self, node: Origin) -> Option<CommandPlace> {

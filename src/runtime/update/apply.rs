@@ -95,7 +95,7 @@ pub(super) fn try_apply(
     let outcome = outcome.map(|()| {
         let replaced: Replaced = match staged {
             Staged::Nodes(nodes) => Box::new(nodes.commit(current)),
-            Staged::Whole(recorded) => Box::new(recorded.commit(current)),
+            Staged::Whole(recorded) => Box::new(recorded.commit(updatable, current)),
         };
         let garbage = match in_flight.filter(|_| moves) {
             Some(run) => run.keep(replaced),

@@ -4,8 +4,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::graph::NodePath;
+use crate::plan::Origin;
+use crate::runtime::builder::command::Command;
+use crate::runtime::builder::command_group::Group;
 use crate::runtime::builder::parameter::Parameter;
-use crate::runtime::finalize::updatable::{Accesses, Updatable};
+use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
 use crate::runtime::resource::kernel::{CallArg, KernelCall};
 use crate::runtime::update::draft::{self, Draft};
 use crate::runtime::update::replace::Recorded;
@@ -26,6 +29,8 @@ pub(crate) enum Step {
     Node(NodePath, NodeChange),
     /// A new value for a parameter.
     Param(Arc<Parameter>, CallArg),
+    /// Another alternative of a group.
+    Choose(Arc<Group>, usize),
 }
 
 /// What becomes of a node.
@@ -33,6 +38,8 @@ pub(crate) enum NodeChange {
     Launch(Arc<KernelCall>),
     Range(Range),
     Enabled(bool),
+    /// Another closure, or why it is refused.
+    HostTask(Result<Command>),
 }
 
 impl Change {
@@ -49,20 +56,31 @@ impl Change {
     }
 
     /// Everything that the executable may use once the change is applied, and may not have used before.
-    pub(super) fn brings(&self) -> Accesses {
+    pub(super) fn brings(&self, updatable: &Updatable, current: &CurrentGraph) -> Accesses {
         match self {
             Self::Whole(recorded) => recorded.uses().accesses(),
-            Self::Nodes { steps, .. } => steps.iter().flat_map(|(step, _)| step.brings()).collect(),
+            Self::Nodes { steps, .. } => {
+                steps.iter().flat_map(|(step, _)| step.brings(updatable, current)).collect()
+            }
         }
     }
 }
 
 impl Step {
-    fn brings(&self) -> Accesses {
+    fn brings(&self, updatable: &Updatable, current: &CurrentGraph) -> Accesses {
         match self {
             Self::Node(_, NodeChange::Launch(call)) => call.accesses_with_allocations(),
             Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(_))
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
+            Self::Node(_, NodeChange::HostTask(task)) => {
+                task.as_ref().map(Command::accesses_with_allocations).unwrap_or_default()
+            }
+            Self::Choose(group, index) => {
+                let members = updatable.members_of(group).unwrap_or_default().iter();
+                let alternative =
+                    |node: &Origin| current.command(*node)?.membership()?.alternatives.get(*index);
+                members.filter_map(alternative).flat_map(Command::accesses_with_allocations).collect()
+            }
             // The kernel that the node has by then may write what its present kernel reads.
             Self::Param(_, CallArg::Memory(operand)) => {
                 vec![(operand.0.allocation().clone(), operand.0.access(AccessMode::ReadWrite))]

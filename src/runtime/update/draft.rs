@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
-use crate::runtime::builder::parameter::Parameter;
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
-use crate::runtime::resource::kernel::{CallArg, KernelCall, KernelRef};
+use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::update::change::{NodeChange, Step};
 use crate::types::{CommandKind, Error, ErrorKind, Range, Result};
 
@@ -71,6 +70,9 @@ impl Step {
         let nodes = match self {
             Self::Node(path, _) => updatable.find(path).map(Nodes::One),
             Self::Param(param, _) => updatable.bound_to(param).map(Nodes::Bound),
+            Self::Choose(group, index) => {
+                group.check(*index).and_then(|()| updatable.members_of(group)).map(Nodes::Bound)
+            }
         };
         nodes.map_err(|error| error.at(at))
     }
@@ -101,7 +103,11 @@ impl Draft {
         match step {
             Step::Node(_, change) => self.change(change),
             Step::Param(param, value) => {
-                self.assign(param, value);
+                self.replace(|command| command.with_param(param, value));
+                Ok(())
+            }
+            Step::Choose(_, index) => {
+                self.replace(|command| command.with_alternative(*index));
                 Ok(())
             }
         }
@@ -134,6 +140,15 @@ impl Draft {
             (NodeChange::Enabled(enabled), Some(command)) if command.can_be_disabled() => {
                 self.enabled = Some(*enabled);
             }
+            (NodeChange::HostTask(new), Some(Command::HostTask { .. })) => {
+                let mut new = new.clone()?;
+                let now = self.after.as_ref().or(self.before.as_ref());
+                if let (Some(new), Some(now)) = (new.dynamic_mut(), now.and_then(Command::dynamic)) {
+                    *new = Some(now.clone());
+                }
+                self.after = Some(new);
+            }
+            (NodeChange::HostTask(_), _) => return Err(self.unfit("only host tasks have a closure")),
             (NodeChange::Enabled(_), _) => {
                 return Err(self.unfit("only kernels, fills and copies can be enabled and disabled"));
             }
@@ -144,20 +159,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Gives a parameter of the kernel a value.
-    fn assign(&mut self, param: &Arc<Parameter>, value: &CallArg) {
-        let Some(Command::Kernel { call, dynamic: Some(dynamic), .. }) =
-            self.after.as_ref().or(self.before.as_ref())
-        else {
-            return;
-        };
-        let mut new: Option<KernelCall> = None;
-        for binding in dynamic.params.iter().filter(|binding| Arc::ptr_eq(&binding.param, param)) {
-            new = binding.assign(new.as_ref().unwrap_or(call), value).or(new);
-        }
-        if let Some(new) = new {
-            self.with_kernel(|call, _, _| *call = Arc::new(new));
-        }
+    /// Replaces the command by what `change` makes of it, if that is another one.
+    fn replace(&mut self, change: impl FnOnce(&Command) -> Option<Command>) {
+        let new = self.after.as_ref().or(self.before.as_ref()).and_then(change);
+        self.after = new.or(self.after.take());
     }
 
     fn with_kernel(&mut self, change: impl FnOnce(&mut Arc<KernelCall>, &mut Range, &mut Arc<[KernelRef]>)) {

@@ -41,10 +41,12 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::graph::NodePath;
-use crate::runtime::builder::Graph;
+use crate::runtime::builder::command_group::CommandGroup;
 use crate::runtime::builder::parameter::{AnyParam, DynamicParam, ParamValue};
+use crate::runtime::builder::{Graph, host_task_command};
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
+use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
 use crate::runtime::resource::kernel::KernelCall;
 use crate::types::Range;
 pub use applied::Applied;
@@ -53,7 +55,8 @@ use sequencing::apply;
 
 /// Updates.
 impl ExecutableGraph {
-    /// Prepares a change of kernels' arguments and ranges, and of which nodes do anything: of an
+    /// Prepares a change of what nodes do: kernels' arguments and ranges, dynamic parameters,
+    /// alternatives of command groups, closures of host tasks, and which nodes do anything: of an
     /// executable that was finalized as [`updatable`](crate::FinalizeOptions::updatable).
     ///
     /// ```
@@ -168,6 +171,62 @@ impl<'a> Update<'a> {
             let value = param.value();
             update.step(Step::Param(param, value))
         })
+    }
+
+    /// Runs another alternative of a [command group](crate::CommandGroup) in this executable, in all
+    /// nodes that share the group. Arguments, ranges and closures that an update has given to the
+    /// alternative which was active stay with it until it is chosen again.
+    #[track_caller]
+    pub fn choose(self, group: &CommandGroup, index: usize) -> Self {
+        self.step(Step::Choose(group.inner().clone(), index))
+    }
+
+    /// Gives a host task another closure, with accesses of its own, as for
+    /// [`Graph::host_task`](crate::Graph::host_task). Other memory must be ordered as for
+    /// [`launch`](Self::launch).
+    ///
+    /// ```
+    /// # use wakegraph::{Device, FinalizeOptions, Graph, write};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// let numbers = device.host_buffer::<u32>(2)?;
+    /// let mut graph = Graph::new(&device);
+    /// let task = graph.host_task((write(&numbers),), async |(mut numbers,)| numbers[0] += 1).id();
+    /// let exec = graph.finalize_with(FinalizeOptions::new().updatable(true))?;
+    /// exec.submit().await?;
+    /// let update = exec.update();
+    /// update.host_task(task, (write(&numbers),), async |(mut numbers,)| numbers[1] += 10).apply().await?;
+    /// exec.submit().await?;
+    /// assert_eq!(*numbers.read().await, [1, 10]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn host_task<A, F, R>(self, node: impl Into<NodePath>, accesses: A, closure: F) -> Self
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: Future + Send + 'static,
+        R::Output: TaskOutput,
+    {
+        let declared = accesses.declared();
+        let command = host_task_command(declared, Arc::new(HostTask::new(accesses, closure)));
+        self.with(node, NodeChange::HostTask(command))
+    }
+
+    /// As [`host_task`](Self::host_task), with a closure that blocks or computes for long: see
+    /// [`Graph::host_task_blocking`](crate::Graph::host_task_blocking).
+    #[track_caller]
+    pub fn host_task_blocking<A, F, R>(self, node: impl Into<NodePath>, accesses: A, closure: F) -> Self
+    where
+        A: HostAccesses,
+        F: FnOnce(A::Views) -> R + Clone + Send + Sync + 'static,
+        R: TaskOutput,
+    {
+        let declared = accesses.declared();
+        let command = host_task_command(declared, Arc::new(HostTask::blocking(accesses, closure)));
+        self.with(node, NodeChange::HostTask(command))
     }
 
     /// Applies all changes, or none of them.

@@ -7,6 +7,7 @@ use crate::hal::{self, CommandHandle, CommandUpdate};
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::partitions::PartitionWork;
 use crate::runtime::finalize::updatable::{Accesses, CommandPlace, CurrentGraph, Updatable};
 use crate::runtime::resource::device::Device;
@@ -35,6 +36,8 @@ struct PartitionUpdates {
 pub(super) struct Nodes {
     nodes: Vec<Node>,
     batches: BTreeMap<u32, PartitionUpdates>,
+    /// The new closures of host tasks, with their partitions.
+    tasks: Vec<(u32, Arc<HostTask>)>,
 }
 
 /// Checks the drafts, and works out how their devices have to be updated.
@@ -44,7 +47,7 @@ pub(super) fn stage(
     current: &CurrentGraph,
     drafts: &[Draft],
 ) -> Result<Nodes> {
-    let mut nodes = Nodes { nodes: Vec::new(), batches: BTreeMap::new() };
+    let mut nodes = Nodes { nodes: Vec::new(), batches: BTreeMap::new(), tasks: Vec::new() };
     for draft in drafts {
         let label = |error: Error| error.in_node(&*draft.label);
         nodes.add(executable, updatable, current, draft).map_err(label)?;
@@ -70,10 +73,15 @@ impl Nodes {
         }
         let bug = || Error::new(ErrorKind::Bug, "an updatable node has no place in the plan");
         let CommandPlace { partition, position } = updatable.place(origin).ok_or_else(bug)?;
-        let PartitionWork::Device { device, command_buffer, .. } =
-            &executable.partitions[partition as usize].work
-        else {
-            return Err(bug());
+        let (device, command_buffer) = match (&executable.partitions[partition as usize].work, &draft.after) {
+            (PartitionWork::Device { device, command_buffer, .. }, _) => (device, command_buffer),
+            (PartitionWork::HostTask(_), Some(after @ Command::HostTask { task, accesses, .. })) => {
+                self.tasks.push((partition, task.clone()));
+                let command = Some((after.clone(), (**accesses).into()));
+                self.nodes.push(Node { origin, command, enabled: None });
+                return Ok(());
+            }
+            (PartitionWork::HostTask(_) | PartitionWork::Command { .. }, _) => return Err(bug()),
         };
         let buffer = command_buffer.with(|buffer| buffer.info().id);
         let handle = CommandHandle { buffer, index: position };
@@ -134,6 +142,12 @@ impl Nodes {
                     executable.set_broken(error);
                 }
                 return Err(error);
+            }
+        }
+        for (partition, task) in &self.tasks {
+            if let PartitionWork::HostTask(place) = &executable.partitions[*partition as usize].work {
+                // The old one is kept by the command that is replaced.
+                place.change(|place| place.clone_from(task));
             }
         }
         Ok(())

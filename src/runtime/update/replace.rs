@@ -100,7 +100,18 @@ impl Recorded {
     }
 
     /// Remembers the new graph. Gives back what has been replaced.
-    pub(super) fn commit(&mut self, current: &mut CurrentGraph) -> ReplacedGraph {
+    pub(super) fn commit(&mut self, updatable: &Updatable, current: &mut CurrentGraph) -> ReplacedGraph {
+        for node in updatable.dynamic_nodes() {
+            // Parameters and groups are those of the graph that was finalized.
+            let ours = current.command(node).and_then(Command::dynamic).cloned();
+            let graph = &mut self.graphs[node.instance as usize];
+            let theirs = graph.id_at(node.node as usize).and_then(|id| graph.command_mut(id).ok());
+            if let Some((theirs, ours)) = theirs.and_then(Command::dynamic_mut).zip(ours)
+                && !theirs.as_ref().is_some_and(|theirs| theirs.has_names_of(&ours))
+            {
+                *theirs = Some(ours);
+            }
+        }
         current.disabled.clear();
         ReplacedGraph {
             _graphs: std::mem::replace(&mut current.graphs, std::mem::take(&mut self.graphs)),

@@ -59,7 +59,7 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
     };
     let earlier = current.waiting.iter().map(|earlier| Predecessor::Fence(earlier.fence.clone()));
     let mut predecessors: Vec<_> = earlier.collect();
-    let brings = change.brings();
+    let brings = change.brings(updatable, &current);
     let brings_memory = !brings.is_empty();
     let turn = Turn::take(executable, &mut current, brings);
     if brings_memory {

@@ -1,6 +1,7 @@
 //! The public API: graphs, executables, submissions.
 
 mod bounds;
+mod command_groups;
 mod control;
 mod control_nodes;
 mod copies;
@@ -32,6 +33,7 @@ use crate::registry::Test;
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
         bounds::TESTS,
+        command_groups::TESTS,
         control::TESTS,
         control_nodes::TESTS,
         copies::TESTS,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::{
     Buffer, CommandKind, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read,
+    write,
 };
 
 use super::control::{adds, has, words};
@@ -17,7 +18,8 @@ tests!("graph/updates":
     &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs, inside_sub_graphs,
         unordered_memory_inside_sub_graphs_is_refused,
-        from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates],
+        from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates,
+        closures_of_host_tasks, closures_that_wait_for_their_turn, wrong_closures_are_refused],
     &[Need::Results, Need::TwoDevices] => [on_two_devices],
     &[Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused, other_graphs_are_refused]);
@@ -569,6 +571,124 @@ fn from_a_graph_with_host_tasks(setup: &Setup) {
         after.await.unwrap();
         assert_eq!(last.load(Ordering::SeqCst), 11_000);
         assert_eq!((x.to_vec().await.unwrap(), y.to_vec().await.unwrap()), (vec![3; 2], vec![11; 2]));
+    });
+}
+
+// Other closures: over the memory that the task has, over other memory, and blocking.
+fn closures_of_host_tasks(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let x = buffer(setup, &[1; 2]);
+    let [host, other] = [(); 2].map(|()| device.host_buffer_from(&[0u32; 2]).unwrap());
+    let seen = Arc::new(AtomicU32::new(0));
+    let tell = |factor: u32| {
+        let seen = seen.clone();
+        move |number: u32| seen.store(factor * number, Ordering::SeqCst)
+    };
+    let mut graph = Graph::new(device);
+    graph.launch(add(1, &x), Range::linear(2));
+    graph.copy(&x, &host);
+    let first = tell(1);
+    let task = graph.host_task((read(&host),), async move |(host,)| first(host[0])).id();
+    graph.launch(add(10, &x), Range::linear(2)).after([task]);
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(seen.load(Ordering::SeqCst), 2);
+        let ten = tell(10);
+        let closure = async move |(host,): (wakegraph::HostRef<u32>,)| {
+            tokio::task::yield_now().await;
+            ten(host[1]);
+        };
+        exec.update().host_task(task, (read(&host),), closure).apply().await.unwrap();
+        for number in [13, 24] {
+            exec.submit().await.unwrap();
+            assert_eq!(seen.load(Ordering::SeqCst), 10 * number);
+        }
+        // Memory that the graph did not use before, and a guard of it beside submissions.
+        let closure = async |(mut other,): (wakegraph::HostMut<u32>,)| other[1] += 1;
+        exec.update().host_task(task, (write(&other),), closure).apply().await.unwrap();
+        let submissions = [exec.submit(), exec.submit()];
+        assert_eq!(*other.read().await, [0, 2]);
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        let hundred = tell(100);
+        let closure = move |(host, other): (wakegraph::HostRef<u32>, wakegraph::HostRef<u32>)| {
+            hundred(host[0] + other[1]);
+        };
+        let accesses = (read(&host), read(&other));
+        exec.update().host_task_blocking(task, accesses, closure).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(seen.load(Ordering::SeqCst), 100 * (2 + 11 * 6 + 2));
+        // The graph is as it was.
+        graph.finalize().unwrap().submit().await.unwrap();
+        assert_eq!(seen.load(Ordering::SeqCst), 2 + 11 * 7);
+    });
+}
+
+fn closures_that_wait_for_their_turn(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let tell = |number: u32| {
+        let seen = seen.clone();
+        async move |()| {
+            tokio::task::yield_now().await;
+            seen.lock().push(number);
+        }
+    };
+    let mut graph = Graph::new(setup.device());
+    let task = graph.host_task((), tell(0)).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut updates, mut submissions) = (Vec::new(), vec![exec.submit()]);
+        for number in 1..20 {
+            updates.push(exec.update().host_task(task, (), tell(number)).apply());
+            submissions.push(exec.submit());
+        }
+        for update in updates {
+            update.await.unwrap();
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        assert!(seen.lock().iter().copied().eq(0..20));
+    });
+}
+
+fn wrong_closures_are_refused(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let x = buffer(setup, &[1; 2]);
+    let [host, other] = [(); 2].map(|()| device.host_buffer_from(&[0u32; 2]).unwrap());
+    let mut graph = Graph::new(device);
+    let launch = graph.launch(add(1, &x), Range::linear(2)).name("launch").id();
+    graph.copy(&x, &other).name("copy");
+    let task = graph.host_task((write(&host),), async |(mut host,)| host[0] += 1).name("task").id();
+    let exec = finalize(&graph);
+    let invalid = ErrorKind::InvalidArgument;
+    setup.block_on(async {
+        let update = exec.update().host_task(launch, (), async |()| {}).apply().await;
+        refused(update, invalid, &["only host tasks have a closure", "'launch'"]);
+        let accesses = (read(&host), write(&host));
+        let update = exec.update().host_task(task, accesses, async |_| {}).apply().await;
+        refused(update, invalid, &["accesses overlap", "'task'"]);
+        let update = exec.update().host_task(task, (read(&other),), async |_| {}).apply().await;
+        refused(update, invalid, &["'task'", "'copy'", "no edge orders the two"]);
+        // A launch that is refused takes the closure with it.
+        let update = exec.update().host_task(task, (), async |()| {}).range(launch, Range::linear(3));
+        refused(update.apply().await, ErrorKind::InvalidSize, &["'launch'"]);
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+        }
+        assert_eq!(*host.read().await, [2, 0]);
     });
 }
 
