@@ -12,7 +12,7 @@ use crate::hal::{self, QueueDesc, QueueOrder};
 use crate::plan::{Plan, PlanOptions};
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::execution::conflicts::{self, UsedAllocation};
+use crate::runtime::execution::conflicts::{self, MergedAccesses, UsedAllocation};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
@@ -232,14 +232,17 @@ pub(super) struct DeviceCommand {
 
 /// All accesses of a command by allocation, in the order of the resources.
 pub(super) fn by_allocation(
-    accesses: impl IntoIterator<Item = (Arc<Allocation>, Access)>,
+    mut accesses: SmallVec<[(Arc<Allocation>, Access); 2]>,
 ) -> SmallVec<[UsedAllocation; 2]> {
-    let mut accesses: SmallVec<[(Arc<Allocation>, Access); 4]> = accesses.into_iter().collect();
+    let used = |(allocation, access): (_, Access)| UsedAllocation { allocation, accesses: access.into() };
+    if accesses.windows(2).all(|pair| pair[0].1.resource < pair[1].1.resource) {
+        return accesses.into_iter().map(used).collect();
+    }
     accesses.sort_unstable_by_key(|(_, access)| access.resource);
     let of_allocation = |uses: &[(Arc<Allocation>, Access)]| UsedAllocation {
         allocation: uses[0].0.clone(),
         accesses: match uses {
-            [(_, access)] => Arc::new([*access]),
+            [(_, access)] => MergedAccesses::from(*access),
             _ => conflicts::merged(&uses.iter().map(|(_, access)| *access).collect::<Vec<_>>()).into(),
         },
     };

@@ -401,7 +401,7 @@ impl Call<'_> {
     ) -> Event {
         let checked = host_accesses(&declared).and_then(|accesses| {
             let allocations = declared.into_iter().map(|(Operand(view), _)| view.allocation);
-            let uses = by_allocation(allocations.zip(accesses));
+            let uses = by_allocation(allocations.zip(accesses).collect());
             QueueCommand::host_task(task, uses, &self.queue.failures, location)
         });
         match checked {
@@ -440,12 +440,12 @@ fn launch(device: &Device, call: KernelCall, range: Range) -> Result<DeviceComma
     let prepare = || {
         range.check()?;
         scratch::check_owner(call.views(), None)?;
-        let accesses = call.accesses()?;
+        let mut accesses = SmallVec::new();
+        call.check_memory(|view, mode| accesses.push((view.allocation.clone(), view.access(mode))))?;
         call.check_range(&range)?;
         let kernel = call.kernel.on(device)?;
         let launch = hal::KernelLaunch::new(kernel, call.to_hal()?, range);
-        let uses = by_allocation(call.views().map(|view| view.allocation.clone()).zip(accesses));
-        Ok((hal::Command::Kernel(Box::new(launch)), uses))
+        Ok((hal::Command::Kernel(Box::new(launch)), by_allocation(accesses)))
     };
     match prepare() {
         Ok((command, uses)) => Ok(DeviceCommand { command, uses, kernel: Some(call.kernel) }),
@@ -465,5 +465,5 @@ fn memory_command(device: &Device, command: MemoryCommand) -> Result<DeviceComma
         let access = view.access(mode);
         (view.allocation, access)
     });
-    Ok(DeviceCommand { command, uses: by_allocation(accesses), kernel: None })
+    Ok(DeviceCommand { command, uses: by_allocation(accesses.collect()), kernel: None })
 }

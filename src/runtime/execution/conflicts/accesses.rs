@@ -1,6 +1,54 @@
 //! What one executable, guard or run does to one allocation, as a list of disjoint ranges of bytes.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use crate::types::{Access, AccessMode};
+
+/// What one executable, guard or command does to one allocation, [`merged`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) enum MergedAccesses {
+    One([Access; 1]),
+    Several(Arc<[Access]>),
+}
+
+impl MergedAccesses {
+    /// Whether both are known to be equal without a comparison of lists.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::One(one), Self::One(other)) => one == other,
+            (Self::Several(one), Self::Several(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// The ranges are merged already.
+impl From<Vec<Access>> for MergedAccesses {
+    fn from(accesses: Vec<Access>) -> Self {
+        match accesses[..] {
+            [one] => Self::One([one]),
+            _ => Self::Several(accesses.into()),
+        }
+    }
+}
+
+impl From<Access> for MergedAccesses {
+    fn from(access: Access) -> Self {
+        Self::One([access])
+    }
+}
+
+impl Deref for MergedAccesses {
+    type Target = [Access];
+
+    fn deref(&self) -> &[Access] {
+        match self {
+            Self::One(one) => one,
+            Self::Several(several) => several,
+        }
+    }
+}
 
 /// Whether two lists conflict: some byte is used by both and written by one. Both lists are [`merged`].
 pub(super) fn conflict(ours: &[Access], theirs: &[Access]) -> bool {

@@ -35,7 +35,7 @@ use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::types::{Access, AccessMode};
-pub(crate) use accesses::merged;
+pub(crate) use accesses::{MergedAccesses, merged};
 pub(crate) use register::{Contested, ExecutableId, Register, UsedAllocation};
 
 /// Something that has to be over before something else starts.
@@ -106,7 +106,7 @@ pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<FenceGuard> {
 /// Records a guard, and gives what it has to wait for. If there is something, records it only if it
 /// `may_wait`.
 fn take_place(view: &View, mode: AccessMode, lease: &FenceGuard, may_wait: bool) -> Predecessors {
-    let accesses: Arc<[Access]> = Arc::new([view.access(mode)]);
+    let accesses = MergedAccesses::from(view.access(mode));
     let mut predecessors = Predecessors::new();
     // Dropped after the locks: the last reference to an executable or to a run may be among them.
     let (mut others, mut finished) = (Vec::new(), Predecessors::new());

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 
-use crate::runtime::execution::conflicts::accesses::{conflict, covers};
+use crate::runtime::execution::conflicts::accesses::{MergedAccesses, conflict, covers};
 use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::resource::allocation::Allocation;
@@ -33,8 +33,7 @@ pub(crate) struct Register {
 struct User {
     id: ExecutableId,
     executable: Weak<ExecutableInner>,
-    /// Merged.
-    accesses: Arc<[Access]>,
+    accesses: MergedAccesses,
     /// Runs up to this number do not use it so. Those that use it in another way are on record.
     since: u64,
     /// Whether its submissions come here, see [`Contested`].
@@ -84,7 +83,7 @@ impl Register {
         if known.is_some_and(|at| *self.users[at].accesses == *accesses) {
             return;
         }
-        let accesses: Arc<[Access]> = accesses.into();
+        let accesses = MergedAccesses::from(accesses);
         self.contest(allocation, Some(id), &accesses, others);
         let is_contested = self.is_contested(id, &accesses);
         let mut state = executable.state.lock();
@@ -172,8 +171,7 @@ struct Use {
     by: Predecessor,
     /// `None` for a guard.
     owner: Option<ExecutableId>,
-    /// Merged.
-    accesses: Arc<[Access]>,
+    accesses: MergedAccesses,
 }
 
 impl Use {
@@ -199,7 +197,7 @@ impl RecordedUses {
     }
 
     /// Records a use.
-    pub(super) fn record(&mut self, by: Predecessor, owner: Option<ExecutableId>, accesses: Arc<[Access]>) {
+    pub(super) fn record(&mut self, by: Predecessor, owner: Option<ExecutableId>, accesses: MergedAccesses) {
         self.0.push(Use { by, owner, accesses });
     }
 
@@ -208,12 +206,12 @@ impl RecordedUses {
     pub(super) fn take_superseded(
         &mut self,
         owner: Option<ExecutableId>,
-        accesses: &Arc<[Access]>,
+        accesses: &MergedAccesses,
         superseded: &mut Predecessors,
     ) {
         let is_superseded = |one: &mut Use| {
             let ends_before = one.is_of(owner) || conflict(accesses, &one.accesses);
-            ends_before && (Arc::ptr_eq(accesses, &one.accesses) || covers(accesses, &one.accesses))
+            ends_before && (accesses.is_same(&one.accesses) || covers(accesses, &one.accesses))
         };
         superseded.extend(self.0.extract_if(.., is_superseded).map(|one| one.by));
     }
@@ -235,8 +233,7 @@ pub(crate) struct Contested(Option<Arc<Vec<UsedAllocation>>>);
 #[derive(Clone)]
 pub(crate) struct UsedAllocation {
     pub(crate) allocation: Arc<Allocation>,
-    /// [Merged](super::merged).
-    pub(crate) accesses: Arc<[Access]>,
+    pub(crate) accesses: MergedAccesses,
 }
 
 impl Contested {
@@ -257,7 +254,7 @@ impl Contested {
         self.0.iter().flat_map(|all| all.iter())
     }
 
-    fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &Arc<[Access]>) {
+    fn insert(&mut self, allocation: &Arc<Allocation>, accesses: &MergedAccesses) {
         let one = UsedAllocation { allocation: allocation.clone(), accesses: accesses.clone() };
         let all = Arc::make_mut(self.0.get_or_insert_default());
         match find(all, allocation) {
@@ -382,7 +379,7 @@ mod tests {
                             prop_assert!(!must_wait || behind);
                         }
                         let lease = FenceGuard::new();
-                        let shared: Arc<[Access]> = accesses.clone().into();
+                        let shared = MergedAccesses::from(accesses.clone());
                         if !may_end_early {
                             register.take_superseded(owner, &shared, &mut scrap);
                         }

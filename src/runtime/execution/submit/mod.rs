@@ -226,20 +226,25 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     Waits { events, futures, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
+    let depends = !events.is_empty();
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
             Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.is_done(),
             Predecessor::Fence(_) => false,
         })
         && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done());
-    let depends = !events.is_empty();
     let mut deferred = None;
     if on_device && (template.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
             Ok(dependencies) => {
-                run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
-                run.set_depends_on(events.iter().map(|event| event.run().clone()));
+                // A run that is reset has none.
+                if order_after.len() > own {
+                    run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
+                }
+                if depends {
+                    run.set_depends_on(events.iter().map(|event| event.run().clone()));
+                }
                 start(owner, run, &order_events, &dependencies);
             }
             Err(error) => run.abandon(&error),

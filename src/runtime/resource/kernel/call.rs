@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::hal::{Bytes, KernelArg, Param, ParamKind};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::KernelRef;
@@ -146,6 +148,16 @@ impl KernelCall {
     /// when a written argument overlaps another one: the kernel would get two references to the
     /// same memory.
     pub(crate) fn accesses(&self) -> Result<Vec<Access>> {
+        let mut accesses = Vec::new();
+        self.check_memory(|view, mode| accesses.push(view.access(mode)))?;
+        Ok(accesses)
+    }
+
+    /// Passes the memory of each argument to `each`, with what the kernel does to it.
+    ///
+    /// # Errors
+    /// As [`accesses`](Self::accesses).
+    pub(crate) fn check_memory(&self, mut each: impl FnMut(&View, AccessMode)) -> Result<()> {
         let params = self.kernel.params();
         if params.len() != self.args.len() {
             let (takes, given) = (params.len(), self.args.len());
@@ -153,8 +165,7 @@ impl KernelCall {
             let names = names.join(", ");
             return Err(self.invalid(format!("takes {takes} arguments ({names}), {given} were given")));
         }
-        let mut touched: Vec<(&Param, Access)> = Vec::new();
-        let mut accesses = Vec::new();
+        let mut touched: SmallVec<[(&Param, Access); 4]> = SmallVec::new();
         for (param, arg) in params.iter().zip(&self.args) {
             if let Some((view, mode)) = self.check(param, arg)? {
                 let access = view.touched(mode);
@@ -169,10 +180,10 @@ impl KernelCall {
                     }
                 }
                 touched.push((param, access));
-                accesses.push(view.access(mode));
+                each(view, mode);
             }
         }
-        Ok(accesses)
+        Ok(())
     }
 
     /// The accesses with their allocations; none for arguments that do not fit.
