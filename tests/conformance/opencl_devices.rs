@@ -1,96 +1,164 @@
-//! OpenCL's devices: two runtimes that need no GPU, whole and split, in both lowerings, and beside
-//! a host device.
+//! OpenCL's devices: every one that is found, whole and split, in both lowerings, and beside a host device.
 //!
-//! They are found by their platform's name, so that each runtime is there or ignored by itself.
+//! Two runtimes for CPUs and one for GPUs have names of their own, are found by their platforms, and are
+//! ignored by name where they are not installed. Any other device has its own name in lower case.
 
 use std::sync::Arc;
 
 use wakegraph::backend::opencl::{self, Lowering, OpenclBackend, OpenclOptions};
 use wakegraph::backend::{self};
-use wakegraph::hal::{self, Backend as _};
+use wakegraph::hal::{self, Backend as _, Progress};
 use wakegraph::{Error, ErrorKind, Result};
 
-use crate::registry::{Need, Variant};
+use crate::registry::{Devices, Need, Variant};
 
-type Devices = Result<Vec<Arc<dyn hal::Device>>>;
+/// On a CPU, an address of the test's is one of a kernel's.
+const CPU: &[Need] = &[Need::Results, Need::SharedMemory];
+const CPU_TWICE: &[Need] = &[Need::Results, Need::SharedMemory, Need::TwoDevices];
+const GPU: &[Need] = &[Need::Results];
+const GPU_TWICE: &[Need] = &[Need::Results, Need::TwoDevices];
 
-/// Both runtimes are for CPUs: an address of the test's is one of a kernel's.
-const ONE: &[Need] = &[Need::Results, Need::SharedMemory];
-const TWO: &[Need] = &[Need::Results, Need::SharedMemory, Need::TwoDevices];
-
-const fn variant(device: &'static str, can: &'static [Need], open: fn() -> Devices) -> Variant {
-    Variant { backend: "opencl", device, can, open }
+/// A device, and what its tests are called.
+#[derive(Clone)]
+struct Found {
+    name: String,
+    /// Where the device is the first of its platform, how the platform's name begins.
+    platform: Option<&'static str>,
+    index: usize,
+    is_cpu: bool,
+    is_required_with_backend: bool,
 }
 
-pub(crate) const VARIANTS: &[Variant] = &[
-    variant("intel", ONE, || one(INTEL, OpenclOptions::new())),
-    variant("intel-replay", ONE, || one(INTEL, lowering(Lowering::Replay))),
-    variant("intel-command-buffer", ONE, || one(INTEL, lowering(Lowering::CommandBuffer))),
-    variant("intel-buffer-objects-replay", ONE, || {
-        one(INTEL, lowering(Lowering::Replay).shared_memory(false))
-    }),
-    variant("intel-buffer-objects-command-buffer", ONE, || {
-        one(INTEL, lowering(Lowering::CommandBuffer).shared_memory(false))
-    }),
-    variant("intel-two-parts-replay", TWO, || two_parts(INTEL, lowering(Lowering::Replay))),
-    variant("intel-two-parts-command-buffer", TWO, || two_parts(INTEL, lowering(Lowering::CommandBuffer))),
-    variant("intel-buffer-objects-two-parts", TWO, || {
-        two_parts(INTEL, OpenclOptions::new().shared_memory(false))
-    }),
-    variant("intel-and-host", TWO, || with_host(INTEL)),
-    variant("pocl", ONE, || one(POCL, OpenclOptions::new())),
-    variant("pocl-replay", ONE, || one(POCL, lowering(Lowering::Replay))),
-    variant("pocl-command-buffer", ONE, || one(POCL, lowering(Lowering::CommandBuffer))),
-    variant("pocl-buffer-objects-replay", ONE, || one(POCL, lowering(Lowering::Replay).shared_memory(false))),
-    variant("pocl-buffer-objects-command-buffer", ONE, || {
-        one(POCL, lowering(Lowering::CommandBuffer).shared_memory(false))
-    }),
-    variant("pocl-two-parts-replay", TWO, || two_parts(POCL, lowering(Lowering::Replay))),
-    variant("pocl-two-parts-command-buffer", TWO, || two_parts(POCL, lowering(Lowering::CommandBuffer))),
-    variant("pocl-buffer-objects-two-parts", TWO, || {
-        two_parts(POCL, OpenclOptions::new().shared_memory(false))
-    }),
-    variant("host-and-pocl", TWO, || host_first(POCL)),
-    // Only under `scripts/oclgrind.sh`, which shows what kernels do beyond their slices.
-    Variant {
-        backend: "oclgrind",
-        device: "0",
-        can: &[Need::Results],
-        open: || one(OCLGRIND, OpenclOptions::new()),
-    },
+/// The runtimes that have names: what their platforms are called, whether they are for CPUs, and whether
+/// `scripts/opencl-runtimes.sh` installs them.
+const RUNTIMES: [(&str, &str, bool, bool); 3] = [
+    ("intel", "Intel(R) OpenCL", true, true),
+    ("pocl", "Portable Computing Language", true, true),
+    ("nvidia", "NVIDIA CUDA", false, false),
 ];
-
-const INTEL: &str = "Intel(R) OpenCL";
-const POCL: &str = "Portable Computing Language";
 const OCLGRIND: &str = "Oclgrind";
+
+pub(crate) fn variants() -> Vec<Variant> {
+    let mut variants: Vec<_> = devices().iter().flat_map(ways).collect();
+    // Only under `scripts/oclgrind.sh`, which shows what kernels do beyond their slices.
+    variants.push(Variant {
+        backend: "oclgrind",
+        device: "0".into(),
+        can: GPU,
+        is_required_with_backend: true,
+        open: Box::new(|| Ok(vec![first_of(OCLGRIND, &OpenclOptions::new())?])),
+    });
+    variants
+}
+
+/// The runtimes with names, and the other devices that are there.
+fn devices() -> Vec<Found> {
+    let mut all: Vec<_> = RUNTIMES
+        .map(|(name, platform, is_cpu, is_required_with_backend)| Found {
+            name: name.into(),
+            platform: Some(platform),
+            index: 0,
+            is_cpu,
+            is_required_with_backend,
+        })
+        .into();
+    let mut seen = vec![OCLGRIND];
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        let Ok(device) = opencl::open(index, OpenclOptions::new()) else { continue };
+        let is_of = |platform: &str| device.info().driver.starts_with(platform);
+        if is_of(OCLGRIND) {
+            continue;
+        }
+        let named = RUNTIMES.iter().find(|(_, platform, ..)| is_of(platform));
+        let name = match named {
+            Some((_, platform, ..)) if !seen.contains(platform) => {
+                seen.push(platform);
+                continue;
+            }
+            Some((name, ..)) => format!("{name}-{index}"),
+            None => format!("{}-{index}", in_lower_case(&device.info().name)),
+        };
+        let is_cpu = device.capabilities().progress == Progress::HostCores;
+        all.push(Found { name, platform: None, index, is_cpu, is_required_with_backend: false });
+    }
+    all
+}
+
+fn in_lower_case(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+}
+
+/// All the ways to use a device.
+fn ways(found: &Found) -> Vec<Variant> {
+    let (one, two) = if found.is_cpu { (CPU, CPU_TWICE) } else { (GPU, GPU_TWICE) };
+    let default = OpenclOptions::new();
+    let (replay, command_buffer) = (lowering(Lowering::Replay), lowering(Lowering::CommandBuffer));
+    let objects = |options: &OpenclOptions| options.clone().shared_memory(false);
+    let single = [
+        ("", default.clone()),
+        ("-replay", replay.clone()),
+        ("-command-buffer", command_buffer.clone()),
+        ("-buffer-objects-replay", objects(&replay)),
+        ("-buffer-objects-command-buffer", objects(&command_buffer)),
+    ];
+    let parts = [
+        ("-two-parts-replay", replay),
+        ("-two-parts-command-buffer", command_buffer),
+        ("-buffer-objects-two-parts", objects(&default)),
+    ];
+    let variant = |name: String, can, open: Box<dyn Fn() -> Devices>| Variant {
+        backend: "opencl",
+        device: name.into(),
+        can,
+        is_required_with_backend: found.is_required_with_backend,
+        open,
+    };
+    let mut variants = Vec::new();
+    for (way, options) in single {
+        let this = found.clone();
+        let open = move || Ok(vec![this.open(&options)?]);
+        variants.push(variant(format!("{}{way}", found.name), one, Box::new(open)));
+    }
+    for (way, options) in parts {
+        let this = found.clone();
+        let open = move || this.open(&options)?.sub_devices(2.try_into().expect("not 0"));
+        variants.push(variant(format!("{}{way}", found.name), two, Box::new(open)));
+    }
+    let this = found.clone();
+    // One runtime comes second, so that both orders are tested.
+    let (name, open): (_, Box<dyn Fn() -> Devices>) = match &*found.name {
+        "pocl" => ("host-and-pocl".into(), Box::new(move || Ok(vec![host()?, this.open(&default)?]))),
+        name => (format!("{name}-and-host"), Box::new(move || Ok(vec![this.open(&default)?, host()?]))),
+    };
+    variants.push(variant(name, two, open));
+    variants
+}
 
 fn lowering(lowering: Lowering) -> OpenclOptions {
     OpenclOptions::new().lowering(lowering)
 }
 
+fn host() -> Result<Arc<dyn hal::Device>> {
+    backend::open("host:0")
+}
+
+impl Found {
+    fn open(&self, options: &OpenclOptions) -> Result<Arc<dyn hal::Device>> {
+        match self.platform {
+            Some(platform) => first_of(platform, options),
+            None => opencl::open(self.index, options.clone()),
+        }
+    }
+}
+
 /// The first device of the platform.
-fn open(platform: &str, options: OpenclOptions) -> Result<Arc<dyn hal::Device>> {
+fn first_of(platform: &str, options: &OpenclOptions) -> Result<Arc<dyn hal::Device>> {
     for index in 0..OpenclBackend.device_count()? {
-        let device = opencl::open(index, options.clone())?;
+        let device = opencl::open(index, OpenclOptions::new())?;
         if device.info().driver.starts_with(platform) {
-            return Ok(device);
+            return opencl::open(index, options.clone());
         }
     }
     Err(Error::new(ErrorKind::Unavailable, format!("the OpenCL platform '{platform}' is not installed")))
-}
-
-fn one(platform: &str, options: OpenclOptions) -> Devices {
-    Ok(vec![open(platform, options)?])
-}
-
-fn two_parts(platform: &str, options: OpenclOptions) -> Devices {
-    open(platform, options)?.sub_devices(2.try_into().expect("not 0"))
-}
-
-fn with_host(platform: &str) -> Devices {
-    Ok(vec![open(platform, OpenclOptions::new())?, backend::open("host:0")?])
-}
-
-fn host_first(platform: &str) -> Devices {
-    Ok(vec![backend::open("host:0")?, open(platform, OpenclOptions::new())?])
 }

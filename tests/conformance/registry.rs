@@ -1,6 +1,7 @@
 //! Which devices the suite runs on, and what each can show. A new backend adds an entry to
-//! [`BACKENDS`], nothing else.
+//! [`backends`], nothing else.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 
@@ -103,12 +104,23 @@ impl Setup {
     }
 }
 
+pub(crate) type Devices = Result<Vec<Arc<dyn hal::Device>>>;
+
 /// One way to open a backend's devices.
 pub(crate) struct Variant {
     pub(crate) backend: &'static str,
-    pub(crate) device: &'static str,
+    pub(crate) device: Cow<'static, str>,
     pub(crate) can: &'static [Need],
-    pub(crate) open: fn() -> Result<Vec<Arc<dyn hal::Device>>>,
+    /// Whether it has to be there where `WAKEGRAPH_REQUIRE` lists its backend.
+    pub(crate) is_required_with_backend: bool,
+    pub(crate) open: Box<dyn Fn() -> Devices>,
+}
+
+impl Variant {
+    fn new(backend: &'static str, device: &'static str, can: &'static [Need], open: fn() -> Devices) -> Self {
+        let is_required_with_backend = true;
+        Self { backend, device: device.into(), can, is_required_with_backend, open: Box::new(open) }
+    }
 }
 
 const HOST: &[Need] =
@@ -125,71 +137,38 @@ const HOST_TWICE: &[Need] = &[
 const CUDA: &[Need] = &[Need::Results, Need::Cuda];
 const CUDA_TWICE: &[Need] = &[Need::Results, Need::Cuda, Need::TwoDevices];
 
-const BACKENDS: &[Variant] = &[
-    Variant { backend: "host", device: "0", can: HOST, open: || Ok(vec![backend::open("host:0")?]) },
-    Variant {
-        backend: "host",
-        device: "0-polled",
-        can: HOST,
-        open: || open_host(1, HostOptions::polled, true),
-    },
-    Variant {
-        backend: "host",
-        device: "two-devices",
-        can: HOST_TWICE,
-        open: || open_host(2, HostOptions::peer_access, true),
-    },
-    Variant {
-        backend: "host",
-        device: "two-devices-without-peer-access",
-        can: HOST_TWICE,
-        open: || open_host(2, HostOptions::peer_access, false),
-    },
-    Variant {
-        backend: "host",
-        device: "two-sub-devices",
-        can: HOST_TWICE,
-        open: || host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0")),
-    },
-    Variant { backend: "null", device: "0", can: &[], open: || Ok(vec![backend::open("null:0")?]) },
-    Variant { backend: "cuda", device: "0", can: CUDA, open: || Ok(vec![backend::open("cuda:0")?]) },
-    Variant {
-        backend: "cuda",
-        device: "two-devices",
-        can: CUDA_TWICE,
-        open: || Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?]),
-    },
-    Variant {
-        backend: "cuda",
-        device: "0-and-host",
-        can: CUDA_TWICE,
-        open: || Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?]),
-    },
+fn backends() -> Vec<Variant> {
+    let mut variants = vec![
+        Variant::new("host", "0", HOST, || Ok(vec![backend::open("host:0")?])),
+        Variant::new("host", "0-polled", HOST, || open_host(1, HostOptions::polled, true)),
+        Variant::new("host", "two-devices", HOST_TWICE, || open_host(2, HostOptions::peer_access, true)),
+        Variant::new("host", "two-devices-without-peer-access", HOST_TWICE, || {
+            open_host(2, HostOptions::peer_access, false)
+        }),
+        Variant::new("host", "two-sub-devices", HOST_TWICE, || {
+            host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0"))
+        }),
+        Variant::new("null", "0", &[], || Ok(vec![backend::open("null:0")?])),
+        Variant::new("cuda", "0", CUDA, || Ok(vec![backend::open("cuda:0")?])),
+        Variant::new("cuda", "two-devices", CUDA_TWICE, || {
+            Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?])
+        }),
+        Variant::new("cuda", "0-and-host", CUDA_TWICE, || {
+            Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?])
+        }),
+        Variant::new("level-zero", "0", &[], || Ok(vec![backend::open("level-zero:0")?])),
+        Variant::new("hip", "0", &[], || Ok(vec![backend::open("hip:0")?])),
+    ];
+    #[cfg(feature = "opencl")]
+    variants.extend(crate::opencl_devices::variants());
     #[cfg(not(feature = "opencl"))]
-    Variant { backend: "opencl", device: "0", can: &[], open: || Ok(vec![backend::open("opencl:0")?]) },
-    Variant {
-        backend: "level-zero",
-        device: "0",
-        can: &[],
-        open: || Ok(vec![backend::open("level-zero:0")?]),
-    },
-    Variant { backend: "hip", device: "0", can: &[], open: || Ok(vec![backend::open("hip:0")?]) },
-];
-
-fn open_host(
-    count: usize,
-    option: fn(HostOptions, bool) -> HostOptions,
-    value: bool,
-) -> Result<Vec<Arc<dyn hal::Device>>> {
-    let options = option(HostOptions::new().threads(2), value);
-    (0..count).map(|_| host::open(options.clone())).collect()
+    variants.push(Variant::new("opencl", "0", &[], || Ok(vec![backend::open("opencl:0")?])));
+    variants
 }
 
-fn variants() -> impl Iterator<Item = &'static Variant> {
-    #[cfg(feature = "opencl")]
-    return BACKENDS.iter().chain(crate::opencl_devices::VARIANTS);
-    #[cfg(not(feature = "opencl"))]
-    BACKENDS.iter()
+fn open_host(count: usize, option: fn(HostOptions, bool) -> HostOptions, value: bool) -> Devices {
+    let options = option(HostOptions::new().threads(2), value);
+    (0..count).map(|_| host::open(options.clone())).collect()
 }
 
 /// Where the reactors of some devices run, as long as the process.
@@ -214,9 +193,13 @@ fn polled_in_runtime(variant: &Variant) -> Option<Vec<Device>> {
 /// with the reactor on a runtime.
 pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
-    let required = |backend: &str| required.split(',').any(|name| name.trim() == backend);
+    let required = |variant: &Variant| {
+        let is_listed = |listed: &str| required.split(',').any(|name| name.trim() == listed);
+        variant.is_required_with_backend && is_listed(variant.backend)
+            || is_listed(&format!("{}/{}", variant.backend, variant.device))
+    };
     let mut trials = Vec::new();
-    for variant in variants() {
+    for variant in &backends() {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {
@@ -236,9 +219,9 @@ pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
                 }
             }
             Err(error) => {
-                let fails = required(backend);
+                let fails = required(variant);
                 trials.push(Trial::ignorable_test(format!("{backend}/{device}/all"), move || match fails {
-                    true => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this backend: {error}"))),
+                    true => Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this device: {error}"))),
                     false => Ok(Completion::ignored_with(error)),
                 }));
             }
@@ -257,7 +240,7 @@ pub(crate) fn lacks(what: &'static str) {
     LACKS.set(Some(what));
 }
 
-fn trial(variant: &'static Variant, way: &str, test: &Test, setup: &Arc<Setup>) -> Trial {
+fn trial(variant: &Variant, way: &str, test: &Test, setup: &Arc<Setup>) -> Trial {
     let name = format!("{}/{}/{way}{}/{}", variant.backend, variant.device, test.topic, test.name);
     let missing = test.needs.iter().find(|need| !setup.can(**need));
     let (run, setup) = (test.run, setup.clone());

@@ -4,10 +4,13 @@ use wakegraph::hal::{Advice, Command};
 
 use super::bench::{Bench, part, read, usm};
 use crate::random::Random;
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("copies": &[Need::Results] => [copies_reads_and_writes, parts_leave_the_rest_alone, random_parts,
     usm_copies, usm_fills, hints_change_nothing]);
+
+/// What a device lacks whose memory has no addresses.
+const POINTERS: &str = "pointers to memory";
 
 fn copies_reads_and_writes(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -58,7 +61,7 @@ fn random_parts(setup: &Setup) {
 fn usm_copies(setup: &Setup) {
     let bench = Bench::new(setup);
     let (a, b) = (bench.memory(&[1, 2, 3, 4]), bench.memory(&[0; 6]));
-    let (Some(src), Some(dst)) = (usm(&a), usm(&part(&b, 1, 5))) else { return };
+    let (Some(src), Some(dst)) = (usm(&a), usm(&part(&b, 1, 5))) else { return lacks(POINTERS) };
     bench.run(&Command::UsmCopy { src, dst, len: 3 });
     assert_eq!(read(&b), [0, 1, 2, 3, 0, 0]);
 }
@@ -67,7 +70,7 @@ fn usm_fills(setup: &Setup) {
     let bench = Bench::new(setup);
     let memory = bench.memory(&[9; 14]);
     for pattern in [&[1, 2, 3][..], &[7], &[1, 2, 3, 4], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]] {
-        let Some(dst) = usm(&part(&memory, 1, 12)) else { return };
+        let Some(dst) = usm(&part(&memory, 1, 12)) else { return lacks(POINTERS) };
         bench.run(&Command::UsmFill { dst, pattern: pattern.into() });
         let bytes = read(&memory);
         assert_eq!((bytes[0], bytes[13]), (9, 9));
@@ -78,7 +81,7 @@ fn usm_fills(setup: &Setup) {
 fn hints_change_nothing(setup: &Setup) {
     let bench = Bench::new(setup);
     let memory = bench.memory(&[1, 2, 3]);
-    let Some(pointer) = usm(&memory) else { return };
+    let Some(pointer) = usm(&memory) else { return lacks(POINTERS) };
     bench.run(&Command::UsmPrefetch { memory: pointer });
     for advice in [Advice::Default, Advice::ReadMostly, Advice::PreferDevice, Advice::PreferHost] {
         bench.run(&Command::UsmAdvise { memory: pointer, advice });

@@ -12,7 +12,7 @@ use crate::watch::Turnstile;
 
 tests!("errors":
     &[] => [finalize_once, append_before_finalize, enqueue_after_finalize, foreign_sync_points, idle_events,
-        an_event_does_not_wait_for_itself, updates_need_an_updatable_buffer, foreign_handles, other_devices_objects,
+        an_event_does_not_wait_for_itself, updates_need_an_updatable_buffer, updates_need_a_finalized_buffer, foreign_handles, other_devices_objects,
         impossible_signatures, empty_sources_are_refused, properties_follow_capabilities],
     &[Need::Results] => [kernels_without_code_for_the_device],
     &[Need::Results, Need::SharedMemory] => [a_pending_event_is_not_signalled_again]);
@@ -105,8 +105,12 @@ fn updates_need_an_updatable_buffer(setup: &Setup) {
     let mut buffer = bench.recorded(&[Command::Empty]);
     let handle = CommandHandle { buffer: buffer.info().id, index: 0 };
     refused(buffer.update(&[CommandUpdate::new(handle)]), ErrorKind::InvalidOperation);
+}
+
+fn updates_need_a_finalized_buffer(setup: &Setup) {
+    let bench = Bench::new(setup);
     if bench.device.capabilities().update.is_empty() {
-        return;
+        return lacks("updates");
     }
     let desc = CommandBufferDesc::new().updatable(true);
     let mut recording = bench.buffer(desc);
@@ -134,7 +138,9 @@ fn foreign_handles(setup: &Setup) {
 
 fn other_devices_objects(setup: &Setup) {
     let bench = Bench::new(setup);
-    let Ok(parts) = bench.device.sub_devices(std::num::NonZeroUsize::MIN) else { return };
+    let Ok(parts) = bench.device.sub_devices(std::num::NonZeroUsize::MIN) else {
+        return lacks("sub-devices");
+    };
     let other = Bench::on(&parts[0]);
     let buffer = bench.recorded(&[Command::Empty]);
     let (ours, theirs) = (bench.event(), other.event());
