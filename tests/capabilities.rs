@@ -80,11 +80,13 @@ fn an_update_without_its_capability_is_refused_by_name() {
         Can::GLOBAL_WORK_OFFSET,
         Can::KERNEL_HANDLE,
         Can::ENABLED,
+        Can::MEMORY_OPERANDS,
     ] {
         let device = device(|can| can.update = Can::all() - bit);
         let x = device.buffer::<u32>(32).unwrap();
         let mut graph = Graph::new(&device);
         let node = graph.launch(add(1, &x), local(4)).name("target").alternative(other(&x)).id();
+        let fill = graph.fill(&x, 1).name("target").id();
         let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
         let change = |bit| match bit {
             Can::KERNEL_ARGUMENTS => exec.update().launch(node, add(2, &x)),
@@ -92,6 +94,7 @@ fn an_update_without_its_capability_is_refused_by_name() {
             Can::GLOBAL_WORK_SIZE => exec.update().range(node, Range::linear(32).local([4])),
             Can::GLOBAL_WORK_OFFSET => exec.update().range(node, local(4).offset([4])),
             Can::KERNEL_HANDLE => exec.update().launch(node, other(&x)),
+            Can::MEMORY_OPERANDS => exec.update().fill(fill, &x, 2),
             _ => exec.update().enabled(node, false),
         };
         let error = block_on(change(bit).apply()).unwrap_err();

@@ -19,6 +19,8 @@ bitflags::bitflags! {
         const KERNEL_HANDLE = 1 << 4;
         /// Whether a kernel, fill or copy is enabled.
         const ENABLED = 1 << 5;
+        /// Operands of a fill or copy.
+        const MEMORY_OPERANDS = 1 << 6;
     }
 }
 

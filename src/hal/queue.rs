@@ -179,7 +179,7 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// [`InvalidCommandHandle`](ErrorKind::InvalidCommandHandle) for a handle of another buffer, or
     /// a change that only kernels have of another command;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for an index out of range, an argument of
-    /// the wrong kind or an unregistered kernel;
+    /// the wrong kind, an unregistered kernel, or a fill or copy of another kind;
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a missing capability bit.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()>;
 

@@ -7,8 +7,8 @@ use super::builder::setters;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
 
-/// New values for a command. What is `None` or not named stays. All but `enabled` is for kernel
-/// launches only.
+/// New values for a command. What is `None` or not named stays. All but `enabled` and `memory` is
+/// for kernel launches only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CommandUpdate {
@@ -17,6 +17,8 @@ pub struct CommandUpdate {
     /// Whether the command is enabled. A disabled command keeps its operands and its place in the
     /// order.
     pub enabled: Option<bool>,
+    /// For a fill or copy: a command of the same kind with other operands, which takes its place.
+    pub memory: Option<Box<Command>>,
     /// Another kernel, out of the alternatives registered at append.
     pub kernel: Option<Arc<dyn Kernel>>,
     /// New arguments by index.
@@ -35,6 +37,7 @@ impl CommandUpdate {
         Self {
             handle,
             enabled: None,
+            memory: None,
             kernel: None,
             args: Vec::new(),
             global_size: None,
@@ -94,6 +97,7 @@ impl CommandUpdate {
 setters! {
     CommandUpdate {
         enabled: Option<bool>,
+        memory: Option<Box<Command>>,
         kernel: Option<Arc<dyn Kernel>>,
         args: Vec<(usize, KernelArg)>,
         global_size: Option<[usize; 3]>,
@@ -108,8 +112,8 @@ setters! {
 pub struct CommandChange {
     /// The command's number in the order of the appends.
     pub index: usize,
-    /// The new launch, if the launch changes.
-    pub launch: Option<Box<KernelLaunch>>,
+    /// The new command, if it changes: a kernel launch, a fill or a copy, as before.
+    pub command: Option<Command>,
     /// Whether the command is enabled from now on, if that changes.
     pub enabled: Option<bool>,
 }
@@ -136,20 +140,20 @@ impl CommandChange {
                 _ => *places.entry(index).or_insert(changes.len()),
             };
             if place == changes.len() {
-                changes.push(Self { index, launch: None, enabled: None });
+                changes.push(Self { index, command: None, enabled: None });
             }
             let change = &mut changes[place];
-            let command = current(index).filter(|command| command.can_be_disabled());
-            match (update.changes_launch(), &mut change.launch, command) {
-                (_, _, None) => return Err(unknown(index)),
-                (false, ..) => {}
-                (true, Some(launch), _) => update.apply_to(launch)?,
-                (true, launch @ None, Some(Command::Kernel(current))) => {
-                    let mut new = current.clone();
-                    update.apply_to(&mut new)?;
-                    *launch = Some(new);
-                }
-                (true, None, Some(_)) => return Err(unknown(index)),
+            let Some(command) = current(index).filter(|command| command.can_be_disabled()) else {
+                return Err(unknown(index));
+            };
+            if let Some(memory) = &update.memory {
+                change.command = Some((**memory).clone());
+            }
+            if update.changes_launch() {
+                let Command::Kernel(launch) = change.command.get_or_insert_with(|| command.clone()) else {
+                    return Err(unknown(index));
+                };
+                update.apply_to(launch)?;
             }
             change.enabled = update.enabled.or(change.enabled);
         }

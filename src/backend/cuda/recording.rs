@@ -12,7 +12,7 @@ use super::graph_exec::CudaGraphExec;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
 use super::lower::{self, AddOptions, CommandNodes, EndNodes, once_each};
 use super::stream::RawEvent;
-use crate::hal::{Command, CommandBufferDesc};
+use crate::hal::{Command, CommandBufferDesc, CommandChange};
 use crate::types::Result;
 
 /// Commands, and a graph of explicit nodes that does what they say.
@@ -118,11 +118,18 @@ impl CudaRecording {
     /// The same commands, enabled or disabled as they are, in a graph of their own. The caller has
     /// bound the context.
     pub(super) fn record_again(&self, desc: CommandBufferDesc) -> Result<Self> {
+        self.record_changed(desc, &[])
+    }
+
+    /// The same with these changes.
+    pub(super) fn record_changed(&self, desc: CommandBufferDesc, changes: &[CommandChange]) -> Result<Self> {
         let mut again = Self::new(&self.device, desc)?;
-        for recorded in &self.commands {
-            again.push(&recorded.command, recorded.after.clone())?;
+        for (index, recorded) in self.commands.iter().enumerate() {
+            let change = changes.iter().find(|change| change.index == index);
+            let command = change.and_then(|change| change.command.as_ref()).unwrap_or(&recorded.command);
+            again.push(command, recorded.after.clone())?;
             if let Some(copy) = again.commands.last_mut() {
-                copy.enabled = recorded.enabled;
+                copy.enabled = change.and_then(|change| change.enabled).unwrap_or(recorded.enabled);
             }
         }
         Ok(again)

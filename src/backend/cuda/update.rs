@@ -15,13 +15,16 @@ use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Changes nodes of the instance: all, or none on an error. The caller has bound the context.
+/// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies are
+/// among the changes, the commands are recorded again, and the driver finds the differences: what
+/// nodes a fill has depends on its operands. The caller has bound the context.
 pub(super) fn update(
     recording: &mut CudaRecording,
     instance: &mut CudaGraphInstance,
     updates: &[CommandUpdate],
 ) -> Result<()> {
     if let [update] = updates
+        && update.memory.is_none()
         && let Some(outcome) = update_arguments(recording, instance, update)
     {
         return outcome;
@@ -29,10 +32,16 @@ pub(super) fn update(
     // All are prepared before the driver gets the first: what is wrong shows here.
     let mut changes = SmallVec::<[StagedChange; 1]>::with_capacity(updates.len());
     let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
-    for CommandChange { index, launch, enabled } in CommandChange::of(updates, current)? {
-        let lower =
-            |launch: Box<KernelLaunch>| Ok::<_, Error>((CudaLaunch::of(&recording.device, &launch)?, launch));
-        let launch = launch.map(lower).transpose()?;
+    let all = CommandChange::of(updates, current)?;
+    if all.iter().filter_map(|change| change.command.as_ref()).any(|new| !matches!(new, Command::Kernel(_))) {
+        let other = recording.record_changed(recording.desc, &all)?;
+        return update_from(recording, instance, &other);
+    }
+    for CommandChange { index, command, enabled } in all {
+        let launch = match command {
+            Some(Command::Kernel(launch)) => Some((CudaLaunch::of(&recording.device, &launch)?, launch)),
+            _ => None,
+        };
         let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
         let copies = match enabled {
             Some(_) => changed_copies(recording, index)?,

@@ -115,12 +115,13 @@ impl CommandBuffer for HostCommandBuffer {
                 interpreter::host_kernel(&**kernel)?;
             }
             update.args.iter().try_for_each(|(_, arg)| interpreter::check_arg(arg))?;
+            update.memory.as_deref().map_or(Ok(()), interpreter::check)?;
         }
         // Copies the commands only if an earlier enqueue still needs the old ones.
         let program = Arc::make_mut(program);
-        for CommandChange { index, launch, enabled } in changes {
-            if let Some(launch) = launch {
-                program.set_command(index, Command::Kernel(launch));
+        for CommandChange { index, command, enabled } in changes {
+            if let Some(command) = command {
+                program.set_command(index, command);
             }
             if let Some(enabled) = enabled {
                 program.set_enabled(index, enabled);

@@ -74,11 +74,11 @@ impl CommandBuffer for NullCommandBuffer {
     /// A disabled command keeps its place in the order.
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.expect(CommandBufferState::Executable, refusal::update_before_finalize)?;
-        for CommandChange { index, launch, .. } in
+        for CommandChange { index, command, .. } in
             CommandChange::of(updates, |index| self.commands.get(index))?
         {
-            if let Some(launch) = launch {
-                self.commands[index] = Command::Kernel(launch);
+            if let Some(command) = command {
+                self.commands[index] = command;
             }
         }
         Ok(())

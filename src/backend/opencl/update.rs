@@ -39,12 +39,12 @@ impl StagedUpdate {
         list: &CommandList,
     ) -> Result<Self> {
         let mut staged = Vec::with_capacity(updates.len());
-        for CommandChange { index, launch, enabled } in
+        for CommandChange { index, command, enabled } in
             CommandChange::of(updates, |index| commands.get(index))?
         {
             let before = list.commands[index].enabled;
             let enabled = enabled.unwrap_or(before);
-            let command = launch.map(|launch| lowered(context, Command::Kernel(launch))).transpose()?;
+            let command = command.map(|command| lowered(context, command)).transpose()?;
             if command.is_some() || enabled != before {
                 staged.push(StagedCommand { index, command, enabled });
             }

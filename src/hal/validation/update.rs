@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::command;
 use super::kernel::{self, Subject};
 use super::topology::{self, CommandShape};
 use crate::hal::{
@@ -88,6 +89,7 @@ impl Commands {
             let index = update.handle.index;
             let mut stage = || {
                 self.check_enabling(update, device)?;
+                self.check_memory(update, device)?;
                 if let Some(command) = self.find(update)? {
                     let place = places.get(&index).copied();
                     let current = place.map_or(&command.launch, |place: usize| &staged[place].1);
@@ -141,6 +143,26 @@ impl Commands {
         };
         Err(Error::new(ErrorKind::InvalidCommandHandle, format!("update: {why}"))
             .help("pass the handle that the command's append to this command-buffer returned"))
+    }
+
+    /// Other operands are those of a fill or copy of the same kind, and valid.
+    fn check_memory(&self, update: &CommandUpdate, device: &dyn Device) -> Result<()> {
+        let Some(memory) = &update.memory else { return Ok(()) };
+        self.find(&CommandUpdate::new(update.handle))?;
+        let (index, bit) = (update.handle.index, UpdateCapabilities::MEMORY_OPERANDS);
+        let refused = |kind, why: String| Err(Error::new(kind, format!("update of command {index}: {why}")));
+        if !device.capabilities().update.contains(bit) {
+            let why = format!("the device cannot change the operands of fills and copies ({bit:?})");
+            return refused(ErrorKind::FeatureNotSupported, why);
+        }
+        let (kind, new) = (self.commands[index as usize].shape.kind, memory.kind());
+        if matches!(**memory, Command::Kernel(_)) || new != kind {
+            return refused(
+                ErrorKind::InvalidArgument,
+                format!("it is a {kind}, and the new command a {new}"),
+            );
+        }
+        command::check(memory, device)
     }
 
     fn check_enabling(&self, update: &CommandUpdate, device: &dyn Device) -> Result<()> {

@@ -25,8 +25,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) template: RunTemplate,
     /// Keeps the memory alive that the commands use.
     pub(crate) allocations: Box<[Arc<Allocation>]>,
-    /// Where the graph's scratch buffers lie.
-    pub(crate) scratch: Places,
+    /// Where the scratch buffers of the finalized graph lie.
+    pub(crate) scratch: Arc<Places>,
     /// What an update needs to know, if there can be one; then it keeps the memory alive. Belongs to
     /// `finalize::updatable`.
     pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,
@@ -98,7 +98,7 @@ impl Drop for ExecutableHandle {
 struct ExecutableResources {
     _partitions: Partitions,
     _allocations: Box<[Arc<Allocation>]>,
-    _scratch: Places,
+    _scratch: Arc<Places>,
     _updatable: Option<Box<dyn Any + Send + Sync>>,
     _state: ExecutableState,
 }

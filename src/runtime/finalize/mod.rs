@@ -78,9 +78,10 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
 
     let source = Source::new(&nodes, &plan);
     let scratch = match graph.has_scratch() {
-        true => Places::allocate(&plan, source.views(&plan))?,
+        true => Places::allocate(&plan, source.views(&plan), &Places::default())?,
         false => Places::default(),
     };
+    let scratch = Arc::new(scratch);
     let mut uses = Uses::default();
     let mut queues = Queues::default();
     let mut work = Vec::with_capacity(plan.partitions().len());
@@ -109,7 +110,8 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
         .map_or(0, |last| last + 1);
     let labels = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
     let registered = uses.merged();
-    let updatable = options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &mut uses)));
+    let updatable =
+        options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
     let executable = Arc::new(assemble(plan, work, labels, uses, scratch, options, updatable));
     conflicts::register(&executable, &[], registered);
     tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
@@ -161,7 +163,7 @@ impl<'g> Source<'g> {
     }
 
     /// What each planned node uses.
-    fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
+    pub(super) fn views<'s>(&'s self, plan: &'s Plan) -> impl Iterator<Item = (u32, &'g View)> + 's {
         let nodes = (0..plan.partitions().len()).flat_map(|partition| plan.nodes(partition));
         nodes.flat_map(|&node| {
             let command = self.command(plan, node).into_iter();
@@ -316,7 +318,7 @@ fn assemble(
     work: Vec<PartitionWork>,
     nodes: Box<[(Box<str>, crate::CommandKind)]>,
     uses: Uses,
-    scratch: Places,
+    scratch: Arc<Places>,
     options: FinalizeOptions,
     updatable: Option<Box<Updatable>>,
 ) -> ExecutableInner {

@@ -18,7 +18,7 @@ use crate::runtime::finalize::Source;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::Allocation;
-use crate::runtime::resource::scratch::PlannedUses;
+use crate::runtime::resource::scratch::{Places, PlannedUses};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
@@ -39,8 +39,6 @@ pub(crate) struct Updatable {
     bound: HashMap<ParamKey, Vec<Origin>>,
     /// The nodes that run an alternative of each group.
     groups: HashMap<GroupKey, Vec<Origin>>,
-    /// The scratch buffers that a node may have: those that it had in the finalized graph.
-    pub(crate) scratch: PlannedUses,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
     /// users runs meanwhile.
     current: Mutex<CurrentGraph>,
@@ -64,6 +62,10 @@ pub(crate) struct CurrentGraph {
     pub(crate) graphs: Vec<graph::Graph<Command>>,
     pub(crate) disabled: HashSet<Origin>,
     pub(crate) uses: Uses,
+    /// Where the scratch buffers lie.
+    pub(crate) scratch: Arc<Places>,
+    /// The scratch buffers that a node may have: those that it had when they were placed.
+    pub(crate) planned: PlannedUses,
     /// Updates that have taken a turn, oldest first, until they are applied or given up.
     pub(crate) waiting: Vec<WaitingUpdate>,
 }
@@ -78,7 +80,13 @@ pub(crate) struct WaitingUpdate {
 
 impl Updatable {
     /// Takes over what keeps the memory alive.
-    pub(super) fn new(source: &Source<'_>, plan: &Plan, options: FinalizeOptions, uses: &mut Uses) -> Self {
+    pub(super) fn new(
+        source: &Source<'_>,
+        plan: &Plan,
+        options: FinalizeOptions,
+        scratch: &Arc<Places>,
+        uses: &mut Uses,
+    ) -> Self {
         let graphs = instance_graphs(source.root().clone(), plan.instances());
         let instance = |(instance, graph): (&GraphInstance, &graph::Graph<Command>)| UpdatableInstance {
             identity: graph.source(),
@@ -107,18 +115,18 @@ impl Updatable {
         }
         let children = instances.iter().zip(0..);
         let children = children.filter_map(|(instance, index)| Some((instance.parent?, index))).collect();
-        let views = source.views(plan).map(|(node, view)| (plan.origin(node), view));
         Self {
             options,
             children,
             bound,
             groups,
-            scratch: PlannedUses::new(views),
             instances,
             current: Mutex::new(CurrentGraph {
                 graphs,
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
+                scratch: scratch.clone(),
+                planned: planned_uses(source, plan),
                 waiting: Vec::new(),
             }),
         }
@@ -214,6 +222,11 @@ impl Updatable {
     pub(crate) fn parent(&self, instance: u32) -> Option<Origin> {
         self.instances[instance as usize].parent
     }
+}
+
+/// The scratch buffers that each node has.
+pub(crate) fn planned_uses(source: &Source<'_>, plan: &Plan) -> PlannedUses {
+    PlannedUses::new(source.views(plan).map(|(node, view)| (plan.origin(node), view)))
 }
 
 /// The graph of each instance of a root, without what is inside its sub-graph nodes. Where the root

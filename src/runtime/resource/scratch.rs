@@ -166,12 +166,19 @@ pub(crate) fn is_reachable(owner: &Device, device: &Device) -> Result<bool> {
 #[derive(Default)]
 pub(crate) struct Places {
     by_resource: HashMap<ResourceId, (Arc<Allocation>, usize)>,
+    /// The allocations that hold several buffers.
+    arenas: HashMap<DeviceId, Arc<Allocation>>,
     pub(crate) memory: Box<[GraphMemory]>,
 }
 
 impl Places {
-    /// Allocates what the scratch buffers need that `uses` names, with the planned node that uses each.
-    pub(crate) fn allocate<'g>(plan: &Plan, uses: impl Iterator<Item = (u32, &'g View)>) -> Result<Self> {
+    /// Allocates what the scratch buffers need that `uses` names, with the planned node that uses
+    /// each. Takes the arenas of `earlier` places where they are large enough.
+    pub(crate) fn allocate<'g>(
+        plan: &Plan,
+        uses: impl Iterator<Item = (u32, &'g View)>,
+        earlier: &Self,
+    ) -> Result<Self> {
         let mut buffers: Vec<(Arc<Allocation>, Transient)> = Vec::new();
         let mut known: HashMap<ResourceId, usize> = HashMap::new();
         for (node, view) in uses {
@@ -213,7 +220,12 @@ impl Places {
         for &ArenaSize { device: id, bytes, unshared } in arenas.sizes() {
             let of_device = allocations.iter().find(|allocation| allocation.device().id() == id);
             let Some(device) = of_device.map(|allocation| allocation.device()) else { continue };
-            pieces.insert(id, Allocation::new(device, MemoryKind::Device, bytes)?);
+            let known = earlier.arenas.get(&id).filter(|known| known.memory().len() >= bytes);
+            let piece = match known {
+                Some(known) => known.clone(),
+                None => Allocation::new(device, MemoryKind::Device, bytes)?,
+            };
+            pieces.insert(id, piece);
             memory.push(GraphMemory { device: device.clone(), bytes, saved: unshared - bytes });
         }
         let offsets = transients.iter().zip(&allocations).zip(arenas.offsets());
@@ -222,6 +234,7 @@ impl Places {
             Some((allocation.memory().resource(), (piece.clone(), offset)))
         }));
         places.memory = memory.into();
+        places.arenas = pieces;
         Ok(places)
     }
 

@@ -7,8 +7,10 @@ use crate::graph::NodePath;
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::command_group::Group;
+use crate::runtime::builder::memory_command::MemoryCommand;
 use crate::runtime::builder::parameter::Parameter;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
+use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::kernel::{CallArg, KernelCall};
 use crate::runtime::update::draft::{self, Draft};
 use crate::runtime::update::replace::Recorded;
@@ -40,6 +42,8 @@ pub(crate) enum NodeChange {
     Enabled(bool),
     /// Another closure, or why it is refused.
     HostTask(Result<Command>),
+    /// Other operands of a fill or copy.
+    Memory(MemoryCommand),
 }
 
 impl Change {
@@ -74,6 +78,11 @@ impl Step {
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
             Self::Node(_, NodeChange::HostTask(task)) => {
                 task.as_ref().map(Command::accesses_with_allocations).unwrap_or_default()
+            }
+            Self::Node(_, NodeChange::Memory(memory)) => {
+                let access =
+                    |(view, mode): &(View, AccessMode)| (view.allocation().clone(), view.access(*mode));
+                memory.uses.iter().map(access).collect()
             }
             Self::Choose(group, index) => {
                 let members = updatable.members_of(group).unwrap_or_default().iter();

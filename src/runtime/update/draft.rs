@@ -5,11 +5,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::plan::Origin;
-use crate::runtime::builder::command::Command;
+use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::update::change::{NodeChange, Step};
-use crate::types::{CommandKind, Error, ErrorKind, Range, Result};
+use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// What becomes of one node.
 pub(crate) struct Draft {
@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub(super) before: Option<Command>,
     /// The command, if it changes.
     pub(super) after: Option<Command>,
+    /// Of a fill or copy that changes.
+    pub(super) accesses: Box<[Access]>,
     pub(super) enabled: Option<bool>,
 }
 
@@ -86,6 +88,7 @@ impl Draft {
             label: current.label(node),
             before: current.command(node).cloned(),
             after: None,
+            accesses: Box::default(),
             enabled: None,
         }
     }
@@ -147,6 +150,22 @@ impl Draft {
                     *new = Some(now.clone());
                 }
                 self.after = Some(new);
+            }
+            (NodeChange::Memory(new), Some(Command::Memory { command: old, .. })) => {
+                let command = new.command.clone()?;
+                let (kind, own) = (command.kind(), old.kind());
+                if kind != own {
+                    let why = format!("the new operands are those of a {kind}, and the node is a {own}");
+                    return Err(Error::new(ErrorKind::InvalidArgument, why)
+                        .help("pass buffers and host buffers as the node has them"));
+                }
+                let mut views = new.uses.iter().map(|(view, _)| view.clone());
+                let uses = [views.next(), views.next()];
+                self.accesses = accesses(&new.uses).into();
+                self.after = Some(Command::Memory { command: Arc::new(command), uses });
+            }
+            (NodeChange::Memory(_), _) => {
+                return Err(self.unfit("only fills and copies have other operands than arguments"));
             }
             (NodeChange::HostTask(_), _) => return Err(self.unfit("only host tasks have a closure")),
             (NodeChange::Enabled(_), _) => {

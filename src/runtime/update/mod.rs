@@ -40,15 +40,22 @@ use std::fmt::{self, Debug};
 use std::panic::Location;
 use std::sync::Arc;
 
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
 use crate::graph::NodePath;
 use crate::runtime::builder::command_group::CommandGroup;
+use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
 use crate::runtime::builder::parameter::{AnyParam, DynamicParam, ParamValue};
 use crate::runtime::builder::{Graph, host_task_command};
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
+use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
-use crate::types::Range;
+use crate::runtime::resource::memory_arg::MemoryArg;
+use crate::runtime::resource::rect::RectCopy;
+use crate::types::{CommandKind, Error, ErrorKind, Range};
 pub use applied::Applied;
 use change::{Change, NodeChange, Step};
 use sequencing::apply;
@@ -56,7 +63,7 @@ use sequencing::apply;
 /// Updates.
 impl ExecutableGraph {
     /// Prepares a change of what nodes do: kernels' arguments and ranges, dynamic parameters,
-    /// alternatives of command groups, closures of host tasks, and which nodes do anything: of an
+    /// alternatives of command groups, closures of host tasks, operands of fills and copies, and which nodes do anything: of an
     /// executable that was finalized as [`updatable`](crate::FinalizeOptions::updatable).
     ///
     /// ```
@@ -88,6 +95,10 @@ impl ExecutableGraph {
     /// Makes the executable do what `graph` says, as if it had been finalized from it: new
     /// operands, ranges and host tasks in the same topology. All nodes are enabled then.
     ///
+    /// [Scratch buffers](crate::Graph::scratch) are placed anew, in the memory that the executable has
+    /// for them if that is enough. Dynamic parameters and command groups stay those of the graph that
+    /// was finalized.
+    ///
     /// Applies after the submissions already made and before later ones, as [`Update::apply`] does,
     /// with all that is said there. `graph` is read before this returns; its ids are not those of
     /// the executable's nodes, whose own stay good.
@@ -104,9 +115,8 @@ impl ExecutableGraph {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the graph has other nodes, on
     /// other devices, or other edges, compared in the order in which they were added, or launches a
     /// kernel that is neither the node's own nor a [registered
-    /// alternative](crate::NodeBuilder::alternative): each difference by its nodes' names, or has
-    /// [scratch buffers](crate::Graph::scratch); the first of the graph's own
-    /// [errors](crate::Graph::errors); those of the devices.
+    /// alternative](crate::NodeBuilder::alternative): each difference by its nodes' names; the first
+    /// of the graph's own [errors](crate::Graph::errors); those of the devices.
     pub fn update_from(&self, graph: &Graph) -> Applied {
         let recorded = replace::record(&self.inner, graph);
         apply(&self.inner, recorded.map(|recorded| Change::Whole(Box::new(recorded))))
@@ -229,6 +239,62 @@ impl<'a> Update<'a> {
         self.with(node, NodeChange::HostTask(command))
     }
 
+    /// Gives a copy other operands, as for [`Graph::copy`](crate::Graph::copy): buffers and host
+    /// buffers where the node has them. Other memory must be ordered as for [`launch`](Self::launch).
+    ///
+    /// ```
+    /// # use wakegraph::{Device, FinalizeOptions, Graph};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// let (x, y) = (device.buffer::<u32>(4)?, device.buffer::<u32>(4)?);
+    /// let mut graph = Graph::new(&device);
+    /// let fill = graph.fill(&x, 1).id();
+    /// let copy = graph.copy(&x, &y).id();
+    /// let exec = graph.finalize_with(FinalizeOptions::new().updatable(true))?;
+    /// let (left, right) = (y.slice(..2)?, y.slice(2..)?);
+    /// exec.update().fill(fill, &left, 7).copy(copy, &left, &right).apply().await?;
+    /// exec.submit().await?;
+    /// assert_eq!(y.to_vec().await?, [7; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn copy<T: Pod>(
+        self,
+        node: impl Into<NodePath>,
+        src: impl MemoryArg<T>,
+        dst: impl MemoryArg<T>,
+    ) -> Self {
+        self.with(node, NodeChange::Memory(direct(Transfer::copy(src, dst))))
+    }
+
+    /// Gives a rectangular copy other operands, as for [`Graph::copy_rect`](crate::Graph::copy_rect).
+    #[track_caller]
+    pub fn copy_rect<T: Pod>(
+        self,
+        node: impl Into<NodePath>,
+        src: impl MemoryArg<T>,
+        dst: impl MemoryArg<T>,
+        copy: RectCopy,
+    ) -> Self {
+        self.with(node, NodeChange::Memory(direct(Transfer::rect(src, dst, copy))))
+    }
+
+    /// Gives a fill another destination and another value, as for
+    /// [`Graph::fill`](crate::Graph::fill).
+    #[track_caller]
+    pub fn fill<T: Pod>(self, node: impl Into<NodePath>, dst: &Buffer<T>, value: T) -> Self {
+        self.fill_pattern(node, dst, &[value])
+    }
+
+    /// Gives a fill another destination and another pattern, as for
+    /// [`Graph::fill_pattern`](crate::Graph::fill_pattern).
+    #[track_caller]
+    pub fn fill_pattern<T: Pod>(self, node: impl Into<NodePath>, dst: &Buffer<T>, pattern: &[T]) -> Self {
+        self.with(node, NodeChange::Memory(MemoryCommand::fill(dst, pattern)))
+    }
+
     /// Applies all changes, or none of them.
     ///
     /// The update takes its place at once: submissions already made see the old values, later ones
@@ -281,6 +347,19 @@ impl<'a> Update<'a> {
     fn step(mut self, step: Step) -> Self {
         self.steps.push((step, Location::caller()));
         self
+    }
+}
+
+/// The command of a copy that needs no help from the host.
+fn direct(transfer: Transfer) -> MemoryCommand {
+    match transfer {
+        Transfer::Direct(command) => command,
+        Transfer::Staged(_) => {
+            let why = "the devices of the new operands cannot reach each other's memory";
+            let error = Error::new(ErrorKind::FeatureNotSupported, why);
+            let command = Err(error.help("finalize a graph with this copy, which goes through the host"));
+            MemoryCommand { kind: CommandKind::BufferCopy, command, uses: SmallVec::new() }
+        }
     }
 }
 

@@ -92,17 +92,29 @@ impl Nodes {
             Some(after @ Command::Kernel { call, range, .. }),
         ) = (&draft.before, &draft.after)
         {
-            updatable.scratch.check(origin, call.views())?;
+            current.planned.check(origin, call.views())?;
             let accesses = call.accesses()?.into();
             call.check_range(range)?;
             (update, undo) = (
-                difference(handle, (old_call, old_range), (call, range), device, &executable.scratch)?,
-                difference(handle, (call, range), (old_call, old_range), device, &executable.scratch)?,
+                difference(handle, (old_call, old_range), (call, range), device, &current.scratch)?,
+                difference(handle, (call, range), (old_call, old_range), device, &current.scratch)?,
             );
             command = Some((after.clone(), accesses));
         }
+        if let (
+            Some(Command::Memory { command: old, .. }),
+            Some(after @ Command::Memory { command: new, .. }),
+        ) = (&draft.before, &draft.after)
+        {
+            current.planned.check(origin, after.views())?;
+            let mut memory = [new, old].map(|command| Box::new((**command).clone()));
+            memory.iter_mut().try_for_each(|command| current.scratch.resolve(command))?;
+            let [new, old] = memory;
+            (update.memory, undo.memory) = (Some(new), Some(old));
+            command = Some((after.clone(), draft.accesses.clone()));
+        }
         (update.enabled, undo.enabled) = (enabled, enabled.map(|enabled| !enabled));
-        if update.changes_launch() || enabled.is_some() {
+        if update.changes_launch() || update.memory.is_some() || enabled.is_some() {
             let batch = self.batches.entry(partition).or_default();
             batch.updates.push(update);
             batch.undo.push(undo);

@@ -11,10 +11,10 @@ use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::partitions::PartitionWork;
-use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs};
+use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs, planned_uses};
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
-use crate::runtime::resource::scratch::Places;
+use crate::runtime::resource::scratch::{Places, PlannedUses};
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
@@ -24,12 +24,15 @@ pub(crate) struct Recorded {
     buffers: Vec<(usize, hal::ValidatedCommandBuffer)>,
     tasks: Vec<(usize, Arc<HostTask>)>,
     uses: Uses,
+    scratch: Arc<Places>,
+    planned: PlannedUses,
 }
 
 /// What has been replaced.
 pub(super) struct ReplacedGraph {
     _graphs: Vec<graph::Graph<Command>>,
     _uses: Uses,
+    _scratch: Arc<Places>,
 }
 
 /// Records another graph, as it is now. It must have the same topology, so its plan is the same.
@@ -38,20 +41,27 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
     if let Some(error) = graph.errors().first() {
         return Err(error.clone());
     }
-    if graph.has_scratch() {
-        let why = "an executable cannot be updated from a graph with scratch buffers";
-        return Err(Error::new(ErrorKind::InvalidArgument, why).help("finalize the graph instead"));
-    }
     let plan = &executable.labels.plan;
+    let has_scratch = graph.has_scratch();
     let graphs = instance_graphs(graph.present()?.into_owned(), plan.instances());
     // No update changes the topology, so any state of the executable will do.
-    compare(plan, &updatable.lock().graphs, &graphs, topology_differences)?;
+    let now = {
+        let current = updatable.lock();
+        compare(plan, &current.graphs, &graphs, topology_differences)?;
+        current.scratch.clone()
+    };
     let (mut uses, source) = (Uses::default(), Source::of_instances(&graphs));
+    // Runs follow each other, so they may use the same memory, whatever lies where in it.
+    let scratch = match has_scratch {
+        true => Places::allocate(plan, source.views(plan), &now)?,
+        false => Places::default(),
+    };
+    let planned = planned_uses(&source, plan);
     let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
     for (index, partition) in executable.partitions.iter().enumerate() {
         match &partition.work {
             PartitionWork::Device { device, .. } => {
-                let (options, scratch) = (updatable.options, Places::default());
+                let options = updatable.options;
                 let buffer = finalize::record(&source, plan, index, device, options, &scratch, &mut uses);
                 buffers.push((index, buffer.map_err(|error| executable.labels.locate(index, error))?));
             }
@@ -62,7 +72,7 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             }
         }
     }
-    Ok(Recorded { graphs, buffers, tasks, uses })
+    Ok(Recorded { graphs, buffers, tasks, uses, scratch: Arc::new(scratch), planned })
 }
 
 impl Recorded {
@@ -113,9 +123,11 @@ impl Recorded {
             }
         }
         current.disabled.clear();
+        current.planned = std::mem::take(&mut self.planned);
         ReplacedGraph {
             _graphs: std::mem::replace(&mut current.graphs, std::mem::take(&mut self.graphs)),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
+            _scratch: std::mem::replace(&mut current.scratch, self.scratch.clone()),
         }
     }
 
@@ -126,7 +138,11 @@ impl Recorded {
     pub(super) fn restore(&self, executable: &ExecutableInner, updatable: &Updatable, done: usize) {
         let own = {
             let current = updatable.lock();
-            Own { graphs: current.graphs.clone(), disabled: current.disabled.clone() }
+            Own {
+                graphs: current.graphs.clone(),
+                disabled: current.disabled.clone(),
+                scratch: current.scratch.clone(),
+            }
         };
         for (partition, _) in &self.buffers[..done] {
             if let Err(error) = own.restore(executable, updatable, *partition) {
@@ -140,6 +156,7 @@ impl Recorded {
 struct Own {
     graphs: Vec<graph::Graph<Command>>,
     disabled: HashSet<Origin>,
+    scratch: Arc<Places>,
 }
 
 impl Own {
@@ -150,7 +167,7 @@ impl Own {
         };
         let (plan, mut uses) = (&executable.labels.plan, Uses::default());
         let source = Source::of_instances(&self.graphs);
-        let (options, scratch) = (updatable.options, &executable.scratch);
+        let (options, scratch) = (updatable.options, &self.scratch);
         let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
         let id = buffer.info().id;
         let places = self.disabled.iter().filter_map(|&node| updatable.place(node));

@@ -12,7 +12,7 @@ use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/scratch":
     &[Need::Results] => [branches, zeroed_in_every_run, parts_and_rectangles, in_sub_graphs,
-        executables_have_memory_of_their_own, updates, random_graphs],
+        executables_have_memory_of_their_own, updates, updates_from_other_graphs, random_graphs],
     &[Need::Results, Need::ConcurrentParts] => [along_a_chain, across_a_host_task],
     &[Need::Results, Need::TwoDevices] => [random_graphs_on_two_devices],
     &[Need::Results, Need::TwoDevices, Need::ConcurrentParts] => [between_devices],
@@ -213,9 +213,8 @@ fn updates(setup: &Setup) {
             let refused_one = exec.update().launch(node, add(30, other)).apply().await;
             refused(refused_one, ErrorKind::InvalidArgument, "a scratch buffer that it does not use");
         }
-        let same = exec.update_from(&graph).await;
-        refused(same, ErrorKind::InvalidArgument, "a graph with scratch buffers");
-        runs(21).await;
+        exec.update_from(&graph).await.unwrap();
+        runs(11).await;
         exec.update().launch(node, add(5, &y)).apply().await.unwrap();
         runs(1).await;
         assert_eq!(y.to_vec().await.unwrap(), [10; LEN]);
@@ -225,6 +224,54 @@ fn updates(setup: &Setup) {
         exec.update().launch(node, add(40, &x)).apply().await.unwrap();
         runs(41).await;
         assert_eq!(y.to_vec().await.unwrap(), [10; LEN]);
+    });
+}
+
+// The same topology with scratch buffers of its own: as large, larger, and used by other nodes.
+fn updates_from_other_graphs(setup: &Setup) {
+    let device = setup.device();
+    if device.capabilities().update != UpdateCapabilities::all() {
+        return lacks("all updates");
+    }
+    const LONG: usize = 4 * LEN;
+    let output = device.buffer::<u32>(LONG).unwrap();
+    let build = |n: u32, len: usize, swapped: bool| {
+        let mut graph = Graph::new(device);
+        let [a, b, c] = [(); 3].map(|()| graph.scratch::<u32>(len).unwrap());
+        let (first, last) = if swapped { (c, a) } else { (a, c) };
+        graph.fill(&first, n);
+        graph.copy(&first, &b);
+        let node = graph.launch(add(n, &b), Range::linear(len)).id();
+        graph.copy(&b, &last);
+        graph.copy(&last, output.slice(..len).unwrap());
+        (graph, node, b)
+    };
+    let (graph, node, b) = build(1, LEN, false);
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    setup.block_on(async {
+        let runs = async |expected: u32, len: usize| {
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                assert_eq!(output.to_vec().await.unwrap()[..len], vec![expected; len]);
+            }
+        };
+        runs(2, LEN).await;
+        for (n, len, swapped) in [(10, LEN, false), (20, LONG, false), (30, LEN, true), (40, LONG, true)] {
+            let before = exec.submit();
+            let (other, _, other_b) = build(n, len, swapped);
+            exec.update_from(&other).await.unwrap();
+            drop(other);
+            runs(2 * n, len).await;
+            before.await.unwrap();
+            exec.update().launch(node, add(5, &other_b)).apply().await.unwrap();
+            runs(n + 5, len).await;
+            // The buffers of the graph before have no places any more.
+            let refused_one = exec.update().launch(node, add(5, &b)).apply().await;
+            refused(refused_one, ErrorKind::InvalidArgument, "a scratch buffer that it does not use");
+            runs(n + 5, len).await;
+        }
+        exec.update_from(&graph).await.unwrap();
+        runs(2, LEN).await;
     });
 }
 

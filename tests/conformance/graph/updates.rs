@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::{
-    Buffer, CommandKind, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, NodeId, Range, Result, read,
-    write,
+    Buffer, CommandKind, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Layout, NodeId, Range, RectCopy,
+    Result, read, write,
 };
 
 use super::control::{adds, has, words};
@@ -19,10 +19,10 @@ tests!("graph/updates":
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs, inside_sub_graphs,
         unordered_memory_inside_sub_graphs_is_refused,
         from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates,
-        closures_of_host_tasks, closures_that_wait_for_their_turn, wrong_closures_are_refused],
+        operands_of_fills_and_copies, operands_of_rectangles, operands_in_flight, closures_of_host_tasks, closures_that_wait_for_their_turn, wrong_closures_are_refused],
     &[Need::Results, Need::TwoDevices] => [on_two_devices],
     &[Need::ConcurrentParts] => [unordered_memory_is_refused],
-    &[] => [misuse_is_refused, other_graphs_are_refused]);
+    &[] => [misuse_is_refused, other_graphs_are_refused, wrong_operands_are_refused]);
 
 pub(super) fn can_update(setup: &Setup) -> bool {
     let can = setup.device().capabilities().update == UpdateCapabilities::all();
@@ -571,6 +571,153 @@ fn from_a_graph_with_host_tasks(setup: &Setup) {
         after.await.unwrap();
         assert_eq!(last.load(Ordering::SeqCst), 11_000);
         assert_eq!((x.to_vec().await.unwrap(), y.to_vec().await.unwrap()), (vec![3; 2], vec![11; 2]));
+    });
+}
+
+// fill x -> copy to y -> read, write back to z, each with other operands than at first.
+fn operands_of_fills_and_copies(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let [x, y, z] = [(); 3].map(|()| buffer(setup, &[0; 8]));
+    let [host, other] = [(); 2].map(|()| device.host_buffer_from(&[0u32; 8]).unwrap());
+    let mut graph = Graph::new(device);
+    let fill = graph.fill(&x, 1).id();
+    let copy = graph.copy(&x, &y).id();
+    let down = graph.copy(&y, &host).id();
+    let up = graph.copy(&host, &z).after([down]).id();
+    graph.launch(add(1, &z), Range::linear(8));
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!(z.to_vec().await.unwrap(), [2; 8]);
+        exec.update().fill(fill, &x, 5).apply().await.unwrap();
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(z.to_vec().await.unwrap(), [6; 8]);
+        }
+        // Patterns of several sizes, parts of buffers, other buffers.
+        let parts = |at: usize| [&x, &y, &z].map(|buffer| buffer.slice(at..at + 4).unwrap());
+        for (at, pattern) in [(0, &[1u32, 2][..]), (4, &[1, 2, 3, 4]), (2, &[7])] {
+            let [x, y, z_part] = parts(at);
+            let [h, o] = [&host, &other].map(|host| host.slice(at..at + 4).unwrap());
+            let host = if at == 2 { o } else { h };
+            exec.update()
+                .fill_pattern(fill, &x, pattern)
+                .copy(copy, &x, &y)
+                .copy(down, &y, &host)
+                .copy(up, &host, &z_part)
+                .apply()
+                .await
+                .unwrap();
+            let mut model = z.to_vec().await.unwrap();
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                model[at..at + 4].iter_mut().zip(pattern.iter().cycle()).for_each(|(z, value)| *z = *value);
+                model.iter_mut().for_each(|z| *z += 1);
+                assert_eq!(z.to_vec().await.unwrap(), model, "{at} {pattern:?}");
+            }
+        }
+        // Switched off, changed meanwhile, and on again.
+        exec.update().enabled(fill, false).fill(fill, &x, 9).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap()[2], 7);
+        exec.update().enabled(fill, true).apply().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [9; 8]);
+        // Together with a kernel, and taken back as a whole.
+        exec.update_from(&graph).await.unwrap();
+        exec.submit().await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(z.to_vec().await.unwrap(), [2; 8]);
+    });
+}
+
+fn operands_of_rectangles(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let numbers: Vec<u32> = (0..16).collect();
+    let (x, y) = (buffer(setup, &numbers), buffer(setup, &[100; 16]));
+    let mut graph = Graph::new(setup.device());
+    let rows = |column, row| Layout::rows(4).origin([column, row]);
+    let copy = graph.copy_rect(&x, &y, RectCopy::new([2, 2], rows(0, 0), rows(0, 0))).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        let mut model = [100; 16];
+        let square = |model: &mut [u32; 16], [from, to]: [usize; 2]| {
+            [0, 1, 4, 5].iter().for_each(|at| model[to + at] = numbers[from + at]);
+        };
+        square(&mut model, [0, 0]);
+        let other = RectCopy::new([2, 2], rows(1, 1), rows(2, 2));
+        exec.update().copy_rect(copy, &x, &y, other).apply().await.unwrap();
+        square(&mut model, [5, 10]);
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), model);
+        }
+    });
+}
+
+fn operands_in_flight(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let buffers = [buffer(setup, &[1; 64]), buffer(setup, &[1; 64])];
+    let mut graph = Graph::new(setup.device());
+    let fill = graph.fill(&buffers[0], 0).id();
+    let node = graph.launch(mix(1, &buffers[0]), Range::linear(64)).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let (mut submissions, mut model) = (Vec::new(), [1u32; 2]);
+        for n in 0..30u32 {
+            let target = n as usize % 3 % 2;
+            let update = exec.update().fill(fill, &buffers[target], n).launch(node, mix(n, &buffers[target]));
+            update.apply().await.unwrap();
+            submissions.push(exec.submit());
+            model[target] = mixed(n, &[n]);
+        }
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        for (buffer, model) in buffers.iter().zip(model) {
+            assert_eq!(buffer.to_vec().await.unwrap(), [model; 64]);
+        }
+    });
+}
+
+fn wrong_operands_are_refused(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let [x, y, z] = [(); 3].map(|()| buffer(setup, &[1; 4]));
+    let host = device.host_buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(device);
+    let fill = graph.fill(&x, 2).name("fill").id();
+    let copy = graph.copy(&x, &y).name("copy").id();
+    let launch = graph.launch(mix(1, &z), Range::linear(4)).name("launch").id();
+    let exec = finalize(&graph);
+    let (invalid, size) = (ErrorKind::InvalidArgument, ErrorKind::InvalidSize);
+    setup.block_on(async {
+        let update = || exec.update().fill(fill, &x, 50);
+        let short = y.slice(..3).unwrap();
+        refused(update().copy(copy, &x, &short).apply().await, size, &["'copy'", "cannot copy 4 elements"]);
+        refused(update().copy(copy, &x, &host).apply().await, invalid, &["'copy'", "those of a buffer read"]);
+        refused(update().copy(copy, &host, &host).apply().await, invalid, &["both sides"]);
+        refused(update().copy(copy, &x, &x).apply().await, invalid, &["copy"]);
+        refused(update().copy(fill, &x, &y).apply().await, invalid, &["'fill'", "the node is a buffer fill"]);
+        refused(update().fill(launch, &x, 1).apply().await, invalid, &["'launch'", "only fills and copies"]);
+        refused(update().fill_pattern(fill, &x, &[1, 2, 3]).apply().await, size, &["'fill'", "pattern"]);
+        refused(update().fill(fill, &z, 1).apply().await, invalid, &["'fill'", "'launch'", "no edge"]);
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+        }
+        if setup.can(Need::Results) {
+            assert_eq!(y.to_vec().await.unwrap(), [2; 4]);
+        }
     });
 }
 

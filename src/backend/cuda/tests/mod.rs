@@ -630,3 +630,41 @@ fn enabled_nodes_get_their_parameters_again() {
     assert_eq!(switch(&mut *buffer, false), [0, 0]);
     assert_eq!(switch(&mut *buffer, true), [2, 1]);
 }
+
+/// What nodes a fill has depends on its operands, so the driver compares a new graph.
+#[test]
+fn operands_of_fills_and_copies_change_by_a_comparison_of_graphs() {
+    let bench = Bench::new();
+    let [old, new] = [(); 2].map(|()| bench.memory());
+    let gone = Arc::downgrade(&old);
+    let fill = |memory: &Arc<dyn Memory>, pattern: &[u8]| Command::BufferFill {
+        dst: MemoryView::whole(memory.clone()),
+        pattern: pattern.into(),
+    };
+    let commands = [fill(&old, &[1]), bench.launch(1, &new)];
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+    drop((commands, old));
+    bench.run(&*buffer).unwrap();
+    let with =
+        |memory: Command| CommandUpdate { memory: Some(Box::new(memory)), ..CommandUpdate::new(handles[0]) };
+    let counts = || ["cuGraphExecUpdate", "cuGraphInstantiateWithFlags"].map(fake::calls);
+    let before = counts();
+    // The driver refuses it, and so does a new instance: nothing has changed.
+    fake::fail("cuGraphExecUpdate", 1, INVALID_VALUE);
+    fake::fail("cuGraphInstantiateWithFlags", 1, INVALID_VALUE);
+    let update = [with(fill(&new, &[2])), update_of(handles[1], 5, None)];
+    assert_eq!(buffer.update(&update).unwrap_err().kind(), ErrorKind::Driver);
+    bench.run(&*buffer).unwrap();
+    assert!(gone.upgrade().is_some());
+    let failed = counts();
+    assert!(failed[0] > before[0]);
+    // Both commands at once, in one comparison.
+    buffer.update(&update).unwrap();
+    assert_eq!(counts(), [failed[0] + 1, failed[1]]);
+    bench.run(&*buffer).unwrap();
+    assert!(gone.upgrade().is_none());
+    // A command that is off stays off, which takes a new instance.
+    buffer.update(&[CommandUpdate { enabled: Some(false), ..with(fill(&new, &[1, 2, 3, 4])) }]).unwrap();
+    assert_eq!(counts()[1], failed[1] + 1);
+    bench.run(&*buffer).unwrap();
+}

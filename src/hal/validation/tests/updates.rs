@@ -273,6 +273,40 @@ fn switching_needs_its_capability() {
 }
 
 #[test]
+fn operands_of_fills_are_checked_as_at_append() {
+    let (fixture, mut buffer, [launch, fill]) = launch_and_fill(everything());
+    let with = |handle, memory: Command| CommandUpdate {
+        memory: Some(Box::new(memory)),
+        ..CommandUpdate::new(handle)
+    };
+    let fill_of = |len, pattern: &[u8]| Command::BufferFill {
+        dst: fixture.memory(len),
+        pattern: pattern.iter().copied().collect(),
+    };
+    let copy = Command::BufferCopy { src: fixture.memory(4), dst: fixture.memory(4) };
+    let kind = ErrorKind::InvalidArgument;
+    let message = "update of command 1: it is a buffer fill, and the new command a buffer copy";
+    refused(buffer.update(&[with(fill, copy)]), kind, message);
+    let message = "update of command 0: it is a kernel, and the new command a buffer fill";
+    refused(buffer.update(&[with(launch, fill_of(4, &[1]))]), kind, message);
+    assert_eq!(
+        buffer.update(&[with(fill, fill_of(4, &[1, 2, 3]))]).unwrap_err().kind(),
+        ErrorKind::InvalidSize
+    );
+    assert!(fixture.log.take().is_empty());
+    buffer.update(&[with(fill, fill_of(8, &[1, 2]))]).unwrap();
+    let able = Capabilities {
+        update: UpdateCapabilities::all() - UpdateCapabilities::MEMORY_OPERANDS,
+        ..everything()
+    };
+    let (fixture, mut buffer, [_, fill]) = launch_and_fill(able);
+    let memory = Command::BufferFill { dst: fixture.memory(4), pattern: [1].into_iter().collect() };
+    let message = "update of command 1: the device cannot change the operands of fills and copies \
+                   (UpdateCapabilities(MEMORY_OPERANDS))";
+    refused(buffer.update(&[with(fill, memory)]), ErrorKind::FeatureNotSupported, message);
+}
+
+#[test]
 fn a_buffer_is_updated_from_one_of_the_same_topology() {
     let fixture = Fixture::new();
     let fill = |len| Command::BufferFill { dst: fixture.memory(len), pattern: [1].into_iter().collect() };
