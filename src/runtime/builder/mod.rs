@@ -226,6 +226,32 @@ impl Graph {
         NodeBuilder::new(self, id)
     }
 
+    /// A node, to be refined: gives it a name, more predecessors, another device, parameters. For nodes that
+    /// a queue has [recorded](Self::record), by their [events](crate::Event::node).
+    ///
+    /// ```
+    /// # use wakegraph::{Device, Graph};
+    /// # fn main() -> wakegraph::Result<()> {
+    /// # let device = Device::open("host")?;
+    /// # let (queue, x) = (device.queue()?, device.buffer::<u32>(4)?);
+    /// let mut graph = Graph::new(&device);
+    /// let recording = graph.record([&queue])?;
+    /// let filled = queue.fill(&x, 1);
+    /// drop(recording);
+    /// if let Some(node) = filled.node() {
+    ///     graph.node_mut(node)?.name("clear");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn node_mut(&mut self, node: NodeId) -> Result<NodeBuilder<'_>> {
+        self.nodes.node(node)?;
+        Ok(NodeBuilder::new(self, node))
+    }
+
     /// Adds an edge: `to` runs after `from`. It may go backwards, to a node added earlier.
     ///
     /// # Errors

@@ -293,7 +293,7 @@ impl Graph {
         }
     }
 
-    /// Binds a parameter to the newest node.
+    /// Binds a parameter to a node.
     fn bind(&mut self, node: NodeId, name: &str, param: &Arc<Parameter>) -> Result<()> {
         let graph = self.inner().source();
         let place = self.nodes.command_mut(node);
@@ -316,7 +316,10 @@ impl Graph {
         let index = node.index();
         self.bound.nodes.push(index as u32);
         if refresh_node(&mut self.nodes, index, self.scratch_owner.as_ref())? {
-            self.nodes.rederive_newest_edges();
+            match index + 1 == self.nodes.len() {
+                true => self.nodes.rederive_newest_edges(),
+                false => self.nodes.rederive_edges(),
+            }
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wakegraph::{
-    Buffer, CommandKind, CommandKinds, Device, ErrorKind, Event, Graph, HostBuffer, NodeId, Queue, Range,
-    read, write,
+    Buffer, CommandKind, CommandKinds, Device, ErrorKind, Event, FinalizeOptions, Graph, HostBuffer, NodeId,
+    Queue, Range, UpdateCapabilities, read, write,
 };
 
 use crate::kernels::{add, fold, mix};
@@ -14,7 +14,8 @@ use crate::support::PANIC;
 tests!("graph/recording":
     &[Need::Results] => [one_function_runs_and_is_recorded, every_command_is_recorded, several_queues_at_once,
         several_queues_in_turn, paused_commands_run, threads_record_at_once, a_dependent_queue_joins,
-        recorded_and_added_graphs_do_the_same, a_graph_can_be_recorded_and_added_to_in_turn],
+        recorded_and_added_graphs_do_the_same, a_graph_can_be_recorded_and_added_to_in_turn,
+        recorded_nodes_are_refined_and_updated],
     &[] => [in_order_edges, eager_commands_are_not_linked, barrier_edges, events_are_dependencies,
         a_panic_ends_the_recording, a_leaked_guard_is_safe, a_recording_queue_begins_no_other,
         only_its_own_recording_pauses_a_queue, nothing_recorded_can_be_waited_for,
@@ -358,6 +359,43 @@ fn a_graph_can_be_recorded_and_added_to_in_turn(setup: &Setup) {
             assert_eq!(x.to_vec().await.unwrap(), [13; 4]);
         }
     });
+}
+
+fn recorded_nodes_are_refined_and_updated(setup: &Setup) {
+    let Data { device, x, .. } = data(setup);
+    let queue = device.queue().unwrap();
+    let mut graph = Graph::new(&device);
+    let n = graph.param(1u32);
+    let (filled, added) = {
+        let _recording = graph.record([&queue]).unwrap();
+        (queue.fill(&x, 1), queue.launch(add(7, &x), Range::linear(4)))
+    };
+    graph.node_mut(node(&filled)).unwrap().name("clear");
+    graph.node_mut(node(&added)).unwrap().param("n", &n);
+    assert_eq!(graph.find("clear"), filled.node());
+    let foreign = Graph::new(&device).node_mut(node(&added)).unwrap_err();
+    assert_eq!(foreign.kind(), ErrorKind::InvalidArgument);
+    let exec = graph.finalize().unwrap();
+    n.set(2);
+    let later = graph.finalize_with(FinalizeOptions::new().updatable(setup_updates(&device))).unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [2; 4]);
+            later.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [3; 4]);
+        }
+        if setup_updates(&device) {
+            later.update().param(&n, 5).apply().await.unwrap();
+            later.submit().await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [6; 4]);
+        }
+    });
+}
+
+/// Whether executables of the device can be updated.
+fn setup_updates(device: &Device) -> bool {
+    device.capabilities().update.contains(UpdateCapabilities::KERNEL_ARGUMENTS)
 }
 
 fn in_order_edges(setup: &Setup) {
