@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::types::CommandKind;
+use crate::types::{CommandKind, CommandKinds, DeviceId};
 
 /// Identifies a node of one graph.
 ///
@@ -68,6 +68,13 @@ impl From<NodeId> for NodePath {
 pub trait Payload {
     /// Describes the operands in a few words, for verbose drawings. Empty if there are none.
     fn describe(&self) -> Cow<'_, str>;
+
+    /// Whether the host has to run a command of `device`, because the device cannot. `supported` gives
+    /// the commands that a device can run. The plan asks conditionals and loops only.
+    fn needs_host(&self, device: DeviceId, supported: &dyn Fn(DeviceId) -> CommandKinds) -> bool {
+        let _ = (device, supported);
+        false
+    }
 }
 
 /// A graph without commands, for tests and tools.

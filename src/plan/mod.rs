@@ -56,7 +56,7 @@ use dependencies::Edges;
 use elide_empty::Remaining;
 use inline::FlatGraph;
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Payload};
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
 /// How a graph runs: its partitions, the nodes of each, and the dependencies between them.
@@ -129,7 +129,7 @@ impl Plan {
     ///   cycle check has one.
     /// - [`InvalidSize`](ErrorKind::InvalidSize) if the graph, with its sub-graphs inlined, has more than
     ///   16 million nodes or 134 million edges.
-    pub fn new<P>(
+    pub fn new<P: Payload>(
         graph: &Graph<P>,
         supported: impl Fn(DeviceId) -> CommandKinds,
         options: &PlanOptions,

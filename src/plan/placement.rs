@@ -3,9 +3,10 @@
 //! A [place](Placement) is a small number that later passes compare instead of device ids.
 
 use super::inline::FlatGraph;
+use crate::graph::{Content, Payload};
 use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// The place of every host task. Devices are places 1, 2, ...
+/// The place of every host task, and of conditionals and loops that the host runs. Devices are places 1, 2, ...
 pub(super) const HOST: u32 = 0;
 /// Set on the place of an empty node; the rest is the device it was given.
 pub(super) const EMPTY: u32 = 1 << 31;
@@ -36,7 +37,7 @@ impl Placement {
 ///
 /// # Errors
 /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for the first command that its device cannot run.
-pub(super) fn place_nodes<P>(
+pub(super) fn place_nodes<P: Payload>(
     flat: &FlatGraph<'_, P>,
     supported: &impl Fn(DeviceId) -> CommandKinds,
 ) -> Result<Placement> {
@@ -46,7 +47,8 @@ pub(super) fn place_nodes<P>(
     // Consecutive nodes are nearly always on the same device, so the search runs only when it changes.
     let mut last = None;
     for (node, (&kind, &device)) in flat.kinds.iter().zip(&*flat.devices).enumerate() {
-        if kind == CommandKind::HostTask {
+        let is_control = matches!(kind, CommandKind::If | CommandKind::While);
+        if kind == CommandKind::HostTask || is_control && needs_host(flat, node as u32, device, supported) {
             places.of.push(HOST);
             continue;
         }
@@ -72,6 +74,20 @@ pub(super) fn place_nodes<P>(
         }
     }
     Ok(places)
+}
+
+/// Whether the host runs a conditional or loop.
+fn needs_host<P: Payload>(
+    flat: &FlatGraph<'_, P>,
+    node: u32,
+    device: DeviceId,
+    supported: &dyn Fn(DeviceId) -> CommandKinds,
+) -> bool {
+    let origin = flat.origin(node);
+    match flat.graphs[origin.instance as usize].content_at(origin.node as usize) {
+        Content::Command(command) => command.needs_host(device, supported),
+        Content::Empty | Content::SubGraph(_) => false,
+    }
 }
 
 #[cold]

@@ -12,6 +12,7 @@ pub struct Listing<'a, F> {
     label: F,
     device: DeviceName<'a>,
     lowering: Lowering<'a>,
+    bodies: BodiesText<'a>,
 }
 
 /// A plan as a DOT drawing. See [`Plan::dot`].
@@ -23,6 +24,7 @@ pub struct PlanDot<'a, F> {
 
 type DeviceName<'a> = Box<dyn Fn(DeviceId) -> String + 'a>;
 type Lowering<'a> = Box<dyn Fn(u32) -> Option<&'static str> + 'a>;
+type BodiesText<'a> = Box<dyn Fn(u32) -> Option<String> + 'a>;
 
 impl Plan {
     /// The instruction list as text. `label` names each planned node.
@@ -36,7 +38,7 @@ impl Plan {
     /// ```
     pub fn display<L: fmt::Display, F: Fn(u32) -> L>(&self, label: F) -> Listing<'_, F> {
         let device = Box::new(|device: DeviceId| device.to_string());
-        Listing { plan: self, label, device, lowering: Box::new(|_| None) }
+        Listing { plan: self, label, device, lowering: Box::new(|_| None), bodies: Box::new(|_| None) }
     }
 
     /// The plan as a graph in the DOT language. Partitions are clusters, thin edges are sync-points, and
@@ -57,6 +59,12 @@ impl<'a, F> Listing<'a, F> {
     #[must_use]
     pub fn lowerings(self, lowering: impl Fn(u32) -> Option<&'static str> + 'a) -> Self {
         Self { lowering: Box::new(lowering), ..self }
+    }
+
+    /// Adds text behind partitions of the host: the plans inside a conditional or loop that it drives.
+    #[must_use]
+    pub fn bodies(self, bodies: impl Fn(u32) -> Option<String> + 'a) -> Self {
+        Self { bodies: Box::new(bodies), ..self }
     }
 }
 
@@ -98,6 +106,9 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
                 Instruction::HostTask { partition, node, after } => {
                     write!(f, "host task {partition} runs {}", (self.label)(node))?;
                     list(f, " after ", after)?;
+                    if let Some(bodies) = (self.bodies)(partition) {
+                        write!(f, "\n{}", bodies.trim_end())?;
+                    }
                 }
             }
             f.write_str("\n")?;

@@ -12,7 +12,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch;
-use crate::types::{Access, Error, ErrorKind, Range, Result};
+use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, Range, Result};
 
 /// A node's command: plain data and references, ready to be recorded for a device.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub(crate) enum Command {
     },
     /// A copy, fill or hint; the views' allocations come along so that they stay alive.
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
-    /// A conditional or a loop; its bodies are recorded at finalize.
+    /// A conditional or a loop; its bodies are planned and recorded at finalize.
     Control(Arc<Control>),
     /// The user's own work on a device's stream.
     Native { command: Arc<hal::Command>, uses: Arc<[View]> },
@@ -162,6 +162,10 @@ impl Payload for Command {
                 format!("{} accesses", uses.len()).into()
             }
         }
+    }
+
+    fn needs_host(&self, device: DeviceId, supported: &dyn Fn(DeviceId) -> CommandKinds) -> bool {
+        matches!(self, Self::Control(control) if control.needs_host(device, supported))
     }
 }
 

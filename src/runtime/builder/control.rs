@@ -1,9 +1,10 @@
 //! Conditionals and loops.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::runtime::builder::command::Command;
-use crate::runtime::builder::control_flow::{Body, Control, ControlKind};
+use crate::runtime::builder::control_flow::{Control, ControlKind};
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::{Graph, merged_accesses};
 use crate::runtime::execution::conflicts;
@@ -13,13 +14,16 @@ use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::types::{Access, AccessMode, CommandKind, Error, ErrorKind, Result};
 
 impl Graph {
-    /// Adds a conditional: when its turn comes, the device runs a copy of `then` as it is now, if
-    /// `flag` is not 0.
+    /// Adds a conditional: when its turn comes, a copy of `then` as it is now runs, if `flag` is not 0.
     ///
-    /// `flag` is one element of a buffer, which earlier nodes may write; the host is not asked. The
-    /// body is a graph of commands of one device: kernels, copies, fills, sub-graphs, native
-    /// commands, conditionals and loops, but no host tasks. Edges to and from the node hold for all
-    /// its commands.
+    /// `flag` is one element of a buffer, which earlier nodes may write. The body is any graph: it may
+    /// hold host tasks, nodes of several devices, scratch buffers, conditionals and loops. Edges to and
+    /// from the node hold for all that is in it.
+    ///
+    /// Where the flag and the whole body are on one device that can decide by itself
+    /// ([`CommandKinds::IF`](crate::CommandKinds::IF)), the device does, and the host is not asked.
+    /// Otherwise a task of the runtime reads the flag and submits the body; then the node is a partition
+    /// of its own, as a host task is. [`plan_text`](crate::ExecutableGraph::plan_text) shows which it is.
     ///
     /// ```
     /// use wakegraph::{Device, Graph};
@@ -45,12 +49,10 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// At finalize: the first of the body's; [`InvalidArgument`](ErrorKind::InvalidArgument),
-    /// naming the node, for a host task or a second device in the body;
-    /// [`InvalidSize`](ErrorKind::InvalidSize) for a flag that is not one element, and for more
-    /// than 63 conditionals and loops inside each other;
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where the device has no conditionals
-    /// ([`CommandKinds::IF`](crate::CommandKinds::IF)), or lacks a command of the body.
+    /// At finalize: the first of the body's; [`InvalidSize`](ErrorKind::InvalidSize) for a flag that is
+    /// not one element, and for more than 63 conditionals and loops inside each other;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in a scratch buffer;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where a device lacks a command of the body.
     #[track_caller]
     pub fn if_nonzero(&mut self, flag: impl MemoryArg<u32>, then: &Graph) -> NodeBuilder<'_> {
         self.control(flag.operand(), &[then], |mut bodies| ControlKind::If {
@@ -59,8 +61,7 @@ impl Graph {
         })
     }
 
-    /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is 0. Both
-    /// bodies run on one device.
+    /// As [`if_nonzero`](Self::if_nonzero), with a copy of `otherwise` to run if `flag` is 0.
     ///
     /// # Errors
     /// As [`if_nonzero`](Self::if_nonzero).
@@ -77,17 +78,39 @@ impl Graph {
         })
     }
 
-    /// Adds a loop: when its turn comes, the device runs a copy of `body` as it is now, again and
-    /// again as long as `flag` is not 0, which it reads before each time, the first one
-    /// included.
+    /// Adds a loop: when its turn comes, a copy of `body` as it is now runs again and again as long as
+    /// `flag` is not 0. The flag is read before each iteration, the first one included.
     ///
-    /// The body has to make the flag 0 at some time: nothing else ends the loop, and no submission
-    /// behind it on the device gets its turn before. Flag and body as for
-    /// [`if_nonzero`](Self::if_nonzero).
+    /// The body has to make the flag 0 at some time. On a device nothing else ends the loop, and no
+    /// submission behind it on the device gets its turn before. Where the runtime drives the loop,
+    /// [`cancel`](crate::Submission::cancel) ends it between two iterations. Flag and body are as for
+    /// [`if_nonzero`](Self::if_nonzero); the capability of a device is
+    /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
+    ///
+    /// ```
+    /// use wakegraph::{Device, Graph, write};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let left = device.host_buffer_from(&[3u32])?;
+    ///
+    /// let mut body = Graph::new(&device);
+    /// body.host_task((write(&left),), async |(mut left,)| {
+    ///     tokio::task::yield_now().await; // ask a server whether to go on, say
+    ///     left[0] -= 1;
+    /// });
+    /// let mut graph = Graph::new(&device);
+    /// graph.while_nonzero(&left, &body);
+    ///
+    /// graph.finalize()?.submit().await?;
+    /// assert_eq!(left.read().await[0], 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// As [`if_nonzero`](Self::if_nonzero); the capability is
-    /// [`CommandKinds::WHILE`](crate::CommandKinds::WHILE).
+    /// As [`if_nonzero`](Self::if_nonzero).
     #[track_caller]
     pub fn while_nonzero(&mut self, flag: impl MemoryArg<u32>, body: &Graph) -> NodeBuilder<'_> {
         self.control(flag.operand(), &[body], |mut bodies| ControlKind::While(bodies.remove(0)))
@@ -98,22 +121,20 @@ impl Graph {
         &mut self,
         Operand(flag): Operand,
         bodies: &[&Graph],
-        make: impl FnOnce(Vec<Arc<crate::graph::Graph<Command>>>) -> ControlKind,
+        make: impl FnOnce(Vec<Arc<Graph>>) -> ControlKind,
     ) -> NodeBuilder<'_> {
-        let nodes: Result<Vec<_>> =
-            bodies.iter().map(|body| Ok(Arc::new(body.present()?.into_owned()))).collect();
-        let nodes = match nodes {
-            Ok(nodes) => nodes,
+        let snapshots: Result<Vec<_>> = bodies.iter().map(|body| body.snapshot().map(Arc::new)).collect();
+        let kind = match snapshots {
+            Ok(bodies) => make(bodies),
             Err(error) => return self.refuse(CommandKind::Empty, error),
         };
-        let accesses = control_accesses(&flag, &nodes);
-        let kind = make(nodes);
         let command_kind = kind.command_kind();
         let checked = check(&flag, bodies).and_then(|()| Control::new(flag.clone(), kind));
         let (control, device) = match checked {
             Ok(checked) => checked,
             Err(error) => return self.refuse(command_kind, error),
         };
+        let accesses = control_accesses(&control);
         let find = |id| bodies.iter().find_map(|body| body.find_device(id));
         let device: Option<Device> = device.and_then(find).or(Some(flag.allocation.device())).cloned();
         self.add(command_kind, device, Ok(accesses), || Command::Control(Arc::new(control)))
@@ -131,10 +152,14 @@ fn check(flag: &View, bodies: &[&Graph]) -> Result<()> {
     Ok(())
 }
 
-/// The flag is read, and the bodies may do all that they can do.
-fn control_accesses(flag: &View, bodies: &[Body]) -> Vec<Access> {
-    let mut all = vec![flag.access(AccessMode::Read)];
-    all.extend(bodies.iter().flat_map(|body| merged_accesses(body)));
+/// The flag is read, and the bodies may do all that they can do, but for their scratch buffers, which
+/// nothing else uses.
+fn control_accesses(control: &Control) -> Vec<Access> {
+    let shared: HashSet<_> =
+        control.allocations.iter().map(|allocation| allocation.memory().resource()).collect();
+    let of_bodies = control.kind.bodies().flat_map(|body| merged_accesses(body.inner()));
+    let mut all = vec![control.condition.access(AccessMode::Read)];
+    all.extend(of_bodies.filter(|access| shared.contains(&access.resource)));
     all.sort_by_key(|access| access.resource);
     all.chunk_by(|a, b| a.resource == b.resource).flat_map(conflicts::merged).collect()
 }

@@ -1,4 +1,4 @@
-//! Conditionals and loops: graphs inside a node, that become bodies of commands at finalize.
+//! Conditionals and loops: graphs inside a node. A device runs them where it can, else the host.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -7,20 +7,23 @@ use std::sync::Arc;
 
 use crate::graph::{self, Content, Payload};
 use crate::hal;
+use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
-use crate::types::{CommandKind, DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// A conditional or a loop.
 pub(crate) struct Control {
     /// The word that decides.
     pub(crate) condition: View,
     pub(crate) kind: ControlKind,
-    /// What it, and its bodies, keep alive.
+    /// What it, and its bodies, keep alive. Scratch buffers of the bodies are not among it.
     pub(crate) allocations: Vec<Arc<Allocation>>,
     /// How deep conditionals and loops lie in it.
     depth: usize,
+    /// What a device has to support to run it by itself. `None` where no device can.
+    on_device: Option<CommandKinds>,
 }
 
 /// What a conditional or a loop runs.
@@ -29,8 +32,8 @@ pub(crate) enum ControlKind {
     While(Body),
 }
 
-/// The nodes of a graph as they were when it was given to a conditional or loop.
-pub(crate) type Body = Arc<graph::Graph<Command>>;
+/// A graph as it was when it was given to a conditional or loop.
+pub(crate) type Body = Arc<Graph>;
 
 impl ControlKind {
     pub(crate) fn command_kind(&self) -> CommandKind {
@@ -40,7 +43,7 @@ impl ControlKind {
         }
     }
 
-    fn bodies(&self) -> impl Iterator<Item = &Body> {
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &Body> {
         let (first, second) = match self {
             Self::If { then, otherwise } => (then, otherwise.as_ref()),
             Self::While(body) => (body, None),
@@ -50,26 +53,38 @@ impl ControlKind {
 }
 
 impl Control {
-    /// Searches the bodies. Gives, too, the device that their commands run on, where there are any.
+    /// Searches the bodies. Gives, too, the first device that their commands run on, if there is one.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming the node, for a host task and for a
-    /// second device; [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep.
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in scratch memory.
     pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
-        let mut found = BodyContents::default();
+        if ScratchMemory::of(&condition.allocation).is_some() {
+            return Err(scratch::refused("the flag of a conditional or loop"));
+        }
+        let mut found = BodyContents {
+            device: None,
+            needs_host: false,
+            kinds: kind.command_kind().as_set(),
+            depth: 0,
+            allocations: HashMap::new(),
+        };
         found.keep(&condition.allocation);
-        kind.bodies().try_for_each(|body| found.search(body))?;
-        let BodyContents { device, depth, allocations } = found;
-        let depth = depth + 1;
+        kind.bodies().for_each(|body| found.search(body.inner()));
+        let depth = found.depth + 1;
         if depth >= hal::Body::MAX_DEPTH {
             let why = format!("conditionals and loops lie more than {} deep", hal::Body::MAX_DEPTH - 1);
             return Err(Error::new(ErrorKind::InvalidSize, why));
         }
-        if allocations.values().any(|allocation| ScratchMemory::of(allocation).is_some()) {
-            return Err(scratch::refused("a conditional or a loop"));
-        }
-        let allocations = allocations.into_values().collect();
-        Ok((Self { condition, kind, allocations, depth }, device.map(|(device, _)| device)))
+        let on_device = (!found.needs_host).then_some(found.kinds);
+        let allocations = found.allocations.into_values().collect();
+        Ok((Self { condition, kind, allocations, depth, on_device }, found.device))
+    }
+
+    /// Whether the host has to run it, because `device` cannot.
+    pub(crate) fn needs_host(&self, device: DeviceId, supported: &dyn Fn(DeviceId) -> CommandKinds) -> bool {
+        let has_flag = self.condition.allocation.device().id() == device;
+        !self.on_device.is_some_and(|kinds| has_flag && supported(device).contains(kinds))
     }
 
     /// In words, for verbose drawings.
@@ -91,23 +106,30 @@ impl Control {
 }
 
 /// What lies in the bodies of a conditional or loop.
-#[derive(Default)]
 struct BodyContents {
-    /// Where their commands run, and the first of them.
-    device: Option<(DeviceId, String)>,
+    /// Where the first of their commands runs.
+    device: Option<DeviceId>,
+    /// Whether something needs the host: a host task, a second device, scratch memory.
+    needs_host: bool,
+    kinds: CommandKinds,
     depth: usize,
     allocations: HashMap<ResourceId, Arc<Allocation>>,
 }
 
 impl BodyContents {
     fn keep(&mut self, allocation: &Arc<Allocation>) {
+        // An executable of the body has scratch memory of its own.
+        if ScratchMemory::of(allocation).is_some() {
+            self.needs_host = true;
+            return;
+        }
         self.allocations.entry(allocation.memory().resource()).or_insert_with(|| allocation.clone());
     }
 
     /// Visits each sub-graph once, however often it occurs, without recursion.
-    fn search(&mut self, body: &Body) -> Result<()> {
-        let mut seen = HashSet::from([ptr::from_ref(&**body)]);
-        let mut open = vec![&**body];
+    fn search(&mut self, body: &graph::Graph<Command>) {
+        let mut seen = HashSet::from([ptr::from_ref(body)]);
+        let mut open = vec![body];
         while let Some(graph) = open.pop() {
             for index in 0..graph.len() {
                 match graph.content_at(index) {
@@ -117,33 +139,31 @@ impl BodyContents {
                             open.push(inner);
                         }
                     }
-                    Content::Command(command) => self.add(graph, index, command)?,
+                    Content::Command(command) => self.add(graph, index, command),
                 }
             }
         }
-        Ok(())
     }
 
-    fn add(&mut self, graph: &graph::Graph<Command>, index: usize, command: &Command) -> Result<()> {
-        let label = || graph.label_at(index);
+    fn add(&mut self, graph: &graph::Graph<Command>, index: usize, command: &Command) {
+        command.allocations().for_each(|allocation| self.keep(allocation));
         if let Command::HostTask { .. } = command {
-            let why = format!("the body holds a {}, which the device cannot run", label());
-            return Err(Error::new(ErrorKind::InvalidArgument, why)
-                .help("put the host task in front of the conditional or loop, or behind it"));
+            self.needs_host = true;
+            return;
         }
         let device = graph.devices()[index];
-        let (first, other) = self.device.get_or_insert_with(|| (device, label()));
-        if *first != device {
-            let why =
-                format!("{other} and {} of the body run on different devices, {first} and {device}", label());
-            return Err(Error::new(ErrorKind::InvalidArgument, why)
-                .help("copy between the devices in front of the conditional or loop, or behind it"));
+        self.needs_host |= *self.device.get_or_insert(device) != device;
+        match command {
+            Command::Control(control) => {
+                self.depth = self.depth.max(control.depth);
+                self.needs_host |= control.condition.allocation.device().id() != device;
+                match control.on_device {
+                    Some(kinds) => self.kinds |= kinds,
+                    None => self.needs_host = true,
+                }
+            }
+            _ => self.kinds |= graph.kinds()[index].as_set(),
         }
-        if let Command::Control(control) = command {
-            self.depth = self.depth.max(control.depth);
-        }
-        command.allocations().for_each(|allocation| self.keep(allocation));
-        Ok(())
     }
 }
 
@@ -154,6 +174,7 @@ impl std::fmt::Display for NodeList<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const SHOWN: usize = 6;
         let Self(word, body) = *self;
+        let body = body.inner();
         write!(f, "{word}: ")?;
         for index in 0..body.len().min(SHOWN) {
             let separator = if index > 0 { ", " } else { "" };

@@ -262,6 +262,18 @@ impl Graph {
         self.nodes.make_edge(from, to)
     }
 
+    /// The graph as it is now, with the present values of its parameters, for a node that holds it. The
+    /// ids of its nodes are its own.
+    pub(crate) fn snapshot(&self) -> Result<Self> {
+        Ok(Self {
+            nodes: self.present()?.into_owned(),
+            devices: self.devices.clone(),
+            scratch_owner: self.scratch_owner.clone(),
+            has_scratch: self.has_scratch,
+            ..Self::new(&self.device)
+        })
+    }
+
     pub(crate) fn inner(&self) -> &graph::Graph<Command> {
         &self.nodes
     }

@@ -57,6 +57,13 @@ impl RunOwner for ExecutableInner {
 }
 
 impl ExecutableInner {
+    /// The plan as text, with what each device made of its partitions.
+    pub(crate) fn plan_text(&self) -> String {
+        let lowering = |partition: usize| self.partitions[partition].lowering();
+        let bodies = |partition: usize| self.partitions[partition].bodies_text();
+        self.labels.text(lowering, bodies)
+    }
+
     /// An update could not be taken back: the executable must not run any more.
     pub(crate) fn set_broken(&self, cause: Error) {
         let why = "an update failed half-way, and could not be taken back";

@@ -90,7 +90,7 @@ impl ExecutableGraph {
 
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
-        self.inner.labels.text(|partition| self.inner.partitions[partition].lowering())
+        self.inner.plan_text()
     }
 
     /// The plan in Graphviz' language, partitions as clusters.

@@ -167,9 +167,12 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A host task with its closure's type erased.
 pub(crate) struct HostTask {
     call: Box<Call>,
+    /// Describes what it submits by itself.
+    plan_text: Option<Box<PlanText>>,
 }
 
 type Call = dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync;
+type PlanText = dyn Fn() -> String + Send + Sync;
 
 impl HostTask {
     /// A task whose closure returns a future. It is cloned for every run, so that each future owns
@@ -194,6 +197,7 @@ impl HostTask {
                     outcome(catch_panic(|| output.into_result())).and(dropped)
                 })
             }),
+            plan_text: None,
         }
     }
 
@@ -220,7 +224,24 @@ impl HostTask {
                     }
                 })
             }),
+            plan_text: None,
         }
+    }
+
+    /// A task of the runtime's own, which submits other executables. `plan_text` describes these.
+    pub(crate) fn internal<F>(
+        call: impl Fn(&TaskLease) -> F + Send + Sync + 'static,
+        plan_text: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self { call: Box::new(move |lease| Box::pin(call(lease))), plan_text: Some(Box::new(plan_text)) }
+    }
+
+    /// Describes what the task submits by itself, for the text of a plan.
+    pub(crate) fn plan_text(&self) -> Option<String> {
+        self.plan_text.as_ref().map(|text| text())
     }
 
     pub(crate) fn call(&self, lease: &TaskLease) -> BoxFuture<Result<()>> {
@@ -243,10 +264,22 @@ pub(crate) fn runtime_shut_down() -> Error {
 pub(crate) trait HostTaskOwner: Debug + Send + Sync {
     /// The host task of a partition has finished, and its views are dropped.
     fn finish_host_task(&self, partition: usize, result: Result<()>);
+
+    /// Whether the run has been cancelled.
+    fn is_cancelled(&self) -> bool;
+
+    /// Sets the run that the host task of a partition waits for, to be cancelled with this one.
+    fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>);
+}
+
+/// A run that a host task has submitted and waits for.
+pub(crate) trait NestedRun: Debug + Send + Sync {
+    /// Stops what has not started.
+    fn cancel(&self);
 }
 
 /// Ends a host task's partition when the task has finished and all its views are dropped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TaskLease(Arc<TaskLeaseInner>);
 
 #[derive(Debug)]
@@ -261,7 +294,16 @@ impl TaskLease {
         Self(Arc::new(TaskLeaseInner { run, partition, result: Mutex::new(None) }))
     }
 
-    fn for_view(&self) -> Lease {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.run.is_cancelled()
+    }
+
+    /// Sets the run that the task waits for, to be cancelled with the task's own.
+    pub(crate) fn set_nested(&self, nested: Option<Arc<dyn NestedRun>>) {
+        self.0.run.set_nested(self.0.partition, nested);
+    }
+
+    pub(crate) fn for_view(&self) -> Lease {
         Lease::HostTask { _lease: self.0.clone() }
     }
 

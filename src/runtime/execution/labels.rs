@@ -24,12 +24,17 @@ impl Labels {
     }
 
     /// The plan as a list of instructions; `lowering` tells what each partition's device made of
-    /// its commands.
-    pub(crate) fn text(&self, lowering: impl Fn(usize) -> Option<&'static str>) -> String {
+    /// its commands, `bodies` the plans inside a conditional or loop that the host drives.
+    pub(crate) fn text(
+        &self,
+        lowering: impl Fn(usize) -> Option<&'static str>,
+        bodies: impl Fn(usize) -> Option<String>,
+    ) -> String {
         // The list says by itself what is a host task.
         let label = |node| self.label(node).trim_start_matches("host task ");
         let listing = self.plan.display(label).devices(|device| self.device_name(device));
-        listing.lowerings(|partition| lowering(partition as usize)).to_string()
+        let listing = listing.lowerings(|partition| lowering(partition as usize));
+        listing.bodies(|partition| bodies(partition as usize)).to_string()
     }
 
     /// The plan in Graphviz' language.

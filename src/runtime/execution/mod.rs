@@ -8,6 +8,7 @@ pub(crate) mod executable;
 pub(crate) mod executable_graph;
 pub(crate) mod fence;
 pub(crate) mod host_access;
+pub(crate) mod host_control;
 pub(crate) mod host_guard;
 pub(crate) mod host_task;
 pub(crate) mod labels;

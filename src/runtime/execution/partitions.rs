@@ -93,6 +93,14 @@ impl PartitionExec {
         }
     }
 
+    /// The plans of what a host task submits by itself.
+    pub(crate) fn bodies_text(&self) -> Option<String> {
+        match &self.work {
+            PartitionWork::HostTask(task) => task.with(|task| task.plan_text()),
+            PartitionWork::Device { .. } | PartitionWork::Command { .. } => None,
+        }
+    }
+
     pub(crate) fn device(&self) -> Option<&Device> {
         match &self.work {
             PartitionWork::Device { device, .. } | PartitionWork::Command { device, .. } => Some(device),

@@ -1,15 +1,60 @@
-//! Conditionals and loops as commands: their bodies are planned and recorded here.
+//! Conditionals and loops: as commands of a device, or as tasks of the host.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::graph::Content;
-use crate::hal;
+use crate::hal::{self, MemoryKind};
 use crate::plan::{PartitionPolicy, Plan, PlanOptions};
+use crate::runtime::builder::Graph;
 use crate::runtime::builder::control_flow::{Body, Control, ControlKind};
-use crate::runtime::finalize::{self, Source};
+use crate::runtime::execution::executable::ExecutableHandle;
+use crate::runtime::execution::host_control::{Bodies, HostControl};
+use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::finalize::{self, FinalizeOptions, Source};
+use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::types::{Error, ErrorKind, Result};
+
+/// The task that drives it from the host. Each body becomes an executable.
+pub(super) fn host_task(control: &Control, label: String, options: FinalizeOptions) -> Result<HostTask> {
+    let control = Arc::new(host_control(control, label, options)?);
+    let described = control.clone();
+    Ok(HostTask::internal(move |lease| control.clone().run(lease.clone()), move || described.plan_text()))
+}
+
+fn host_control(control: &Control, label: String, options: FinalizeOptions) -> Result<HostControl> {
+    // The node's times are the task's.
+    let options = options.profiling(false).updatable(false);
+    let finalize = |graph: &Graph| Ok::<_, Error>(ExecutableHandle::new(finalize::build(graph, options)?.0));
+    let flag = &control.condition;
+    let (read, word) = match flag.kind() {
+        MemoryKind::Host => (None, flag.clone()),
+        MemoryKind::Device => {
+            let device = flag.allocation.device();
+            let word = HostBuffer::<u32>::allocate(device, 1)?;
+            let mut read = Graph::new(device);
+            read.copy(Buffer::<u32>::from_view(flag.clone()), &word).name("read the flag");
+            (Some(read), word.view().clone())
+        }
+    };
+    let bodies = match &control.kind {
+        ControlKind::If { then, otherwise } => {
+            Bodies::If { then: finalize(then)?, otherwise: otherwise.as_deref().map(finalize).transpose()? }
+        }
+        ControlKind::While(body) => Bodies::While(match &read {
+            // The copy comes after whatever writes the flag.
+            Some(read) => {
+                let mut both = body.snapshot()?;
+                both.sub_graph(read);
+                finalize(&both)?
+            }
+            None => finalize(body)?,
+        }),
+    };
+    Ok(HostControl { label: label.into(), read: read.as_ref().map(finalize).transpose()?, word, bodies })
+}
 
 /// The command for `device`.
 ///
@@ -29,7 +74,8 @@ pub(super) fn to_hal(control: &Control, device: &Device) -> Result<hal::Command>
 }
 
 /// Plans the body like a graph, as one partition, and records its commands.
-fn record(graph: &Body, device: &Device) -> Result<hal::Body> {
+fn record(body: &Body, device: &Device) -> Result<hal::Body> {
+    let graph = body.inner();
     let options = PlanOptions { partition: PartitionPolicy::Fewest, ..PlanOptions::default() };
     let plan = Plan::new(graph, |_| device.node_kinds(), &options)?;
     let source = Source::new(graph, &plan);

@@ -34,7 +34,7 @@ use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::finalize::uses::Uses;
-use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::sync::AtomicU64;
@@ -67,6 +67,18 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
     if let Some(first) = graph.errors().first() {
         return Err(first.clone());
     }
+    let (executable, uses) = build(graph, options)?;
+    conflicts::register(&executable, &[], uses);
+    tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
+    Ok(ExecutableGraph { inner: ExecutableHandle::new(executable) })
+}
+
+/// Builds an executable that no register knows yet, and what it uses, merged.
+#[expect(clippy::type_complexity, reason = "the list is handed on as it is")]
+fn build(
+    graph: &Graph,
+    options: FinalizeOptions,
+) -> Result<(Arc<ExecutableInner>, Vec<(Arc<Allocation>, Vec<Access>)>)> {
     let device_of = |id: DeviceId| {
         graph
             .find_device(id)
@@ -88,7 +100,7 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
     for (index, partition) in plan.partitions().iter().enumerate() {
         work.push(match partition.kind {
             PartitionKind::HostTask => {
-                let task = host_task(&source, &plan, index, &mut uses)?;
+                let task = host_task(&source, &plan, index, options, &mut uses)?;
                 PartitionWork::HostTask(UpdatableCell::new(task, options.updatable))
             }
             PartitionKind::Device(id) => {
@@ -113,9 +125,7 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
     let updatable =
         options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
     let executable = Arc::new(assemble(plan, work, labels, uses, scratch, options, updatable));
-    conflicts::register(&executable, &[], registered);
-    tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
-    Ok(ExecutableGraph { inner: ExecutableHandle::new(executable) })
+    Ok((executable, registered))
 }
 
 fn plan_options(options: FinalizeOptions) -> PlanOptions {
@@ -208,21 +218,28 @@ impl Queues {
     }
 }
 
-/// A host task's partition.
+/// What a partition of the host runs: a host task, or a conditional or loop that no device can run.
 pub(super) fn host_task(
     source: &Source<'_>,
     plan: &Plan,
     partition: usize,
+    options: FinalizeOptions,
     uses: &mut Uses,
 ) -> Result<Arc<HostTask>> {
     for &node in plan.nodes(partition) {
-        if let Some((command @ Command::HostTask { task, .. }, accesses)) = source.command(plan, node) {
-            uses.add(plan.origin(node), command, accesses);
-            return Ok(task.clone());
-        }
+        let Some((command, accesses)) = source.command(plan, node) else { continue };
+        let (graph, index) = source.place(plan, node);
+        let task = match command {
+            Command::HostTask { task, .. } => Ok(task.clone()),
+            Command::Control(control) => {
+                control_flow::host_task(control, graph.label_at(index), options).map(Arc::new)
+            }
+            _ => continue,
+        };
+        uses.add(plan.origin(node), command, accesses);
+        return task.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)));
     }
-    Err(Error::new(ErrorKind::Bug, "a host-task partition without a host task")
-        .in_partition(partition as u32))
+    Err(Error::new(ErrorKind::Bug, "a partition of the host without a task").in_partition(partition as u32))
 }
 
 /// Records a device partition, for the caller to finalize.

@@ -38,6 +38,11 @@ impl<T: Pod> Buffer<T> {
         Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
     }
 
+    /// The elements of a view, which is made of whole ones.
+    pub(crate) fn from_view(view: View) -> Self {
+        Self { view, elements: PhantomData }
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.view.len / size_of::<T>()

@@ -68,7 +68,7 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             // Not of an executable.
             PartitionWork::Command { .. } => {}
             PartitionWork::HostTask(_) => {
-                tasks.push((index, finalize::host_task(&source, plan, index, &mut uses)?));
+                tasks.push((index, finalize::host_task(&source, plan, index, updatable.options, &mut uses)?));
             }
         }
     }

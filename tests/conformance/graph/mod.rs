@@ -9,6 +9,7 @@ mod edges;
 mod empty;
 mod failures;
 mod fills;
+mod host_control;
 mod host_tasks;
 mod implicit;
 mod kernels;
@@ -42,6 +43,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         empty::TESTS,
         failures::TESTS,
         fills::TESTS,
+        host_control::TESTS,
         host_tasks::TESTS,
         implicit::TESTS,
         kernels::TESTS,

@@ -330,8 +330,7 @@ impl Mixture {
             hints: !scratch
                 && commands.contains(CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE)
                 && devices.iter().all(has_usm),
-            // A body runs on one device.
-            conditionals: !scratch && commands.contains(CommandKinds::IF) && devices.len() == 1,
+            conditionals: !scratch,
             sub_graphs: !scratch,
         }
     }
@@ -374,8 +373,6 @@ impl Step {
             }
             26 if mixture.conditionals && depth < 3 => {
                 let flag = Part { end: x.start + 1, ..x };
-                // No host tasks inside.
-                let mixture = Mixture { tasks: false, ..mixture };
                 let then = Self::list(random, world, mixture, depth + 1);
                 let otherwise = random.chance(2).then(|| Self::list(random, world, mixture, depth + 1));
                 Self::If { flag, then, otherwise }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::{
-    Buffer, CommandKind, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Layout, NodeId, Range, RectCopy,
-    Result, read, write,
+    Buffer, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, Layout, NodeId, Range, RectCopy, Result,
+    read, write,
 };
 
-use super::control::{adds, has, words};
+use super::control::{adds, words};
 use crate::kernels::{add, axpy, fold, indices, mix, pack};
 use crate::random::Random;
 use crate::registry::{Need, Setup, lacks, tests};
@@ -516,9 +516,6 @@ fn from_a_graph_with_conditionals(setup: &Setup) {
     let device = setup.device();
     if !can_update(setup) {
         return;
-    }
-    if !has(device, CommandKind::If) {
-        return lacks("conditionals");
     }
     let [on, off, x, y] = [1, 0, 0, 0].map(|word| words(device, [word]));
     let build = |flag, n, x| {

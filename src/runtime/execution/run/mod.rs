@@ -24,7 +24,7 @@ use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::execution::host_task::HostTaskOwner;
+use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
@@ -111,6 +111,8 @@ struct RunInner {
     failure: Option<Failure>,
     profile: Option<Profile>,
     host_times: Vec<(usize, u64, u64)>,
+    /// Runs that host tasks have submitted and wait for, by partition.
+    nested: SmallVec<[(usize, Arc<dyn NestedRun>); 1]>,
 }
 
 /// What an update has taken out of an executable.
@@ -362,6 +364,8 @@ impl Run {
     pub(crate) fn cancel(&self) {
         self.progress.cancelled.store(true, Ordering::Release);
         self.starter.wake();
+        let nested = self.inner.lock().nested.clone();
+        nested.iter().for_each(|(_, run)| run.cancel());
     }
 
     /// Resolves when the run is cancelled; for the task that waits to start it.
@@ -411,6 +415,31 @@ impl hal::Notify for Run {
 impl HostTaskOwner for Run {
     fn finish_host_task(&self, partition: usize, result: Result<()>) {
         self.finish(partition, result);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled()
+    }
+
+    fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>) {
+        let previous = {
+            let mut inner = self.inner.lock();
+            let at = inner.nested.iter().position(|(own, _)| *own == partition);
+            let previous = at.map(|at| inner.nested.swap_remove(at));
+            inner.nested.extend(nested.clone().map(|nested| (partition, nested)));
+            previous
+        };
+        drop(previous);
+        // Cancelled before it was there to be found.
+        if let Some(nested) = nested.filter(|_| self.is_cancelled()) {
+            nested.cancel();
+        }
+    }
+}
+
+impl NestedRun for Run {
+    fn cancel(&self) {
+        self.cancel();
     }
 }
 

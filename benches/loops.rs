@@ -1,0 +1,124 @@
+//! A loop of 1,000 iterations that the runtime drives, beside one that is written by hand around two
+//! executables: the body, and a copy of the flag to the host.
+//!
+//! | row | body | limit |
+//! |---|---|---|
+//! | `loop_1000_host_*` | a kernel and a host task, on the host device | 1.1 |
+//! | `loop_1000_opencl:N_*` | a kernel, on each OpenCL device without loops of its own | 1.1 |
+//!
+//! Figures are per iteration. Each row runs in a tokio runtime of the current thread and in one of two workers.
+
+#![expect(unsafe_code, reason = "declares device code")]
+
+mod support;
+
+use std::process::ExitCode;
+
+use support::{Contender, Report, Row};
+use wakegraph::{Buffer, CommandKinds, Device, ExecutableGraph, Graph, HostBuffer, Range};
+
+const ITERATIONS: u32 = 1000;
+
+wakegraph::kernel! {
+    /// x = x - 1
+    fn count_down(x: &mut [u32]) {
+        item: |i, x| x[i] -= 1,
+        // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
+        c: unsafe { "KERNEL(count_down, (SLICE(u32, x))) { x[GLOBAL_ID(0)] -= 1; }" },
+    }
+}
+
+fn main() -> ExitCode {
+    let mut report = Report::from_args();
+    let host = Device::open("host:0").expect("a host device");
+    rows(&mut report, "host", &host, true);
+    for index in 0.. {
+        let Ok(device) = Device::open(&format!("opencl:{index}")) else { break };
+        println!("{device:?}");
+        if !device.capabilities().commands.contains(CommandKinds::WHILE) {
+            rows(&mut report, &format!("opencl:{index}"), &device, false);
+        }
+    }
+    report.finish()
+}
+
+fn rows(report: &mut Report, name: &str, device: &Device, has_task: bool) {
+    for (flavour, runtime) in [("current", support::current_thread()), ("multi", support::multi_thread())] {
+        let name = format!("loop_1000_{name}_{flavour}");
+        let row = Row::new(&name).limit(1.1).rounds(20, 1).operations(ITERATIONS as usize);
+        report.race(row, &runtime, ByGraph::new(device, has_task), ByHand::new(device, has_task));
+    }
+}
+
+/// The flag of a loop, the executable that sets it to the number of iterations, and the loop's body.
+struct Parts {
+    flag: Buffer<u32>,
+    start: ExecutableGraph,
+    body: Graph,
+}
+
+impl Parts {
+    fn new(device: &Device, has_task: bool) -> Self {
+        let flag = device.buffer::<u32>(1).expect("a small buffer");
+        let mut start = Graph::new(device);
+        start.fill(&flag, ITERATIONS);
+        let mut body = Graph::new(device);
+        body.launch(count_down(&flag), Range::linear(1));
+        if has_task {
+            body.host_task((), async |()| {});
+        }
+        Self { flag, start: start.finalize().expect("a valid graph"), body }
+    }
+}
+
+struct ByGraph {
+    start: ExecutableGraph,
+    exec: ExecutableGraph,
+}
+
+impl ByGraph {
+    fn new(device: &Device, has_task: bool) -> Self {
+        let Parts { flag, start, body } = Parts::new(device, has_task);
+        let mut graph = Graph::new(device);
+        graph.while_nonzero(&flag, &body);
+        Self { start, exec: graph.finalize().expect("a valid graph") }
+    }
+}
+
+impl Contender for ByGraph {
+    async fn once(&mut self) {
+        self.start.submit().await.expect("a run");
+        self.exec.submit().await.expect("a run");
+    }
+}
+
+struct ByHand {
+    start: ExecutableGraph,
+    body: ExecutableGraph,
+    read: ExecutableGraph,
+    word: HostBuffer<u32>,
+}
+
+impl ByHand {
+    fn new(device: &Device, has_task: bool) -> Self {
+        let Parts { flag, start, body } = Parts::new(device, has_task);
+        let word = device.host_buffer::<u32>(1).expect("a small buffer");
+        let mut read = Graph::new(device);
+        read.copy(&flag, &word);
+        let [body, read] = [body, read].map(|graph| graph.finalize().expect("a valid graph"));
+        Self { start, body, read, word }
+    }
+}
+
+impl Contender for ByHand {
+    async fn once(&mut self) {
+        self.start.submit().await.expect("a run");
+        loop {
+            self.read.submit().await.expect("a run");
+            if self.word.read().await[0] == 0 {
+                return;
+            }
+            self.body.submit().await.expect("a run");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Conditionals and loops that the host drives: a task reads the flag and submits the bodies.
+//!
+//! Each body is an executable that users cannot submit. It is in no register of memory: the executable
+//! around it declares what the bodies use, and its run is in flight while they run.
+
+use std::sync::Arc;
+
+use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
+use crate::runtime::execution::host_guard::HostRef;
+use crate::runtime::execution::host_task::{NestedRun, TaskLease};
+use crate::runtime::execution::run::{Run, cancelled};
+use crate::runtime::execution::submit::submit;
+use crate::runtime::resource::allocation::View;
+use crate::types::Result;
+
+/// A conditional or loop with its bodies, ready to run.
+pub(crate) struct HostControl {
+    /// The node's label, for errors.
+    pub(crate) label: Box<str>,
+    /// Copies the flag to [`word`](Self::word). Not there if the flag is in host memory.
+    pub(crate) read: Option<ExecutableHandle>,
+    /// The flag, or a copy of it, in host memory.
+    pub(crate) word: View,
+    pub(crate) bodies: Bodies,
+}
+
+/// What a conditional or loop submits.
+pub(crate) enum Bodies {
+    If {
+        then: ExecutableHandle,
+        otherwise: Option<ExecutableHandle>,
+    },
+    /// The body copies the flag as its last command.
+    While(ExecutableHandle),
+}
+
+impl HostControl {
+    /// Runs it once. The caller is the task of a partition that owns `lease`.
+    pub(crate) async fn run(self: Arc<Self>, lease: TaskLease) -> Result<()> {
+        let result = self.run_bodies(&lease).await;
+        result.map_err(|error| error.with_note(&format!("inside {}", self.label)))
+    }
+
+    async fn run_bodies(&self, lease: &TaskLease) -> Result<()> {
+        if let Some(read) = &self.read {
+            run(read, lease).await?;
+        }
+        match &self.bodies {
+            Bodies::If { then, otherwise } => match (self.is_set(lease), otherwise) {
+                (true, _) => run(then, lease).await,
+                (false, Some(otherwise)) => run(otherwise, lease).await,
+                (false, None) => Ok(()),
+            },
+            Bodies::While(body) => {
+                while self.is_set(lease) {
+                    run(body, lease).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the flag is set. Nothing writes it meanwhile: the bodies have ended, and the partition's
+    /// accesses keep everything else away.
+    fn is_set(&self, lease: &TaskLease) -> bool {
+        HostRef::<u32>::new(&self.word, lease.for_view()).first().is_some_and(|flag| *flag != 0)
+    }
+
+    /// The plans of the bodies, as text.
+    pub(crate) fn plan_text(&self) -> String {
+        match &self.bodies {
+            Bodies::If { then, otherwise: None } => body_text("then", then),
+            Bodies::If { then, otherwise: Some(otherwise) } => {
+                body_text("then", then) + &body_text("else", otherwise)
+            }
+            Bodies::While(body) => body_text("do", body),
+        }
+    }
+}
+
+fn body_text(word: &str, body: &ExecutableInner) -> String {
+    let plan = body.plan_text();
+    let lines = plan.lines().map(|line| format!("    {line}\n"));
+    format!("  {word}:\n{}", lines.collect::<String>())
+}
+
+/// Submits a body and waits for its end.
+async fn run(body: &Arc<ExecutableInner>, lease: &TaskLease) -> Result<()> {
+    if lease.is_cancelled() {
+        return Err(cancelled());
+    }
+    let submission = submit(body);
+    let in_flight = BodyInFlight::new(submission.event().run().clone(), lease);
+    let result = submission.await;
+    drop(in_flight);
+    result
+}
+
+/// A body in flight: cancelling the run around it cancels it, and that run does not end before it.
+struct BodyInFlight<'a> {
+    run: Arc<Run>,
+    lease: &'a TaskLease,
+}
+
+impl<'a> BodyInFlight<'a> {
+    fn new(run: Arc<Run>, lease: &'a TaskLease) -> Self {
+        lease.set_nested(Some(run.clone() as Arc<dyn NestedRun>));
+        Self { run, lease }
+    }
+}
+
+impl Drop for BodyInFlight<'_> {
+    fn drop(&mut self) {
+        self.lease.set_nested(None);
+        // The task is dropped half-way: its runtime shuts down.
+        if !self.run.is_done() {
+            drop(self.run.keep(Box::new(self.lease.clone())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::runtime::{Device, Graph};
+    use crate::testing::{FakeDevice, FakeOptions};
+    use crate::types::ErrorKind;
+
+    // The device still uses the body's memory when the task that waits for it is gone.
+    #[test]
+    fn a_run_outlasts_its_body_when_the_runtime_shuts_down() {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true));
+        let device = Device::from_hal(device);
+        let flag = device.host_buffer_from(&[1u32]).unwrap();
+        let mut body = Graph::new(&device);
+        body.fill(&device.buffer::<u32>(4).unwrap(), 1);
+        // A second partition makes the node need the host.
+        body.host_task((), async |()| {});
+        let mut graph = Graph::new(&device);
+        graph.while_nonzero(&flag, &body);
+        let exec = graph.finalize().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let event = runtime.block_on(async { exec.submit().event() });
+        while control.pending() == 0 {
+            std::thread::yield_now();
+        }
+        drop(runtime);
+        assert!(!event.is_finished() && flag.try_write().is_err());
+        control.complete_all();
+        while !event.is_finished() {
+            std::thread::yield_now();
+        }
+        let error = event.run().result().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+        assert!(flag.try_write().is_ok());
+    }
+}
