@@ -202,7 +202,7 @@ impl RunOwner for QueueCommand {
     }
 
     fn failed(&self, error: Error) {
-        // The queue looks at the results of host tasks itself.
+        // The queue reads the results of host tasks itself.
         if self.is_on_device() {
             self.common().failures.record(error);
         }

@@ -418,15 +418,11 @@ impl Call<'_> {
     }
 
     fn submit(&self, executable: &ExecutableGraph) -> Submission {
-        match self.is_recorded() {
-            Ok(false) => self.queue.submit(executable, self.waits()),
-            Ok(true) => {
-                let why = "an executable cannot be recorded";
-                let error = Error::new(ErrorKind::InvalidOperation, why);
-                submit::failed(error.help("record the graph that it was made of, with `sub_graph`"))
-            }
-            Err(error) => submit::failed(self.queue.refused(error)),
+        if self.queue.is_recording.load(Ordering::Acquire) {
+            let error = Error::new(ErrorKind::InvalidOperation, "an executable cannot be recorded");
+            return submit::failed(error.help("record the graph that it was made of, with `sub_graph`"));
         }
+        self.queue.submit(executable, self.waits())
     }
 
     /// The event of a command that cannot run.

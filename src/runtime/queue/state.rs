@@ -44,7 +44,7 @@ pub(super) struct QueueState {
     pub(super) recorder: Option<Recorder>,
     /// What the next command comes after: the previous one on an in-order queue, else the last barrier.
     tail: SmallVec<[Tail; 1]>,
-    /// Runs of single commands, oldest first. Those that are over are used again.
+    /// Runs of single commands, those of an in-order queue oldest first. Those that are over are used again.
     runs: VecDeque<Arc<Run>>,
     /// Runs of host tasks and executables that may be in flight.
     others: Vec<Arc<Run>>,
@@ -64,7 +64,7 @@ const DEVICE_QUEUES: usize = 4;
 /// So many runs are kept for reuse. What a burst leaves beyond them is given back.
 const MOST_SPARE: usize = 64;
 
-/// So many runs that are over, but still referred to, are passed over in search of one to use again.
+/// So many runs that cannot be used yet are passed over in search of one to use again.
 const MOST_PASSED_OVER: usize = 4;
 
 impl QueueInner {
@@ -173,7 +173,7 @@ impl QueueInner {
             Predecessor::Run(run) => Arc::strong_count(run) == 1,
             Predecessor::Fence(_) => true,
         });
-        let run = match state.new_run(&owner) {
+        let run = match state.new_run(&owner, self.is_in_order()) {
             Ok(run) => run,
             Err(error) => return Arc::new(Run::failed(self.refused(owner.locate(error)))),
         };
@@ -203,10 +203,11 @@ impl QueueInner {
         if !self.is_in_order() && barrier == Barrier::None || run.is_done() {
             return;
         }
-        if !may_end_early {
+        let in_device_order = on_device && self.is_in_order();
+        // The device's own queue ends its commands in order, also those that fail.
+        if !may_end_early || in_device_order {
             state.tail.clear();
         }
-        let in_device_order = on_device && self.is_in_order();
         state.tail.push(Tail { run: run.clone(), in_device_order });
     }
 
@@ -229,10 +230,10 @@ pub(super) enum Barrier {
 
 impl QueueState {
     /// A run of a command, made ready to start.
-    fn new_run(&mut self, owner: &Arc<QueueCommand>) -> Result<Arc<Run>> {
+    fn new_run(&mut self, owner: &Arc<QueueCommand>, in_order: bool) -> Result<Arc<Run>> {
         let number = owner.common().next_number();
         if owner.is_on_device()
-            && let Some(run) = self.take_reusable(|run| run.reset(owner, Timing::Off, number))
+            && let Some(run) = self.take_reusable(in_order, |run| run.reset(owner, Timing::Off, number))
         {
             return Ok(run);
         }
@@ -241,12 +242,18 @@ impl QueueState {
         Ok(Arc::new(run))
     }
 
-    fn take_reusable(&mut self, reset: impl FnOnce(&mut Run)) -> Option<Arc<Run>> {
+    fn take_reusable(&mut self, in_order: bool, reset: impl FnOnce(&mut Run)) -> Option<Arc<Run>> {
         for _ in 0..MOST_PASSED_OVER {
-            if !self.runs.front()?.is_done() {
+            let is_done = self.runs.front()?.is_done();
+            // Those behind it are in flight, too.
+            if in_order && !is_done {
                 return None;
             }
             let mut run = self.runs.pop_front()?;
+            if !is_done {
+                self.runs.push_back(run);
+                continue;
+            }
             if let Some(reusable) = Arc::get_mut(&mut run) {
                 reset(reusable);
                 if self.runs.len() > MOST_SPARE && self.runs.front().is_some_and(|next| next.is_done()) {
@@ -260,6 +267,11 @@ impl QueueState {
             }
         }
         None
+    }
+
+    #[cfg(test)]
+    pub(super) fn tail_len(&self) -> usize {
+        self.tail.len()
     }
 
     fn keep(&mut self, run: Arc<Run>, failures: &FirstFailure) {

@@ -187,3 +187,45 @@ fn the_host_is_needed_for_guards_only_inside_tokio() {
     control.complete_all();
     assert!(copied.is_finished() && host.try_read().is_ok());
 }
+
+#[test]
+fn a_long_command_does_not_keep_others_from_being_used_again() {
+    let (device, control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    let host = device.host_buffer::<u32>(4).unwrap();
+    let queue = device.out_of_order_queue().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside = runtime.enter();
+    // Held back by a guard.
+    let guard = host.try_write().unwrap();
+    let held = queue.copy(&x, &host);
+    let mut addresses = std::collections::HashSet::new();
+    for n in 0..100 {
+        let event = queue.fill(&y, n);
+        addresses.insert(std::sync::Arc::as_ptr(event.run()));
+        control.complete_all();
+        assert!(event.is_finished() && !held.is_finished());
+    }
+    assert!(addresses.len() < 20, "{}", addresses.len());
+    drop(guard);
+    runtime.block_on(async {
+        while !held.is_finished() {
+            tokio::task::yield_now().await;
+            control.complete_all();
+        }
+    });
+}
+
+#[test]
+fn chains_of_dependencies_leave_a_short_tail() {
+    let (device, control) = manual_device();
+    let x = device.buffer::<u32>(4).unwrap();
+    let queue = device.queue().unwrap();
+    let mut last = queue.fill(&x, 0);
+    for n in 0..2_000 {
+        last = queue.after([&last]).fill(&x, n);
+    }
+    assert_eq!(queue.inner.state.lock().tail_len(), 1);
+    control.complete_all();
+    assert!(last.is_finished());
+}
