@@ -54,7 +54,7 @@ pub(super) fn try_apply(
         }
         Change::Whole(recorded) => recorded.check(executable, current).map(|()| Staged::Whole(recorded)),
     };
-    let staged = match staged {
+    let mut staged = match staged {
         Ok(staged) => staged,
         Err(error) => return Attempt::Done(Err(error), None),
     };
@@ -73,7 +73,7 @@ pub(super) fn try_apply(
         if turn.is_none() && is_busy(&state) {
             (Err(Attempt::Busy), None)
         } else {
-            let applied = match &staged {
+            let applied = match &mut staged {
                 Staged::Nodes(nodes) => nodes.apply(executable).map_err(|error| (error, 0)),
                 Staged::Whole(recorded) => recorded.apply(executable),
             };

@@ -30,6 +30,7 @@ pub(crate) struct Recorded {
 
 /// What has been replaced.
 pub(super) struct ReplacedGraph {
+    _tasks: Vec<(usize, Arc<HostTask>)>,
     _graphs: Vec<graph::Graph<Command>>,
     _uses: Uses,
     _scratch: Arc<Places>,
@@ -96,14 +97,14 @@ impl Recorded {
     /// # Errors
     /// That of the first partition that refuses, with how many partitions have been updated before
     /// it. Those the caller has to restore.
-    pub(super) fn apply(&self, executable: &ExecutableInner) -> Result<(), (Error, usize)> {
+    pub(super) fn apply(&mut self, executable: &ExecutableInner) -> Result<(), (Error, usize)> {
         for (done, (partition, buffer)) in self.buffers.iter().enumerate() {
             update(executable, *partition, buffer).map_err(|error| (error, done))?;
         }
-        for (partition, task) in &self.tasks {
+        for (partition, task) in &mut self.tasks {
             if let PartitionWork::HostTask(place) = &executable.partitions[*partition].work {
-                // The old one is kept by the graph that it is replaced with.
-                place.change(|place| place.clone_from(task));
+                // The old one may own the bodies of a loop: it is dropped without locks.
+                place.change(|place| std::mem::swap(place, task));
             }
         }
         Ok(())
@@ -125,6 +126,7 @@ impl Recorded {
         current.disabled.clear();
         current.planned = std::mem::take(&mut self.planned);
         ReplacedGraph {
+            _tasks: std::mem::take(&mut self.tasks),
             _graphs: std::mem::replace(&mut current.graphs, std::mem::take(&mut self.graphs)),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
             _scratch: std::mem::replace(&mut current.scratch, self.scratch.clone()),
