@@ -35,6 +35,14 @@ pub trait Backend: Debug + Send + Sync {
         Ok(self.device_names()?.len())
     }
 
+    /// How many of the devices are GPUs. They have the lowest indices.
+    ///
+    /// # Errors
+    /// As [`device_names`](Self::device_names).
+    fn gpu_count(&self) -> Result<usize> {
+        Ok(0)
+    }
+
     /// Opens the device with this index. Opening it twice gives two handles of the same hardware.
     ///
     /// # Errors

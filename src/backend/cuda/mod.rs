@@ -110,6 +110,10 @@ impl Backend for CudaBackend {
         context::count(error::driver()?)
     }
 
+    fn gpu_count(&self) -> Result<usize> {
+        self.device_count()
+    }
+
     /// Opens the device with this index. While one is open and works, opening its index again gives
     /// the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {

@@ -84,6 +84,10 @@ impl Backend for OpenclBackend {
         Ok(platform::devices()?.iter().map(|found| found.names.clone()).collect())
     }
 
+    fn gpu_count(&self) -> Result<usize> {
+        Ok(platform::devices()?.iter().filter(|found| found.is_gpu()).count())
+    }
+
     /// While a device is open and works, opening its index again gives the same device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
         static OPEN: OpenDevices<OpenclDevice> = OpenDevices::new();

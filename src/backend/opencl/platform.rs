@@ -115,7 +115,7 @@ impl FoundDevice {
         let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
         let kind = query.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
         let rank = match kind {
-            kind if kind & sys::CL_DEVICE_TYPE_GPU != 0 => 0,
+            kind if kind & sys::CL_DEVICE_TYPE_GPU != 0 => GPU,
             kind if kind & sys::CL_DEVICE_TYPE_ACCELERATOR != 0 => 1,
             kind if kind & sys::CL_DEVICE_TYPE_CPU != 0 => 3,
             _ => 2,
@@ -125,7 +125,14 @@ impl FoundDevice {
         let names = format!("{name} ({vendor}, {platform_name}{separator}{tag})");
         Ok(Self { platform: Arc::clone(platform), id, names, rank })
     }
+
+    pub(super) fn is_gpu(&self) -> bool {
+        self.rank == GPU
+    }
 }
+
+/// The rank of a GPU.
+const GPU: u8 = 0;
 
 /// Sorts devices by their kind, then by their platform. Devices of one platform keep the driver's order.
 ///

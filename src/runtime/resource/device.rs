@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
@@ -41,16 +42,27 @@ impl Drop for DeviceInner {
 /// Devices that are open, so that a device has one reactor however often it is opened.
 static OPEN: LazyLock<DashMap<String, Weak<DeviceInner>>> = LazyLock::new(DashMap::new);
 
+/// What opens the devices that are there, the best first: the GPUs of all backends, then the others. Asks a
+/// backend only when it is its turn.
+fn selectors<'a>(backends: &'a [&'a dyn hal::Backend]) -> impl Iterator<Item = String> + 'a {
+    let gpus = |backend: &dyn hal::Backend| backend.gpu_count().unwrap_or(0);
+    let named = |backend: &'a dyn hal::Backend, indices: Range<usize>| {
+        indices.map(move |index| format!("{}:{index}", backend.name()))
+    };
+    let others = move |backend: &dyn hal::Backend| gpus(backend)..backend.device_count().unwrap_or(0);
+    let first = backends.iter().flat_map(move |&backend| named(backend, 0..gpus(backend)));
+    first.chain(backends.iter().flat_map(move |&backend| named(backend, others(backend))))
+}
+
 impl Device {
-    /// The best device there is: the first GPU of the first backend that has one, else the CPU.
+    /// The best device there is: the first GPU, through CUDA if it can be reached that way, else
+    /// through OpenCL; without a GPU, the CPU.
     ///
     /// # Errors
     /// Those of opening it. The CPU is always there.
     pub fn best() -> Result<Self> {
-        let found =
-            backend::backends().iter().find(|backend| backend.device_count().is_ok_and(|count| count > 0));
-        let found = found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no backend has a device"))?;
-        Self::open(&format!("{}:0", found.name()))
+        let found = selectors(backend::backends()).next();
+        Self::open(&found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no backend has a device"))?)
     }
 
     /// Opens the device that `selector` means: a backend and an index, as `"host:0"`, or a backend
@@ -80,18 +92,13 @@ impl Device {
         Ok(device)
     }
 
-    /// Every device of every backend that is available, GPUs first.
+    /// Every device of every backend that is available, GPUs first. A GPU that two backends reach is
+    /// there twice.
     ///
     /// # Errors
     /// Those of opening a device that was found. Backends that are not available are left out.
     pub fn all() -> Result<Vec<Self>> {
-        let mut devices = Vec::new();
-        for backend in backend::backends() {
-            for index in 0..backend.device_count().unwrap_or(0) {
-                devices.push(Self::open(&format!("{}:{index}", backend.name()))?);
-            }
-        }
-        Ok(devices)
+        selectors(backend::backends()).map(|selector| Self::open(&selector)).collect()
     }
 
     /// A device of the backend contract, whose use is [validated](hal::ValidatedDevice): for backends
@@ -297,6 +304,41 @@ mod tests {
 
     crate::kernel! {
         fn nothing(x: &mut [u32]) { host: |_, x| _ = x }
+    }
+
+    /// A backend with so many GPUs and other devices.
+    #[derive(Debug)]
+    struct Counted(&'static str, Result<[usize; 2]>);
+
+    impl hal::Backend for Counted {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn device_names(&self) -> Result<Vec<String>> {
+            let [gpus, others] = self.1.clone()?;
+            Ok(vec![String::new(); gpus + others])
+        }
+
+        fn gpu_count(&self) -> Result<usize> {
+            Ok(self.1.clone()?[0])
+        }
+
+        fn open(&self, _index: usize) -> Result<Arc<dyn hal::Device>> {
+            unreachable!("devices are only counted")
+        }
+    }
+
+    #[test]
+    fn gpus_of_every_backend_come_before_the_cpu() {
+        let missing = || Err(Error::new(ErrorKind::Unavailable, "no library"));
+        let (host, opencl) = (Counted("host", Ok([0, 1])), Counted("opencl", Ok([2, 1])));
+        let cuda = Counted("cuda", Ok([1, 0]));
+        let all: Vec<_> = selectors(&[&cuda, &host, &opencl]).collect();
+        assert_eq!(all, ["cuda:0", "opencl:0", "opencl:1", "host:0", "opencl:2"]);
+        let (cuda, none) = (Counted("cuda", missing()), Counted("opencl", missing()));
+        assert_eq!(selectors(&[&cuda, &host, &opencl]).next().unwrap(), "opencl:0");
+        assert_eq!(selectors(&[&cuda, &host, &none]).collect::<Vec<_>>(), ["host:0"]);
     }
 
     #[test]
