@@ -3,6 +3,8 @@
 
 pub mod backend;
 pub mod graph;
+#[cfg(doctest)]
+mod guide;
 #[cfg(feature = "unstable-hal")]
 pub mod hal;
 #[cfg(not(feature = "unstable-hal"))]
