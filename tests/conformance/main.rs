@@ -11,6 +11,7 @@
 //! Random tests use fixed seeds and name the seed when they fail. No test reads a clock.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod features;
 mod graph;
 mod hal;
 mod in_flight;
@@ -31,5 +32,11 @@ fn main() -> ExitCode {
     support::silence_expected_panics();
     let arguments = Arguments::from_args();
     let (contract, graph) = (hal::tests().collect::<Vec<_>>(), graph::tests().collect::<Vec<_>>());
-    libtest_mimic::run(&arguments, registry::trials(&contract, &graph)).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, registry::trials(&contract, &graph));
+    let is_whole = arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list;
+    if let (true, Err(wrong)) = (is_whole, features::check_outcomes()) {
+        eprintln!("docs/features.md is wrong:\n{wrong}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
 }

@@ -12,7 +12,7 @@ use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::hal::QueueOrder;
 use wakegraph::{Device, Result, hal};
 
-use crate::in_flight;
+use crate::{features, in_flight};
 
 /// What a test asks of the device it runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,8 +198,11 @@ pub(crate) fn trials(contract: &[Test], graph: &[Test]) -> Vec<Trial> {
         variant.is_required_with_backend && is_listed(variant.backend)
             || is_listed(&format!("{}/{}", variant.backend, variant.device))
     };
-    let mut trials = Vec::new();
-    for variant in &backends() {
+    let variants = backends();
+    let all: Vec<Test> = contract.iter().chain(graph).copied().collect();
+    let page = features::check(&all, &variants);
+    let mut trials = vec![Trial::test("docs/features", || page.map_err(Failed::from))];
+    for variant in &variants {
         let Variant { backend, device, .. } = variant;
         match (variant.open)() {
             Ok(devices) => {
@@ -245,15 +248,17 @@ fn trial(variant: &Variant, way: &str, test: &Test, setup: &Arc<Setup>) -> Trial
     let missing = test.needs.iter().find(|need| !setup.can(**need));
     let (run, setup) = (test.run, setup.clone());
     let drops = test.needs.contains(&Need::DeferredDrops);
+    let (backend, test) = (variant.backend, *test);
     Trial::ignorable_test(name, move || {
         if let Some(missing) = missing {
+            features::record(backend, &test, false);
             return Ok(Completion::ignored_with(format!("needs {}", missing.name())));
         }
         LACKS.set(None);
         in_flight::run(|| run(&setup), drops);
-        Ok(LACKS
-            .take()
-            .map_or(Completion::Completed, |what| Completion::ignored_with(format!("needs {what}"))))
+        let lacks = LACKS.take();
+        features::record(backend, &test, lacks.is_none());
+        Ok(lacks.map_or(Completion::Completed, |what| Completion::ignored_with(format!("needs {what}"))))
     })
 }
 
