@@ -6,12 +6,16 @@
 //! | `eager_fill`, `eager_launch` | a command of a queue, awaited | the same command on a queue of the contract, `hal::Queue`, and its notification awaited | 1.2 |
 //! | `eager_fill_64`, `eager_launch_64` | 64 commands in flight, then the last awaited, each | the same on a queue of the contract | 1.2 |
 //! | `eager_alternating_64` | 64 commands on eight buffers in turn | the same on a queue of the contract | 1.2 |
+//! | `update_1_of_100` | an update of one parameter, of 100 that are bound to a kernel each | the same update of a command-buffer of the contract | |
+//! | `update_100_of_100` | an update of all of them, each | the same update of a command-buffer of the contract | |
 //! | `cycles` | bytes that 10,000 cycles of record, finalize, submit and drop leave behind, each | none | 16 |
 //!
 //! On the host device, with two threads, in a tokio runtime of the current thread.
 #![expect(unsafe_code, reason = "the base enqueues commands whose order it vouches for itself")]
 
 mod support;
+#[path = "support/updates.rs"]
+mod updates;
 
 use std::future::poll_fn;
 use std::hint::black_box;
@@ -72,6 +76,12 @@ fn main() -> ExitCode {
     let (ours, base) = (Eager::new(&device, Kind::Launch, 64, 8), Plain::new(&device, Kind::Launch, 64, 8));
     let row = Row::new("eager_alternating_64").limit(1.2).operations(64).rounds(60, 20);
     report.race(row, &runtime, ours, base);
+    for count in [1, updates::PARAMS] {
+        let name = format!("update_{count}_of_{}", updates::PARAMS);
+        let row = Row::new(&name).operations(count);
+        let (ours, base) = (updates::Params::new(&device, count), updates::Commands::new(&device, count));
+        report.race(row, &runtime, ours, base);
+    }
     cycles(&mut report, &runtime, &device);
     report.finish()
 }

@@ -54,7 +54,7 @@ pub enum KernelArg {
     Value(ValueBytes),
     /// A range of memory.
     Memory(MemoryView),
-    /// A raw pointer, for a [`ParamKind::Buffer`] parameter.
+    /// A raw pointer, for a [`ParamKind::Buffer`] parameter; null for no bytes.
     Usm(UsmPointer),
     /// Local memory of this many bytes.
     Local(usize),

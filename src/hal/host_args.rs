@@ -112,11 +112,16 @@ impl<'a> HostArgs<'a> {
                 let base = base.ok_or_else(|| mismatch(param, "is not host memory".into()))?;
                 Ok((base.as_ptr() as usize + view.offset(), view.len(), param))
             }
+            // A slice of no elements needs an address that is aligned and not null.
+            (KernelArg::Usm(pointer), param) if pointer.is_empty() => Ok((ALIGNED, 0, param)),
             (KernelArg::Usm(pointer), param) => Ok((pointer.address(), pointer.len(), param)),
             (_, param) => Err(mismatch(param, "is not memory".into())),
         }
     }
 }
+
+/// An address that is aligned for any element.
+const ALIGNED: usize = 4096;
 
 fn elements<T>(address: usize, len: usize, param: &Param) -> Result<usize> {
     let size = size_of::<T>();

@@ -156,7 +156,7 @@ pub struct UsmPointer {
 }
 
 impl UsmPointer {
-    /// Vouches for `len` bytes at `address`.
+    /// Vouches for `len` bytes at `address`, which may be null for 0 bytes.
     ///
     /// # Safety
     /// The bytes must be valid, on every device and host where a command uses the pointer, for as

@@ -270,6 +270,7 @@ fn argument<'a>(
     Ok(match arg {
         KernelArg::Value(bytes) => Argument::Value(bytes),
         KernelArg::Local(bytes) => Argument::Local(*bytes),
+        KernelArg::Usm(pointer) if pointer.address() == 0 => Argument::Buffer(ptr::null_mut()),
         KernelArg::Usm(pointer) => Argument::Pointer(pointer.address()),
         KernelArg::Memory(view) => {
             let memory = OpenclMemory::of(view)?;

@@ -128,7 +128,7 @@ impl<'a> Launch<'a> {
                 self.aligned(param, memory::address(view).unwrap_or(view.offset()), *element_align)
             }
             (ParamKind::Buffer { element_size, element_align, .. }, KernelArg::Usm(pointer)) => {
-                if pointer.address() == 0 {
+                if pointer.address() == 0 && !pointer.is_empty() {
                     return Err(self.wrong(param, "is a null pointer"));
                 }
                 if pointer.address().checked_add(pointer.len()).is_none() {

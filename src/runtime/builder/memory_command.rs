@@ -136,7 +136,10 @@ impl StagedCopy {
 
 impl MemoryCommand {
     fn copy(src: View, dst: View, direction: Direction, shape: CopyShape) -> Self {
-        let command = src.to_hal().and_then(|src| Ok(shape.command(direction, src, dst.to_hal()?)));
+        let command = match src.is_raw() || dst.is_raw() {
+            true => copy_of_pointers(&src, &dst, shape),
+            false => src.to_hal().and_then(|src| Ok(shape.command(direction, src, dst.to_hal()?))),
+        };
         let kind = command.as_ref().map_or(CommandKind::BufferCopy, hal::Command::kind);
         Self { kind, command, uses: smallvec![(src, AccessMode::Read), (dst, AccessMode::Write)] }
     }
@@ -150,12 +153,10 @@ impl MemoryCommand {
                 let why = format!("a pattern of {pattern} elements does not divide a buffer of {len}");
                 Err(Error::new(ErrorKind::InvalidSize, why))
             }
-            false => {
-                let pattern = SmallVec::from_slice(bytes);
-                view.to_hal().map(|dst| hal::Command::BufferFill { dst, pattern })
-            }
+            false => fill_of(&view, SmallVec::from_slice(bytes)),
         };
-        Self { kind: CommandKind::BufferFill, command, uses: smallvec![(view, AccessMode::Write)] }
+        let kind = command.as_ref().map_or(CommandKind::BufferFill, hal::Command::kind);
+        Self { kind, command, uses: smallvec![(view, AccessMode::Write)] }
     }
 
     /// A fill of all of `dst` with zeros.
@@ -184,7 +185,7 @@ impl MemoryCommand {
                 let why = "hints are not for scratch buffers, which have memory only while the graph runs";
                 Err(Error::new(ErrorKind::InvalidArgument, why).help("leave the hint out"))
             }
-            None => Ok(pointer(view).map_or(hal::Command::Empty, make)),
+            None => Ok(view.pointer().map_or(hal::Command::Empty, make)),
         };
         Self { kind, command, uses: smallvec![(view.clone(), AccessMode::Read)] }
     }
@@ -202,6 +203,7 @@ impl MemoryCommand {
 fn reachable(src: &View, dst: &View) -> Result<bool> {
     let device = dst.allocation.device();
     match ScratchMemory::of(&src.allocation) {
+        None if src.is_raw() => Ok(src.allocation.device() == device),
         Some(_) => scratch::is_reachable(src.allocation.device(), device),
         None => Ok(device.hal().can_access(&**src.allocation.memory())),
     }
@@ -212,14 +214,25 @@ fn reachable(src: &View, dst: &View) -> Result<bool> {
 /// # Errors
 /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for memory that has none.
 pub(super) fn usm(view: &View) -> Result<hal::UsmPointer> {
-    pointer(view).ok_or_else(|| {
+    view.pointer().ok_or_else(|| {
         Error::new(ErrorKind::FeatureNotSupported, "the device's memory has no unified-shared-memory pointer")
     })
 }
 
-#[expect(unsafe_code, reason = "narrows a pointer that the device vouches for")]
-fn pointer(view: &View) -> Option<hal::UsmPointer> {
-    let whole = view.allocation.memory().usm()?;
-    // SAFETY: the view lies inside the allocation, which the command's owner keeps alive.
-    Some(unsafe { hal::UsmPointer::new(whole.address() + view.offset, view.len) })
+/// A copy from or to memory that is known by its address.
+fn copy_of_pointers(src: &View, dst: &View, shape: CopyShape) -> Result<hal::Command> {
+    match shape {
+        CopyShape::Linear => Ok(hal::Command::UsmCopy { src: usm(src)?, dst: usm(dst)?, len: src.len }),
+        CopyShape::Rect { .. } => {
+            let why = "rectangles of memory that is known by its address cannot be copied";
+            Err(Error::new(ErrorKind::FeatureNotSupported, why).help("copy its rows, or use a buffer"))
+        }
+    }
+}
+
+fn fill_of(dst: &View, pattern: SmallVec<[u8; 16]>) -> Result<hal::Command> {
+    Ok(match dst.is_raw() {
+        true => hal::Command::UsmFill { dst: usm(dst)?, pattern },
+        false => hal::Command::BufferFill { dst: dst.to_hal()?, pattern },
+    })
 }

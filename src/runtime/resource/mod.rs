@@ -6,5 +6,6 @@ pub(crate) mod device;
 pub(crate) mod host_buffer;
 pub mod kernel;
 pub(crate) mod memory_arg;
+mod raw_memory;
 pub(crate) mod rect;
 pub(crate) mod scratch;

@@ -1,18 +1,18 @@
 //! Dynamic parameters: what graphs and executables see of their values, on every device.
 
 use wakegraph::kernel::Local;
-use wakegraph::{Buffer, ErrorKind, Graph, Range};
+use wakegraph::{Buffer, CommandKinds, ErrorKind, Graph, Range};
 
 use super::updates::{can_update, finalize, mixed, refused};
 use crate::kernels::{add, axpy, lengths, mix};
-use crate::registry::{Need, Setup, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/parameters":
     &[Need::Results] => [the_graph_sees_a_new_value_at_once, an_executable_sees_it_after_an_update,
         one_parameter_in_many_places, memory, local_memory, edges_follow_memory, inside_sub_graphs,
         with_alternatives, pipelined_submissions_see_their_values, around_host_tasks,
-        from_a_graph_with_other_values],
-    &[] => [misuse_is_refused, values_that_do_not_fit_are_refused, updates_that_do_not_fit_are_refused]);
+        from_a_graph_with_other_values, in_a_recorded_graph, raw_addresses, null_buffers],
+    &[] => [addresses_that_do_not_fit_are_refused, misuse_is_refused, values_that_do_not_fit_are_refused, updates_that_do_not_fit_are_refused]);
 
 fn buffer(setup: &Setup, numbers: &[u32]) -> Buffer<u32> {
     setup.device().buffer_from(numbers).unwrap()
@@ -351,6 +351,133 @@ fn from_a_graph_with_other_values(setup: &Setup) {
         exec.submit().await.unwrap();
         assert_eq!(x.to_vec().await.unwrap(), [mixed(1, &[3]); 4]);
     });
+}
+
+fn in_a_recorded_graph(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let (x, y) = (buffer(setup, &[1; 4]), buffer(setup, &[1; 4]));
+    let queue = setup.device().queue().unwrap();
+    let mut graph = Graph::new(setup.device());
+    let recording = graph.record([&queue]).unwrap();
+    let first = queue.launch(mix(0, &x), Range::linear(4)).node().unwrap();
+    let second = queue.launch(mix(0, &x), Range::linear(4)).node().unwrap();
+    drop(recording);
+    let (n, to) = (graph.param(1u32), graph.param(&y));
+    for node in [first, second] {
+        graph.node_mut(node).unwrap().param("n", &n).param("x", &to);
+    }
+    graph.node_mut(first).unwrap().param("m", &n);
+    assert_eq!(graph.take_errors()[0].kind(), ErrorKind::InvalidArgument);
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let mut model = [1; 2];
+        for (value, target) in [(1, 1), (7, 0), (9, 1)] {
+            let update = exec.update().param(&n, value).param(&to, [&x, &y][target]);
+            update.apply().await.unwrap();
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                model[target] = mixed(model[target], &[value, value]);
+            }
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [model[0]; 4]);
+        assert_eq!(y.to_vec().await.unwrap(), [model[1]; 4]);
+    });
+}
+
+/// A buffer of the memory of another one, where that has an address.
+#[expect(unsafe_code, reason = "vouches for memory of a buffer")]
+fn raw(setup: &Setup, of: &Buffer<u32>) -> Option<Buffer<u32>> {
+    // SAFETY: the tests keep the buffer and use it only when no submission is in flight.
+    Some(unsafe { setup.device().buffer_from_raw(of.address()?, of.len()) }.unwrap())
+}
+
+fn raw_addresses(setup: &Setup) {
+    let commands = setup.device().capabilities().commands;
+    if !commands.contains(CommandKinds::USM_COPY | CommandKinds::USM_FILL) || !can_update(setup) {
+        return lacks("commands on addresses");
+    }
+    let [x, y, z] = [(); 3].map(|()| buffer(setup, &[1; 4]));
+    let (Some(raw_x), Some(raw_z)) = (raw(setup, &x), raw(setup, &z)) else {
+        return lacks("memory with addresses");
+    };
+    let mut graph = Graph::new(setup.device());
+    let p = graph.param(&raw_x);
+    let fill = graph.fill(&raw_x, 5).id();
+    graph.launch(mix(2, &raw_x), Range::linear(4)).param("x", &p);
+    let copy = graph.copy(&raw_x, &y).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [mixed(5, &[2]); 4]);
+            assert_eq!(x.to_vec().await.unwrap(), [mixed(5, &[2]); 4]);
+        }
+        exec.update().fill(fill, &raw_z, 6).param(&p, &raw_z).copy(copy, &raw_z, &y).apply().await.unwrap();
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [mixed(6, &[2]); 4]);
+        }
+        assert_eq!(x.to_vec().await.unwrap(), [mixed(5, &[2]); 4]);
+        // To the host and back.
+        assert_eq!(raw_z.slice(1..3).unwrap().to_vec().await.unwrap(), [mixed(6, &[2]); 2]);
+        raw_z.write(&[1, 2, 3, 4]).await.unwrap();
+        assert_eq!(z.to_vec().await.unwrap(), [1, 2, 3, 4]);
+    });
+}
+
+fn null_buffers(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let device = setup.device();
+    let (bytes, numbers) = (device.buffer::<u8>(3).unwrap(), device.buffer::<u64>(2).unwrap());
+    let (no_bytes, no_numbers) = (device.null_buffer::<u8>(), device.null_buffer::<u64>());
+    let out = device.buffer::<u64>(4).unwrap();
+    let mut graph = Graph::new(device);
+    let p = graph.param(&no_bytes);
+    let call = lengths(&no_bytes, 0, &no_numbers, Local::new(4), &out);
+    let node = graph.launch(call, Range::linear(1)).param("bytes", &p).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let runs = async |expected: [u64; 4]| {
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                assert_eq!(out.to_vec().await.unwrap(), expected);
+            }
+        };
+        runs([0, 0, 4, 4]).await;
+        exec.update().param(&p, &bytes).apply().await.unwrap();
+        runs([3, 0, 4, 4]).await;
+        let call = lengths(&no_bytes, 0, &numbers, Local::new(4), &out);
+        exec.update().launch(node, call).apply().await.unwrap();
+        runs([0, 2, 4, 4]).await;
+    });
+}
+
+#[expect(unsafe_code, reason = "addresses that are refused before they are used")]
+fn addresses_that_do_not_fit_are_refused(setup: &Setup) {
+    let device = setup.device();
+    let (x, invalid, size) = (buffer(setup, &[1; 4]), ErrorKind::InvalidArgument, ErrorKind::InvalidSize);
+    for (address, len, kind) in
+        [(0, 4, invalid), (2, 4, invalid), (64, 0, size), (usize::MAX - 3, 4, size), (64, usize::MAX, size)]
+    {
+        // SAFETY: it is refused.
+        let raw = unsafe { device.buffer_from_raw::<u32>(address, len) };
+        assert_eq!(raw.unwrap_err().kind(), kind, "{address:#x} {len}");
+    }
+    let null = device.null_buffer::<u32>();
+    assert_eq!((null.len(), null.address()), (0, Some(0)));
+    let mut graph = Graph::new(device);
+    // The kernel's bound is the length of its shortest slice, and a copy needs bytes.
+    graph.launch(mix(1, &null), Range::linear(1));
+    graph.copy(&null, &x);
+    let kinds: Vec<_> = graph.take_errors().iter().map(wakegraph::Error::kind).collect();
+    assert_eq!(kinds, [size, size]);
+    graph.copy(&null, &null);
+    let error = graph.finalize().unwrap_err();
+    assert!([invalid, size, ErrorKind::FeatureNotSupported].contains(&error.kind()), "{error}");
 }
 
 fn misuse_is_refused(setup: &Setup) {

@@ -46,7 +46,10 @@ impl CallArg {
     pub(crate) fn to_hal(&self) -> Result<KernelArg> {
         match self {
             Self::Value(value) => Ok(value.clone()),
-            Self::Memory(operand) => operand.0.to_hal().map(KernelArg::Memory),
+            Self::Memory(Operand(view)) => match view.pointer().filter(|_| view.is_raw()) {
+                Some(pointer) => Ok(KernelArg::Usm(pointer)),
+                None => view.to_hal().map(KernelArg::Memory),
+            },
         }
     }
 }

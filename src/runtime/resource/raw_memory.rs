@@ -1,0 +1,155 @@
+//! Buffers of memory that somebody else owns, known by its address.
+#![expect(unsafe_code, reason = "wraps addresses that the caller vouches for")]
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::hal::{Memory, MemoryKind, UsmPointer};
+use crate::runtime::resource::allocation::{Allocation, View, byte_len};
+use crate::runtime::resource::buffer::Buffer;
+use crate::runtime::resource::device::Device;
+use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+
+/// Memory at an address. Commands get the address in the place of a memory object.
+#[derive(Debug)]
+struct RawMemory {
+    resource: ResourceId,
+    device: DeviceId,
+    pointer: UsmPointer,
+}
+
+impl Device {
+    /// A buffer of `len` elements at `address`: memory that another library has allocated on this
+    /// device, or unified shared memory that the device can use. The buffer does not own it.
+    ///
+    /// Kernels, copies and fills take it as any other buffer; copies and fills are then those of
+    /// [`CommandKind::UsmCopy`](crate::CommandKind::UsmCopy) and
+    /// [`UsmFill`](crate::CommandKind::UsmFill), which a device may lack, and rectangles are refused.
+    ///
+    /// ```
+    /// # #![allow(unsafe_code)]
+    /// # use wakegraph::{Device, Graph};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let owned = device.buffer_from(&[1u32, 2, 3, 4])?;
+    /// let Some(address) = owned.address() else { return Ok(()) };
+    /// // SAFETY: `owned` outlives the submission, and nothing else uses it meanwhile.
+    /// let raw = unsafe { device.buffer_from_raw::<u32>(address, 2)? };
+    /// let mut graph = Graph::new(&device);
+    /// graph.fill(&raw, 7);
+    /// graph.finalize()?.submit().await?;
+    /// assert_eq!(owned.to_vec().await?, [7, 7, 3, 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null address, or one that is not aligned
+    /// for `T`; [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, or for more than there are
+    /// addresses.
+    ///
+    /// # Safety
+    /// The elements are valid on the device, and in a copy from or to a host buffer as the device's
+    /// unified shared memory is, as long as any graph or executable holds the buffer. Nothing else
+    /// uses them while a submission may: no order follows from other buffers, or other code, that
+    /// use the same memory.
+    pub unsafe fn buffer_from_raw<T: Pod>(&self, address: usize, len: usize) -> Result<Buffer<T>> {
+        let bytes = byte_len::<T>(len)?;
+        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidArgument, why));
+        if address == 0 {
+            return invalid("a buffer cannot be made of a null address")
+                .map_err(|error: Error| error.help("pass `null_buffer` to kernels that can do without"));
+        }
+        if !address.is_multiple_of(align_of::<T>()) {
+            return invalid("the address is not aligned for the elements");
+        }
+        if address.checked_add(bytes).is_none() {
+            return Err(Error::new(ErrorKind::InvalidSize, "the buffer ends beyond the address space"));
+        }
+        // SAFETY: the caller vouches for these bytes.
+        Ok(Buffer::whole(self.raw(unsafe { UsmPointer::new(address, bytes) })))
+    }
+
+    /// A buffer without elements, for kernels that take memory which they can do without: device code
+    /// gets a null pointer and the length 0, a Rust closure an empty slice. The kernel's own
+    /// [bound](crate::RangeBound) must allow its range in spite of that.
+    pub fn null_buffer<T: Pod>(&self) -> Buffer<T> {
+        // SAFETY: there are no bytes.
+        Buffer::whole(self.raw(unsafe { UsmPointer::new(0, 0) }))
+    }
+
+    fn raw(&self, pointer: UsmPointer) -> Arc<Allocation> {
+        let (resource, device) = (ResourceId::unique(), self.info().id);
+        Allocation::of(self, Arc::new(RawMemory { resource, device, pointer }))
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    /// The address of the first element, for other libraries; none where the device's memory has no
+    /// addresses, as on OpenCL devices without shared virtual memory, and for scratch buffers. It is
+    /// good as long as a clone of this buffer, a graph or an executable holds the memory.
+    pub fn address(&self) -> Option<usize> {
+        self.view().pointer().map(UsmPointer::address)
+    }
+}
+
+impl View {
+    /// Whether it is known by its address only.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.allocation.memory().as_any().is::<RawMemory>()
+    }
+
+    /// Its pointer, where the memory has one.
+    pub(crate) fn pointer(&self) -> Option<UsmPointer> {
+        let whole = self.allocation.memory().usm()?;
+        // SAFETY: the view lies inside the allocation, which the command's owner keeps alive.
+        Some(unsafe { UsmPointer::new(whole.address() + self.offset, self.len) })
+    }
+}
+
+fn no_access() -> Error {
+    Error::new(ErrorKind::InvalidOperation, "a buffer of a raw address cannot be accessed by the host")
+        .help("copy it to a buffer inside a graph")
+}
+
+impl Memory for RawMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn resource(&self) -> ResourceId {
+        self.resource
+    }
+
+    fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn len(&self) -> usize {
+        self.pointer.len()
+    }
+
+    fn host_ptr(&self) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn usm(&self) -> Option<UsmPointer> {
+        Some(self.pointer)
+    }
+
+    unsafe fn write(&self, _: usize, _: &[u8]) -> Result<()> {
+        Err(no_access())
+    }
+
+    unsafe fn read(&self, _: usize, _: &mut [u8]) -> Result<()> {
+        Err(no_access())
+    }
+}
