@@ -10,5 +10,12 @@ macro_rules! pages {
 pages! {
     graphs: "guide/graphs.md"
     dependencies: "guide/dependencies.md"
+    recording: "guide/recording.md"
+    updating: "guide/updating.md"
+    control_flow: "guide/control-flow.md"
+    memory: "guide/memory.md"
     host_tasks: "guide/host-tasks.md"
+    several_devices: "guide/several-devices.md"
+    errors: "guide/errors.md"
+    cancellation: "guide/cancellation.md"
 }
