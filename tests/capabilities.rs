@@ -110,6 +110,34 @@ fn an_update_without_its_capability_is_refused_by_name() {
     }
 }
 
+#[test]
+fn memory_of_a_device_out_of_reach_is_refused() {
+    let [ours, theirs] = [(); 2].map(|()| device(|_| ()));
+    let (near, far) = (ours.buffer::<u32>(4).unwrap(), theirs.buffer::<u32>(4).unwrap());
+    let range = Range::linear(4);
+    // By a queue, out of the event; it runs other commands then.
+    let queue = ours.queue().unwrap();
+    let error = block_on(queue.launch(add(1, &far), range).wait()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    block_on(queue.launch(add(1, &near), range).wait()).unwrap();
+    // By a node that is put on another device than its memory.
+    let mut graph = Graph::new(&ours);
+    graph.launch(add(1, &far), range).name("far").on(&ours);
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("far"), "{error}");
+    // By an update, which changes nothing.
+    let mut graph = Graph::new(&ours);
+    let node = graph.launch(add(1, &near), range).name("near").id();
+    let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let error = block_on(exec.update().launch(node, add(1, &far)).apply()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains("near"), "{error}");
+    for _ in 0..2 {
+        block_on(exec.submit()).unwrap();
+    }
+}
+
 wakegraph::kernel! {
     fn other(x: &mut [u32]) { item: |i, x| x[i] = 0 }
 }

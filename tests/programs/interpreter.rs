@@ -74,14 +74,12 @@ struct Draft {
     ids: Vec<NodeId>,
     /// Whether a node was refused, so that the graph cannot be finalized.
     is_wrong: bool,
-    /// Whether a device can run all of it.
-    needs_host: bool,
 }
 
 impl Draft {
     fn new(device: &Device) -> Self {
         let graph = Graph::new(device);
-        Self { graph, nodes: Vec::new(), ids: Vec::new(), is_wrong: false, needs_host: false }
+        Self { graph, nodes: Vec::new(), ids: Vec::new(), is_wrong: false }
     }
 
     fn push(&mut self, id: NodeId, command: Command) {
@@ -290,7 +288,6 @@ impl<'a> Program<'a> {
     }
 
     fn add_host_task(&mut self, draft: &mut Draft) {
-        draft.needs_host = true;
         let (place, n) = (self.bytes.below(ON_HOST), self.bytes.next() as u32);
         let whole = |place| Slice { buffer: ON_DEVICE + place, start: 0, len: LEN };
         let buffer = &self.host_buffers[place];
@@ -335,12 +332,9 @@ impl<'a> Program<'a> {
         draft.is_wrong |= child.is_wrong;
         if conditional {
             let flag = Slice { len: 1, ..self.slice() };
-            // Host tasks cannot be inside, nor scratch buffers, which come in graphs of their own.
-            draft.is_wrong |= child.needs_host || has_scratch(&child.nodes);
             let id = with_operand!(self, flag, |flag| draft.graph.if_nonzero(flag, &child.graph).id());
             draft.push(id, Command::If { flag, then: child.nodes });
         } else {
-            draft.needs_host |= child.needs_host;
             let id = draft.graph.sub_graph(&child.graph).id();
             draft.push(id, Command::All(child.nodes));
         }
@@ -627,16 +621,6 @@ impl<'a> Program<'a> {
     }
 }
 
-fn has_scratch(nodes: &[Node]) -> bool {
-    nodes.iter().any(|node| match &node.command {
-        Command::All(nodes) => {
-            let is_scratch = matches!(nodes[..], [.., Node { command: Command::Scratch, .. }]);
-            is_scratch || has_scratch(nodes)
-        }
-        _ => false,
-    })
-}
-
 /// Whether a path leads from one node to another.
 fn reaches(graph: &Graph, from: NodeId, to: NodeId) -> bool {
     let (mut open, mut seen) = (vec![from], Vec::new());
@@ -669,7 +653,7 @@ fn check_outcome(
         (Err(error), _) => {
             let is_possible = match error.kind() {
                 ErrorKind::Cancelled => cancelled,
-                ErrorKind::HostTaskFailed => fails,
+                ErrorKind::HostTaskFailed => model::may_fail(nodes),
                 _ => false,
             };
             assert!(is_possible, "unexpected: {error}");

@@ -134,3 +134,12 @@ pub(crate) fn fails(nodes: &[Node]) -> bool {
         _ => false,
     })
 }
+
+/// Whether a run of the nodes may fail, depending on the flags of conditionals.
+pub(crate) fn may_fail(nodes: &[Node]) -> bool {
+    nodes.iter().any(|node| match &node.command {
+        Command::Fails => true,
+        Command::All(nodes) | Command::If { then: nodes, .. } => may_fail(nodes),
+        _ => false,
+    })
+}

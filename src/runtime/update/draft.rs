@@ -15,7 +15,6 @@ use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 pub(crate) struct Draft {
     pub(super) node: Origin,
     pub(super) kind: CommandKind,
-    pub(super) label: String,
     /// The command that this was worked out from; none for a node without one.
     pub(super) before: Option<Command>,
     /// The command, if it changes.
@@ -46,7 +45,7 @@ pub(super) fn drafts(
     for (nodes, (step, at)) in found.iter().zip(steps) {
         for node in nodes.all() {
             let Some(draft) = drafts.get_mut(&key(*node)) else { continue };
-            draft.take(step).map_err(|error| error.in_node(&*draft.label).at(at))?;
+            draft.take(step).map_err(|error| error.in_node(updatable.lock().label(*node)).at(at))?;
         }
     }
     Ok(drafts.into_values().collect())
@@ -85,7 +84,6 @@ impl Draft {
         Self {
             node,
             kind: current.kind(node),
-            label: current.label(node),
             before: current.command(node).cloned(),
             after: None,
             accesses: Box::default(),

@@ -163,7 +163,8 @@ impl<'a> Update<'a> {
     }
 
     /// Gives a dynamic parameter a value in this executable. Every kernel gets it that the parameter
-    /// is bound to, those inside sub-graphs included.
+    /// is bound to, those inside sub-graphs included. The bodies of conditionals and loops change
+    /// only [as a whole](ExecutableGraph::update_from).
     ///
     /// New memory must be ordered as for [`launch`](Self::launch). Where a [launch](Self::launch) has
     /// replaced the kernel by another one, the parameter stands for the argument of the same name

@@ -49,7 +49,7 @@ pub(super) fn stage(
 ) -> Result<Nodes> {
     let mut nodes = Nodes { nodes: Vec::new(), batches: BTreeMap::new(), tasks: Vec::new() };
     for draft in drafts {
-        let label = |error: Error| error.in_node(&*draft.label);
+        let label = |error: Error| error.in_node(current.label(draft.node));
         nodes.add(executable, updatable, current, draft).map_err(label)?;
     }
     let commands = nodes.nodes.iter().filter_map(|node| Some((node.origin, &node.command.as_ref()?.1)));
