@@ -18,7 +18,7 @@ pub mod testing;
 mod types;
 mod util;
 
-pub use graph::{GraphProperties, NodeId, NodePath};
+pub use graph::{GraphId, GraphProperties, NodeId, NodePath};
 pub use hal::{Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Progress, UpdateCapabilities};
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan};
 pub use runtime::{

@@ -7,7 +7,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `node` | [`NodeId`], [`NodePath`], [`Payload`] |
+//! | `node` | [`GraphId`], [`NodeId`], [`NodePath`], [`Payload`] |
 //! | `adjacency` | edges, neighbours, roots and leaves |
 //! | `topo_order` | the incremental topological order |
 //! | `access_tracker` | edges from declared accesses |
@@ -32,6 +32,6 @@ mod tests;
 pub use dot::Dot;
 pub(crate) use dot::{DotText, device_colour};
 pub use modifiable::{Content, Graph};
-pub use node::{NodeId, NodePath, Payload};
+pub use node::{GraphId, NodeId, NodePath, Payload};
 pub use properties::GraphProperties;
 pub use query::NodeRef;

@@ -16,10 +16,19 @@ pub struct NodeId {
     pub(super) index: u32,
 }
 
+/// Identifies a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GraphId(pub(super) u32);
+
 impl NodeId {
     /// The identity of the graph that the node belongs to.
     pub(crate) fn graph(self) -> u32 {
         self.graph
+    }
+
+    /// The id of the graph that the node belongs to.
+    pub fn graph_id(self) -> GraphId {
+        GraphId(self.graph)
     }
 
     /// Position in insertion order, counting from 0.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use super::modifiable::{Content, Graph};
-use super::node::{NodeId, label};
+use super::node::{GraphId, NodeId, label};
 use super::properties::GraphProperties;
 use crate::types::{Access, CommandKind, DeviceId, Result};
 
@@ -23,6 +23,11 @@ impl<P> Graph<P> {
     /// The number of edges.
     pub fn edge_count(&self) -> usize {
         self.adjacency.edges().len()
+    }
+
+    /// Identifies the graph. A clone has an id of its own.
+    pub fn id(&self) -> GraphId {
+        GraphId(self.identity)
     }
 
     /// Identifies the graph that this one is a clone of, or the graph itself. The ids of its nodes

@@ -153,9 +153,7 @@ fn is_same(one: &Option<Arc<Dynamic>>, other: &Option<Arc<Dynamic>>) -> bool {
 impl Payload for Command {
     fn describe(&self) -> Cow<'_, str> {
         match self {
-            Self::Kernel { call, range, .. } => {
-                format!("{}({} arguments) over {range}", call.kernel.name(), call.args.len()).into()
-            }
+            Self::Kernel { call, range, .. } => call.describe(range).into(),
             Self::Memory { command, .. } => format!("{command:?}").into(),
             Self::Control(control) => control.describe(),
             Self::Native { uses, .. } | Self::HostTask { uses, .. } => {

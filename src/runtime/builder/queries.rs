@@ -1,11 +1,18 @@
 //! What can be asked of a graph.
 
-use crate::graph::NodeId;
+use std::panic::Location;
+
+use crate::graph::{GraphId, NodeId};
 use crate::runtime::builder::Graph;
 use crate::runtime::resource::device::Device;
-use crate::types::{CommandKind, Error, Result};
+use crate::types::{Access, CommandKind, Error, Result};
 
 impl Graph {
+    /// Identifies the graph, also in the [ids of its nodes](NodeId::graph_id).
+    pub fn id(&self) -> GraphId {
+        self.nodes.id()
+    }
+
     /// The device of nodes that use no device's buffers.
     pub fn device(&self) -> &Device {
         &self.device
@@ -76,12 +83,53 @@ impl Graph {
         Ok(self.nodes.node(node)?.name())
     }
 
+    /// The device that runs the node, or whose node it was added as, if the host runs it.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn device_of(&self, node: NodeId) -> Result<&Device> {
+        let device = self.nodes.node(node)?.device();
+        Ok(self.find_device(device).unwrap_or(&self.device))
+    }
+
+    /// The memory that the node uses, and how: what its edges follow from.
+    ///
+    /// ```
+    /// use wakegraph::{AccessMode, Device, Graph};
+    ///
+    /// # fn main() -> wakegraph::Result<()> {
+    /// let device = Device::open("host")?;
+    /// let x = device.buffer::<u32>(8)?;
+    /// let mut graph = Graph::new(&device);
+    /// let fill = graph.fill(&x.slice(2..4)?, 7).id();
+    /// let [access] = graph.accesses(fill)? else { unreachable!() };
+    /// assert_eq!((access.resource, access.mode), (x.resource(), AccessMode::Write));
+    /// assert_eq!((access.start, access.end), (8, 16)); // in bytes
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn accesses(&self, node: NodeId) -> Result<&[Access]> {
+        Ok(self.nodes.node(node)?.accesses())
+    }
+
+    /// The place in the source where the node was added.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node of another graph.
+    pub fn location(&self, node: NodeId) -> Result<&'static Location<'static>> {
+        Ok(self.nodes.node(node)?.location())
+    }
+
     /// The first node of this name.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.nodes.find(name)
     }
 
-    /// The graph in Graphviz' language; `verbose` adds operands and accesses.
+    /// The graph in Graphviz' language; `verbose` adds operands with the values of arguments, accesses and
+    /// places in the source.
     pub fn dot(&self, verbose: bool) -> String {
         let dot = self.nodes.dot();
         if verbose { dot.verbose().to_string() } else { dot.to_string() }

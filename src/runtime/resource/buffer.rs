@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use crate::hal::MemoryKind;
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
-use crate::types::Result;
+use crate::types::{ResourceId, Result};
 
 /// Device memory holding `len` elements of `T`: a reference-counted view of an allocation.
 ///
@@ -41,6 +41,12 @@ impl<T: Pod> Buffer<T> {
     /// The elements of a view, which is made of whole ones.
     pub(crate) fn from_view(view: View) -> Self {
         Self { view, elements: PhantomData }
+    }
+
+    /// Identifies the allocation, as in the [accesses](crate::Graph::accesses) of nodes. Slices of a buffer
+    /// have it in common.
+    pub fn resource(&self) -> ResourceId {
+        self.view.allocation.memory().resource()
     }
 
     /// Elements.

@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use crate::hal::MemoryKind;
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
-use crate::types::Result;
+use crate::types::{ResourceId, Result};
 
 /// Pinned host memory holding `len` elements of `T`: the host's side of copies, and what host tasks
 /// read and write.
@@ -29,6 +29,12 @@ impl<T: Pod> HostBuffer<T> {
         let bytes = byte_len::<T>(len)?;
         let allocation = Allocation::new(device, MemoryKind::Host, bytes)?;
         Ok(Self { view: View { allocation, offset: 0, len: bytes }, elements: PhantomData })
+    }
+
+    /// Identifies the allocation, as in the [accesses](crate::Graph::accesses) of nodes. Slices of a buffer
+    /// have it in common.
+    pub fn resource(&self) -> ResourceId {
+        self.view.allocation.memory().resource()
     }
 
     /// Elements.

@@ -118,6 +118,19 @@ impl KernelCall {
         Self { bound: Ok(bound.into()), ..self }
     }
 
+    /// The launch over `range` for people: the kernel, and each argument on a line of its own.
+    pub(crate) fn describe(&self, range: &Range) -> String {
+        let params = self.kernel.params().iter().zip(self.kernel.types());
+        let args = params.zip(&self.args).map(|((param, of_type), arg)| match arg {
+            CallArg::Value(KernelArg::Value(bytes)) => {
+                format!("\n{}: {of_type} = {}", param.name, of_type.display(bytes))
+            }
+            CallArg::Memory(_) => format!("\n{}: {of_type} = {arg}", param.name),
+            CallArg::Value(_) => format!("\n{} = {arg}", param.name),
+        });
+        format!("{} over {range}{}", self.kernel.name(), args.collect::<String>())
+    }
+
     /// Whether the kernel may be launched over the range with these arguments.
     ///
     /// # Errors

@@ -17,6 +17,23 @@ impl ParamType {
     }
 }
 
+impl ParamType {
+    /// These bytes as a value of the type, if it is one of Rust's numbers; else as they are.
+    pub(super) fn display(&self, bytes: &[u8]) -> String {
+        macro_rules! number {
+            ($($number:ty)*) => {
+                $(if self.id == TypeId::of::<$number>()
+                    && let Ok(number) = bytemuck::try_pod_read_unaligned::<$number>(bytes)
+                {
+                    return number.to_string();
+                })*
+            };
+        }
+        number!(f32 f64 u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
 impl PartialEq for ParamType {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
