@@ -199,7 +199,7 @@ impl NodeAdder<'_> {
         let mut order = ControlFlowOrder::default();
         for (index, (command, earlier)) in (0..).zip(body.commands()) {
             let mut follows = EndNodes::new();
-            for earlier in earlier.iter().copied().chain(order.predecessors(index, command)) {
+            for earlier in earlier.iter().copied().chain(order.predecessors(command)) {
                 is_leaf[earlier as usize] = false;
                 follows.extend_from_slice(&all[earlier as usize]);
             }

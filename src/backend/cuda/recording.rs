@@ -85,7 +85,7 @@ impl CudaRecording {
         if self.desc.in_order {
             after.extend(index.checked_sub(1));
         }
-        after.extend(self.order.predecessors(index, command));
+        after.extend(self.order.predecessors(command));
         self.push(command, after)
     }
 
