@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::graph::Payload;
 use crate::hal;
-use crate::runtime::builder::command_group::Membership;
+use crate::runtime::builder::binding::Binding;
 use crate::runtime::builder::control_flow::Control;
-use crate::runtime::builder::parameter::Binding;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch;
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, Range, Result};
 
 /// A node's command: plain data and references, ready to be recorded for a device.
@@ -50,6 +50,31 @@ pub(crate) struct Dynamic {
     pub(crate) params: Vec<Binding>,
     pub(crate) group: Option<Membership>,
 }
+
+/// What a node with a group holds: its alternatives as they are by now. What an update has changed
+/// in one stays with it.
+#[derive(Clone)]
+pub(crate) struct Membership {
+    pub(crate) group: Arc<Group>,
+    /// The one that the node's command is; its place in the list is out of date.
+    pub(crate) active: usize,
+    pub(crate) alternatives: Vec<Command>,
+}
+
+/// The alternatives of a command group.
+pub(crate) struct Group {
+    /// What the ids of its graph's nodes carry.
+    pub(super) graph: u32,
+    /// None if the group was refused.
+    pub(super) alternatives: Box<[Command]>,
+    pub(super) active: AtomicU32,
+    /// Counts the changes of the graph's parameters and groups.
+    pub(super) changes: Arc<AtomicU64>,
+}
+
+/// Tells groups apart while they live.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct GroupKey(pub(super) usize);
 
 impl Command {
     pub(crate) fn dynamic(&self) -> Option<&Arc<Dynamic>> {

@@ -5,15 +5,16 @@ use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::runtime::builder::command::{Command, Dynamic};
+use crate::runtime::builder::binding::Binding;
+use crate::runtime::builder::command::{Command, Dynamic, Group, GroupKey, Membership};
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::builder::parameter::{Binding, DynamicParam};
+use crate::runtime::builder::parameter::DynamicParam;
 use crate::runtime::builder::{Graph, host_task_command, preferred_device};
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::scratch;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// Alternatives for the command of a node, made by [`Graph::command_group`]. One group may be shared
@@ -49,21 +50,6 @@ use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 pub struct CommandGroup {
     inner: Arc<Group>,
 }
-
-/// The alternatives of a group.
-pub(crate) struct Group {
-    /// What the ids of its graph's nodes carry.
-    graph: u32,
-    /// None if the group was refused.
-    alternatives: Box<[Command]>,
-    active: AtomicU32,
-    /// Counts the changes of the graph's parameters and groups.
-    changes: Arc<AtomicU64>,
-}
-
-/// Tells groups apart while they live.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct GroupKey(usize);
 
 impl Group {
     pub(crate) fn graph(&self) -> u32 {
@@ -352,16 +338,6 @@ fn member(group: &Arc<Group>) -> Option<Command> {
     let alternatives = group.alternatives.to_vec();
     command.join(Membership { group: group.clone(), active: 0, alternatives });
     Some(command)
-}
-
-/// What a node with a group holds: its alternatives as they are by now. What an update has changed
-/// in one stays with it.
-#[derive(Clone)]
-pub(crate) struct Membership {
-    pub(crate) group: Arc<Group>,
-    /// The one that the node's command is; its place in the list is out of date.
-    pub(crate) active: usize,
-    pub(crate) alternatives: Vec<Command>,
 }
 
 impl Command {

@@ -5,13 +5,14 @@
 //! | this | [`Graph`]: kernels, host tasks, empty nodes, sub-graphs, finalize |
 //! | `transfer` | copies, fills, hints |
 //! | `memory_command` | the device commands of these |
-//! | `parameter`, `command_group` | what nodes are bound to, to be changed later |
+//! | `parameter`, `binding`, `command_group` | what nodes are bound to, to be changed later |
 //! | `scratch_buffers` | memory that belongs to the graph |
 //! | `control` | conditionals, loops |
 //! | `native` | native commands |
 //! | `recorded_queues` | which nodes queues have recorded |
 //! | `queries` | what can be asked of a graph |
 
+pub(crate) mod binding;
 pub(crate) mod command;
 pub(crate) mod command_group;
 mod control;

@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::graph::{self, Content, NodeId};
 use crate::runtime::builder::Graph;
+use crate::runtime::builder::binding::Binding;
+pub(crate) use crate::runtime::builder::binding::Parameter;
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::resource::kernel::{ByValue, CallArg, KernelCall, KernelRef, ParamType};
+use crate::runtime::resource::kernel::{ByValue, CallArg, ParamType};
 use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::runtime::resource::scratch;
 use crate::sync::{AtomicU64, Ordering};
@@ -75,10 +75,8 @@ impl<T: ?Sized + 'static> DynamicParam<T> {
     /// When the graph is finalized: as for the [`launch`](Graph::launch) of a node with this value.
     /// The graph is usable again when the parameter has been set to a value that fits.
     pub fn set(&self, value: impl ParamValue<T>) {
-        let old = std::mem::replace(&mut *self.inner.value.lock(), value.into_arg());
-        self.inner.changes.fetch_add(1, Ordering::Release);
-        // The last reference to memory may be among it, which is freed without a lock.
-        drop(old);
+        // The last reference to memory may be among the old value, which is freed without a lock.
+        drop(self.inner.set(value.into_arg()));
     }
 
     pub(crate) fn inner(&self) -> &Arc<Parameter> {
@@ -89,8 +87,8 @@ impl<T: ?Sized + 'static> DynamicParam<T> {
 impl<T: ByValue> DynamicParam<T> {
     /// The value that the graph has.
     pub fn get(&self) -> Option<T> {
-        match &*self.inner.value.lock() {
-            CallArg::Value(arg) => T::from_arg(arg),
+        match self.inner.value() {
+            CallArg::Value(arg) => T::from_arg(&arg),
             CallArg::Memory(_) => None,
         }
     }
@@ -104,7 +102,7 @@ impl<T: ?Sized> Clone for DynamicParam<T> {
 
 impl<T: ?Sized> Debug for DynamicParam<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DynamicParam<{}>({})", self.inner.of, *self.inner.value.lock())
+        write!(f, "DynamicParam<{}>({})", self.inner.of(), self.inner.value())
     }
 }
 
@@ -118,7 +116,7 @@ pub trait ParamValue<T: ?Sized>: sealed::Value<T> {}
 impl<T: ?Sized, V: sealed::Value<T>> ParamValue<T> for V {}
 
 /// A [`DynamicParam`] of any type, for [`Update::from_params`](crate::Update::from_params).
-pub trait AnyParam: sealed::Param {}
+pub trait AnyParam: sealed::ErasedParam {}
 
 impl<T: ?Sized + 'static> AnyParam for DynamicParam<T> {}
 
@@ -142,104 +140,16 @@ pub(crate) mod sealed {
         }
     }
 
-    pub trait Param {
+    pub trait ErasedParam {
         #[doc(hidden)]
         fn parameter(&self) -> Arc<Parameter>;
     }
 
-    impl<T: ?Sized + 'static> Param for DynamicParam<T> {
+    impl<T: ?Sized + 'static> ErasedParam for DynamicParam<T> {
         fn parameter(&self) -> Arc<Parameter> {
             self.inner.clone()
         }
     }
-}
-
-/// A dynamic parameter with its type erased.
-#[derive(Debug)]
-pub struct Parameter {
-    /// What the ids of its graph's nodes carry.
-    graph: u32,
-    of: ParamType,
-    value: Mutex<CallArg>,
-    /// Counts the changes of all parameters of the graph.
-    changes: Arc<AtomicU64>,
-}
-
-/// Tells parameters apart while they live.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ParamKey(usize);
-
-impl Parameter {
-    pub(crate) fn graph(&self) -> u32 {
-        self.graph
-    }
-
-    pub(crate) fn key(self: &Arc<Self>) -> ParamKey {
-        ParamKey(Arc::as_ptr(self) as usize)
-    }
-
-    pub(crate) fn value(&self) -> CallArg {
-        self.value.lock().clone()
-    }
-}
-
-/// A parameter that stands for the argument `name` of a kernel.
-#[derive(Clone)]
-pub(crate) struct Binding {
-    pub(crate) name: Cow<'static, str>,
-    pub(crate) param: Arc<Parameter>,
-}
-
-impl Binding {
-    /// Binds a parameter of this graph to a kernel of one of its nodes.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a name or a type that the kernel does not
-    /// have, and for a parameter of another graph.
-    pub(super) fn of(graph: u32, kernel: &KernelRef, name: &str, param: &Arc<Parameter>) -> Result<Self> {
-        let invalid = |why, help| Err(Error::new(ErrorKind::InvalidArgument, why).help(help));
-        if param.graph != graph {
-            return invalid(
-                "the dynamic parameter belongs to another graph".to_owned(),
-                "make it with `param` of the graph that the node is in",
-            );
-        }
-        let Some(index) = index_of(kernel, name) else {
-            let names: Vec<_> = kernel.params().iter().map(|param| &*param.name).collect();
-            let (kernel, names) = (kernel.name(), names.join(", "));
-            let why = format!("kernel '{kernel}' has no argument '{name}': its arguments are {names}");
-            return invalid(why, "bind the parameter to an argument by its declared name");
-        };
-        if kernel.types().get(index) != Some(&param.of) {
-            let declared = kernel.types().get(index).map(ToString::to_string).unwrap_or_default();
-            let (kernel, given) = (kernel.name(), param.of);
-            let why = format!(
-                "argument '{name}' of kernel '{kernel}' is of type {declared}, and the dynamic parameter \
-                 holds {given}"
-            );
-            return invalid(why, "make the parameter with a value of the argument's type");
-        }
-        Ok(Self { name: kernel.params()[index].name.clone(), param: param.clone() })
-    }
-
-    /// The error where the node is not a kernel.
-    pub(super) fn not_a_kernel(kind: CommandKind) -> Error {
-        let why = format!("only kernels have parameters, and the node is: {kind}");
-        Error::new(ErrorKind::InvalidArgument, why).help("bind the parameter to a kernel")
-    }
-
-    /// The call with `value` for the argument, if that changes it. A kernel that has taken the place
-    /// of the one with the argument may have none of that name and type.
-    pub(crate) fn assign(&self, call: &KernelCall, value: &CallArg) -> Option<KernelCall> {
-        let index = index_of(&call.kernel, &self.name)?;
-        let fits = call.kernel.types().get(index) == Some(&self.param.of);
-        let is_new = call.args.get(index).is_some_and(|old| !old.is(value));
-        (fits && is_new).then(|| call.with_arg(index, value.clone()))
-    }
-}
-
-fn index_of(kernel: &KernelRef, name: &str) -> Option<usize> {
-    kernel.params().iter().position(|param| param.name == name)
 }
 
 /// The nodes of a graph that hold parameters or run alternatives of command groups.
@@ -263,12 +173,8 @@ impl Graph {
     /// size of [local memory](crate::kernel::Local), or memory. [`NodeBuilder::param`] binds it to
     /// kernels. See [`DynamicParam`].
     pub fn param<T: ?Sized + 'static>(&mut self, value: impl ParamValue<T>) -> DynamicParam<T> {
-        let inner = Parameter {
-            graph: self.inner().source(),
-            of: ParamType::of::<T>(),
-            value: Mutex::new(value.into_arg()),
-            changes: self.bound.changes(),
-        };
+        let (graph, changes) = (self.inner().source(), self.bound.changes());
+        let inner = Parameter::new(graph, ParamType::of::<T>(), value.into_arg(), changes);
         DynamicParam { inner: Arc::new(inner), of: PhantomData }
     }
 

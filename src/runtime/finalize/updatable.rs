@@ -8,9 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::graph::{self, Content, NodePath};
 use crate::plan::{GraphInstance, Origin, Plan};
-use crate::runtime::builder::command::Command;
-use crate::runtime::builder::command_group::{Group, GroupKey};
-use crate::runtime::builder::parameter::{ParamKey, Parameter};
+use crate::runtime::builder::binding::{ParamKey, Parameter};
+use crate::runtime::builder::command::{Command, Group, GroupKey};
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::fence::Fence;

@@ -1,4 +1,4 @@
-//! Buffers of memory that somebody else owns, known by its address.
+//! Buffers of memory that another library owns, known by its address.
 #![expect(unsafe_code, reason = "wraps addresses that the caller vouches for")]
 
 use std::any::Any;

@@ -1,4 +1,5 @@
-//! What an update makes of each node, worked out without a lock: kernels' bounds are code of the user's.
+//! What an update makes of each node, worked out without a lock, because kernels' bounds are code
+//! of the user's.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -8,7 +9,7 @@ use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
-use crate::runtime::update::change::{NodeChange, Step};
+use crate::runtime::update::step::{NodeChange, UpdateStep};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// What becomes of one node.
@@ -30,15 +31,15 @@ pub(crate) struct Draft {
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what a node does not have.
 pub(super) fn drafts(
     updatable: &Updatable,
-    steps: &[(Step, &'static Location<'static>)],
+    steps: &[(UpdateStep, &'static Location<'static>)],
 ) -> Result<Vec<Draft>> {
     let mut drafts: BTreeMap<(u32, u32), Draft> = BTreeMap::new();
     let key = |node: Origin| (node.instance, node.node);
-    let found: Result<Vec<Nodes<'_>>> = steps.iter().map(|(step, at)| step.nodes(updatable, at)).collect();
+    let found: Result<Vec<Touched<'_>>> = steps.iter().map(|(step, at)| step.nodes(updatable, at)).collect();
     let found = found?;
     {
         let current = updatable.lock();
-        for &node in found.iter().flat_map(Nodes::all) {
+        for &node in found.iter().flat_map(Touched::all) {
             drafts.entry(key(node)).or_insert_with(|| Draft::of(&current, node));
         }
     }
@@ -52,12 +53,12 @@ pub(super) fn drafts(
 }
 
 /// The nodes that a step changes.
-enum Nodes<'a> {
+enum Touched<'a> {
     One(Origin),
     Bound(&'a [Origin]),
 }
 
-impl Nodes<'_> {
+impl Touched<'_> {
     fn all(&self) -> &[Origin] {
         match self {
             Self::One(node) => std::slice::from_ref(node),
@@ -66,13 +67,13 @@ impl Nodes<'_> {
     }
 }
 
-impl Step {
-    fn nodes<'a>(&self, updatable: &'a Updatable, at: &'static Location<'static>) -> Result<Nodes<'a>> {
+impl UpdateStep {
+    fn nodes<'a>(&self, updatable: &'a Updatable, at: &'static Location<'static>) -> Result<Touched<'a>> {
         let nodes = match self {
-            Self::Node(path, _) => updatable.find(path).map(Nodes::One),
-            Self::Param(param, _) => updatable.bound_to(param).map(Nodes::Bound),
+            Self::Node(path, _) => updatable.find(path).map(Touched::One),
+            Self::Param(param, _) => updatable.bound_to(param).map(Touched::Bound),
             Self::Choose(group, index) => {
-                group.check(*index).and_then(|()| updatable.members_of(group)).map(Nodes::Bound)
+                group.check(*index).and_then(|()| updatable.members_of(group)).map(Touched::Bound)
             }
         };
         nodes.map_err(|error| error.at(at))
@@ -100,14 +101,14 @@ impl Draft {
     }
 
     /// Adds one step, if the node has what it changes.
-    fn take(&mut self, step: &Step) -> Result<()> {
+    fn take(&mut self, step: &UpdateStep) -> Result<()> {
         match step {
-            Step::Node(_, change) => self.change(change),
-            Step::Param(param, value) => {
+            UpdateStep::Node(_, change) => self.change(change),
+            UpdateStep::Param(param, value) => {
                 self.replace(|command| command.with_param(param, value));
                 Ok(())
             }
-            Step::Choose(_, index) => {
+            UpdateStep::Choose(_, index) => {
                 self.replace(|command| command.with_alternative(*index));
                 Ok(())
             }

@@ -15,7 +15,7 @@
 //! | file | holds |
 //! |---|---|
 //! | this, `applied` | [`Update`] and its future, [`Applied`]: what users see |
-//! | `change` | what an update changes |
+//! | `step`, `change` | what an update changes |
 //! | `sequencing`, `turn` | when an update is applied, and the place of one that has to wait |
 //! | `apply` | one update, all or nothing, and the registers of the memory that it brings or takes out |
 //! | `draft` | what an update makes of each node, worked out without a lock |
@@ -32,6 +32,7 @@ mod nodes;
 mod race_check;
 mod replace;
 mod sequencing;
+mod step;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -57,14 +58,16 @@ use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::runtime::resource::rect::RectCopy;
 use crate::types::{CommandKind, Error, ErrorKind, Range};
 pub use applied::Applied;
-use change::{Change, NodeChange, Step};
+use change::Change;
 use sequencing::apply;
+use step::{NodeChange, UpdateStep};
 
 /// Updates.
 impl ExecutableGraph {
     /// Prepares a change of what nodes do: kernels' arguments and ranges, dynamic parameters,
-    /// alternatives of command groups, closures of host tasks, operands of fills and copies, and which nodes do anything: of an
-    /// executable that was finalized as [`updatable`](crate::FinalizeOptions::updatable).
+    /// alternatives of command groups, closures of host tasks, operands of fills and copies, and
+    /// which nodes do anything. The executable must have been finalized as
+    /// [`updatable`](crate::FinalizeOptions::updatable).
     ///
     /// ```
     /// # use wakegraph::{Device, FinalizeOptions, Graph, Range};
@@ -95,7 +98,7 @@ impl ExecutableGraph {
     /// Makes the executable do what `graph` says, as if it had been finalized from it: new
     /// operands, ranges and host tasks in the same topology. All nodes are enabled then.
     ///
-    /// [Scratch buffers](crate::Graph::scratch) are placed anew, in the memory that the executable has
+    /// [Scratch buffers](crate::Graph::scratch) are placed again, in the memory that the executable has
     /// for them if that is enough. Dynamic parameters and command groups stay those of the graph that
     /// was finalized.
     ///
@@ -125,12 +128,13 @@ impl ExecutableGraph {
 
 /// An update in preparation, of an executable that was finalized as
 /// [`updatable`](crate::FinalizeOptions::updatable). Nodes are named by the ids that they have in
-/// the graph which was finalized, and nodes inside its sub-graphs by a [`NodePath`]. Nothing happens before [`apply`](Self::apply); what is said last
+/// the graph which was finalized, and nodes inside its sub-graphs by a [`NodePath`]. Nothing happens
+/// before [`apply`](Self::apply); what is said last
 /// about a node counts.
 #[must_use = "nothing happens before `apply`"]
 pub struct Update<'a> {
     executable: &'a Arc<ExecutableInner>,
-    steps: Vec<(Step, &'static Location<'static>)>,
+    steps: Vec<(UpdateStep, &'static Location<'static>)>,
 }
 
 impl<'a> Update<'a> {
@@ -171,7 +175,7 @@ impl<'a> Update<'a> {
     /// and type, if there is one.
     #[track_caller]
     pub fn param<T: ?Sized + 'static>(self, param: &DynamicParam<T>, value: impl ParamValue<T>) -> Self {
-        self.step(Step::Param(param.inner().clone(), value.into_arg()))
+        self.step(UpdateStep::Param(param.inner().clone(), value.into_arg()))
     }
 
     /// Gives dynamic parameters the values that the graph has now.
@@ -180,7 +184,7 @@ impl<'a> Update<'a> {
         params.into_iter().fold(self, |update, param| {
             let param = param.parameter();
             let value = param.value();
-            update.step(Step::Param(param, value))
+            update.step(UpdateStep::Param(param, value))
         })
     }
 
@@ -189,7 +193,7 @@ impl<'a> Update<'a> {
     /// alternative which was active stay with it until it is chosen again.
     #[track_caller]
     pub fn choose(self, group: &CommandGroup, index: usize) -> Self {
-        self.step(Step::Choose(group.inner().clone(), index))
+        self.step(UpdateStep::Choose(group.inner().clone(), index))
     }
 
     /// Gives a host task another closure, with accesses of its own, as for
@@ -319,7 +323,8 @@ impl<'a> Update<'a> {
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when the executable is not updatable, or
     /// when the update has to wait and there is no tokio runtime;
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a node that is not of the finalized
-    /// graph, a parameter of another graph, a node of a kind that has nothing to be changed so, a kernel that is not
+    /// graph, a parameter or command group of another graph, an alternative that a group does not
+    /// have, a node of a kind that has nothing to be changed so, a kernel that is not
     /// registered, arguments that do not fit, a range of other dimensions, memory that is used
     /// without order, and a [scratch buffer](crate::Graph::scratch) that the node does not use in
     /// the finalized graph; [`InvalidSize`](crate::ErrorKind::InvalidSize) for a range that cannot be
@@ -341,11 +346,11 @@ impl<'a> Update<'a> {
 
     #[track_caller]
     fn with(self, node: impl Into<NodePath>, change: NodeChange) -> Self {
-        self.step(Step::Node(node.into(), change))
+        self.step(UpdateStep::Node(node.into(), change))
     }
 
     #[track_caller]
-    fn step(mut self, step: Step) -> Self {
+    fn step(mut self, step: UpdateStep) -> Self {
         self.steps.push((step, Location::caller()));
         self
     }
