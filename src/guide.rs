@@ -1,4 +1,5 @@
-//! The examples of the guide, compiled and run by `cargo test --doc`.
+//! The examples of the guide, and of the tables for users of other graph APIs. `cargo test --doc`
+//! compiles and runs them.
 
 /// Makes a page's examples tests of a module of its own.
 macro_rules! pages {
@@ -18,4 +19,7 @@ pages! {
     several_devices: "guide/several-devices.md"
     errors: "guide/errors.md"
     cancellation: "guide/cancellation.md"
+    from_cuda_graphs: "from-cuda-graphs.md"
+    from_sycl_graph: "from-sycl-graph.md"
+    from_unified_runtime: "from-unified-runtime.md"
 }
