@@ -1,6 +1,7 @@
 //! Random programs: a few executables over the same memory, submitted, updated and switched between
 //! submissions, against a model that runs the nodes one after the other in the order in which they
-//! were added.
+//! were added. Nodes are added one by one or recorded, and instead of a submission, queues may run the
+//! same commands, among submissions in flight.
 //!
 //! `WAKEGRAPH_RANDOM_PROGRAMS` sets how many programs each test runs, `WAKEGRAPH_RANDOM_SEED` the
 //! first seed, and `WAKEGRAPH_RANDOM_THREADS` how many threads share them.
@@ -13,8 +14,8 @@ use std::thread;
 use wakegraph::hal::{MemoryDesc, MemoryKind, UpdateCapabilities};
 use wakegraph::kernel::KernelCall;
 use wakegraph::{
-    Advice, Buffer, CommandKinds, Device, ErrorKind, ExecutableGraph, ExecutionOrder, FinalizeOptions, Graph,
-    HostBuffer, Layout, NodeId, PartitionPolicy, Range, RectCopy, read, write,
+    Advice, Buffer, CommandKinds, Device, ErrorKind, Event, ExecutableGraph, ExecutionOrder, FinalizeOptions,
+    Graph, HostBuffer, Layout, NodeId, PartitionPolicy, Queue, Range, RectCopy, read, write,
 };
 
 use crate::kernels::{add, axpy, fold, mix};
@@ -27,6 +28,9 @@ tests!("graph/random_programs":
     &[Need::Results, Need::ConcurrentParts] => [one_executable, several_executables],
     &[Need::Results, Need::ConcurrentParts, Need::TwoDevices] => [on_two_devices]);
 
+/// How many programs each test runs, unless the environment says: with the devices of `.ci/run`, 10,000
+/// over all tests.
+const PROGRAMS: u64 = 110;
 /// Elements of a buffer. As an image: 6 rows of 4.
 const LEN: usize = 24;
 const COLUMNS: usize = 4;
@@ -35,27 +39,27 @@ const BUFFERS: usize = 4;
 const HOST_BUFFERS: usize = 3;
 
 fn one_executable(setup: &Setup) {
-    check(&setup.devices[..1], setup, 1, false, 60);
+    check(&setup.devices[..1], setup, 1, false);
 }
 
 fn several_executables(setup: &Setup) {
-    check(&setup.devices[..1], setup, 3, false, 40);
+    check(&setup.devices[..1], setup, 3, false);
 }
 
 fn with_scratch_memory(setup: &Setup) {
-    check(&setup.devices[..1], setup, 2, true, 20);
+    check(&setup.devices[..1], setup, 2, true);
 }
 
 fn on_two_devices(setup: &Setup) {
-    check(&setup.devices[..2], setup, 2, false, 20);
+    check(&setup.devices[..2], setup, 2, false);
 }
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
-fn check(devices: &[Device], setup: &Setup, executables: usize, scratch: bool, usual: u64) {
-    let programs = from_environment("WAKEGRAPH_RANDOM_PROGRAMS").unwrap_or(usual);
+fn check(devices: &[Device], setup: &Setup, executables: usize, scratch: bool) {
+    let programs = from_environment("WAKEGRAPH_RANDOM_PROGRAMS").unwrap_or(PROGRAMS);
     let first = from_environment("WAKEGRAPH_RANDOM_SEED").unwrap_or(0);
     let threads = from_environment("WAKEGRAPH_RANDOM_THREADS").unwrap_or(1);
     let (next, wrong) = (AtomicU64::new(first), Mutex::new(Vec::new()));
@@ -219,6 +223,125 @@ fn mixed(x: u32, n: u32) -> u32 {
     x.wrapping_mul(31).wrapping_add(n)
 }
 
+/// Calls the command of a step on a graph or a queue.
+macro_rules! command {
+    ($step:expr, $to:expr, $empty:ident, $world:expr, $form:expr) => {{
+        let (step, to, world, form) = ($step, $to, $world, $form);
+        match step {
+            Step::Kernel(kernel) => to.launch(kernel.call(world), kernel.range()).into(),
+            Step::Fill { x, pattern } => match pattern[..] {
+                [value] => to.fill(&world.part(*x), value).into(),
+                _ => to.fill_pattern(&world.part(*x), pattern).into(),
+            },
+            Step::Copy { from, to: dst } => to.copy(world.part(*from), world.part(*dst)).into(),
+            Step::Rectangle { from, to: dst, extent, src: src_origin, dst: dst_origin } => {
+                let layout = Layout::rows(COLUMNS);
+                let copy = RectCopy::new(*extent, layout.origin(*src_origin), layout.origin(*dst_origin));
+                to.copy_rect(&world.buffers[*from], &world.buffers[*dst], copy).into()
+            }
+            Step::Read { x, host } => to.copy(world.part(*x), world.host(*host)).into(),
+            Step::Write { host, x } => to.copy(world.host(*host), world.part(*x)).into(),
+            Step::Constant { x, numbers } => to.write(&world.part(*x), numbers).into(),
+            Step::Task { from, to: dst, n, blocking } => {
+                let (from, dst, n) = (world.host(*from), world.host(*dst), *n);
+                match blocking {
+                    false => to.host_task((read(&from), write(&dst)), async move |(from, mut to)| {
+                        tokio::task::yield_now().await;
+                        to.iter_mut().zip(&*from).for_each(|(to, from)| *to = task(*to, *from, n));
+                    }),
+                    true => to.host_task_blocking((read(&from), write(&dst)), move |(from, mut to)| {
+                        to.iter_mut().zip(&*from).for_each(|(to, from)| *to = task(*to, *from, n));
+                    }),
+                }
+                .into()
+            }
+            Step::Empty => to.$empty().into(),
+            Step::Hint { x } if x.start.is_multiple_of(2) => to.prefetch(&world.part(*x)).into(),
+            Step::Hint { x } => to.advise(&world.part(*x), Advice::PreferDevice).into(),
+            Step::Sub(steps) => to.sub_graph(&form.graph(steps, world)).into(),
+            Step::If { flag, then, otherwise } => {
+                let (flag, then) = (world.part(*flag), form.graph(then, world));
+                match otherwise {
+                    Some(steps) => to.if_nonzero_else(&flag, &then, &form.graph(steps, world)).into(),
+                    None => to.if_nonzero(&flag, &then).into(),
+                }
+            }
+        }
+    }};
+}
+
+/// How the nodes of a graph are added.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Explicit,
+    Recorded { in_order: bool },
+}
+
+impl Form {
+    fn random(random: &mut Random) -> Self {
+        match random.below(3) {
+            0 => Self::Explicit,
+            other => Self::Recorded { in_order: other == 1 },
+        }
+    }
+
+    /// Adds a node for each step, and edges beyond those that follow from the accesses.
+    fn add(self, graph: &mut Graph, steps: &[Step], edges: &[(usize, usize)], world: &World) -> Vec<NodeId> {
+        let nodes = match self {
+            Self::Explicit => {
+                let mut nodes: Vec<NodeId> = Vec::new();
+                for step in steps {
+                    nodes.push(step.add(graph, world));
+                    for &(from, to) in edges.iter().filter(|edge| edge.1 + 1 == nodes.len()) {
+                        graph.make_edge(nodes[from], nodes[to]).unwrap();
+                    }
+                }
+                nodes
+            }
+            Self::Recorded { in_order } => {
+                let queues = world.queues(in_order);
+                let recording = graph.record(&queues).unwrap();
+                let events = issue(steps, &vec![true; steps.len()], edges, world, &queues, self);
+                drop(recording);
+                events.iter().map(|event| event.as_ref().and_then(Event::node).unwrap()).collect()
+            }
+        };
+        for (step, &node) in steps.iter().zip(&nodes) {
+            let builder = graph.node_mut(node).unwrap();
+            match step {
+                Step::Kernel(Kernel::Mix { x, .. }) => _ = builder.alternative(add(0, world.part(*x))),
+                Step::Kernel(Kernel::Add { x, .. }) => _ = builder.alternative(mix(0, world.part(*x))),
+                _ => {}
+            }
+        }
+        nodes
+    }
+
+    fn graph(self, steps: &[Step], world: &World) -> Graph {
+        let mut graph = Graph::new(world.buffers[0].device());
+        self.add(&mut graph, steps, &[], world);
+        graph
+    }
+}
+
+/// Calls the commands of steps on queues, one for each device. Graphs inside are made in a form.
+fn issue(
+    steps: &[Step],
+    enabled: &[bool],
+    edges: &[(usize, usize)],
+    world: &World,
+    queues: &[Queue],
+    form: Form,
+) -> Vec<Option<Event>> {
+    let mut events: Vec<Option<Event>> = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let before = edges.iter().filter(|edge| edge.1 == index).filter_map(|edge| events[edge.0].as_ref());
+        let queue = queues[step.place(world)].after(before);
+        events.push(enabled[index].then(|| command!(step, queue, barrier, world, form)));
+    }
+    events
+}
+
 /// What a node does.
 #[derive(Clone, Debug)]
 enum Step {
@@ -246,6 +369,7 @@ struct Use {
 /// The memory of a program.
 #[derive(Clone)]
 struct World {
+    devices: Vec<Device>,
     buffers: Vec<Buffer<u32>>,
     hosts: Vec<HostBuffer<u32>>,
     /// The device of each buffer.
@@ -269,6 +393,7 @@ impl World {
         let buffers = model.buffers.iter().zip(&home);
         let hosts = model.hosts.iter().enumerate();
         let world = Self {
+            devices: devices.to_vec(),
             buffers: buffers.map(|(numbers, &home)| devices[home].buffer_from(numbers).unwrap()).collect(),
             hosts: hosts.map(|(i, n)| devices[i % devices.len()].host_buffer_from(n).unwrap()).collect(),
             home,
@@ -283,6 +408,12 @@ impl World {
 
     fn host(&self, part: Part) -> HostBuffer<u32> {
         self.hosts[part.buffer].slice(part.start..part.end).unwrap()
+    }
+
+    /// A new queue for each device.
+    fn queues(&self, in_order: bool) -> Vec<Queue> {
+        let queue = |device: &Device| if in_order { device.queue() } else { device.out_of_order_queue() };
+        self.devices.iter().map(|device| queue(device).unwrap()).collect()
     }
 
     /// The buffers on the device of this one.
@@ -385,60 +516,20 @@ impl Step {
         (0..random.within(1..=4)).map(|_| Self::random(random, world, mixture, depth)).collect()
     }
 
-    fn graph(steps: &[Self], world: &World) -> Graph {
-        let mut graph = Graph::new(world.buffers[0].device());
-        steps.iter().for_each(|step| _ = step.add(&mut graph, world));
-        graph
+    fn add(&self, graph: &mut Graph, world: &World) -> NodeId {
+        command!(self, graph, empty, world, Form::Explicit)
     }
 
-    fn add(&self, graph: &mut Graph, world: &World) -> NodeId {
-        match self {
-            Self::Kernel(kernel) => {
-                let node = graph.launch(kernel.call(world), kernel.range());
-                match *kernel {
-                    Kernel::Mix { x, .. } => node.alternative(add(0, world.part(x))).id(),
-                    Kernel::Add { x, .. } => node.alternative(mix(0, world.part(x))).id(),
-                    _ => node.id(),
-                }
-            }
-            Self::Fill { x, pattern } => match pattern[..] {
-                [value] => graph.fill(&world.part(*x), value).id(),
-                _ => graph.fill_pattern(&world.part(*x), pattern).id(),
-            },
-            Self::Copy { from, to } => graph.copy(world.part(*from), world.part(*to)).id(),
-            Self::Rectangle { from, to, extent, src, dst } => {
-                let layout = Layout::rows(COLUMNS);
-                let copy = RectCopy::new(*extent, layout.origin(*src), layout.origin(*dst));
-                graph.copy_rect(&world.buffers[*from], &world.buffers[*to], copy).id()
-            }
-            Self::Read { x, host } => graph.copy(world.part(*x), world.host(*host)).id(),
-            Self::Write { host, x } => graph.copy(world.host(*host), world.part(*x)).id(),
-            Self::Constant { x, numbers } => graph.write(&world.part(*x), numbers).id(),
-            Self::Task { from, to, n, blocking } => {
-                let (from, to, n) = (world.host(*from), world.host(*to), *n);
-                match blocking {
-                    false => graph.host_task((read(&from), write(&to)), async move |(from, mut to)| {
-                        tokio::task::yield_now().await;
-                        to.iter_mut().zip(&*from).for_each(|(to, from)| *to = task(*to, *from, n));
-                    }),
-                    true => graph.host_task_blocking((read(&from), write(&to)), move |(from, mut to)| {
-                        to.iter_mut().zip(&*from).for_each(|(to, from)| *to = task(*to, *from, n));
-                    }),
-                }
-                .id()
-            }
-            Self::Empty => graph.empty().id(),
-            Self::Hint { x } if x.start.is_multiple_of(2) => graph.prefetch(&world.part(*x)).id(),
-            Self::Hint { x } => graph.advise(&world.part(*x), Advice::PreferDevice).id(),
-            Self::Sub(steps) => graph.sub_graph(&Self::graph(steps, world)).id(),
-            Self::If { flag, then, otherwise } => {
-                let (flag, then) = (world.part(*flag), Self::graph(then, world));
-                match otherwise {
-                    Some(steps) => graph.if_nonzero_else(&flag, &then, &Self::graph(steps, world)).id(),
-                    None => graph.if_nonzero(&flag, &then).id(),
-                }
-            }
-        }
+    /// The device whose queue gets it.
+    fn place(&self, world: &World) -> usize {
+        let buffer = match self {
+            Self::Kernel(kernel) => kernel.out().buffer,
+            Self::Fill { x, .. } | Self::Constant { x, .. } | Self::Hint { x } => x.buffer,
+            Self::Read { x, .. } | Self::Write { x, .. } | Self::Copy { to: x, .. } => x.buffer,
+            Self::Rectangle { to, .. } => *to,
+            Self::Task { .. } | Self::Empty | Self::Sub(_) | Self::If { .. } => 0,
+        };
+        world.home[buffer]
     }
 
     fn run(&self, model: &mut Model) {
@@ -535,6 +626,7 @@ fn task(to: u32, from: u32, n: u32) -> u32 {
 struct Subject {
     world: World,
     nodes: Vec<NodeId>,
+    form: Form,
     /// Edges that the program adds to those that follow from the accesses.
     edges: Vec<(usize, usize)>,
     /// The pairs of nodes that are ordered, the earlier one first.
@@ -564,15 +656,14 @@ impl Subject {
             }
         }
         steps.extend((0..random.within(1..=25)).map(|_| Step::random(random, &world, mixture, 0)));
-        let (mut nodes, mut edges) = (Vec::<NodeId>::new(), Vec::new());
-        for (index, step) in steps.iter().enumerate() {
-            nodes.push(step.add(&mut graph, &world));
-            if index > 0 && random.chance(5) {
-                let before = random.below(index);
-                graph.make_edge(nodes[before], nodes[index]).unwrap();
-                edges.push((before, index));
+        let mut edges = Vec::new();
+        for index in 1..steps.len() {
+            if random.chance(5) {
+                edges.push((random.below(index), index));
             }
         }
+        let form = Form::random(random);
+        let nodes = form.add(&mut graph, &steps, &edges, &world);
         let policies = [PartitionPolicy::Signature, PartitionPolicy::Fewest, PartitionPolicy::Eager];
         let orders = [ExecutionOrder::DepthFirst, ExecutionOrder::BreadthFirst];
         let can_profile = devices.iter().all(|device| device.capabilities().profiling);
@@ -593,12 +684,18 @@ impl Subject {
             }
         }
         let enabled = vec![true; nodes.len()];
-        Self { world, nodes, edges, ordered, original: steps.clone(), steps, enabled, exec, updatable }
+        let original = steps.clone();
+        Self { world, nodes, form, edges, ordered, original, steps, enabled, exec, updatable }
     }
 
     fn run(&self, model: &mut Model) {
         let steps = self.steps.iter().zip(&self.enabled);
         steps.filter(|(_, enabled)| **enabled).for_each(|(step, _)| step.run(model));
+    }
+
+    /// Calls what the executable does now on queues. `world` has buffers for the graph's scratch memory.
+    fn run_eagerly(&self, world: &World, queues: &[Queue]) -> impl Iterator<Item = Event> {
+        issue(&self.steps, &self.enabled, &self.edges, world, queues, self.form).into_iter().flatten()
     }
 
     /// Changes nodes at random: some, or all.
@@ -614,13 +711,7 @@ impl Subject {
     async fn update_all(&mut self, random: &mut Random) {
         let steps: Vec<_> = self.original.iter().map(|step| step.renumbered(random)).collect();
         let mut graph = Graph::new(self.world.buffers[0].device());
-        let mut nodes: Vec<NodeId> = Vec::new();
-        for step in &steps {
-            nodes.push(step.add(&mut graph, &self.world));
-            for &(from, to) in self.edges.iter().filter(|edge| edge.1 + 1 == nodes.len()) {
-                graph.make_edge(nodes[from], nodes[to]).unwrap();
-            }
-        }
+        self.form.add(&mut graph, &steps, &self.edges, &self.world);
         let applied = self.exec.update_from(&graph);
         if random.chance(2) {
             applied.await.unwrap();
@@ -703,6 +794,8 @@ struct Program {
     world: World,
     model: Model,
     subjects: Vec<Subject>,
+    /// For commands that are not in a graph.
+    queues: Vec<Queue>,
     /// Compares the memory after every submission, rather than with all in flight together.
     careful: bool,
 }
@@ -715,34 +808,44 @@ impl Program {
         let subject = |_| Subject::new(&mut random, &world, devices, mixture, scratch);
         let subjects: Vec<_> = (0..executables).map(subject).collect();
         world.visible = subjects[0].world.visible;
+        let queues = world.queues(random.chance(2));
         let careful = random.chance(2);
-        Self { random, world, model, subjects, careful }
+        Self { random, world, model, subjects, queues, careful }
     }
 
     async fn run(mut self) -> Result<(), String> {
-        let mut submissions = Vec::new();
+        let (mut submissions, mut events) = (Vec::new(), Vec::new());
         for round in 0..3 * self.subjects.len() {
             let chosen = self.random.below(self.subjects.len());
             let subject = &mut self.subjects[chosen];
             if round > 0 && subject.updatable {
                 subject.update(&mut self.random).await;
             }
-            submissions.push(subject.exec.submit());
+            match self.random.chance(3) {
+                true => events.extend(subject.run_eagerly(&self.world, &self.queues)),
+                false => submissions.push(subject.exec.submit()),
+            }
             subject.run(&mut self.model);
             if self.careful {
                 for submission in submissions.drain(..) {
                     submission.await.unwrap();
                 }
+                for event in events.drain(..) {
+                    event.await.unwrap();
+                }
                 let compared = self.world.compare(&self.model).await;
                 let subject = &self.subjects[chosen];
                 compared.map_err(|difference| {
-                    let (steps, enabled) = (&subject.steps, &subject.enabled);
-                    format!("{difference} after round {round}: {steps:?}, enabled: {enabled:?}")
+                    let Subject { form, steps, enabled, .. } = subject;
+                    format!("{difference} after round {round}, {form:?}: {steps:?}, enabled: {enabled:?}")
                 })?;
             }
         }
         for submission in submissions {
             submission.await.unwrap();
+        }
+        for event in events {
+            event.await.unwrap();
         }
         self.world.compare(&self.model).await
     }
