@@ -5,13 +5,14 @@ use wakegraph::{Buffer, CommandKinds, ErrorKind, Graph, Range};
 
 use super::updates::{can_update, finalize, mixed, refused};
 use crate::kernels::{add, axpy, lengths, mix};
+use crate::random::Random;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/parameters":
     &[Need::Results] => [the_graph_sees_a_new_value_at_once, an_executable_sees_it_after_an_update,
         one_parameter_in_many_places, memory, local_memory, edges_follow_memory, inside_sub_graphs,
         with_alternatives, pipelined_submissions_see_their_values, around_host_tasks,
-        from_a_graph_with_other_values, in_a_recorded_graph, raw_addresses, null_buffers],
+        from_a_graph_with_other_values, in_a_recorded_graph, raw_addresses, null_buffers, random_updates],
     &[] => [addresses_that_do_not_fit_are_refused, misuse_is_refused, values_that_do_not_fit_are_refused, updates_that_do_not_fit_are_refused]);
 
 fn buffer(setup: &Setup, numbers: &[u32]) -> Buffer<u32> {
@@ -384,6 +385,89 @@ fn in_a_recorded_graph(setup: &Setup) {
         assert_eq!(x.to_vec().await.unwrap(), [model[0]; 4]);
         assert_eq!(y.to_vec().await.unwrap(), [model[1]; 4]);
     });
+}
+
+// Parameters, a group, a fill and a copy, changed at random, against a model; nothing is waited for
+// in between.
+fn random_updates(setup: &Setup) {
+    if !can_update(setup) {
+        return;
+    }
+    let range = Range::linear(16);
+    for seed in 0..8 {
+        let mut random = Random::new(seed);
+        let buffers: Vec<_> = (0..3).map(|_| buffer(setup, &[1; 16])).collect();
+        let mut graph = Graph::new(setup.device());
+        let (n, to) = (graph.param(1u32), graph.param(&buffers[0]));
+        let group = graph
+            .command_group()
+            .launch(mix(1, &buffers[0]), range)
+            .param("x", &to)
+            .launch(add(0, &buffers[0]), range)
+            .param("x", &to)
+            .param("n", &n)
+            .build();
+        // Each after the one before, so that any memory is in order.
+        let first = graph.launch(mix(0, &buffers[0]), range).param("n", &n).param("x", &to).id();
+        let second = graph.add_group(&group).after([first]).id();
+        let fill = graph.fill(&buffers[1], 0).after([second]).id();
+        let copy = graph.copy(&buffers[1], &buffers[2]).after([fill]).id();
+        let last = graph.launch(add(0, &buffers[0]), range).param("n", &n).after([copy]).id();
+        graph.add_group(&group).after([last]);
+        let exec = finalize(&graph);
+        let (mut number, mut target, mut choice, mut filled, mut copied) = (1, 0, 0, (1, 0), (1, 2));
+        let mut model = [1u32; 3];
+        setup.block_on(async {
+            let (mut updates, mut submissions) = (Vec::new(), Vec::new());
+            for _ in 0..40 {
+                let mut update = exec.update();
+                for _ in 0..random.within(1..=4) {
+                    update = match random.below(5) {
+                        0 => {
+                            number = random.below(1000) as u32;
+                            update.param(&n, number)
+                        }
+                        1 => {
+                            target = random.below(3);
+                            update.param(&to, &buffers[target])
+                        }
+                        2 => {
+                            choice = random.below(2);
+                            update.choose(&group, choice)
+                        }
+                        3 => {
+                            filled = (random.below(3), random.below(100) as u32);
+                            update.fill(fill, &buffers[filled.0], filled.1)
+                        }
+                        _ => {
+                            let from = random.below(3);
+                            copied = (from, (from + random.within(1..=2)) % 3);
+                            update.copy(copy, &buffers[copied.0], &buffers[copied.1])
+                        }
+                    };
+                }
+                updates.push(update.apply());
+                for _ in 0..random.within(1..=2) {
+                    submissions.push(exec.submit());
+                    let chosen = |x: u32| if choice == 0 { mixed(x, &[1]) } else { x.wrapping_add(number) };
+                    model[target] = chosen(mixed(model[target], &[number]));
+                    model[filled.0] = filled.1;
+                    model[copied.1] = model[copied.0];
+                    model[0] = model[0].wrapping_add(number);
+                    model[target] = chosen(model[target]);
+                }
+            }
+            for update in updates {
+                update.await.unwrap();
+            }
+            for submission in submissions {
+                submission.await.unwrap();
+            }
+            for (buffer, value) in buffers.iter().zip(model) {
+                assert_eq!(buffer.to_vec().await.unwrap(), [value; 16], "seed {seed}");
+            }
+        });
+    }
 }
 
 /// A buffer of the memory of another one, where that has an address.
