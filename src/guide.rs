@@ -3,8 +3,8 @@
 
 /// Makes a page's examples tests of a module of its own.
 macro_rules! pages {
-    ($($module:ident: $page:literal)*) => {
-        $(#[doc = include_str!(concat!("../docs/", $page))] mod $module {})*
+    ($($(#[$attribute:meta])* $module:ident: $page:literal)*) => {
+        $($(#[$attribute])* #[doc = include_str!(concat!("../docs/", $page))] mod $module {})*
     };
 }
 
@@ -17,9 +17,11 @@ pages! {
     memory: "guide/memory.md"
     host_tasks: "guide/host-tasks.md"
     several_devices: "guide/several-devices.md"
+    #[cfg(feature = "test-util")]
     errors: "guide/errors.md"
     cancellation: "guide/cancellation.md"
     from_cuda_graphs: "from-cuda-graphs.md"
     from_sycl_graph: "from-sycl-graph.md"
+    #[cfg(feature = "unstable-hal")]
     from_unified_runtime: "from-unified-runtime.md"
 }

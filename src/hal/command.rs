@@ -237,12 +237,14 @@ impl Command {
 /// Kernels in it have no handles and cannot be updated; their alternatives mean nothing.
 ///
 /// ```
+/// # #[cfg(not(feature = "unstable-hal"))] fn main() {}
+/// # #[cfg(feature = "unstable-hal")] fn main() -> wakegraph::Result<()> {
 /// use wakegraph::hal::{Body, Command};
 /// let mut body = Body::new();
 /// let first = body.push(Command::Empty, &[])?;
 /// body.push(Command::Empty, &[first])?;
 /// assert_eq!(body.len(), 2);
-/// # Ok::<(), wakegraph::Error>(())
+/// # Ok(()) }
 /// ```
 pub struct Body {
     commands: Vec<(Command, After)>,
