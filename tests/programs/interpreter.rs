@@ -1,4 +1,5 @@
-//! Reads bytes as a program over the public interface and compares what it does with the model.
+//! Reads bytes as a program over the public interface and compares what it does with the model. Commands
+//! are added to graphs, recorded into them, or run by a queue.
 //!
 //! The fuzz target and the random test run the same programs. Every string of bytes is one: a byte
 //! chooses a step, those that follow choose its operands, and what is missing is 0.
@@ -18,7 +19,7 @@ use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::testing::{FakeControl, FakeDevice, FakeOptions};
 use wakegraph::{
     Applied, Buffer, Device, Error, ErrorKind, Event, ExecutableGraph, ExecutionOrder, FinalizeOptions,
-    Graph, HostBuffer, NodeId, PartitionPolicy, Range, Result, Submission, read, write,
+    Graph, HostBuffer, NodeId, PartitionPolicy, Queue, Range, Result, Submission, read, write,
 };
 
 wakegraph::kernel! {
@@ -98,7 +99,17 @@ struct Executable {
 /// What has been asked for and not been compared with the model yet, in order.
 enum Asked {
     Submission(Submitted),
-    Update { executable: usize, change: Change, applied: Applied },
+    Update {
+        executable: usize,
+        change: Change,
+        applied: Applied,
+    },
+    /// A command that a queue runs.
+    Eager {
+        event: Event,
+        command: Command,
+        is_wrong: bool,
+    },
 }
 
 struct Submitted {
@@ -121,6 +132,7 @@ enum Change {
 struct Program<'a> {
     bytes: Bytes<'a>,
     device: Device,
+    queue: Queue,
     control: Option<FakeControl>,
     buffers: Vec<Buffer<u32>>,
     host_buffers: Vec<HostBuffer<u32>>,
@@ -170,8 +182,10 @@ impl<'a> Program<'a> {
                 (Device::from_hal(device), Some(control))
             }
         };
+        let queue = if bytes.flag() { device.queue() } else { device.out_of_order_queue() };
         Self {
             bytes,
+            queue: queue.expect("a queue"),
             buffers: (0..ON_DEVICE).map(|_| device.buffer(LEN).expect("memory")).collect(),
             host_buffers: (0..ON_HOST).map(|_| device.host_buffer(LEN).expect("memory")).collect(),
             memory: [[Some(0); LEN]; ON_DEVICE + ON_HOST],
@@ -205,7 +219,7 @@ impl<'a> Program<'a> {
     }
 
     async fn step(&mut self) {
-        match self.bytes.below(20) {
+        match self.bytes.below(22) {
             0..=6 => self.add_node(),
             7 => self.make_edge(),
             8 => self.finalize(),
@@ -218,6 +232,7 @@ impl<'a> Program<'a> {
             16 => self.poll_something(),
             17 => self.complete_some(),
             18 => self.settle().await,
+            19..=20 => self.run_eagerly(),
             _ => self.check_all().await,
         }
     }
@@ -243,7 +258,7 @@ impl<'a> Program<'a> {
     }
 
     fn add_node_to(&mut self, draft: &mut Draft, depth: usize) {
-        match self.bytes.below(16) {
+        match self.bytes.below(18) {
             0..=2 => {
                 let (to, n) = (self.slice(), self.bytes.next() as u32);
                 let id = with_operand!(self, to, |to| draft.graph.launch(mix(n, to), Range::linear(1)).id());
@@ -283,8 +298,53 @@ impl<'a> Program<'a> {
             }
             13..=14 if depth < 2 => self.add_graph(draft, depth, false),
             15 if depth < 2 => self.add_graph(draft, depth, true),
+            16..=17 => self.record(draft),
             _ => self.add_scratch(draft),
         }
+    }
+
+    /// A command that the queue runs at once, or records. Returns whether it is wrong as well.
+    fn issue(&mut self) -> (Event, Command, bool) {
+        let queue = self.queue.clone();
+        let (kind, from, to) = (self.bytes.below(4), self.slice(), self.slice());
+        let n = self.bytes.next() as u32;
+        match kind {
+            0 => {
+                let event = with_operand!(self, to, |to| queue.launch(mix(n, to), Range::linear(1)));
+                (event, Command::Mix { to, n }, false)
+            }
+            1 => {
+                let event = with_operand!(self, from, |x| with_operand!(self, to, |y| {
+                    queue.launch(add(x, y), Range::linear(1))
+                }));
+                (event, Command::Add { from, to }, from.overlaps(to))
+            }
+            2 => {
+                let to = Slice { buffer: to.buffer % ON_DEVICE, ..to };
+                let range = to.start..to.start + to.len;
+                let event = queue.fill(&self.buffers[to.buffer].slice(range).expect("a range"), n);
+                (event, Command::Fill { to, value: n }, false)
+            }
+            _ => {
+                let to = Slice { start: to.start.min(LEN - from.len), len: from.len, ..to };
+                let event = with_operand!(self, from, |x| with_operand!(self, to, |y| queue.copy(x, y)));
+                let is_wrong = from.overlaps(to) || from.is_on_host() && to.is_on_host();
+                (event, Command::Copy { from, to }, is_wrong)
+            }
+        }
+    }
+
+    fn run_eagerly(&mut self) {
+        let (event, command, is_wrong) = self.issue();
+        self.asked.push(Asked::Eager { event, command, is_wrong });
+    }
+
+    fn record(&mut self, draft: &mut Draft) {
+        let recording = draft.graph.record([&self.queue]).expect("a queue that does not record");
+        let (event, command, is_wrong) = self.issue();
+        drop(recording);
+        draft.is_wrong |= is_wrong;
+        draft.push(event.node().expect("a recorded command"), command);
     }
 
     fn add_host_task(&mut self, draft: &mut Draft) {
@@ -426,7 +486,7 @@ impl<'a> Program<'a> {
         let byte = self.bytes.next();
         let submissions = self.asked.iter_mut().filter_map(|asked| match asked {
             Asked::Submission(submitted) => Some(submitted),
-            Asked::Update { .. } => None,
+            Asked::Update { .. } | Asked::Eager { .. } => None,
         });
         let mut all: Vec<_> = submissions.collect();
         if all.is_empty() { None } else { Some(all.swap_remove(byte % all.len())) }
@@ -571,6 +631,13 @@ impl<'a> Program<'a> {
                         Err(_) => model::forget(nodes, &mut self.memory),
                     }
                 }
+                Asked::Eager { event, command, is_wrong } => match self.finish(event.wait()).await {
+                    Ok(()) => {
+                        assert!(!is_wrong, "a wrong command runs: {command:?}");
+                        model::run(&[command.into()], &mut self.memory);
+                    }
+                    Err(error) => assert!(is_wrong, "{error}: {command:?}"),
+                },
                 Asked::Update { executable, change, applied } => {
                     let result = self.finish(applied).await;
                     self.apply(executable, change, result);
