@@ -1,10 +1,10 @@
 //! One submission at a time.
 
-use wakegraph::{Device, ExecutableGraph, Graph, Range};
+use wakegraph::{Buffer, Device, ExecutableGraph, Graph, Range};
 
 use crate::raw::{Raw, RawGraph};
 use crate::support::{Contender, Report, Row};
-use crate::{One, POLICIES, bump, chain, memory_of, runtimes};
+use crate::{One, POLICIES, bump, chain_on, memory_of, runtimes};
 
 pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
     for (flavour, runtime) in runtimes() {
@@ -14,24 +14,26 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
             for (len, rounds) in [(1, 200), (10, 200), (100, 60)] {
                 let name = format!("chain_{len}_{policy_name}_{flavour}");
                 let row = Row::new(&name).limit(limit).rounds(rounds, 50);
-                report.race(row, &runtime, One(chain(device, len)), Synchronized(raw.chain(len)));
+                let x = memory_of(device);
+                let (ours, base) = (One(chain_on(device, len, &x)), Synchronized(raw.chain_on(len, &x)));
+                report.race(row, &runtime, ours, base);
             }
             let name = format!("host_hop_{policy_name}_{flavour}");
             let row = Row::new(&name).limit(1.0);
-            let base = Twice(raw.chain(1), raw.chain(1));
-            report.race(row, &runtime, One(hop(device)), base);
+            let x = memory_of(device);
+            let base = Twice(raw.chain_on(1, &x), raw.chain_on(1, &x));
+            report.race(row, &runtime, One(hop(device, &x)), base);
         }
         device.set_wake_policy(wakegraph::WakePolicy::default());
     }
 }
 
 /// Kernel, async host task, kernel.
-fn hop(device: &Device) -> ExecutableGraph {
-    let x = memory_of(device);
+fn hop(device: &Device, x: &Buffer<u32>) -> ExecutableGraph {
     let mut graph = Graph::new(device);
-    let first = graph.launch(bump(1, &x), Range::linear(1)).id();
+    let first = graph.launch(bump(1, x), Range::linear(1)).id();
     let task = graph.host_task((), async |()| ()).after([first]).id();
-    graph.launch(bump(1, &x), Range::linear(1)).after([task]);
+    graph.launch(bump(1, x), Range::linear(1)).after([task]);
     graph.finalize().expect("a valid graph")
 }
 

@@ -91,10 +91,14 @@ fn memory_of(device: &Device) -> Buffer<u32> {
 
 /// An executable of kernels in a chain, on memory of its own.
 fn chain(device: &Device, len: usize) -> ExecutableGraph {
-    let x = memory_of(device);
+    chain_on(device, len, &memory_of(device))
+}
+
+/// The same on this memory.
+fn chain_on(device: &Device, len: usize, x: &Buffer<u32>) -> ExecutableGraph {
     let mut graph = Graph::new(device);
     for _ in 0..len {
-        graph.launch(bump(1, &x), Range::linear(1));
+        graph.launch(bump(1, x), Range::linear(1));
     }
     graph.finalize().expect("a valid graph")
 }

@@ -9,14 +9,14 @@
 
 use std::ffi::{CString, c_void};
 use std::ptr;
-use std::sync::Arc;
 
 use cudarc::driver::sys::{
     self, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
 };
 
-use wakegraph::Device;
-use wakegraph::hal::{Memory, MemoryDesc, MemoryKind};
+use wakegraph::{Buffer, Device};
+
+use crate::memory_of;
 
 fn check(code: CUresult) {
     assert_eq!(code, CUresult::CUDA_SUCCESS, "a raw driver call failed");
@@ -44,7 +44,7 @@ pub(crate) struct RawGraph {
     nodes: Vec<CUgraphNode>,
     memory: u64,
     /// Of the pool that ours is of: where memory lies makes kernels differ that are the same.
-    _owner: Arc<dyn Memory>,
+    _owner: Buffer<u32>,
 }
 
 unsafe impl Send for Raw {}
@@ -88,22 +88,33 @@ impl Raw {
     }
 
     pub(crate) fn chain(&self, len: usize) -> RawGraph {
-        self.graph(len, self.bump, 1, None)
+        self.chain_on(len, &memory_of(&self.device))
+    }
+
+    /// A chain on this memory. How near its part of the cache is to the processor that runs a chain decides
+    /// over a tenth of the time, so contenders share their memory.
+    pub(crate) fn chain_on(&self, len: usize, memory: &Buffer<u32>) -> RawGraph {
+        self.graph(len, self.bump, 1, None, memory.clone())
     }
 
     /// One kernel, after a copy of this memory to its own.
     pub(crate) fn copied_from(&self, source: &RawGraph) -> RawGraph {
-        self.graph(1, self.bump, 1, Some(source.memory))
+        self.graph(1, self.bump, 1, Some(source.memory), memory_of(&self.device))
     }
 
     pub(crate) fn busy(&self, nanoseconds: u64) -> RawGraph {
-        self.graph(1, self.busy, nanoseconds, None)
+        self.graph(1, self.busy, nanoseconds, None, memory_of(&self.device))
     }
 
-    fn graph(&self, len: usize, function: CUfunction, value: u64, source: Option<u64>) -> RawGraph {
-        let desc = MemoryDesc::new(BYTES, MemoryKind::Device);
-        let owner = self.device.hal().allocate(&desc).expect("a little memory");
-        let memory = owner.usm().expect("an address").address() as u64;
+    fn graph(
+        &self,
+        len: usize,
+        function: CUfunction,
+        value: u64,
+        source: Option<u64>,
+        owner: Buffer<u32>,
+    ) -> RawGraph {
+        let memory = owner.address().expect("an address") as u64;
         self.bind();
         unsafe {
             let (mut graph, mut stream, mut event) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
