@@ -12,10 +12,11 @@ use crate::support::PANIC;
 tests!("graph/queues":
     &[Need::Results] => [every_command, in_order_commands_follow_each_other, memory_orders_all_queues,
         executables_and_commands_take_turns, guards_and_commands_take_turns, executables_in_order,
-        host_tasks_between_commands, sub_graphs_run, a_failed_dependency_fails_the_command,
+        host_tasks_between_commands, sub_graphs_run,
+        wait_lists_of_submissions_and_commands, a_failed_dependency_fails_the_command,
         commands_outlive_their_queue_and_buffers, many_commands_from_many_threads],
     &[] => [barriers, errors_come_out_of_events, wait_gives_the_first_failure, handles_are_the_same_queue],
-    &[Need::Results, Need::TwoDevices] => [queues_of_two_devices],
+    &[Need::Results, Need::TwoDevices] => [queues_of_two_devices, memory_out_of_reach],
     &[Need::Results, Need::SharedMemory, Need::FailingKernels] => [a_failing_kernel_names_itself]);
 
 fn queues(setup: &Setup) -> [Queue; 2] {
@@ -367,6 +368,62 @@ fn handles_are_the_same_queue(setup: &Setup) {
         let result: Result<()> = clone.host_task((), async |()| Err::<(), _>("no")).await;
         assert_eq!(result.unwrap_err().kind(), ErrorKind::HostTaskFailed);
         assert!(queue.wait().await.is_err());
+    });
+}
+
+fn wait_lists_of_submissions_and_commands(setup: &Setup) {
+    let device = setup.device();
+    let (x, host) = (device.buffer::<u32>(1).unwrap(), device.host_buffer::<u32>(1).unwrap());
+    let mut graph = Graph::new(device);
+    graph.host_task((write(&host),), async |(mut host,)| {
+        tokio::task::yield_now().await;
+        host[0] += 1;
+    });
+    let exec = graph.finalize().unwrap();
+    for queue in queues(setup) {
+        setup.block_on(async {
+            for n in 0..3 {
+                let submitted = exec.submit();
+                let filled = queue.after([&submitted.event()]).fill(&x, n);
+                let second = exec.prepare().after_event(&filled).submit();
+                filled.wait().await.unwrap();
+                assert!(submitted.is_finished());
+                second.await.unwrap();
+                assert_eq!(x.to_vec().await.unwrap(), [n]);
+            }
+        });
+    }
+    assert_eq!(setup.block_on(elements(&host)), [12]);
+}
+
+/// A kernel runs on the queue's device, also where its memory lies on another one; if it can be reached.
+fn memory_out_of_reach(setup: &Setup) {
+    let [one, other] = &setup.devices[..2] else { unreachable!() };
+    let (x, own) = (other.buffer::<u32>(4).unwrap(), one.buffer::<u32>(4).unwrap());
+    let queue = one.queue().unwrap();
+    let launch = || queue.launch(add(1, &x), Range::linear(4));
+    setup.block_on(async {
+        let mut graph = Graph::new(one);
+        let recording = graph.record([&queue]).unwrap();
+        launch();
+        drop(recording);
+        let (ran, recorded) = (launch().await, graph.finalize());
+        match (ran, recorded) {
+            (Ok(()), Ok(exec)) => {
+                exec.submit().await.unwrap();
+                exec.submit().await.unwrap();
+                assert_eq!(x.to_vec().await.unwrap(), [3; 4]);
+            }
+            (Err(ran), Err(recorded)) => {
+                assert_eq!(ran.kind(), ErrorKind::InvalidArgument, "{ran}");
+                assert_eq!(recorded.kind(), ErrorKind::InvalidArgument, "{recorded}");
+                assert!(ran.node().is_some() && recorded.node().is_some());
+                assert!(queue.wait().await.is_err());
+            }
+            (ran, recorded) => panic!("{ran:?}, {recorded:?}"),
+        }
+        queue.fill(&own, 1).await.unwrap();
+        queue.wait().await.unwrap();
     });
 }
 
