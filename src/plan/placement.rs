@@ -6,7 +6,8 @@ use super::inline::FlatGraph;
 use crate::graph::{Content, Payload};
 use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result};
 
-/// The place of every host task, and of conditionals and loops that the host runs. Devices are places 1, 2, ...
+/// The place of every host task, and of conditionals and loops that the host runs. Devices are places
+/// 1, 2, ...
 pub(super) const HOST: u32 = 0;
 /// Set on the place of an empty node; the rest is the device it was given.
 pub(super) const EMPTY: u32 = 1 << 31;

@@ -72,24 +72,24 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
     spawn(
         &handle,
         || "wakegraph deferred update".into(),
-        apply_after(predecessors, Deferred { turn, sender, change }),
+        apply_after(predecessors, DeferredUpdate { turn, sender, change }),
     );
     Applied::waiting(receiver)
 }
 
 /// An update that waits. It lets submissions go on before it drops values of the user's, which may submit.
-struct Deferred {
+struct DeferredUpdate {
     turn: Turn,
     sender: oneshot::Sender<Result<()>>,
     change: Change,
 }
 
 /// Applies the change when everything before it is over.
-async fn apply_after(predecessors: Vec<Predecessor>, deferred: Deferred) {
+async fn apply_after(predecessors: Vec<Predecessor>, deferred: DeferredUpdate) {
     for predecessor in &predecessors {
         predecessor.finished().await;
     }
-    let Deferred { turn, sender, mut change } = deferred;
+    let DeferredUpdate { turn, sender, mut change } = deferred;
     let executable = turn.executable.clone();
     let Ok(updatable) = Updatable::of(&executable) else { return };
     // Nothing else changes the executable during the turn.

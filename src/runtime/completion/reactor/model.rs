@@ -15,29 +15,29 @@ use crate::runtime::completion::latch::Latch;
 /// When an entry is due that is left to its submission.
 const LATER: u64 = 1;
 
-struct World {
+struct ModelReactor {
     driver: Mutex<VecDeque<usize>>,
-    inbox: Mutex<Inbox>,
+    inbox: Mutex<ModelInbox>,
     has_changed: AtomicBool,
     asleep_until: AtomicU64,
     changed: Condvar,
-    runs: [Run; 2],
+    runs: [ModelRun; 2],
 }
 
 #[derive(Default)]
-struct Inbox {
+struct ModelInbox {
     added: Vec<usize>,
     is_closed: bool,
 }
 
-struct Run {
+struct ModelRun {
     done: Latch,
     has_poller: AtomicBool,
 }
 
-impl World {
+impl ModelReactor {
     fn new(has_poller: [bool; 2]) -> Arc<Self> {
-        let run = |has_poller| Run { done: Latch::new(), has_poller: AtomicBool::new(has_poller) };
+        let run = |has_poller| ModelRun { done: Latch::new(), has_poller: AtomicBool::new(has_poller) };
         Arc::new(Self {
             driver: Mutex::default(),
             inbox: Mutex::default(),
@@ -48,7 +48,7 @@ impl World {
         })
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+    fn inbox(&self) -> MutexGuard<'_, ModelInbox> {
         self.inbox.lock().unwrap()
     }
 
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// As `ReactorInner::wake_before`.
-    fn wake_before(&self, _inbox: &MutexGuard<'_, Inbox>, time: u64) {
+    fn wake_before(&self, _inbox: &MutexGuard<'_, ModelInbox>, time: u64) {
         if time < self.asleep_until.load(Ordering::Relaxed) {
             self.asleep_until.store(0, Ordering::Relaxed);
             self.changed.notify_one();
@@ -142,9 +142,9 @@ impl World {
 }
 
 /// Has the thread host the world while the rest of the model runs.
-fn model(has_poller: [bool; 2], rest: fn(&Arc<World>)) {
+fn model(has_poller: [bool; 2], rest: fn(&Arc<ModelReactor>)) {
     loom::model(move || {
-        let world = World::new(has_poller);
+        let world = ModelReactor::new(has_poller);
         let hosted = world.clone();
         let host = thread::spawn(move || hosted.host());
         rest(&world);

@@ -8,29 +8,29 @@ use loom::thread;
 use crate::sync::Mutex;
 
 /// Two executables that use the same two allocations.
-struct World {
-    registers: [Mutex<Register>; 2],
-    states: [Mutex<ExecutableState>; 2],
+struct ModelExecutables {
+    registers: [Mutex<ModelRegister>; 2],
+    states: [Mutex<ModelExecutable>; 2],
 }
 
 #[derive(Default)]
-struct Register {
+struct ModelRegister {
     in_flight: Vec<u32>,
     /// Whether the first executable's submissions come here.
     is_contested: bool,
 }
 
 #[derive(Default)]
-struct ExecutableState {
+struct ModelExecutable {
     contested: Vec<usize>,
     last: Option<u32>,
 }
 
-impl World {
+impl ModelExecutables {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            registers: std::array::from_fn(|_| Mutex::new(Register::default())),
-            states: std::array::from_fn(|_| Mutex::new(ExecutableState::default())),
+            registers: std::array::from_fn(|_| Mutex::new(ModelRegister::default())),
+            states: std::array::from_fn(|_| Mutex::new(ModelExecutable::default())),
         })
     }
 
@@ -78,7 +78,7 @@ impl World {
 #[test]
 fn loom_two_submissions_have_one_order_on_all_memory() {
     loom::model(|| {
-        let world = World::new();
+        let world = ModelExecutables::new();
         world.finalize();
         let other = world.clone();
         let thread = thread::spawn(move || other.submit(0, 1));
@@ -91,7 +91,7 @@ fn loom_two_submissions_have_one_order_on_all_memory() {
 #[test]
 fn loom_a_run_is_seen_though_its_memory_becomes_contested_meanwhile() {
     loom::model(|| {
-        let world = World::new();
+        let world = ModelExecutables::new();
         let other = world.clone();
         let thread = thread::spawn(move || other.submit(0, 1));
         world.finalize();

@@ -11,23 +11,23 @@ use crate::runtime::execution::run::Run;
 /// A run that ends makes sure that those it comes after have ended before. It finds that done here,
 /// and need not call itself for a whole chain.
 pub(super) fn end_in_order(runs: &[Arc<Run>]) {
-    let mut stack: SmallVec<[(Arc<Run>, Next); 4]> =
-        runs.iter().map(|run| (run.clone(), Next::Predecessors)).collect();
+    let mut stack: SmallVec<[(Arc<Run>, ChainStep); 4]> =
+        runs.iter().map(|run| (run.clone(), ChainStep::Predecessors)).collect();
     while let Some((run, next)) = stack.pop() {
         match next {
-            Next::Predecessors if run.has_unseen_end() => {
+            ChainStep::Predecessors if run.has_unseen_end() => {
                 let predecessors = run.predecessors();
-                stack.push((run, Next::Itself));
-                stack.extend(predecessors.into_iter().map(|run| (run, Next::Predecessors)));
+                stack.push((run, ChainStep::Itself));
+                stack.extend(predecessors.into_iter().map(|run| (run, ChainStep::Predecessors)));
             }
-            Next::Predecessors => {}
-            Next::Itself => run.poll_events(),
+            ChainStep::Predecessors => {}
+            ChainStep::Itself => run.poll_events(),
         }
     }
 }
 
 /// What is to be done for a run on the stack.
-enum Next {
+enum ChainStep {
     Predecessors,
     Itself,
 }

@@ -64,7 +64,7 @@ pub(super) enum Found<W> {
 #[derive(Debug)]
 pub(super) struct Schedule<W> {
     /// Queues with entries, and queues that the last turn has emptied, in no order.
-    active: Vec<Queue<W>>,
+    active: Vec<PendingQueue<W>>,
     /// Where in `active` a queue is.
     places: ByNumber<usize>,
     /// Memory of queues that were active.
@@ -95,7 +95,7 @@ struct Planner {
 
 /// The entries of one in-order queue, and when to poll the oldest.
 #[derive(Debug)]
-struct Queue<W> {
+struct PendingQueue<W> {
     number: u64,
     entries: VecDeque<Entry<W>>,
     /// When the oldest entry became it.
@@ -170,7 +170,7 @@ impl<W: Work> Schedule<W> {
         let place = *self.places.entry(number).or_insert(self.active.len());
         if place == self.active.len() {
             let entries = self.spare.pop().unwrap_or_default();
-            self.active.push(Queue::new(number, entries));
+            self.active.push(PendingQueue::new(number, entries));
         }
         let (queue, planner) = (&mut self.active[place], &mut self.planner);
         let had_entries = !queue.entries.is_empty();
@@ -250,7 +250,7 @@ impl<W: Work> Schedule<W> {
     pub(super) fn next_for_host(&self) -> Option<u64> {
         let queues = || self.active.iter().filter(|queue| !queue.entries.is_empty());
         let latest = queues().map(|queue| queue.next_for_host().saturating_add(queue.plan.window)).min()?;
-        let due = queues().map(Queue::next_for_host).filter(|&poll| poll <= latest);
+        let due = queues().map(PendingQueue::next_for_host).filter(|&poll| poll <= latest);
         Some(due.max().unwrap_or(latest))
     }
 
@@ -277,7 +277,7 @@ impl Planner {
     }
 }
 
-impl<W: Work> Queue<W> {
+impl<W: Work> PendingQueue<W> {
     fn new(number: u64, entries: VecDeque<Entry<W>>) -> Self {
         Self {
             number,
