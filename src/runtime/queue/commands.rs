@@ -247,8 +247,8 @@ macro_rules! commands {
                 to.run_host_task(declared, task, Location::caller())
             }
 
-            /// Runs a host task whose closure blocks or computes for long, on tokio's blocking pool. Otherwise
-            /// as [`host_task`](Self::host_task).
+            /// Runs a host task whose closure blocks or computes for long, on tokio's blocking pool.
+            /// Otherwise as [`host_task`](Self::host_task).
             #[track_caller]
             pub fn host_task_blocking<A, F, R>(&self, accesses: A, closure: F) -> Event
             where
@@ -262,8 +262,8 @@ macro_rules! commands {
                 to.run_host_task(declared, task, Location::caller())
             }
 
-            /// Runs all of a graph: while the queue records, a copy of it as it is now, as one node. Otherwise
-            /// the graph is finalized and submitted in the order of the queue; an executable that is kept and
+            /// Runs all of a graph: while the queue records, a copy of it as it is now, as one node.
+            /// Otherwise the graph is finalized and submitted in the order of the queue; an executable that is kept and
             /// [submitted](Self::submit) again costs less.
             ///
             /// # Errors

@@ -149,7 +149,8 @@ impl Queue {
     ///
     /// # Errors
     /// The first failure of a command of this queue since it was made or last waited for, whether or not the
-    /// command's event was awaited. [`InvalidOperation`](ErrorKind::InvalidOperation) while the queue records.
+    /// command's event was awaited. [`InvalidOperation`](ErrorKind::InvalidOperation) while the queue
+    /// records.
     ///
     /// # Cancel safety
     /// Cancel safe.

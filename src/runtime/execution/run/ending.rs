@@ -150,6 +150,7 @@ impl Run {
         // Over on their devices, whose notifications may lag: a caller that sees this run finished finds
         // them finished, too.
         end_in_order(&depends_on);
+        end_in_order(&comes_after);
         self.done.set();
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));
