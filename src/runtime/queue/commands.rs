@@ -263,8 +263,8 @@ macro_rules! commands {
             }
 
             /// Runs all of a graph: while the queue records, a copy of it as it is now, as one node.
-            /// Otherwise the graph is finalized and submitted in the order of the queue; an executable that is kept and
-            /// [submitted](Self::submit) again costs less.
+            /// Otherwise the graph is finalized and submitted in the order of the queue; an executable that
+            /// is kept and [submitted](Self::submit) again costs less.
             ///
             /// # Errors
             /// Out of the event: those of [`finalize`](crate::Graph::finalize) and of the submission.
