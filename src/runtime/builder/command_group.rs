@@ -292,7 +292,8 @@ fn check(alternatives: &[Command], scratch_owner: Option<&scratch::Owner>) -> Re
             return invalid(why, "give all ranges the same number of dimensions");
         }
         let present = alternative.present();
-        let own = canonical(present.as_ref().unwrap_or(alternative).check(scratch_owner)?);
+        let own = present.as_ref().unwrap_or(alternative).check(scratch_owner)?;
+        let own = conflicts::merged_by_allocation(own);
         match &accesses {
             Some(first) if *first != own => {
                 let why = format!(
@@ -310,12 +311,6 @@ fn check(alternatives: &[Command], scratch_owner: Option<&scratch::Owner>) -> Re
         }
     }
     Ok(())
-}
-
-/// Accesses in an order that does not depend on that of the arguments.
-fn canonical(mut accesses: Vec<Access>) -> Vec<Access> {
-    accesses.sort_by_key(|access| (access.resource, access.start));
-    accesses.chunk_by(|a, b| a.resource == b.resource).flat_map(conflicts::merged).collect()
 }
 
 /// The command of a node with the group, with its first alternative.

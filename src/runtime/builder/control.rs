@@ -160,6 +160,5 @@ fn control_accesses(control: &Control) -> Vec<Access> {
     let of_bodies = control.kind.bodies().flat_map(|body| merged_accesses(body.inner()));
     let mut all = vec![control.condition.access(AccessMode::Read)];
     all.extend(of_bodies.filter(|access| shared.contains(&access.resource)));
-    all.sort_by_key(|access| access.resource);
-    all.chunk_by(|a, b| a.resource == b.resource).flat_map(conflicts::merged).collect()
+    conflicts::merged_by_allocation(all)
 }

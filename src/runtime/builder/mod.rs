@@ -41,6 +41,7 @@ use crate::runtime::builder::command::Command;
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::parameter::BoundNodes;
 use crate::runtime::builder::recorded_queues::RecordedQueues;
+use crate::runtime::execution::conflicts;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
@@ -420,14 +421,8 @@ pub(crate) fn host_task_command(
 
 /// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.
 pub(super) fn merged_accesses(nodes: &graph::Graph<Command>) -> Vec<Access> {
-    let mut all: Vec<Access> = Vec::new();
-    for index in 0..nodes.len() {
-        all.extend_from_slice(nodes.accesses_at(index));
-    }
-    all.sort_by_key(|access| access.resource);
-    all.chunk_by(|a, b| a.resource == b.resource)
-        .flat_map(crate::runtime::execution::conflicts::merged)
-        .collect()
+    let all = (0..nodes.len()).flat_map(|index| nodes.accesses_at(index).iter().copied());
+    conflicts::merged_by_allocation(all.collect())
 }
 
 /// The accesses that a host task has declared.

@@ -93,10 +93,8 @@ impl Graph {
     ) -> NodeBuilder<'_> {
         let name: Arc<str> = name.into();
         let views = accesses.each_ref().map(|access| access.view.clone());
-        let mut declared: Vec<_> = accesses.iter().map(|access| access.view.access(access.mode)).collect();
-        declared.sort_by_key(|access| access.resource);
-        let declared =
-            declared.chunk_by(|a, b| a.resource == b.resource).flat_map(conflicts::merged).collect();
+        let declared = accesses.iter().map(|access| access.view.access(access.mode));
+        let declared = conflicts::merged_by_allocation(declared.collect());
         let device = views.iter().find(|view| view.kind() == MemoryKind::Device);
         let device = device.or(views.first()).map(|view| view.allocation.device().clone());
         let memory = match views.iter().any(|view| ScratchMemory::of(&view.allocation).is_some()) {

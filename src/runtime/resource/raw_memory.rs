@@ -59,13 +59,13 @@ impl Device {
     /// use the same memory.
     pub unsafe fn buffer_from_raw<T: Pod>(&self, address: usize, len: usize) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;
-        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidArgument, why));
+        let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
         if address == 0 {
-            return invalid("a buffer cannot be made of a null address")
-                .map_err(|error: Error| error.help("pass `null_buffer` to kernels that can do without"));
+            let error = invalid("a buffer cannot be made of a null address");
+            return Err(error.help("pass `null_buffer` to kernels that can do without"));
         }
         if !address.is_multiple_of(align_of::<T>()) {
-            return invalid("the address is not aligned for the elements");
+            return Err(invalid("the address is not aligned for the elements"));
         }
         if address.checked_add(bytes).is_none() {
             return Err(Error::new(ErrorKind::InvalidSize, "the buffer ends beyond the address space"));

@@ -141,50 +141,50 @@ impl ModelReactor {
     }
 }
 
-/// Has the thread host the world while the rest of the model runs.
+/// Runs the thread that hosts the reactor beside the rest of the model.
 fn model(has_poller: [bool; 2], rest: fn(&Arc<ModelReactor>)) {
     loom::model(move || {
-        let world = ModelReactor::new(has_poller);
-        let hosted = world.clone();
+        let reactor = ModelReactor::new(has_poller);
+        let hosted = reactor.clone();
         let host = thread::spawn(move || hosted.host());
-        rest(&world);
-        world.close();
+        rest(&reactor);
+        reactor.close();
         host.join().unwrap();
     });
 }
 
 #[test]
 fn loom_an_entry_added_while_a_turn_ends_is_polled() {
-    model([false; 2], |world| {
-        world.watch(0);
-        world.watch(1);
-        block_on(world.runs[0].done.wait());
-        block_on(world.runs[1].done.wait());
+    model([false; 2], |reactor| {
+        reactor.watch(0);
+        reactor.watch(1);
+        block_on(reactor.runs[0].done.wait());
+        block_on(reactor.runs[1].done.wait());
     });
 }
 
 #[test]
 fn loom_what_a_spinning_submission_takes_over_is_polled() {
-    model([true, false], |world| {
-        world.watch(0);
-        let spinning = world.clone();
+    model([true, false], |reactor| {
+        reactor.watch(0);
+        let spinning = reactor.clone();
         let spinning = thread::spawn(move || {
             while !spinning.runs[0].done.is_set() {
                 spinning.turn();
                 thread::yield_now();
             }
         });
-        world.watch(1);
-        block_on(world.runs[1].done.wait());
+        reactor.watch(1);
+        block_on(reactor.runs[1].done.wait());
         spinning.join().unwrap();
     });
 }
 
 #[test]
 fn loom_a_submission_that_stops_polling_leaves_its_run_to_the_thread() {
-    model([true, false], |world| {
-        world.watch(0);
-        world.stop_polling(0);
-        block_on(world.runs[0].done.wait());
+    model([true, false], |reactor| {
+        reactor.watch(0);
+        reactor.stop_polling(0);
+        block_on(reactor.runs[0].done.wait());
     });
 }

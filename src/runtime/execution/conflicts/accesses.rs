@@ -102,6 +102,12 @@ pub(crate) fn merged(accesses: &[Access]) -> Vec<Access> {
     ranges
 }
 
+/// The accesses of any allocations, [`merged`] for each of them, in the order of the resources.
+pub(crate) fn merged_by_allocation(mut accesses: Vec<Access>) -> Vec<Access> {
+    accesses.sort_by_key(|access| access.resource);
+    accesses.chunk_by(|a, b| a.resource == b.resource).flat_map(merged).collect()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;

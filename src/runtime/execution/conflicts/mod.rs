@@ -35,7 +35,7 @@ use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::types::{Access, AccessMode};
-pub(crate) use accesses::{MergedAccesses, merged};
+pub(crate) use accesses::{MergedAccesses, merged, merged_by_allocation};
 pub(crate) use register::{Contested, ExecutableId, Register, UsedAllocation};
 
 /// Something that has to be over before something else starts.
