@@ -47,6 +47,12 @@ impl FakeControl {
         self.0.complete_all()
     }
 
+    /// Whether notifications are kept back. Those that were come, the newest first, when that ends: the
+    /// threads on which drivers notify promise no order.
+    pub fn hold_notifications(&self, hold: bool) {
+        self.0.hold_notifications(hold);
+    }
+
     /// Makes the next enqueue that is completed fail with `error` instead.
     pub fn fail_next(&self, error: Error) {
         self.0.fail_next(error);

@@ -31,6 +31,8 @@ struct FakeScheduleState {
     clock: u64,
     lost: bool,
     fail_next: Option<Error>,
+    /// Notifications that are kept back, if they are.
+    held: Option<Vec<Notification>>,
 }
 
 /// One enqueue, as the queue passes it on.
@@ -83,7 +85,7 @@ impl FakeSchedule {
         let Some(index) = state.next_ready(queue) else { return false };
         let notification = state.complete(index, None);
         drop(state);
-        notify(notification);
+        notification.into_iter().for_each(notify);
         true
     }
 
@@ -95,6 +97,13 @@ impl FakeSchedule {
         count
     }
 
+    pub(super) fn hold_notifications(&self, hold: bool) {
+        let mut state = self.state.lock();
+        let held = std::mem::replace(&mut state.held, hold.then(Vec::new));
+        drop(state);
+        held.into_iter().flatten().rev().for_each(notify);
+    }
+
     pub(super) fn fail_next(&self, error: Error) {
         self.state.lock().fail_next = Some(error);
     }
@@ -104,7 +113,7 @@ impl FakeSchedule {
         let mut state = self.state.lock();
         state.lost = true;
         while !state.pending.is_empty() {
-            notifications.push(state.complete(0, Some(self.lost())));
+            notifications.extend(state.complete(0, Some(self.lost())));
         }
         drop(state);
         notifications.into_iter().for_each(notify);
@@ -255,7 +264,7 @@ impl FakeScheduleState {
     }
 
     /// Makes the event of a pending enqueue final. Returns the notification, to be called without
-    /// the lock.
+    /// the lock, unless it is kept back.
     fn complete(&mut self, index: usize, lost: Option<Error>) -> Option<Notification> {
         let PendingEnqueue { enqueue, wait_generations, submitted, failure, .. } =
             self.pending.remove(index)?;
@@ -273,7 +282,13 @@ impl FakeScheduleState {
         let failure = lost.or(failure).or(spread).or_else(|| self.fail_next.take());
         let profile = enqueue.profiled.then_some(EventProfile { submitted, start, end, commands });
         enqueue.event.complete(failure.map_or(Ok(()), Err), profile);
-        enqueue.notification
+        match &mut self.held {
+            Some(held) => {
+                held.extend(enqueue.notification);
+                None
+            }
+            None => enqueue.notification,
+        }
     }
 }
 
@@ -282,10 +297,8 @@ fn holds_back(earlier: &FakeEnqueue, later: &FakeEnqueue) -> bool {
         || (later.buffer.is_some() && earlier.buffer == later.buffer)
 }
 
-fn notify(notification: Option<Notification>) {
-    if let Some(notification) = notification {
-        notification.target.notify(notification.token);
-    }
+fn notify(notification: Notification) {
+    notification.target.notify(notification.token);
 }
 
 /// Keeps the thread busy until the call that began at `start` has taken this time.

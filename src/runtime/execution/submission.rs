@@ -97,8 +97,9 @@ impl Submission {
         self.queue.as_ref().filter(|_| self.run.is_left_to_reactor())
     }
 
-    /// Whether all work is final, successful or not. Asks devices that do not notify, so that a
-    /// loop of nothing else ends.
+    /// Whether all work is final, successful or not. Asks the devices, so that a loop of nothing else ends.
+    /// What this work was ordered after is finished as well, whichever thread asks, and whenever the
+    /// devices' notifications arrive.
     pub fn is_finished(&self) -> bool {
         self.run.is_finished()
     }

@@ -1,5 +1,10 @@
 //! Order between commands, executables and guards, on a device whose work the test completes.
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Waker};
+
 use crate::runtime::{Device, Event, Graph, Queue};
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 use crate::types::{Error, ErrorKind};
@@ -26,6 +31,79 @@ fn an_in_order_queue_runs_one_after_the_other() {
     let (first, second) = (queue.fill(&x, 1), queue.fill(&y, 1));
     assert_eq!(control.pending(), 2);
     assert_eq!(steps(&control, &[&first, &second]), [[true, false], [true, true]]);
+}
+
+#[test]
+fn notifications_may_come_late_and_out_of_order() {
+    let (device, control) = manual_device();
+    let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+    for queue in [device.queue().unwrap(), device.out_of_order_queue().unwrap()] {
+        for _ in 0..3 {
+            control.hold_notifications(true);
+            let first = queue.fill(&x, 1);
+            let second = queue.after([&first]).fill(&y, 1);
+            assert_eq!(finished(&[&first, &second]), [false; 2]);
+            control.complete_all();
+            assert_eq!(finished(&[&second, &first]), [true; 2]);
+            control.hold_notifications(false);
+            assert_eq!(finished(&[&second, &first]), [true; 2]);
+        }
+    }
+}
+
+/// Stops a thread where it says that a partition is over, before it ends the run.
+struct StopAtEnd {
+    stopped: Barrier,
+    go_on: Barrier,
+}
+
+impl tracing::Subscriber for StopAtEnd {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "wakegraph::partition"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        if event.metadata().fields().field("succeeded").is_some() {
+            self.stopped.wait();
+            self.go_on.wait();
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_thread_that_is_slow_to_end_a_command_holds_nobody_up() {
+    for error in [None, Some(Error::new(ErrorKind::Driver, "as it should"))] {
+        let (device, control) = manual_device();
+        let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
+        let queue = device.queue().unwrap();
+        let (first, second) = (queue.fill(&x, 1), queue.fill(&y, 1));
+        error.iter().for_each(|error| control.fail_next(error.clone()));
+        let slow = Arc::new(StopAtEnd { stopped: Barrier::new(2), go_on: Barrier::new(2) });
+        std::thread::scope(|scope| {
+            scope.spawn(|| tracing::subscriber::with_default(slow.clone(), || control.complete_next(None)));
+            slow.stopped.wait();
+            control.complete_next(None);
+            let finished = finished(&[&second, &first]);
+            let results = [&first, &second].map(|event| event.run().result().err().map(|error| error.kind()));
+            let waited = pin!(queue.wait()).poll(&mut Context::from_waker(Waker::noop()));
+            slow.go_on.wait();
+            let kind = error.map(|error| error.kind());
+            assert_eq!((finished, results), (vec![true; 2], [kind, None]));
+            assert!(matches!(waited, Poll::Ready(waited) if waited.as_ref().err().map(Error::kind) == kind));
+        });
+    }
 }
 
 #[test]
@@ -145,7 +223,7 @@ fn runs_are_used_again_and_buffers_let_go() {
         let x = device.buffer::<u32>(4).unwrap();
         let allocation = std::sync::Arc::downgrade(&x.view().allocation);
         let event = queue.fill(&x, 1);
-        addresses.insert(std::sync::Arc::as_ptr(event.run()));
+        addresses.insert(Arc::as_ptr(event.run()));
         drop(x);
         assert!(allocation.upgrade().is_some(), "the command keeps its memory");
         control.complete_all();
@@ -204,7 +282,7 @@ fn a_long_command_does_not_keep_others_from_being_used_again() {
     let mut addresses = std::collections::HashSet::new();
     for n in 0..100 {
         let event = queue.fill(&y, n);
-        addresses.insert(std::sync::Arc::as_ptr(event.run()));
+        addresses.insert(Arc::as_ptr(event.run()));
         control.complete_all();
         assert!(event.is_finished() && !held.is_finished());
     }

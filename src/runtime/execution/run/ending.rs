@@ -126,31 +126,29 @@ impl Run {
         depends_on.iter().find_map(|run| run.result().err())
     }
 
+    /// All partitions are over. The first call ends the run; later ones find its result final.
     pub(super) fn complete(&self) {
         let (owner, scheduler, depends_on, comes_after, retired) = {
             let mut inner = self.inner.lock();
-            let Some(owner) = inner.owner.take() else { return };
+            let Some(owner) = inner.owner.take() else {
+                drop(inner);
+                return self.done.set();
+            };
+            // Under the lock: whoever finds no owner finds this done.
+            self.has_ended(&*owner, inner.failure.as_ref());
             // Once all runs of the batch have let it go it serves another.
             inner.batch_event = None;
             let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
             (owner, inner.scheduler.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
         };
-        self.has_ended(&owner);
-        if self.has_failed()
-            && let Err(error) = self.result()
-        {
-            owner.failed(error);
-        }
         if self.waiting.is_timed {
             self.learn(&owner);
         }
         if let Some(in_flight) = self.in_flight() {
             in_flight.fetch_sub(1, Ordering::Relaxed);
         }
-        // Over on their devices, whose notifications may lag: a caller that sees this run finished finds
-        // them finished, too.
+        // Over on their devices, whose notifications may lag.
         end_in_order(&depends_on);
-        end_in_order(&comes_after);
         self.done.set();
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));

@@ -7,9 +7,10 @@
 use crate::hal::EventStatus;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::{ENQUEUED, Run, SUCCEEDED, WAITING};
-use crate::runtime::execution::template::RunTemplate;
+use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind};
+use crate::util::deferred_drop::Failure;
 
 impl Run {
     /// Adds to an error with which a partition ended where it happened, as far as that is known.
@@ -80,11 +81,15 @@ impl Run {
 
     /// The run is over: the next one of the executable has not waited for it in vain, unless its
     /// device is lost.
-    pub(super) fn has_ended(&self, template: &RunTemplate) {
-        let lost = self.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
+    pub(super) fn has_ended(&self, owner: &dyn RunOwner, failure: Option<&Failure>) {
+        let lost = failure.is_some_and(|error| error.kind() == ErrorKind::DeviceLost);
+        let ended = &owner.template().ended;
         // Several are seen to end in any order.
-        if !lost && template.ended.load(Ordering::Relaxed) < self.number {
-            template.ended.store(self.number, Ordering::Release);
+        if !lost && ended.load(Ordering::Relaxed) < self.number {
+            ended.store(self.number, Ordering::Release);
+        }
+        if let Some(failure) = failure {
+            owner.failed(failure.error());
         }
     }
 

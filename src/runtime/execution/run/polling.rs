@@ -23,12 +23,16 @@ impl Run {
         !self.is_done() && (first..self.slots.len()).any(|partition| self.outcome(partition).is_some())
     }
 
-    /// Whether the run is over; polls devices that do not notify, unless the reactor does without a
-    /// pause. Ends the run if so, which may wake tasks and drop buffers: not for callers that hold a
-    /// lock.
+    /// Whether the run is over. Asks the devices, also those that notify, because notifications may come
+    /// late and out of order. Ends the run if so, which may wake tasks and drop buffers: not for callers
+    /// that hold a lock.
     pub(crate) fn is_finished(&self) -> bool {
-        if self.is_polled() && !self.is_done() && !self.is_left_to_reactor() {
+        if !self.is_done() {
             self.poll_events();
+            // Another thread that has ended the last partition may not have come to say so yet.
+            if !self.slots.is_empty() && (0..self.slots.len()).all(|partition| self.is_over(partition)) {
+                self.complete();
+            }
         }
         self.is_done()
     }
