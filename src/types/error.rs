@@ -58,6 +58,8 @@ pub enum ErrorKind {
     NativePanicked,
     /// The submission was cancelled, or its tokio runtime shut down before it was done.
     Cancelled,
+    /// The deadline of the submission passed before this could start.
+    DeadlineExceeded,
     /// A fault in this crate. Please report it.
     Bug,
 }
@@ -125,7 +127,9 @@ impl Error {
             | K::KernelPanicked
             | K::NativePanicked
             | K::Cancelled => Fault::Caller,
-            K::Unavailable | K::OutOfMemory | K::DeviceLost | K::Driver => Fault::Environment,
+            K::Unavailable | K::OutOfMemory | K::DeviceLost | K::Driver | K::DeadlineExceeded => {
+                Fault::Environment
+            }
             K::Bug => Fault::Bug,
         }
     }
@@ -300,6 +304,7 @@ impl fmt::Display for ErrorKind {
             Self::KernelPanicked => "kernel panicked",
             Self::NativePanicked => "native command panicked",
             Self::Cancelled => "cancelled",
+            Self::DeadlineExceeded => "deadline exceeded",
             Self::Bug => "bug in wakegraph",
         })
     }

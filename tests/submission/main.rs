@@ -6,6 +6,7 @@
 
 mod cancel;
 mod common;
+mod deadline;
 mod dropping;
 mod errors;
 mod exclusive;

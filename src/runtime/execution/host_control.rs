@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner};
 use crate::runtime::execution::host_guard::HostRef;
 use crate::runtime::execution::host_task::{NestedRun, TaskLease};
-use crate::runtime::execution::run::{Run, cancelled};
-use crate::runtime::execution::submit::submit;
+use crate::runtime::execution::run::Run;
+use crate::runtime::execution::submit::{Waits, submit, submit_after};
 use crate::runtime::resource::allocation::View;
 use crate::types::Result;
 
@@ -86,10 +86,13 @@ fn body_text(word: &str, body: &ExecutableInner) -> String {
 
 /// Submits a body and waits for its end.
 async fn run(body: &Arc<ExecutableInner>, lease: &TaskLease) -> Result<()> {
-    if lease.is_cancelled() {
-        return Err(cancelled());
+    if let Some(error) = lease.run().stopped() {
+        return Err(error);
     }
-    let submission = submit(body);
+    let submission = match lease.run().deadline() {
+        None => submit(body),
+        deadline => submit_after(body, Waits::until(deadline)),
+    };
     let in_flight = BodyInFlight::new(submission.event().run().clone(), lease);
     let result = submission.await;
     drop(in_flight);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_drop, catch_panic};
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
@@ -213,9 +214,14 @@ impl HostTask {
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
+                let run = lease.run().clone();
                 let work = move || {
-                    let output = catch_panic(|| F::clone(&closure)(views).into_result());
-                    outcome(output).and(catch_drop(|| drop(closure)))
+                    // It may have waited for a thread.
+                    let output = match run.stopped() {
+                        None => outcome(catch_panic(|| F::clone(&closure)(views).into_result())),
+                        Some(error) => catch_drop(|| drop(views)).and(Err(error)),
+                    };
+                    output.and(catch_drop(|| drop(closure)))
                 };
                 Box::pin(async move {
                     match tokio::task::spawn_blocking(work).await {
@@ -265,8 +271,11 @@ pub(crate) trait HostTaskOwner: Debug + Send + Sync {
     /// The host task of a partition has finished, and its views are dropped.
     fn finish_host_task(&self, partition: usize, result: Result<()>);
 
-    /// Whether the run has been cancelled.
-    fn is_cancelled(&self) -> bool;
+    /// Why nothing of the run starts any more, if it has been cancelled or its deadline has passed.
+    fn stopped(&self) -> Option<Error>;
+
+    /// The run's deadline.
+    fn deadline(&self) -> Option<Instant>;
 
     /// Sets the run that the host task of a partition waits for, to be cancelled with this one.
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>);
@@ -294,8 +303,9 @@ impl TaskLease {
         Self(Arc::new(TaskLeaseInner { run, partition, result: Mutex::new(None) }))
     }
 
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.run.is_cancelled()
+    /// The run that the task belongs to.
+    pub(crate) fn run(&self) -> &Arc<dyn HostTaskOwner> {
+        &self.0.run
     }
 
     /// Sets the run that the task waits for, to be cancelled with the task's own.

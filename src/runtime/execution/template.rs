@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::hal::{self, Progress};
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::execution::deadline;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
 use crate::runtime::resource::device::Device;
@@ -89,6 +90,14 @@ impl RunTemplate {
             }
         }
         devices.into_iter().filter_map(|device| device.reactor().cloned()).collect()
+    }
+
+    /// The error of a run that did not start before its deadline. It names the first partition.
+    pub(crate) fn too_late(&self) -> Error {
+        match self.partitions.is_empty() {
+            true => deadline::exceeded(),
+            false => self.labels.locate(0, deadline::exceeded()),
+        }
     }
 
     /// How long a poll of a submission may spin. The most careful device decides.

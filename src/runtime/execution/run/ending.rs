@@ -1,6 +1,7 @@
 //! The end of partitions, and with the last of them of the run.
 
 use crate::hal::EventStatus;
+use crate::runtime::execution::deadline;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
@@ -14,6 +15,7 @@ impl Run {
     pub(crate) fn skip(&self, partition: usize, why: Go) -> Ready {
         match why {
             Go::Cancel => self.end(partition, Err(cancelled())),
+            Go::Late => self.end(partition, Err(deadline::exceeded())),
             Go::Start | Go::Skip => self.end_with(partition, None, FAILED),
         }
     }
@@ -171,10 +173,11 @@ impl Run {
 }
 
 /// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more
-/// than the cancellation that followed or preceded it.
+/// than the cancellation or deadline that followed or preceded it.
 fn says_enough(inner: &RunInner, later: &Failure) -> bool {
-    let is_cancelled = |failure: &Failure| failure.kind() == ErrorKind::Cancelled;
-    inner.failure.as_ref().is_some_and(|earlier| !is_cancelled(earlier) || is_cancelled(later))
+    let is_stop =
+        |failure: &Failure| matches!(failure.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
+    inner.failure.as_ref().is_some_and(|earlier| !is_stop(earlier) || is_stop(later))
 }
 
 pub(crate) fn cancelled() -> Error {

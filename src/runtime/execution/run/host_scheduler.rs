@@ -49,7 +49,9 @@ impl HostScheduler {
 
     /// Enqueues the devices' partitions and gives back the host tasks.
     fn start_devices(&self, mut ready: Ready) -> Ready {
-        let Self { owner, run, .. } = self;
+        let Self { handle, owner, run } = self;
+        // Deadlines are times of the runtime's clock, which a test may have paused.
+        let _in_runtime = run.deadline().map(|_| handle.enter());
         let mut host_tasks = Ready::new();
         let mut next = 0;
         while let Some(&partition) = ready.get(next) {

@@ -13,17 +13,19 @@ mod timing;
 use std::any::Any;
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
@@ -45,6 +47,8 @@ pub(crate) struct Run {
     pub(crate) done: Latch,
     /// The task that waits to start the run, if there is one.
     starter: AtomicWaker,
+    /// From when on nothing of it starts any more.
+    deadline: OnceLock<Instant>,
     /// Sequence number within the executable, starting at 1.
     number: u64,
     /// Those of the devices that do not notify. They poll for the ends of partitions.
@@ -147,6 +151,8 @@ pub(crate) enum Go {
     Skip,
     /// The run was cancelled: do not start.
     Cancel,
+    /// The run's deadline has passed: do not start.
+    Late,
 }
 
 impl Run {
@@ -168,6 +174,7 @@ impl Run {
         Self {
             done: Latch::new(),
             starter: AtomicWaker::new(),
+            deadline: OnceLock::new(),
             number: 0,
             reactors,
             progress: RunProgress::default(),
@@ -193,6 +200,7 @@ impl Run {
         self.number = number;
         self.done.reset();
         self.starter = AtomicWaker::new();
+        self.deadline = OnceLock::new();
         self.progress = RunProgress::default();
         self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
         self.waiting = Waiting { is_timed: timing == Timing::On, ..Waiting::default() };
@@ -396,8 +404,24 @@ impl Run {
         match self.is_cancelled() {
             true => Go::Cancel,
             false if predecessors.iter().any(failed) => Go::Skip,
+            false if self.is_late() => Go::Late,
             false => Go::Start,
         }
+    }
+
+    /// Nothing of the run is to start from then on. Called before it starts.
+    pub(crate) fn set_deadline(&self, at: Instant) {
+        // A run that is reset has none.
+        let _ = self.deadline.set(at);
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.get().copied()
+    }
+
+    /// Whether the deadline has passed.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.get().is_some_and(|at| Instant::now() >= *at)
     }
 
     pub(crate) fn record_host_times(&self, partition: usize, start: u64, end: u64) {
@@ -417,8 +441,16 @@ impl HostTaskOwner for Run {
         self.finish(partition, result);
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled()
+    fn stopped(&self) -> Option<Error> {
+        match (self.is_cancelled(), self.is_late()) {
+            (true, _) => Some(cancelled()),
+            (false, true) => Some(deadline::exceeded()),
+            (false, false) => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline()
     }
 
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>) {

@@ -13,6 +13,7 @@ use crate::runtime::completion::spawn::spawn;
 use crate::runtime::execution::abandoned_start;
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
 use crate::runtime::execution::conflicts::Predecessor;
+use crate::runtime::execution::deadline;
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::host_task::{TaskOutput, runtime_shut_down};
 use crate::runtime::execution::run::{self, Run};
@@ -50,9 +51,14 @@ impl<O: RunOwner + 'static> Starter<O> {
     pub(super) async fn run_after(mut self, events: Vec<Event>, futures: Vec<WaitFuture>) {
         let outcome = {
             let waits = pin!(wait_for(events, futures));
-            match select(waits, self.run.cancellation()).await {
+            let deadline = pin!(deadline::passed(self.run.deadline()));
+            let stopped = select(self.run.cancellation(), deadline);
+            match select(waits, stopped).await {
                 Either::Left((outcome, _)) => outcome,
-                Either::Right(((), _)) => Err(run::cancelled()),
+                Either::Right((Either::Left(_), _)) => Err(run::cancelled()),
+                Either::Right((Either::Right((timer, _)), _)) => {
+                    timer.and_then(|()| Err(self.owner.template().too_late()))
+                }
             }
         };
         // Also when it will not start: a run that is over tells everybody that all before it are.
@@ -67,6 +73,7 @@ impl<O: RunOwner + 'static> Starter<O> {
         });
         match outcome {
             Ok(()) if self.run.is_cancelled() => self.run.abandon(&run::cancelled()),
+            Ok(()) if self.run.is_late() => self.run.abandon(&self.owner.template().too_late()),
             Ok(()) => start(&self.owner, &self.run, &[], &[]),
             Err(error) => self.run.abandon(&error),
         }

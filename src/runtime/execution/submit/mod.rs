@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use crate::hal;
 use crate::runtime::completion::latch::wake_after_locks;
@@ -41,9 +42,16 @@ pub(crate) struct Waits {
     futures: Vec<WaitFuture>,
     /// What only has to be over, successful or not.
     pub(crate) order: Predecessors,
+    /// When it is too late to start anything.
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Waits {
+    /// Nothing to wait for, and maybe a deadline.
+    pub(crate) fn until(deadline: Option<Instant>) -> Self {
+        Self { deadline, ..Self::default() }
+    }
+
     fn is_empty(&self) -> bool {
         self.events.is_empty() && self.futures.is_empty()
     }
@@ -64,10 +72,11 @@ impl Waits {
 
 impl std::fmt::Debug for SubmitBuilder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Waits { events, futures, .. } = &self.waits;
+        let Waits { events, futures, deadline, .. } = &self.waits;
         f.debug_struct("SubmitBuilder")
             .field("events", &events.len())
             .field("futures", &futures.len())
+            .field("deadline", deadline)
             .finish()
     }
 }
@@ -99,6 +108,43 @@ impl<'a> SubmitBuilder<'a> {
         F::Output: TaskOutput,
     {
         self.waits.futures.push(deferred::wait_future(future));
+        self
+    }
+
+    /// Starts nothing any more from `at` on, which is a time of [`std::time`] or of [`tokio::time`].
+    ///
+    /// What would start too late does not start: the submission as a whole where it still waits for
+    /// its turn, else the partitions that no device has been given yet, the host tasks that have not
+    /// been called, and the next iteration of a loop that the runtime drives. What has started runs
+    /// to its end. The submission resolves to
+    /// [`DeadlineExceeded`](crate::ErrorKind::DeadlineExceeded) if anything did not start and nothing
+    /// else failed. The error names the first node or partition that did not.
+    ///
+    /// A submission that waits for a future or an event stops waiting at the deadline. One that
+    /// comes after others on the same memory resolves when these are over. Wrap the submission in
+    /// [`tokio::time::timeout_at`] to stop waiting for it as well.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// use std::time::{Duration, Instant};
+    /// # let device = wakegraph::Device::open("host")?;
+    /// # let mut graph = wakegraph::Graph::new(&device);
+    /// # graph.fill(&device.buffer::<u32>(4)?, 1);
+    /// # let exec = graph.finalize()?;
+    /// let in_time = Instant::now() + Duration::from_secs(5);
+    /// exec.prepare().deadline(in_time).submit().await?;
+    ///
+    /// let late = exec.prepare().deadline(Instant::now()).submit().await;
+    /// assert_eq!(late.unwrap_err().kind(), wakegraph::ErrorKind::DeadlineExceeded);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The submission fails with [`Unavailable`](crate::ErrorKind::Unavailable) if it has to wait on
+    /// a tokio runtime that was built without its timer.
+    pub fn deadline(mut self, at: impl Into<Instant>) -> Self {
+        self.waits.deadline = Some(at.into());
         self
     }
 
@@ -223,9 +269,15 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     run: &Arc<Run>,
     order_after: Predecessors,
     own: usize,
-    Waits { events, futures, .. }: Waits,
+    Waits { events, futures, deadline, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
+    if let Some(at) = deadline {
+        run.set_deadline(at);
+        if run.is_late() {
+            return Started::abandoned(run, &template.too_late());
+        }
+    }
     let depends = !events.is_empty();
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
