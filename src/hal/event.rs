@@ -73,6 +73,12 @@ pub trait Event: Debug + Send + Sync + 'static {
     /// Not for async tasks.
     fn wait(&self, timeout: Option<Duration>) -> EventStatus;
 
+    /// Asks the work that signals it to stop: a [`While`](super::Command::While) that is reached, or that
+    /// runs, begins no further iteration, and the event fails with
+    /// [`Cancelled`](crate::ErrorKind::Cancelled). Does not block, and does nothing to work without
+    /// loops, to later work that signals the event, and on devices that decide about loops by themselves.
+    fn stop(&self) {}
+
     /// The times of what it last signalled.
     ///
     /// # Errors

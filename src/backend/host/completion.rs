@@ -5,7 +5,7 @@
 //! that has to be released.
 
 use std::fmt::{self, Debug};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -36,6 +36,8 @@ const FAILED: u8 = 5;
 /// and from then on completing takes the lock too.
 pub(super) struct HostCompletion<D> {
     phase: AtomicU8,
+    /// Whether loops are to stop.
+    stopped: AtomicBool,
     inner: Mutex<HostCompletionInner<D>>,
     changed: Condvar,
 }
@@ -64,6 +66,7 @@ impl<D> HostCompletion<D> {
     pub(super) fn new() -> Self {
         Self {
             phase: AtomicU8::new(IDLE),
+            stopped: AtomicBool::new(false),
             inner: Mutex::new(HostCompletionInner {
                 generation: 0,
                 blocked: 0,
@@ -81,7 +84,11 @@ impl<D> HostCompletion<D> {
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is already.
     pub(super) fn begin(&self) -> Result<()> {
         let is_final = |phase| (phase != PENDING && phase != WATCHED).then_some(PENDING);
-        match self.phase.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_final) {
+        let previous = self.phase.fetch_update(Ordering::AcqRel, Ordering::Relaxed, is_final);
+        if previous.is_ok() && self.is_stopped() {
+            self.stopped.store(false, Ordering::Relaxed);
+        }
+        match previous {
             Ok(FAILED) => {
                 let mut inner = self.inner.lock();
                 // A thread that is still on its way out of `wait` reads it.
@@ -93,6 +100,15 @@ impl<D> HostCompletion<D> {
             Ok(_) => Ok(()),
             Err(_) => Err(refusal::pending_signal()),
         }
+    }
+
+    /// The loops of what is enqueued are to stop.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Writes the times, while pending. The vector for the commands' times is the one used last time.

@@ -44,6 +44,10 @@ impl Event for HostEvent {
         self.completion.wait(timeout)
     }
 
+    fn stop(&self) {
+        self.completion.stop();
+    }
+
     fn profile(&self) -> Result<EventProfile> {
         self.completion.profile()
     }

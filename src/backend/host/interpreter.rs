@@ -54,16 +54,17 @@ pub(super) fn host_kernel(kernel: &dyn Kernel) -> Result<&HostKernel> {
     kernel.as_any().downcast_ref().ok_or_else(|| foreign("kernel"))
 }
 
-/// Runs one command.
+/// Runs one command. A loop ends when `is_stopped` says so between two iterations.
 ///
 /// # Errors
-/// The kernel's own, or [`KernelPanicked`](ErrorKind::KernelPanicked).
+/// The kernel's own, [`KernelPanicked`](ErrorKind::KernelPanicked), or
+/// [`Cancelled`](ErrorKind::Cancelled) for a loop that was stopped.
 ///
 /// # Safety
 /// The operands are in bounds, the pointers valid, and nothing else accesses the bytes in a
 /// conflicting way until this returns: validation checks the operands, and the caller of an enqueue
 /// vouches for the rest.
-pub(super) unsafe fn execute(command: &Command) -> Result<()> {
+pub(super) unsafe fn execute(command: &Command, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
     match command {
         Command::Kernel(launch) => {
             // SAFETY: passed on to the caller.
@@ -102,7 +103,7 @@ pub(super) unsafe fn execute(command: &Command) -> Result<()> {
         Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } | Command::Empty => Ok(()),
         Command::Child(_) | Command::If { .. } | Command::While { .. } => {
             // SAFETY: passed on to the caller.
-            unsafe { execute_control(command) }
+            unsafe { execute_control(command, is_stopped) }
         }
         Command::Native(native) => Err(unsupported(native)),
     }
@@ -147,26 +148,30 @@ fn unsupported(native: &NativeCommand) -> Error {
 ///
 /// # Safety
 /// As for [`execute`].
-unsafe fn execute_control(command: &Command) -> Result<()> {
+unsafe fn execute_control(command: &Command, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
     match command {
         Command::Child(body) => {
             // SAFETY: passed on to the caller.
-            unsafe { run_body(body) }
+            unsafe { run_body(body, is_stopped) }
         }
         Command::If { condition, then, otherwise } => {
             // SAFETY: passed on to the caller.
             let holds = unsafe { is_set(condition) }?;
             match if holds { Some(then) } else { otherwise.as_ref() } {
                 // SAFETY: passed on to the caller.
-                Some(body) => unsafe { run_body(body) },
+                Some(body) => unsafe { run_body(body, is_stopped) },
                 None => Ok(()),
             }
         }
         Command::While { condition, body } => {
             // SAFETY: passed on to the caller.
             while unsafe { is_set(condition) }? {
+                if is_stopped() {
+                    let why = "the submission was cancelled before the next iteration";
+                    return Err(Error::new(ErrorKind::Cancelled, why));
+                }
                 // SAFETY: passed on to the caller.
-                unsafe { run_body(body) }?;
+                unsafe { run_body(body, is_stopped) }?;
             }
             Ok(())
         }
@@ -176,10 +181,10 @@ unsafe fn execute_control(command: &Command) -> Result<()> {
 
 /// # Safety
 /// As for [`execute`].
-unsafe fn run_body(body: &Body) -> Result<()> {
+unsafe fn run_body(body: &Body, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
     for (command, _) in body.commands() {
         // SAFETY: passed on to the caller. Running the commands one after the other keeps their order.
-        unsafe { execute(command) }?;
+        unsafe { execute(command, is_stopped) }?;
     }
     Ok(())
 }

@@ -161,6 +161,7 @@ impl Graph {
     /// be cloned, or is expensive to.
     ///
     /// An `Err` or a panic fails the submission with an error that names the node.
+    /// [Cancelling](crate::Submission::cancel) the submission drops the future at its next await.
     ///
     /// A task that awaits a submission of its own executable waits for ever; see
     /// [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).

@@ -163,13 +163,25 @@ impl<T, E: Into<BoxError>> TaskOutput for Result<T, E> {
     }
 }
 
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A host task with its closure's type erased.
 pub(crate) struct HostTask {
+    kind: HostTaskKind,
     call: Box<Call>,
     /// Describes what it submits by itself.
     plan_text: Option<Box<PlanText>>,
+}
+
+/// What can be done about a host task that runs when its run is cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HostTaskKind {
+    /// Its future can be dropped.
+    Async,
+    /// It runs out.
+    Blocking,
+    /// It stops by itself.
+    Internal,
 }
 
 type Call = dyn Fn(&TaskLease) -> BoxFuture<Result<()>> + Send + Sync;
@@ -187,6 +199,7 @@ impl HostTask {
     {
         let closure = Arc::new(closure);
         Self {
+            kind: HostTaskKind::Async,
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
@@ -211,6 +224,7 @@ impl HostTask {
     {
         let closure = Arc::new(closure);
         Self {
+            kind: HostTaskKind::Blocking,
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
@@ -242,12 +256,20 @@ impl HostTask {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { call: Box::new(move |lease| Box::pin(call(lease))), plan_text: Some(Box::new(plan_text)) }
+        Self {
+            kind: HostTaskKind::Internal,
+            call: Box::new(move |lease| Box::pin(call(lease))),
+            plan_text: Some(Box::new(plan_text)),
+        }
     }
 
     /// Describes what the task submits by itself, for the text of a plan.
     pub(crate) fn plan_text(&self) -> Option<String> {
         self.plan_text.as_ref().map(|text| text())
+    }
+
+    pub(crate) fn kind(&self) -> HostTaskKind {
+        self.kind
     }
 
     pub(crate) fn call(&self, lease: &TaskLease) -> BoxFuture<Result<()>> {

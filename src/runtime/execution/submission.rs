@@ -105,8 +105,12 @@ impl Submission {
     }
 
     /// Stops what has not been handed to a device yet, and host tasks that have not been called.
-    /// What a device has been given runs to its end, also where it still waits in a queue; so do
-    /// host tasks that run.
+    /// The future of an async host task that runs is dropped at its next await, and with it the views
+    /// of its buffers. A blocking one runs out.
+    ///
+    /// What a device has been given runs to its end, also where it still waits in a queue. A
+    /// [loop](crate::Graph::while_nonzero) stops before its next iteration where the runtime drives it
+    /// or the device is the host; other devices decide about their loops by themselves.
     ///
     /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
     /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on

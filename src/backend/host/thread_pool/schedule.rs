@@ -12,8 +12,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::parker::Parker;
-use super::work::{PoolWork, RunId};
+use super::work::{Dependent, PoolWork, RunId};
 use crate::backend::host::clock::now;
+use crate::backend::host::completion::HostCompletion;
 use crate::backend::host::program::HostProgram;
 use crate::util::deferred_drop::Failure;
 
@@ -181,6 +182,11 @@ impl HostSchedule {
     /// Takes the work of a run whose last command is done.
     pub(super) fn take_work(&mut self, id: RunId) -> Option<PoolWork> {
         self.run(id).work.take()
+    }
+
+    /// What a run signals, while it has work.
+    pub(super) fn event(&mut self, id: RunId) -> Option<Arc<HostCompletion<Dependent>>> {
+        self.run(id).work.as_ref().map(|work| Arc::clone(&work.event))
     }
 
     /// Removes a run whose event is final, and releases what follows it. Returns the job that the

@@ -147,6 +147,11 @@ impl Scheduler {
         self.schedule.lock().take_work(run)
     }
 
+    /// What a run signals.
+    pub(super) fn event(&self, run: RunId) -> Option<Arc<HostCompletion<Dependent>>> {
+        self.schedule.lock().event(run)
+    }
+
     /// A failure of this device's work.
     pub(super) fn failure(&self, error: Error) -> Failure {
         Failure::new(error.on_device(&self.device))

@@ -46,7 +46,7 @@ impl Worker<'_> {
         match job {
             HostJob::Whole(run, mut work) => {
                 if work.failure.is_none()
-                    && let Err(error) = run_in_order(&work.program)
+                    && let Err(error) = run_in_order(&work.program, &mut || work.event.is_stopped())
                 {
                     work.failure = Some(self.scheduler.failure(error));
                 }
@@ -75,9 +75,14 @@ impl Worker<'_> {
     /// ready go to the pool.
     fn run_commands(&mut self, run: RunId, program: Arc<HostProgram>, mut command: u32) -> WorkerStep {
         let Some(graph) = program.graph() else { return self.scheduler.next_step(&self.parker) };
+        // Only a loop asks.
+        let mut event = None;
+        let mut is_stopped = || {
+            event.get_or_insert_with(|| self.scheduler.event(run)).as_ref().is_some_and(|e| e.is_stopped())
+        };
         let is_last = loop {
             let mut failed = graph.is_poisoned(command);
-            if !failed && let Err(error) = run_command(&program, command as usize) {
+            if !failed && let Err(error) = run_command(&program, command as usize, &mut is_stopped) {
                 self.scheduler.fail(run, error);
                 failed = true;
             }
@@ -116,11 +121,11 @@ impl Worker<'_> {
     }
 }
 
-fn run_in_order(program: &HostProgram) -> Result<()> {
-    (0..program.commands().len()).try_for_each(|index| run_command(program, index))
+fn run_in_order(program: &HostProgram, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+    (0..program.commands().len()).try_for_each(|index| run_command(program, index, is_stopped))
 }
 
-fn run_command(program: &HostProgram, index: usize) -> Result<()> {
+fn run_command(program: &HostProgram, index: usize, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
     let result = program.timed(index, |command| {
         if !program.is_enabled(index) {
             return Ok(());
@@ -128,7 +133,7 @@ fn run_command(program: &HostProgram, index: usize) -> Result<()> {
         // SAFETY: validation has checked the operands. The caller of the enqueue vouched for the
         // pointers, and that only what is ordered before and after touches the same bytes, an order
         // that the schedule keeps.
-        unsafe { execute(command) }
+        unsafe { execute(command, is_stopped) }
     });
     result.map_err(|error| error.at_command(index as u32))
 }

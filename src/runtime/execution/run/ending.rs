@@ -2,6 +2,7 @@
 
 use crate::hal::EventStatus;
 use crate::runtime::execution::deadline;
+use crate::runtime::execution::run::cancel::cancelled;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
@@ -178,8 +179,4 @@ fn says_enough(inner: &RunInner, later: &Failure) -> bool {
     let is_stop =
         |failure: &Failure| matches!(failure.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
     inner.failure.as_ref().is_some_and(|earlier| !is_stop(earlier) || is_stop(later))
-}
-
-pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "the submission was cancelled before this partition started")
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::runtime::completion::clock;
 use crate::runtime::completion::spawn::spawn;
-use crate::runtime::execution::host_task::{TaskLease, runtime_shut_down};
+use crate::runtime::execution::host_task::{HostTaskKind, TaskLease, runtime_shut_down};
 use crate::runtime::execution::partitions::PartitionWork;
 use crate::runtime::execution::run::enqueue::enqueue;
 use crate::runtime::execution::run::timing::HostWork;
@@ -77,7 +77,10 @@ impl HostScheduler {
         tracing::trace!(target: "wakegraph::host_task", partition, "start");
         let start = owner.profiling.then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
-        let result = task.with(|task| task.call(&lease)).await;
+        let result = match task.with(|task| (task.call(&lease), task.kind())) {
+            (future, HostTaskKind::Async) => run.unless_cancelled(partition, future).await,
+            (future, HostTaskKind::Blocking | HostTaskKind::Internal) => future.await,
+        };
         if let Some(start) = start {
             run.record_host_times(partition, start, clock::now());
         }

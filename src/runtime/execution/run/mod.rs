@@ -1,5 +1,6 @@
 //! One run of an executable: from `submit` until the last partition is final.
 
+mod cancel;
 mod chain;
 mod ending;
 mod enqueue;
@@ -12,9 +13,7 @@ mod timing;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
-use std::future::{Future, poll_fn};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -35,7 +34,7 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
 
-pub(crate) use ending::cancelled;
+pub(crate) use cancel::cancelled;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
 pub(crate) use timing::Timing;
@@ -129,6 +128,8 @@ struct PartitionSlot {
     /// devices can wait for themselves has been enqueued.
     waiting_for: AtomicU32,
     event: Option<Arc<dyn hal::Event>>,
+    /// The task of a host task that runs, to be woken when the run is cancelled.
+    task: AtomicWaker,
     /// When it was enqueued on a device that notifies, 0 if its time is not measured.
     enqueued: AtomicU64,
     /// How many nanoseconds it took, 0 if that is not known.
@@ -163,6 +164,7 @@ impl Run {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
                 event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
+                task: AtomicWaker::new(),
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
             })
@@ -207,6 +209,7 @@ impl Run {
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             slot.state = AtomicU8::new(WAITING);
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
+            slot.task = AtomicWaker::new();
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
         }
@@ -293,8 +296,12 @@ impl Run {
     /// A partition's enqueue has succeeded. It may be final already: the device may have notified
     /// from inside.
     pub(crate) fn set_enqueued(&self, partition: usize) {
-        let state = &self.slots[partition].state;
-        let _ = state.compare_exchange(WAITING, ENQUEUED, Ordering::AcqRel, Ordering::Acquire);
+        let slot = &self.slots[partition];
+        let _ = slot.state.compare_exchange(WAITING, ENQUEUED, Ordering::SeqCst, Ordering::SeqCst);
+        // Either `cancel` finds the partition enqueued, or it is found here.
+        if self.progress.cancelled.load(Ordering::SeqCst) {
+            slot.event.iter().for_each(|event| event.stop());
+        }
     }
 
     /// Whether a partition is on a device, and not known to be over.
@@ -367,25 +374,6 @@ impl Run {
 
     pub(crate) fn set_all_enqueued(&self) {
         self.progress.enqueued.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.progress.cancelled.store(true, Ordering::Release);
-        self.starter.wake();
-        let nested = self.inner.lock().nested.clone();
-        nested.iter().for_each(|(_, run)| run.cancel());
-    }
-
-    /// Resolves when the run is cancelled; for the task that waits to start it.
-    pub(crate) fn cancellation(&self) -> impl Future<Output = ()> + Unpin + '_ {
-        poll_fn(|cx| {
-            self.starter.register(cx.waker());
-            if self.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
-        })
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.progress.cancelled.load(Ordering::Acquire)
     }
 
     /// The run needs the host, and this is how.
@@ -466,12 +454,6 @@ impl HostTaskOwner for Run {
         if let Some(nested) = nested.filter(|_| self.is_cancelled()) {
             nested.cancel();
         }
-    }
-}
-
-impl NestedRun for Run {
-    fn cancel(&self) {
-        self.cancel();
     }
 }
 
