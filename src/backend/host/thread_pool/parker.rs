@@ -1,4 +1,5 @@
-//! How a worker without a job waits for one: it spins briefly where that pays, then parks.
+//! How a worker without a job waits for one: it spins briefly where that pays, or gives way once where
+//! that pays, then parks.
 
 use std::hint;
 use std::sync::OnceLock;
@@ -43,22 +44,43 @@ impl Parker {
 #[derive(Debug, Default)]
 pub(super) struct IdleStrategy {
     spin: AdaptiveSpin,
+    /// When to give way, by the same rule.
+    giving_way: AdaptiveSpin,
 }
 
 impl IdleStrategy {
     /// Returns once `parker`, the calling thread's, has been woken. Spins before it parks if no
-    /// other worker spins and spinning has paid.
-    pub(super) fn wait(&mut self, parker: &Parker, is_spinning: &AtomicBool) {
+    /// other worker spins and spinning has paid. Returns whether it was woken while it gave way.
+    ///
+    /// A caller that shares this core with the worker wakes it for each of many commands, which costs
+    /// a system call and two task switches each. If the worker gives way instead of parking, the caller
+    /// goes on and enqueues many. A caller that waits for each command loses by it, so
+    /// [`record_giving_way`](Self::record_giving_way) learns whether it pays.
+    pub(super) fn wait(&mut self, parker: &Parker, is_spinning: &AtomicBool) -> bool {
         if has_spare_core() && self.spin.try_spin() && !is_spinning.swap(true, Ordering::Relaxed) {
             let found = spin(parker);
             is_spinning.store(false, Ordering::Relaxed);
             self.spin.record(found);
+        }
+        let mut gave_way = false;
+        if !parker.is_woken() && self.giving_way.try_spin() {
+            thread::yield_now();
+            gave_way = parker.is_woken();
+            if !gave_way {
+                self.giving_way.record(false);
+            }
         }
         // A park may return spuriously.
         while !parker.is_woken() {
             thread::park();
         }
         parker.woken.store(false, Ordering::Relaxed);
+        gave_way
+    }
+
+    /// Records whether several runs were enqueued while the worker gave way.
+    pub(super) fn record_giving_way(&mut self, found_several: bool) {
+        self.giving_way.record(found_several);
     }
 }
 

@@ -228,9 +228,14 @@ impl HostSchedule {
         !self.ready.is_empty()
     }
 
+    /// How many runs have been admitted and not retired.
+    pub(super) fn in_flight(&self) -> usize {
+        self.runs.len() - self.free_runs.len()
+    }
+
     /// Whether the workers can end.
     pub(super) fn is_over(&self) -> bool {
-        self.closed && self.runs.len() == self.free_runs.len()
+        self.closed && self.in_flight() == 0
     }
 
     fn start(&mut self, id: RunId) -> Option<HostJob> {

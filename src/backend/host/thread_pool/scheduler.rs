@@ -137,6 +137,11 @@ impl Scheduler {
         Self::unlock_with_step(schedule, job, parker)
     }
 
+    /// Whether more than one run is in flight.
+    pub(super) fn has_several_runs(&self) -> bool {
+        self.schedule.lock().in_flight() > 1
+    }
+
     /// Set while a worker spins before it parks.
     pub(super) fn is_spinning(&self) -> &AtomicBool {
         &self.is_spinning

@@ -24,8 +24,12 @@ pub(super) fn run(scheduler: &Scheduler) {
         step = match step {
             WorkerStep::Job(job) => worker.run(job),
             WorkerStep::Park => {
-                idle.wait(&worker.parker, scheduler.is_spinning());
-                scheduler.next_step(&worker.parker)
+                let gave_way = idle.wait(&worker.parker, scheduler.is_spinning());
+                let step = scheduler.next_step(&worker.parker);
+                if gave_way {
+                    idle.record_giving_way(scheduler.has_several_runs());
+                }
+                step
             }
             WorkerStep::End => return,
         };
