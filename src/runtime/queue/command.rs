@@ -12,17 +12,16 @@ use crate::hal::{self, QueueDesc, QueueOrder};
 use crate::plan::{Plan, PlanOptions};
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::execution::conflicts::{self, MergedAccesses, UsedAllocation};
+use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::execution::updatable_cell::UpdatableCell;
-use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{Access, CommandKind, CommandKinds, Error, Result};
+use crate::types::{CommandKind, CommandKinds, Error, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
 
 /// The first failure among the commands of a queue since it was last asked for.
@@ -230,21 +229,22 @@ pub(super) struct DeviceCommand {
     pub(super) kernel: Option<KernelRef>,
 }
 
-/// All accesses of a command by allocation, in the order of the resources.
-pub(super) fn by_allocation(
-    mut accesses: SmallVec<[(Arc<Allocation>, Access); 2]>,
-) -> SmallVec<[UsedAllocation; 2]> {
-    let used = |(allocation, access): (_, Access)| UsedAllocation { allocation, accesses: access.into() };
-    if accesses.windows(2).all(|pair| pair[0].1.resource < pair[1].1.resource) {
-        return accesses.into_iter().map(used).collect();
+/// The uses of a command, each of one access, by allocation: in the order of the resources, each once.
+pub(super) fn by_allocation(mut uses: SmallVec<[UsedAllocation; 2]>) -> SmallVec<[UsedAllocation; 2]> {
+    let resource = |one: &UsedAllocation| one.accesses.first().map(|access| access.resource);
+    if uses.windows(2).all(|pair| resource(&pair[0]) < resource(&pair[1])) {
+        return uses;
     }
-    accesses.sort_unstable_by_key(|(_, access)| access.resource);
-    let of_allocation = |uses: &[(Arc<Allocation>, Access)]| UsedAllocation {
-        allocation: uses[0].0.clone(),
+    uses.sort_unstable_by_key(resource);
+    let of_allocation = |uses: &[UsedAllocation]| UsedAllocation {
+        allocation: uses[0].allocation.clone(),
         accesses: match uses {
-            [(_, access)] => MergedAccesses::from(*access),
-            _ => conflicts::merged(&uses.iter().map(|(_, access)| *access).collect::<Vec<_>>()).into(),
+            [one] => one.accesses.clone(),
+            _ => {
+                let all = uses.iter().flat_map(|one| one.accesses.iter().copied());
+                conflicts::merged(&all.collect::<Vec<_>>()).into()
+            }
         },
     };
-    accesses.chunk_by(|(_, a), (_, b)| a.resource == b.resource).map(of_allocation).collect()
+    uses.chunk_by(|a, b| resource(a) == resource(b)).map(of_allocation).collect()
 }

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::hal::{self, Advice};
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
 use crate::runtime::builder::{Graph, host_accesses};
+use crate::runtime::execution::conflicts::UsedAllocation;
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
@@ -400,8 +401,10 @@ impl Call<'_> {
         location: &'static Location<'static>,
     ) -> Event {
         let checked = host_accesses(&declared).and_then(|accesses| {
-            let allocations = declared.into_iter().map(|(Operand(view), _)| view.allocation);
-            let uses = by_allocation(allocations.zip(accesses).collect());
+            let declared = declared.into_iter().zip(accesses);
+            let uses =
+                declared.map(|((Operand(view), _), access)| UsedAllocation::new(view.allocation, access));
+            let uses = by_allocation(uses.collect());
             QueueCommand::host_task(task, uses, &self.queue.failures, location)
         });
         match checked {
@@ -436,12 +439,14 @@ fn launch(device: &Device, call: KernelCall, range: Range) -> Result<DeviceComma
     let prepare = || {
         range.check()?;
         scratch::check_owner(call.views(), None)?;
-        let mut accesses = SmallVec::new();
-        call.check_memory(|view, mode| accesses.push((view.allocation.clone(), view.access(mode))))?;
+        let mut uses = SmallVec::new();
+        call.check_memory(|view, mode| {
+            uses.push(UsedAllocation::new(view.allocation.clone(), view.access(mode)));
+        })?;
         call.check_range(&range)?;
         let kernel = call.kernel.on(device)?;
         let launch = hal::KernelLaunch::new(kernel, call.to_hal()?, range);
-        Ok((hal::Command::Kernel(Box::new(launch)), by_allocation(accesses)))
+        Ok((hal::Command::Kernel(Box::new(launch)), by_allocation(uses)))
     };
     match prepare() {
         Ok((command, uses)) => Ok(DeviceCommand { command, uses, kernel: Some(call.kernel) }),
@@ -450,16 +455,17 @@ fn launch(device: &Device, call: KernelCall, range: Range) -> Result<DeviceComma
 }
 
 fn memory_command(device: &Device, command: MemoryCommand) -> Result<DeviceCommand> {
-    let MemoryCommand { command, uses, .. } = command;
-    scratch::check_owner(uses.iter().map(|(view, _)| view), None)?;
+    let MemoryCommand { command, uses: views, .. } = command;
+    scratch::check_owner(views.iter().map(|(view, _)| view), None)?;
     let mut command = command?;
     // A hint that the device has no use for keeps its place in the order.
     if finalize::is_idle_hint(device, &command) {
         command = hal::Command::Empty;
     }
-    let accesses = uses.into_iter().map(|(view, mode)| {
+    let mut uses = SmallVec::new();
+    for (view, mode) in views {
         let access = view.access(mode);
-        (view.allocation, access)
-    });
-    Ok(DeviceCommand { command, uses: by_allocation(accesses.collect()), kernel: None })
+        uses.push(UsedAllocation::new(view.allocation, access));
+    }
+    Ok(DeviceCommand { command, uses: by_allocation(uses), kernel: None })
 }

@@ -108,14 +108,14 @@ impl QueueInner {
             let mut state = self.state.lock();
             let template = &self.templates[state.next];
             state.next = (state.next + 1) % self.templates.len();
-            let command = QueueCommand::on_device(template, command, location);
-            self.run(&mut state, command, waits, barrier)
+            let owner = Arc::new(QueueCommand::on_device(template, command, location));
+            self.run(&mut state, owner, waits, barrier)
         })
     }
 
     /// Runs a host task.
     pub(super) fn run_host_task(&self, task: QueueCommand, waits: Waits) -> Arc<Run> {
-        wake_after_locks(|| self.run(&mut self.state.lock(), task, waits, Barrier::None))
+        wake_after_locks(|| self.run(&mut self.state.lock(), Arc::new(task), waits, Barrier::None))
     }
 
     /// Submits an executable in the order of the queue.
@@ -147,11 +147,10 @@ impl QueueInner {
     fn run(
         &self,
         state: &mut QueueState,
-        command: QueueCommand,
+        owner: Arc<QueueCommand>,
         mut waits: Waits,
         barrier: Barrier,
     ) -> Arc<Run> {
-        let owner = Arc::new(command);
         let (mut others, mut over) = (Vec::new(), Predecessors::new());
         let failure = waits.take_finished();
         let mut order = conflicts::lock_all(self.owner, &owner.uses, &mut others);
@@ -167,7 +166,7 @@ impl QueueInner {
             }
         }
         let own = order_after.len();
-        order_after.extend(order.predecessors(&mut over));
+        order_after.append(&mut order.predecessors(&mut over));
         // Those that are kept for reuse are let go at once. The others may be the last references.
         over.retain(|one| match one {
             Predecessor::Run(run) => Arc::strong_count(run) == 1,

@@ -172,12 +172,13 @@ pub(crate) fn lock_all<'a>(
     uses: &'a [UsedAllocation],
     others: &mut Vec<Arc<ExecutableInner>>,
 ) -> Order<'a> {
-    let lock = |one: &'a UsedAllocation| {
+    let mut registers = SmallVec::new();
+    for one in uses {
         let mut register = lock_register(&one.allocation);
         register.contest(&one.allocation, None, &one.accesses, others);
-        (register, one)
-    };
-    Order { owner, registers: uses.iter().map(lock).collect() }
+        registers.push((register, one));
+    }
+    Order { owner, registers }
 }
 
 impl Order<'_> {
@@ -187,7 +188,8 @@ impl Order<'_> {
         let mut predecessors = Predecessors::new();
         for (register, one) in &mut self.registers {
             register.in_flight.take_finished(finished);
-            predecessors.extend(register.in_flight.conflicts(self.owner, &one.accesses).cloned());
+            let conflicts = register.in_flight.conflicts(self.owner, &one.accesses);
+            conflicts.for_each(|earlier| predecessors.push(earlier.clone()));
         }
         if predecessors.len() > 1 {
             predecessors.sort_unstable_by_key(Predecessor::address);

@@ -193,7 +193,7 @@ impl RecordedUses {
 
     /// Takes out what is over.
     pub(super) fn take_finished(&mut self, finished: &mut Predecessors) {
-        finished.extend(self.0.extract_if(.., |one| one.by.is_over()).map(|one| one.by));
+        self.take_out(|one| one.by.is_over(), finished);
     }
 
     /// Records a use.
@@ -209,11 +209,22 @@ impl RecordedUses {
         accesses: &MergedAccesses,
         superseded: &mut Predecessors,
     ) {
-        let is_superseded = |one: &mut Use| {
+        let is_superseded = |one: &Use| {
             let ends_before = one.is_of(owner) || conflict(accesses, &one.accesses);
             ends_before && (accesses.is_same(&one.accesses) || covers(accesses, &one.accesses))
         };
-        superseded.extend(self.0.extract_if(.., is_superseded).map(|one| one.by));
+        self.take_out(is_superseded, superseded);
+    }
+
+    /// Most often there is one use or none. `extend` costs more than this loop, also for nothing.
+    fn take_out(&mut self, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
+        let mut at = 0;
+        while let Some(one) = self.0.get(at) {
+            match is_out(one) {
+                true => out.push(self.0.swap_remove(at).by),
+                false => at += 1,
+            }
+        }
     }
 
     fn record_last(&mut self, state: &ExecutableState, user: &User) {
@@ -234,6 +245,13 @@ pub(crate) struct Contested(Option<Arc<Vec<UsedAllocation>>>);
 pub(crate) struct UsedAllocation {
     pub(crate) allocation: Arc<Allocation>,
     pub(crate) accesses: MergedAccesses,
+}
+
+impl UsedAllocation {
+    /// An allocation with a single access to it.
+    pub(crate) fn new(allocation: Arc<Allocation>, access: Access) -> Self {
+        Self { allocation, accesses: access.into() }
+    }
 }
 
 impl Contested {

@@ -11,6 +11,9 @@ use crate::runtime::execution::run::Run;
 /// A run that ends makes sure that those it comes after have ended before. It finds that done here,
 /// and need not call itself for a whole chain.
 pub(super) fn end_in_order(runs: &[Arc<Run>]) {
+    if runs.is_empty() {
+        return;
+    }
     let mut stack: SmallVec<[(Arc<Run>, ChainStep); 4]> =
         runs.iter().map(|run| (run.clone(), ChainStep::Predecessors)).collect();
     while let Some((run, next)) = stack.pop() {

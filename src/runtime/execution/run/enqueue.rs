@@ -38,8 +38,9 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     for &predecessor in &partition.device_predecessors {
         needed.extend(run.event(predecessor as usize).map(|event| &**event));
     }
-    needed.extend(dependencies.iter().map(|event| &**event));
-    let order: SmallVec<[&dyn hal::Event; 4]> = order_events.iter().map(|event| &**event).collect();
+    dependencies.iter().for_each(|event| needed.push(&**event));
+    let mut order: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
+    order_events.iter().for_each(|event| order.push(&**event));
     let wait = hal::WaitList { dependencies: &needed, order: &order };
     let notification = device
         .notifies()

@@ -278,6 +278,10 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             return Started::abandoned(run, &template.too_late());
         }
     }
+    if template.all_eager && order_after.is_empty() && events.is_empty() && futures.is_empty() {
+        start(owner, run, &[], &[]);
+        return Started { may_end_early: run.is_done(), deferred: None };
+    }
     let depends = !events.is_empty();
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
