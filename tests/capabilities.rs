@@ -81,12 +81,16 @@ fn an_update_without_its_capability_is_refused_by_name() {
         Can::KERNEL_HANDLE,
         Can::ENABLED,
         Can::MEMORY_OPERANDS,
+        Can::BODIES,
     ] {
         let device = device(|can| can.update = Can::all() - bit);
         let x = device.buffer::<u32>(32).unwrap();
         let mut graph = Graph::new(&device);
         let node = graph.launch(add(1, &x), local(4)).name("target").alternative(other(&x)).id();
         let fill = graph.fill(&x, 1).name("target").id();
+        let (flag, mut body) = (device.buffer::<u32>(1).unwrap(), Graph::new(&device));
+        let inside = body.launch(add(1, &x), local(4)).id();
+        let inside = inside.within(graph.if_nonzero(&flag, &body).name("target").id());
         let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
         let change = |bit| match bit {
             Can::KERNEL_ARGUMENTS => exec.update().launch(node, add(2, &x)),
@@ -94,6 +98,7 @@ fn an_update_without_its_capability_is_refused_by_name() {
             Can::GLOBAL_WORK_SIZE => exec.update().range(node, Range::linear(32).local([4])),
             Can::GLOBAL_WORK_OFFSET => exec.update().range(node, local(4).offset([4])),
             Can::KERNEL_HANDLE => exec.update().launch(node, other(&x)),
+            Can::BODIES => exec.update().launch(inside.clone(), add(2, &x)),
             Can::MEMORY_OPERANDS => exec.update().fill(fill, &x, 2),
             _ => exec.update().enabled(node, false),
         };

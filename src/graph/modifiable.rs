@@ -230,6 +230,11 @@ impl<P> Graph<P> {
         }
     }
 
+    /// Replaces what a node runs. Its kind, accesses and edges stay.
+    pub(crate) fn replace_content(&mut self, index: usize, content: Content<P>) {
+        self.contents[index] = content;
+    }
+
     /// Takes the sub-graphs out of their nodes, which keep their kind and their edges.
     pub(crate) fn empty_sub_graphs(&mut self) {
         self.take_sub_graphs(&mut Vec::new());

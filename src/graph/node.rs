@@ -42,26 +42,28 @@ impl NodeId {
     }
 }
 
-/// A node of an executable: one of the graph that was finalized, or one inside its sub-graphs.
+/// A node of an executable: one of the graph that was finalized, or one inside its sub-graphs, conditionals
+/// and loops.
 ///
 /// A graph can be added to others several times, so the id of its node alone does not say which of
-/// the copies is meant. The path names the sub-graph nodes around it, from the inside out:
+/// the copies is meant. The path names the nodes around it, from the inside out:
 /// `node.within(inner).within(outer)`. A [`NodeId`] is the path of a node of the finalized graph.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct NodePath {
-    /// From the node to the outermost sub-graph.
+    /// From the node to the outermost one around it.
     nodes: SmallVec<[NodeId; 2]>,
 }
 
 impl NodePath {
-    /// The same, in a graph that was added to another one as the sub-graph node `sub_graph`.
+    /// The same, in a graph that was added to another one as `outer`: a sub-graph node, or a conditional
+    /// or loop with the graph as a body.
     #[must_use]
-    pub fn within(mut self, sub_graph: NodeId) -> Self {
-        self.nodes.push(sub_graph);
+    pub fn within(mut self, outer: NodeId) -> Self {
+        self.nodes.push(outer);
         self
     }
 
-    /// The nodes of the path, from the outermost sub-graph to the node itself.
+    /// The nodes of the path, from the outermost one to the node itself.
     pub(crate) fn outside_in(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
         self.nodes.iter().rev().copied()
     }

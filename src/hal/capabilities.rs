@@ -21,6 +21,8 @@ bitflags::bitflags! {
         const ENABLED = 1 << 5;
         /// Operands of a fill or copy.
         const MEMORY_OPERANDS = 1 << 6;
+        /// Flag and bodies of a conditional or loop.
+        const BODIES = 1 << 7;
     }
 }
 

@@ -180,6 +180,11 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether an update can change the command: kernels, fills, copies, conditionals and loops.
+    pub fn can_be_updated(&self) -> bool {
+        self.can_be_disabled() || matches!(self, Self::If { .. } | Self::While { .. })
+    }
+
     /// Whether an update can disable the command: kernels, fills and copies can be disabled.
     pub fn can_be_disabled(&self) -> bool {
         matches!(

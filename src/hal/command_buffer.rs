@@ -68,14 +68,14 @@ pub struct Appended {
     /// The point that later commands can wait for.
     pub sync_point: SyncPoint,
     /// For updates: there, in updatable buffers, for each command that [can be
-    /// disabled](Command::can_be_disabled).
+    /// updated](Command::can_be_updated).
     pub handle: Option<CommandHandle>,
 }
 
 impl Appended {
     /// The result of append number `index`, for backends.
     pub fn new(buffer: CommandBufferId, index: u32, command: &Command, desc: &CommandBufferDesc) -> Self {
-        let updatable = desc.updatable && command.can_be_disabled();
+        let updatable = desc.updatable && command.can_be_updated();
         Self {
             sync_point: SyncPoint { buffer, index },
             handle: updatable.then_some(CommandHandle { buffer, index }),

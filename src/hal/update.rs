@@ -7,8 +7,8 @@ use super::builder::setters;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
 
-/// New values for a command. What is `None` or not named stays. All but `enabled` and `memory` is
-/// for kernel launches only.
+/// New values for a command. What is `None` or not named stays. All but `enabled` and `command`
+/// is for kernel launches only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CommandUpdate {
@@ -18,7 +18,8 @@ pub struct CommandUpdate {
     /// order.
     pub enabled: Option<bool>,
     /// For a fill or copy: a command of the same kind with other operands, which takes its place.
-    pub memory: Option<Box<Command>>,
+    /// For a conditional or loop: one of the same kind, with any flag and any bodies.
+    pub command: Option<Box<Command>>,
     /// Another kernel, out of the alternatives registered at append.
     pub kernel: Option<Arc<dyn Kernel>>,
     /// New arguments by index.
@@ -37,7 +38,7 @@ impl CommandUpdate {
         Self {
             handle,
             enabled: None,
-            memory: None,
+            command: None,
             kernel: None,
             args: Vec::new(),
             global_size: None,
@@ -97,7 +98,7 @@ impl CommandUpdate {
 setters! {
     CommandUpdate {
         enabled: Option<bool>,
-        memory: Option<Box<Command>>,
+        command: Option<Box<Command>>,
         kernel: Option<Arc<dyn Kernel>>,
         args: Vec<(usize, KernelArg)>,
         global_size: Option<[usize; 3]>,
@@ -112,7 +113,7 @@ setters! {
 pub struct CommandChange {
     /// The command's number in the order of the appends.
     pub index: usize,
-    /// The new command, if it changes: a kernel launch, a fill or a copy, as before.
+    /// The new command, if it changes: of the kind that it had before.
     pub command: Option<Command>,
     /// Whether the command is enabled from now on, if that changes.
     pub enabled: Option<bool>,
@@ -143,11 +144,11 @@ impl CommandChange {
                 changes.push(Self { index, command: None, enabled: None });
             }
             let change = &mut changes[place];
-            let Some(command) = current(index).filter(|command| command.can_be_disabled()) else {
+            let Some(command) = current(index).filter(|command| command.can_be_updated()) else {
                 return Err(unknown(index));
             };
-            if let Some(memory) = &update.memory {
-                change.command = Some((**memory).clone());
+            if let Some(new) = &update.command {
+                change.command = Some((**new).clone());
             }
             if update.changes_launch() {
                 let Command::Kernel(launch) = change.command.get_or_insert_with(|| command.clone()) else {

@@ -15,8 +15,8 @@ use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies are
-/// among the changes, the commands are recorded again, and the driver finds the differences: what
+/// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies
+/// or bodies are among the changes, the commands are recorded again, and the driver finds the differences: what
 /// nodes a fill has depends on its operands. The caller has bound the context.
 pub(super) fn update(
     recording: &mut CudaRecording,
@@ -24,7 +24,7 @@ pub(super) fn update(
     updates: &[CommandUpdate],
 ) -> Result<()> {
     if let [update] = updates
-        && update.memory.is_none()
+        && update.command.is_none()
         && let Some(outcome) = update_arguments(recording, instance, update)
     {
         return outcome;

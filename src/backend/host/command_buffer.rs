@@ -115,7 +115,7 @@ impl CommandBuffer for HostCommandBuffer {
                 interpreter::host_kernel(&**kernel)?;
             }
             update.args.iter().try_for_each(|(_, arg)| interpreter::check_arg(arg))?;
-            update.memory.as_deref().map_or(Ok(()), interpreter::check)?;
+            update.command.as_deref().map_or(Ok(()), interpreter::check)?;
         }
         // Copies the commands only if an earlier enqueue still needs the old ones.
         let program = Arc::make_mut(program);

@@ -15,7 +15,7 @@ use crate::hal::{
     Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelLaunch, SyncPoint,
     UpdateCapabilities,
 };
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// The commands of an updatable command-buffer.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Commands {
             let index = update.handle.index;
             let mut stage = || {
                 self.check_enabling(update, device)?;
-                self.check_memory(update, device)?;
+                self.check_command(update, device)?;
                 if let Some(command) = self.find(update)? {
                     let place = places.get(&index).copied();
                     let current = place.map_or(&command.launch, |place: usize| &staged[place].1);
@@ -132,6 +132,9 @@ impl Commands {
             }
             Some(UpdatableCommand { launch: Some(launch), .. }) => return Ok(Some(launch)),
             Some(UpdatableCommand { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
+                (true, kind @ (CommandKind::If | CommandKind::While)) if update.enabled.is_some() => {
+                    format!("command {index} is a {kind}, which cannot be enabled or disabled")
+                }
                 (true, _) if !update.changes_launch() => return Ok(None),
                 (true, kind) => {
                     format!(
@@ -145,24 +148,31 @@ impl Commands {
             .help("pass the handle that the command's append to this command-buffer returned"))
     }
 
-    /// Other operands are those of a fill or copy of the same kind, and valid.
-    fn check_memory(&self, update: &CommandUpdate, device: &dyn Device) -> Result<()> {
-        let Some(memory) = &update.memory else { return Ok(()) };
+    /// A new command is of the same kind, which is none of a kernel's, and valid.
+    fn check_command(&self, update: &CommandUpdate, device: &dyn Device) -> Result<()> {
+        let Some(command) = &update.command else { return Ok(()) };
         self.find(&CommandUpdate::new(update.handle))?;
-        let (index, bit) = (update.handle.index, UpdateCapabilities::MEMORY_OPERANDS);
+        let index = update.handle.index;
+        let (kind, new) = (self.commands[index as usize].shape.kind, command.kind());
+        let (bit, what) = match kind {
+            CommandKind::If | CommandKind::While => {
+                (UpdateCapabilities::BODIES, "the bodies of conditionals and loops")
+            }
+            _ => (UpdateCapabilities::MEMORY_OPERANDS, "the operands of fills and copies"),
+        };
         let refused = |kind, why: String| Err(Error::new(kind, format!("update of command {index}: {why}")));
         if !device.capabilities().update.contains(bit) {
-            let why = format!("the device cannot change the operands of fills and copies ({bit:?})");
+            let why = format!("the device cannot change {what} ({bit:?})");
             return refused(ErrorKind::FeatureNotSupported, why);
         }
-        let (kind, new) = (self.commands[index as usize].shape.kind, memory.kind());
-        if matches!(**memory, Command::Kernel(_)) || new != kind {
+        if matches!(**command, Command::Kernel(_)) || new != kind {
             return refused(
                 ErrorKind::InvalidArgument,
                 format!("it is a {kind}, and the new command a {new}"),
             );
         }
-        command::check(memory, device)
+        command::check_supported(command, device.capabilities().commands)?;
+        command::check(command, device)
     }
 
     fn check_enabling(&self, update: &CommandUpdate, device: &dyn Device) -> Result<()> {

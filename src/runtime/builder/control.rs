@@ -1,17 +1,15 @@
 //! Conditionals and loops.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::control_flow::{Control, ControlKind};
 use crate::runtime::builder::node::NodeBuilder;
-use crate::runtime::builder::{Graph, merged_accesses};
-use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
-use crate::types::{Access, AccessMode, CommandKind, Error, ErrorKind, Result};
+use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 impl Graph {
     /// Adds a conditional: when its turn comes, a copy of `then` as it is now runs, if `flag` is not 0.
@@ -134,7 +132,7 @@ impl Graph {
             Ok(checked) => checked,
             Err(error) => return self.refuse(command_kind, error),
         };
-        let accesses = control_accesses(&control);
+        let accesses = control.accesses();
         let find = |id| bodies.iter().find_map(|body| body.find_device(id));
         let device: Option<Device> = device.and_then(find).or(Some(flag.allocation.device())).cloned();
         self.add(command_kind, device, Ok(accesses), || Command::Control(Arc::new(control)))
@@ -150,15 +148,4 @@ fn check(flag: &View, bodies: &[&Graph]) -> Result<()> {
         return Err(Error::new(ErrorKind::InvalidSize, why).help("pass a slice of one element"));
     }
     Ok(())
-}
-
-/// The flag is read, and the bodies may do all that they can do, but for their scratch buffers, which
-/// nothing else uses.
-fn control_accesses(control: &Control) -> Vec<Access> {
-    let shared: HashSet<_> =
-        control.allocations.iter().map(|allocation| allocation.memory().resource()).collect();
-    let of_bodies = control.kind.bodies().flat_map(|body| merged_accesses(body.inner()));
-    let mut all = vec![control.condition.access(AccessMode::Read)];
-    all.extend(of_bodies.filter(|access| shared.contains(&access.resource)));
-    conflicts::merged_by_allocation(all)
 }

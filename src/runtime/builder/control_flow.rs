@@ -5,13 +5,18 @@ use std::collections::{HashMap, HashSet};
 use std::ptr;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::graph::{self, Content, Payload};
 use crate::hal;
-use crate::runtime::builder::Graph;
 use crate::runtime::builder::command::Command;
+use crate::runtime::builder::{Graph, merged_accesses};
+use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
-use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::types::{
+    Access, AccessMode, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result,
+};
 
 /// A conditional or a loop.
 pub(crate) struct Control {
@@ -85,6 +90,35 @@ impl Control {
     pub(crate) fn needs_host(&self, device: DeviceId, supported: &dyn Fn(DeviceId) -> CommandKinds) -> bool {
         let has_flag = self.condition.allocation.device().id() == device;
         !self.on_device.is_some_and(|kinds| has_flag && supported(device).contains(kinds))
+    }
+
+    /// With other commands in the nodes of one of its bodies.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn with_body(&self, slot: usize, nodes: graph::Graph<Command>) -> Result<Self> {
+        let mut bodies: SmallVec<[Body; 2]> = self.kind.bodies().cloned().collect();
+        if let Some(body) = bodies.get_mut(slot) {
+            *body = Arc::new(body.with_nodes(nodes));
+        }
+        let mut bodies = bodies.into_iter();
+        let kind = match (&self.kind, bodies.next()) {
+            (ControlKind::If { .. }, Some(then)) => ControlKind::If { then, otherwise: bodies.next() },
+            (ControlKind::While(_), Some(body)) => ControlKind::While(body),
+            (_, None) => return Err(Error::new(ErrorKind::Bug, "a conditional or loop without a body")),
+        };
+        Ok(Self::new(self.condition.clone(), kind)?.0)
+    }
+
+    /// The flag is read, and the bodies may do all that they can do, but for their scratch buffers,
+    /// which nothing else uses.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let shared: HashSet<_> =
+            self.allocations.iter().map(|allocation| allocation.memory().resource()).collect();
+        let of_bodies = self.kind.bodies().flat_map(|body| merged_accesses(body.inner()));
+        let mut all = vec![self.condition.access(AccessMode::Read)];
+        all.extend(of_bodies.filter(|access| shared.contains(&access.resource)));
+        conflicts::merged_by_allocation(all)
     }
 
     /// In words, for verbose drawings.

@@ -268,13 +268,18 @@ impl Graph {
     /// The graph as it is now, with the present values of its parameters, for a node that holds it. The
     /// ids of its nodes are its own.
     pub(crate) fn snapshot(&self) -> Result<Self> {
-        Ok(Self {
-            nodes: self.present()?.into_owned(),
+        Ok(self.with_nodes(self.present()?.into_owned()))
+    }
+
+    /// A graph like this one with other commands in the same nodes.
+    pub(crate) fn with_nodes(&self, nodes: graph::Graph<Command>) -> Self {
+        Self {
+            nodes,
             devices: self.devices.clone(),
             scratch_owner: self.scratch_owner.clone(),
             has_scratch: self.has_scratch,
             ..Self::new(&self.device)
-        })
+        }
     }
 
     pub(crate) fn inner(&self) -> &graph::Graph<Command> {
@@ -421,7 +426,7 @@ pub(crate) fn host_task_command(
 }
 
 /// All accesses of all nodes, as few as possible, for a parent's implicit dependencies.
-pub(super) fn merged_accesses(nodes: &graph::Graph<Command>) -> Vec<Access> {
+pub(crate) fn merged_accesses(nodes: &graph::Graph<Command>) -> Vec<Access> {
     let all = (0..nodes.len()).flat_map(|index| nodes.accesses_at(index).iter().copied());
     conflicts::merged_by_allocation(all.collect())
 }

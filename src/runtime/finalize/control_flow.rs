@@ -1,12 +1,15 @@
 //! Conditionals and loops: as commands of a device, or as tasks of the host.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ptr;
 use std::sync::Arc;
 
 use crate::graph::Content;
 use crate::hal::{self, MemoryKind};
 use crate::plan::{PartitionPolicy, Plan, PlanOptions};
 use crate::runtime::builder::Graph;
+use crate::runtime::builder::command::Command;
 use crate::runtime::builder::control_flow::{Body, Control, ControlKind};
 use crate::runtime::execution::executable::ExecutableHandle;
 use crate::runtime::execution::host_control::{Bodies, HostControl};
@@ -18,7 +21,10 @@ use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::types::{Error, ErrorKind, Result};
 
 /// The task that drives it from the host. Each body becomes an executable.
-pub(super) fn host_task(control: &Control, label: String, options: FinalizeOptions) -> Result<HostTask> {
+pub(crate) fn host_task(control: &Control, label: String, options: FinalizeOptions) -> Result<HostTask> {
+    if options.updatable {
+        load_alternatives(control)?;
+    }
     let control = Arc::new(host_control(control, label, options)?);
     let described = control.clone();
     Ok(HostTask::internal(move |lease| control.clone().run(lease.clone()), move || described.plan_text()))
@@ -60,7 +66,11 @@ fn host_control(control: &Control, label: String, options: FinalizeOptions) -> R
 ///
 /// # Errors
 /// As for the commands of a graph; the node of the body is named.
-pub(super) fn to_hal(control: &Control, device: &Device) -> Result<hal::Command> {
+pub(crate) fn to_hal(control: &Control, device: &Device) -> Result<hal::Command> {
+    if control.needs_host(device.id(), &|_| device.node_kinds()) {
+        let why = "the device decides here by itself, and what it would run needs the host";
+        return Err(Error::new(ErrorKind::InvalidArgument, why).help("finalize the graph again"));
+    }
     let condition = control.condition.to_hal()?;
     let record = |body: &Body| record(body, device).map(Arc::new);
     Ok(match &control.kind {
@@ -71,6 +81,36 @@ pub(super) fn to_hal(control: &Control, device: &Device) -> Result<hal::Command>
         },
         ControlKind::While(body) => hal::Command::While { condition, body: record(body)? },
     })
+}
+
+/// Loads the kernels that an update may put into the bodies, so that the update need not.
+pub(super) fn load_alternatives(control: &Control) -> Result<()> {
+    let mut seen = HashSet::new();
+    let mut open: Vec<_> = control.kind.bodies().map(|body| (body, body.inner())).collect();
+    while let Some((body, graph)) = open.pop() {
+        if !seen.insert(ptr::from_ref(graph)) {
+            continue;
+        }
+        for index in 0..graph.len() {
+            match graph.content_at(index) {
+                Content::SubGraph(inner) => open.push((body, inner)),
+                Content::Command(Command::Control(inner)) => {
+                    open.extend(inner.kind.bodies().map(|body| (body, body.inner())));
+                }
+                Content::Command(Command::Kernel { alternatives, .. }) => {
+                    let Some(device) = body.find_device(graph.devices()[index]) else { continue };
+                    for kernel in &**alternatives {
+                        let loaded = kernel.on(device).map(drop);
+                        loaded.map_err(|error| {
+                            error.in_node(graph.label_at(index)).at(graph.location_at(index))
+                        })?;
+                    }
+                }
+                Content::Command(_) | Content::Empty => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Plans the body like a graph, as one partition, and records its commands.

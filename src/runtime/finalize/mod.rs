@@ -1,7 +1,8 @@
 //! From a graph to an executable: plan it, record a command-buffer for each device partition, and
 //! make known which memory it uses.
 
-mod control_flow;
+pub(crate) mod control_flow;
+pub(crate) mod node_index;
 pub(crate) mod options;
 pub(crate) mod updatable;
 pub(crate) mod uses;
@@ -319,7 +320,12 @@ pub(super) fn to_hal<'c>(
             };
             Ok(Cow::Owned(hal::Command::Kernel(Box::new(launch))))
         }
-        Command::Control(control) => control_flow::to_hal(control, device).map(Cow::Owned),
+        Command::Control(control) => {
+            if updatable {
+                control_flow::load_alternatives(control)?;
+            }
+            control_flow::to_hal(control, device).map(Cow::Owned)
+        }
         Command::HostTask { .. } => Err(Error::new(ErrorKind::Bug, "a host task in a device partition")),
     }
 }

@@ -1,55 +1,31 @@
 //! What an updatable executable remembers of the graph that it was finalized from.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::graph::{self, Content, NodePath};
+use crate::graph::{self, Content};
 use crate::plan::{GraphInstance, Origin, Plan};
-use crate::runtime::builder::binding::{ParamKey, Parameter};
-use crate::runtime::builder::command::{Command, Group, GroupKey};
+use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::fence::Fence;
 use crate::runtime::finalize::Source;
+use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::{Places, PlannedUses};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
-/// Where a node's command is: the partition, and which of its commands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CommandPlace {
-    pub(crate) partition: u32,
-    pub(crate) position: u32,
-}
-
 /// What updates need to know.
 pub(crate) struct Updatable {
     pub(crate) options: FinalizeOptions,
-    /// Of each instance of a graph.
-    instances: Box<[UpdatableInstance]>,
-    /// The instance of each sub-graph node.
-    children: HashMap<Origin, u32>,
-    /// The nodes that each parameter is bound to, in any of their alternatives.
-    bound: HashMap<ParamKey, Vec<Origin>>,
-    /// The nodes that run an alternative of each group.
-    groups: HashMap<GroupKey, Vec<Origin>>,
     /// Locked while an update is applied or takes a turn, before any register or state. No code of
     /// users runs meanwhile.
     current: Mutex<CurrentGraph>,
-}
-
-/// One instance of a graph: the root, or the graph of one sub-graph node.
-struct UpdatableInstance {
-    /// What the ids of its nodes carry in the graph that the user built.
-    identity: u32,
-    parent: Option<Origin>,
-    /// Of each node that is one command.
-    places: Box<[Option<CommandPlace>]>,
 }
 
 /// Accesses with their allocations.
@@ -57,7 +33,10 @@ pub(crate) type Accesses = Vec<(Arc<Allocation>, Access)>;
 
 /// The executable as it is by now.
 pub(crate) struct CurrentGraph {
-    /// The graph of each instance, without what is inside its sub-graph nodes.
+    /// Finds nodes by their names.
+    pub(crate) index: Arc<NodeIndex>,
+    /// The graph of each instance: those of the plan without what is inside their sub-graph nodes,
+    /// then those inside bodies.
     pub(crate) graphs: Vec<graph::Graph<Command>>,
     pub(crate) disabled: HashSet<Origin>,
     pub(crate) uses: Uses,
@@ -86,46 +65,17 @@ impl Updatable {
         scratch: &Arc<Places>,
         uses: &mut Uses,
     ) -> Self {
-        let graphs = instance_graphs(source.root().clone(), plan.instances());
-        let instance = |(instance, graph): (&GraphInstance, &graph::Graph<Command>)| UpdatableInstance {
-            identity: graph.source(),
-            parent: instance.parent.map(|parent| Origin { instance: parent, node: instance.node }),
-            places: vec![None; graph.len()].into(),
-        };
-        let mut instances: Box<[_]> = plan.instances().iter().zip(&graphs).map(instance).collect();
-        let mut bound: HashMap<ParamKey, Vec<Origin>> = HashMap::new();
-        let mut groups: HashMap<GroupKey, Vec<Origin>> = HashMap::new();
-        for partition in 0..plan.partitions().len() {
-            for (position, &node) in plan.nodes(partition).iter().enumerate() {
-                let Some((command, _)) = source.command(plan, node) else { continue };
-                let origin = plan.origin(node);
-                instances[origin.instance as usize].places[origin.node as usize] =
-                    Some(CommandPlace { partition: partition as u32, position: position as u32 });
-                if let Some(membership) = command.membership() {
-                    groups.entry(membership.group.key()).or_default().push(origin);
-                }
-                for param in command.params() {
-                    let nodes = bound.entry(param.key()).or_default();
-                    if nodes.last() != Some(&origin) {
-                        nodes.push(origin);
-                    }
-                }
-            }
-        }
-        let children = instances.iter().zip(0..);
-        let children = children.filter_map(|(instance, index)| Some((instance.parent?, index))).collect();
+        let mut graphs = instance_graphs(source.root().clone(), plan.instances());
+        let index = NodeIndex::new(plan, &mut graphs, None);
         Self {
             options,
-            children,
-            bound,
-            groups,
-            instances,
             current: Mutex::new(CurrentGraph {
+                planned: index.planned_uses(plan, &graphs),
+                index: Arc::new(index),
                 graphs,
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
                 scratch: scratch.clone(),
-                planned: planned_uses(source, plan),
                 waiting: Vec::new(),
             }),
         }
@@ -146,86 +96,6 @@ impl Updatable {
     pub(crate) fn lock(&self) -> MutexGuard<'_, CurrentGraph> {
         self.current.lock()
     }
-
-    /// The node that a path names.
-    pub(crate) fn find(&self, path: &NodePath) -> Result<Origin> {
-        let mut at = Origin { instance: 0, node: 0 };
-        let mut outside_in = path.outside_in().peekable();
-        while let Some(node) = outside_in.next() {
-            let UpdatableInstance { identity, places, .. } = &self.instances[at.instance as usize];
-            let index = node.index();
-            let why = if node.graph() != *identity {
-                format!("node #{index} is of another graph than the one that was finalized")
-            } else if index >= places.len() {
-                format!("node #{index} was added after the graph was finalized")
-            } else {
-                at.node = index as u32;
-                if outside_in.peek().is_none() {
-                    return Ok(at);
-                }
-                match self.children.get(&at) {
-                    Some(&instance) => {
-                        at = Origin { instance, node: 0 };
-                        continue;
-                    }
-                    None => format!("node #{index} has no nodes within it"),
-                }
-            };
-            return Err(Error::new(ErrorKind::InvalidArgument, why).help(
-                "pass ids of that graph; name a node inside a sub-graph with its sub-graph nodes, as in \
-                 `node.within(sub_graph)`",
-            ));
-        }
-        Ok(at)
-    }
-
-    /// The nodes that a parameter is bound to.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a parameter of a graph that is neither the
-    /// finalized one nor a sub-graph of it.
-    pub(crate) fn bound_to(&self, param: &Arc<Parameter>) -> Result<&[Origin]> {
-        self.of_graph(self.bound.get(&param.key()), param.graph(), "dynamic parameter")
-    }
-
-    /// The nodes that run an alternative of a group.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`bound_to`](Self::bound_to).
-    pub(crate) fn members_of(&self, group: &Arc<Group>) -> Result<&[Origin]> {
-        self.of_graph(self.groups.get(&group.key()), group.graph(), "command group")
-    }
-
-    fn of_graph<'a>(&self, nodes: Option<&'a Vec<Origin>>, graph: u32, what: &str) -> Result<&'a [Origin]> {
-        match nodes {
-            Some(nodes) => Ok(nodes),
-            None if self.instances.iter().any(|instance| instance.identity == graph) => Ok(&[]),
-            None => {
-                let why = format!("the {what} belongs to another graph");
-                Err(Error::new(ErrorKind::InvalidArgument, why)
-                    .help("pass one of the graph that was finalized, or of one of its sub-graphs"))
-            }
-        }
-    }
-
-    /// The nodes that hold parameters or run an alternative of a group.
-    pub(crate) fn dynamic_nodes(&self) -> impl Iterator<Item = Origin> + '_ {
-        self.bound.values().chain(self.groups.values()).flatten().copied()
-    }
-
-    pub(crate) fn place(&self, node: Origin) -> Option<CommandPlace> {
-        self.instances[node.instance as usize].places[node.node as usize]
-    }
-
-    /// The sub-graph node around each of an instance's nodes; none for the root.
-    pub(crate) fn parent(&self, instance: u32) -> Option<Origin> {
-        self.instances[instance as usize].parent
-    }
-}
-
-/// The scratch buffers that each node has.
-pub(crate) fn planned_uses(source: &Source<'_>, plan: &Plan) -> PlannedUses {
-    PlannedUses::new(source.views(plan).map(|(node, view)| (plan.origin(node), view)))
 }
 
 /// The graph of each instance of a root, without what is inside its sub-graph nodes. Where the root
@@ -250,6 +120,7 @@ pub(crate) fn instance_graphs(
 }
 
 impl CurrentGraph {
+    /// The command of a node, which is there.
     pub(crate) fn command(&self, node: Origin) -> Option<&Command> {
         match self.graph(node).content_at(node.node as usize) {
             Content::Command(command) => Some(command),
@@ -269,6 +140,7 @@ impl CurrentGraph {
         self.graph(node).kinds()[node.node as usize]
     }
 
+    /// How messages name a node.
     pub(crate) fn label(&self, node: Origin) -> String {
         self.graph(node).label_at(node.node as usize)
     }

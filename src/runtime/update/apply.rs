@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::Replaced;
 use crate::runtime::execution::template::RunOwner;
-use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
+use crate::runtime::finalize::updatable::CurrentGraph;
 use crate::runtime::update::change::Change;
 use crate::runtime::update::nodes::{self, Nodes};
 use crate::runtime::update::replace::Recorded;
@@ -37,7 +37,6 @@ enum Staged<'a> {
 /// its devices.
 pub(super) fn try_apply(
     executable: &Arc<ExecutableInner>,
-    updatable: &Updatable,
     current: &mut CurrentGraph,
     change: &mut Change,
     turn: Option<&Turn>,
@@ -46,12 +45,10 @@ pub(super) fn try_apply(
         return Attempt::Done(Err(error.clone()), None);
     }
     let staged = match change {
-        Change::Nodes { drafts, .. } if drafts.iter().any(|draft| !draft.is_current(current)) => {
+        Change::Nodes { drafts, .. } if !drafts.is_current(current) => {
             return Attempt::Stale;
         }
-        Change::Nodes { drafts, .. } => {
-            nodes::stage(executable, updatable, current, drafts).map(Staged::Nodes)
-        }
+        Change::Nodes { drafts, .. } => nodes::stage(executable, current, drafts).map(Staged::Nodes),
         Change::Whole(recorded) => recorded.check(executable, current).map(|()| Staged::Whole(recorded)),
     };
     let mut staged = match staged {
@@ -95,7 +92,7 @@ pub(super) fn try_apply(
     let outcome = outcome.map(|()| {
         let replaced: Replaced = match staged {
             Staged::Nodes(nodes) => Box::new(nodes.commit(current)),
-            Staged::Whole(recorded) => Box::new(recorded.commit(updatable, current)),
+            Staged::Whole(recorded) => Box::new(recorded.commit(executable, current)),
         };
         let garbage = match in_flight.filter(|_| moves) {
             Some(run) => run.keep(replaced),

@@ -2,8 +2,9 @@
 
 use std::panic::Location;
 
+use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
-use crate::runtime::update::draft::{self, Draft};
+use crate::runtime::update::draft::{self, Drafts};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::step::UpdateStep;
 use crate::types::Result;
@@ -13,32 +14,30 @@ pub(crate) enum Change {
     Nodes {
         steps: Vec<(UpdateStep, &'static Location<'static>)>,
         /// What the nodes become, worked out before any lock is taken.
-        drafts: Vec<Draft>,
+        drafts: Drafts,
     },
     Whole(Box<Recorded>),
 }
 
 impl Change {
     pub(crate) fn nodes(steps: Vec<(UpdateStep, &'static Location<'static>)>) -> Self {
-        Self::Nodes { steps, drafts: Vec::new() }
+        Self::Nodes { steps, drafts: Drafts::default() }
     }
 
     /// Works out what the nodes become. This calls code of the user's, so the caller holds no lock.
-    pub(super) fn prepare(&mut self, updatable: &Updatable) -> Result<()> {
+    pub(super) fn prepare(&mut self, executable: &ExecutableInner, updatable: &Updatable) -> Result<()> {
         if let Self::Nodes { steps, drafts } = self {
-            *drafts = draft::drafts(updatable, steps)?;
+            *drafts = draft::drafts(executable, updatable, steps)?;
         }
         Ok(())
     }
 
     /// Everything that the executable may use once the change is applied, and may not have used
     /// before.
-    pub(super) fn brings(&self, updatable: &Updatable, current: &CurrentGraph) -> Accesses {
+    pub(super) fn brings(&self, current: &CurrentGraph) -> Accesses {
         match self {
             Self::Whole(recorded) => recorded.uses().accesses(),
-            Self::Nodes { steps, .. } => {
-                steps.iter().flat_map(|(step, _)| step.brings(updatable, current)).collect()
-            }
+            Self::Nodes { steps, .. } => steps.iter().flat_map(|(step, _)| step.brings(current)).collect(),
         }
     }
 }

@@ -7,10 +7,32 @@ use std::sync::Arc;
 
 use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, accesses};
+use crate::runtime::builder::control_flow::Control;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::finalize::node_index::{NamedNodes, NodeIndex};
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::update::bodies::{ChangedBodies, Lowered, Surroundings};
 use crate::runtime::update::step::{NodeChange, UpdateStep};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
+
+/// What an update makes of all nodes that it names.
+#[derive(Default)]
+pub(crate) struct Drafts {
+    /// What the nodes were found with.
+    index: Option<Arc<NodeIndex>>,
+    /// Nodes of the plan, among them the conditionals and loops whose bodies change.
+    pub(super) nodes: Vec<Draft>,
+    pub(super) bodies: ChangedBodies,
+}
+
+impl Drafts {
+    /// Whether the executable still holds what this was worked out from.
+    pub(super) fn is_current(&self, current: &CurrentGraph) -> bool {
+        self.index.as_ref().is_some_and(|index| Arc::ptr_eq(index, &current.index))
+            && self.nodes.iter().all(|draft| draft.is_current(current))
+    }
+}
 
 /// What becomes of one node.
 pub(crate) struct Draft {
@@ -20,9 +42,11 @@ pub(crate) struct Draft {
     pub(super) before: Option<Command>,
     /// The command, if it changes.
     pub(super) after: Option<Command>,
-    /// Of a fill or copy that changes.
+    /// Of a fill, copy, conditional or loop that changes.
     pub(super) accesses: Box<[Access]>,
     pub(super) enabled: Option<bool>,
+    /// Of a conditional or loop that changes.
+    pub(super) lowered: Option<Lowered>,
 }
 
 /// Works out what the nodes become that the steps name, from the state that the executable has now.
@@ -30,50 +54,65 @@ pub(crate) struct Draft {
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for what a node does not have.
 pub(super) fn drafts(
+    executable: &ExecutableInner,
     updatable: &Updatable,
     steps: &[(UpdateStep, &'static Location<'static>)],
-) -> Result<Vec<Draft>> {
+) -> Result<Drafts> {
     let mut drafts: BTreeMap<(u32, u32), Draft> = BTreeMap::new();
     let key = |node: Origin| (node.instance, node.node);
-    let found: Result<Vec<Touched<'_>>> = steps.iter().map(|(step, at)| step.nodes(updatable, at)).collect();
+    let current = updatable.lock();
+    let index = current.index.clone();
+    let found: Result<Vec<Touched<'_>>> = steps.iter().map(|(step, at)| step.nodes(&index, at)).collect();
     let found = found?;
-    {
-        let current = updatable.lock();
-        for &node in found.iter().flat_map(Touched::all) {
-            drafts.entry(key(node)).or_insert_with(|| Draft::of(&current, node));
-        }
+    for &node in found.iter().flat_map(Touched::all) {
+        drafts.entry(key(node)).or_insert_with(|| Draft::of(&current, node));
     }
+    let surroundings = Surroundings::of(&current, drafts.values().map(|draft| draft.node));
+    drop(current);
+    let named = |error: Error, node| {
+        let current = updatable.lock();
+        if Arc::ptr_eq(&index, &current.index) { error.in_node(current.label(node)) } else { error }
+    };
     for (nodes, (step, at)) in found.iter().zip(steps) {
         for node in nodes.all() {
             let Some(draft) = drafts.get_mut(&key(*node)) else { continue };
-            draft.take(step).map_err(|error| error.in_node(updatable.lock().label(*node)).at(at))?;
+            draft.take(step).map_err(|error| named(error, *node).at(at))?;
         }
     }
-    Ok(drafts.into_values().collect())
+    let (inside, mut nodes): (Vec<_>, Vec<_>) =
+        drafts.into_values().partition(|draft| index.is_in_body(draft.node.instance));
+    let mut bodies = ChangedBodies::default();
+    if !inside.is_empty() {
+        let (controls, changed) = surroundings.apply(&index, executable, updatable.options, inside)?;
+        nodes.extend(controls);
+        bodies = changed;
+    }
+    drop(found);
+    Ok(Drafts { index: Some(index), nodes, bodies })
 }
 
 /// The nodes that a step changes.
 enum Touched<'a> {
-    One(Origin),
+    Named(NamedNodes),
     Bound(&'a [Origin]),
 }
 
 impl Touched<'_> {
     fn all(&self) -> &[Origin] {
         match self {
-            Self::One(node) => std::slice::from_ref(node),
+            Self::Named(nodes) => nodes,
             Self::Bound(nodes) => nodes,
         }
     }
 }
 
 impl UpdateStep {
-    fn nodes<'a>(&self, updatable: &'a Updatable, at: &'static Location<'static>) -> Result<Touched<'a>> {
+    fn nodes<'a>(&self, index: &'a NodeIndex, at: &'static Location<'static>) -> Result<Touched<'a>> {
         let nodes = match self {
-            Self::Node(path, _) => updatable.find(path).map(Touched::One),
-            Self::Param(param, _) => updatable.bound_to(param).map(Touched::Bound),
-            Self::Choose(group, index) => {
-                group.check(*index).and_then(|()| updatable.members_of(group)).map(Touched::Bound)
+            Self::Node(path, _) => index.find(path).map(Touched::Named),
+            Self::Param(param, _) => index.bound_to(param).map(Touched::Bound),
+            Self::Choose(group, alternative) => {
+                group.check(*alternative).and_then(|()| index.members_of(group)).map(Touched::Bound)
             }
         };
         nodes.map_err(|error| error.at(at))
@@ -81,7 +120,7 @@ impl UpdateStep {
 }
 
 impl Draft {
-    fn of(current: &CurrentGraph, node: Origin) -> Self {
+    pub(super) fn of(current: &CurrentGraph, node: Origin) -> Self {
         Self {
             node,
             kind: current.kind(node),
@@ -89,11 +128,38 @@ impl Draft {
             after: None,
             accesses: Box::default(),
             enabled: None,
+            lowered: None,
         }
     }
 
+    /// The conditional or loop that it is by now.
+    pub(super) fn control(&self) -> Option<&Arc<Control>> {
+        match self.after.as_ref().or(self.before.as_ref()) {
+            Some(Command::Control(control)) => Some(control),
+            _ => None,
+        }
+    }
+
+    /// The new command with its accesses, if it changes.
+    ///
+    /// # Errors
+    /// Those of a command that cannot run so.
+    pub(super) fn checked(&self) -> Result<Option<(Command, Box<[Access]>)>> {
+        let Some(after) = &self.after else { return Ok(None) };
+        let accesses = match after {
+            Command::Kernel { call, range, .. } => {
+                let accesses = call.accesses()?;
+                call.check_range(range)?;
+                accesses.into()
+            }
+            Command::HostTask { accesses, .. } => (**accesses).into(),
+            Command::Memory { .. } | Command::Control(_) | Command::Native { .. } => self.accesses.clone(),
+        };
+        Ok(Some((after.clone(), accesses)))
+    }
+
     /// Whether the node still holds what this was worked out from.
-    pub(super) fn is_current(&self, current: &CurrentGraph) -> bool {
+    fn is_current(&self, current: &CurrentGraph) -> bool {
         match (&self.before, current.command(self.node)) {
             (Some(before), Some(now)) => before.is(now),
             (before, now) => before.is_none() && now.is_none(),
@@ -196,6 +262,9 @@ impl Draft {
         let error = Error::new(ErrorKind::InvalidArgument, format!("{why}, and the node is: {}", self.kind));
         match self.kind {
             CommandKind::SubGraph => error.help("name a node inside it, as in `node.within(sub_graph)`"),
+            CommandKind::If | CommandKind::While => {
+                error.help("name a node of its body, as in `node.within(conditional)`")
+            }
             _ => error,
         }
     }

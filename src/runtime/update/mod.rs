@@ -19,13 +19,16 @@
 //! | `sequencing`, `turn` | when an update is applied, and the place of one that has to wait |
 //! | `apply` | one update, all or nothing, and the registers of the memory that it brings or takes out |
 //! | `draft` | what an update makes of each node, worked out without a lock |
+//! | `bodies` | the same for nodes inside conditionals and loops |
 //! | `nodes`, `race_check` | changes of single nodes, and whether they stay free of data races |
 //! | `replace` | an executable from another graph |
 //!
-//! What an updatable executable remembers is in `finalize::updatable`.
+//! What an updatable executable remembers is in `finalize::updatable`, how it finds nodes in
+//! `finalize::node_index`.
 
 mod applied;
 mod apply;
+mod bodies;
 mod change;
 mod draft;
 mod nodes;
@@ -100,7 +103,8 @@ impl ExecutableGraph {
     ///
     /// [Scratch buffers](crate::Graph::scratch) are placed again, in the memory that the executable has
     /// for them if that is enough. Dynamic parameters and command groups stay those of the graph that
-    /// was finalized.
+    /// was finalized. So do the ids of nodes in bodies, unless a body has other nodes or edges: then it
+    /// brings its own ids, parameters and groups.
     ///
     /// Applies after the submissions already made and before later ones, as [`Update::apply`] does,
     /// with all that is said there. `graph` is read before this returns; its ids are not those of
@@ -128,9 +132,11 @@ impl ExecutableGraph {
 
 /// An update in preparation, of an executable that was finalized as
 /// [`updatable`](crate::FinalizeOptions::updatable). Nodes are named by the ids that they have in
-/// the graph which was finalized, and nodes inside its sub-graphs by a [`NodePath`]. Nothing happens
-/// before [`apply`](Self::apply); what is said last
-/// about a node counts.
+/// the graph which was finalized, and nodes inside its sub-graphs and bodies by a [`NodePath`]. Nothing
+/// happens before [`apply`](Self::apply); what is said last about a node counts.
+///
+/// A changed node of a body has its outermost conditional or loop recorded again, as
+/// [`finalize`](Graph::finalize) does.
 #[must_use = "nothing happens before `apply`"]
 pub struct Update<'a> {
     executable: &'a Arc<ExecutableInner>,
@@ -167,8 +173,7 @@ impl<'a> Update<'a> {
     }
 
     /// Gives a dynamic parameter a value in this executable. Every kernel gets it that the parameter
-    /// is bound to, those inside sub-graphs included. The bodies of conditionals and loops change
-    /// only [as a whole](ExecutableGraph::update_from).
+    /// is bound to, those inside sub-graphs and bodies included.
     ///
     /// New memory must be ordered as for [`launch`](Self::launch). Where a [launch](Self::launch) has
     /// replaced the kernel by another one, the parameter stands for the argument of the same name

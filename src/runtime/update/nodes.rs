@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::graph;
 use crate::hal::{self, CommandHandle, CommandUpdate};
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::partitions::PartitionWork;
-use crate::runtime::finalize::updatable::{Accesses, CommandPlace, CurrentGraph, Updatable};
+use crate::runtime::finalize::node_index::CommandPlace;
+use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::scratch::Places;
-use crate::runtime::update::draft::Draft;
+use crate::runtime::update::bodies::Lowered;
+use crate::runtime::update::draft::{Draft, Drafts};
 use crate::runtime::update::race_check::{self, Changed};
 use crate::types::{Access, Error, ErrorKind, Range, Result};
 
@@ -33,51 +36,62 @@ struct PartitionUpdates {
 }
 
 /// Checked changes.
+#[derive(Default)]
 pub(super) struct Nodes {
     nodes: Vec<Node>,
     batches: BTreeMap<u32, PartitionUpdates>,
-    /// The new closures of host tasks, with their partitions.
+    /// The new host tasks with their partitions; once applied, the old ones.
     tasks: Vec<(u32, Arc<HostTask>)>,
+    /// What becomes of nodes in bodies, and of the graphs around them.
+    switches: Vec<(Origin, bool)>,
+    graphs: Vec<(u32, graph::Graph<Command>)>,
+}
+
+/// What single nodes did before.
+pub(super) struct ReplacedNodes {
+    _commands: Vec<Command>,
+    _tasks: Vec<(u32, Arc<HostTask>)>,
+    _graphs: Vec<graph::Graph<Command>>,
 }
 
 /// Checks the drafts, and works out how their devices have to be updated.
-pub(super) fn stage(
-    executable: &ExecutableInner,
-    updatable: &Updatable,
-    current: &CurrentGraph,
-    drafts: &[Draft],
-) -> Result<Nodes> {
-    let mut nodes = Nodes { nodes: Vec::new(), batches: BTreeMap::new(), tasks: Vec::new() };
-    for draft in drafts {
+pub(super) fn stage(executable: &ExecutableInner, current: &CurrentGraph, drafts: &Drafts) -> Result<Nodes> {
+    let mut nodes = Nodes::default();
+    for draft in &drafts.nodes {
         let label = |error: Error| error.in_node(current.label(draft.node));
-        nodes.add(executable, updatable, current, draft).map_err(label)?;
+        nodes.add(executable, current, draft).map_err(label)?;
     }
+    for draft in &drafts.bodies.nodes {
+        let label = |error: Error| error.in_node(current.label(draft.node));
+        let views = draft.after.iter().flat_map(Command::views);
+        current.planned.check(draft.node, views).map_err(label)?;
+        nodes.switches.extend(draft.enabled.map(|enabled| (draft.node, enabled)));
+    }
+    nodes.graphs.clone_from(&drafts.bodies.graphs);
     let commands = nodes.nodes.iter().filter_map(|node| Some((node.origin, &node.command.as_ref()?.1)));
     let changed: Vec<_> = commands.map(|(node, accesses)| Changed { node, accesses }).collect();
-    race_check::check(updatable, current, &changed)?;
+    race_check::check(current, &changed)?;
     Ok(nodes)
 }
 
 impl Nodes {
-    fn add(
-        &mut self,
-        executable: &ExecutableInner,
-        updatable: &Updatable,
-        current: &CurrentGraph,
-        draft: &Draft,
-    ) -> Result<()> {
+    fn add(&mut self, executable: &ExecutableInner, current: &CurrentGraph, draft: &Draft) -> Result<()> {
         let origin = draft.node;
         let enabled = draft.enabled.filter(|enabled| *enabled != current.is_enabled(origin));
         if draft.after.is_none() && enabled.is_none() {
             return Ok(());
         }
         let bug = || Error::new(ErrorKind::Bug, "an updatable node has no place in the plan");
-        let CommandPlace { partition, position } = updatable.place(origin).ok_or_else(bug)?;
-        let (device, command_buffer) = match (&executable.partitions[partition as usize].work, &draft.after) {
+        let CommandPlace { partition, position } = current.index.place(origin).ok_or_else(bug)?;
+        let command = draft.checked()?;
+        let task = match (&draft.after, &draft.lowered) {
+            (Some(Command::HostTask { task, .. }), _) | (_, Some(Lowered::Task(task))) => Some(task),
+            _ => None,
+        };
+        let (device, command_buffer) = match (&executable.partitions[partition as usize].work, task) {
             (PartitionWork::Device { device, command_buffer, .. }, _) => (device, command_buffer),
-            (PartitionWork::HostTask(_), Some(after @ Command::HostTask { task, accesses, .. })) => {
+            (PartitionWork::HostTask(_), Some(task)) => {
                 self.tasks.push((partition, task.clone()));
-                let command = Some((after.clone(), (**accesses).into()));
                 self.nodes.push(Node { origin, command, enabled: None });
                 return Ok(());
             }
@@ -86,35 +100,36 @@ impl Nodes {
         let buffer = command_buffer.with(|buffer| buffer.info().id);
         let handle = CommandHandle { buffer, index: position };
         let (mut update, mut undo) = (CommandUpdate::new(handle), CommandUpdate::new(handle));
-        let mut command = None;
-        if let (
-            Some(Command::Kernel { call: old_call, range: old_range, .. }),
-            Some(after @ Command::Kernel { call, range, .. }),
-        ) = (&draft.before, &draft.after)
-        {
-            current.planned.check(origin, call.views())?;
-            let accesses = call.accesses()?.into();
-            call.check_range(range)?;
-            (update, undo) = (
-                difference(handle, (old_call, old_range), (call, range), device, &current.scratch)?,
-                difference(handle, (call, range), (old_call, old_range), device, &current.scratch)?,
-            );
-            command = Some((after.clone(), accesses));
-        }
-        if let (
-            Some(Command::Memory { command: old, .. }),
-            Some(after @ Command::Memory { command: new, .. }),
-        ) = (&draft.before, &draft.after)
-        {
-            current.planned.check(origin, after.views())?;
-            let mut memory = [new, old].map(|command| Box::new((**command).clone()));
-            memory.iter_mut().try_for_each(|command| current.scratch.resolve(command))?;
-            let [new, old] = memory;
-            (update.memory, undo.memory) = (Some(new), Some(old));
-            command = Some((after.clone(), draft.accesses.clone()));
+        match (&draft.before, &draft.after, &draft.lowered) {
+            (
+                Some(Command::Kernel { call: old_call, range: old_range, .. }),
+                Some(Command::Kernel { call, range, .. }),
+                _,
+            ) => {
+                current.planned.check(origin, call.views())?;
+                (update, undo) = (
+                    difference(handle, (old_call, old_range), (call, range), device, &current.scratch)?,
+                    difference(handle, (call, range), (old_call, old_range), device, &current.scratch)?,
+                );
+            }
+            (
+                Some(Command::Memory { command: old, .. }),
+                Some(after @ Command::Memory { command: new, .. }),
+                _,
+            ) => {
+                current.planned.check(origin, after.views())?;
+                let mut memory = [new, old].map(|command| Box::new((**command).clone()));
+                memory.iter_mut().try_for_each(|command| current.scratch.resolve(command))?;
+                let [new, old] = memory;
+                (update.command, undo.command) = (Some(new), Some(old));
+            }
+            (_, _, Some(Lowered::Command { new, old })) => {
+                (update.command, undo.command) = (Some(new.clone()), Some(old.clone()));
+            }
+            _ => {}
         }
         (update.enabled, undo.enabled) = (enabled, enabled.map(|enabled| !enabled));
-        if update.changes_launch() || update.memory.is_some() || enabled.is_some() {
+        if update.changes_launch() || update.command.is_some() || enabled.is_some() {
             let batch = self.batches.entry(partition).or_default();
             batch.updates.push(update);
             batch.undo.push(undo);
@@ -145,7 +160,7 @@ impl Nodes {
     }
 
     /// Tells the devices, all or none of them. The caller keeps everybody from enqueueing.
-    pub(super) fn apply(&self, executable: &ExecutableInner) -> Result<()> {
+    pub(super) fn apply(&mut self, executable: &ExecutableInner) -> Result<()> {
         for (done, (&partition, batch)) in self.batches.iter().enumerate() {
             if let Err(error) = update(executable, partition, &batch.updates) {
                 let before = self.batches.iter().take(done);
@@ -156,28 +171,33 @@ impl Nodes {
                 return Err(error);
             }
         }
-        for (partition, task) in &self.tasks {
+        for (partition, task) in &mut self.tasks {
             if let PartitionWork::HostTask(place) = &executable.partitions[*partition as usize].work {
-                // The old one is kept by the command that is replaced.
-                place.change(|place| place.clone_from(task));
+                // The old one may own the bodies of a loop: it is dropped without locks.
+                place.change(|place| std::mem::swap(place, task));
             }
         }
         Ok(())
     }
 
     /// Remembers what the devices do now. Gives back what has been replaced.
-    pub(super) fn commit(self, current: &mut CurrentGraph) -> Vec<Command> {
-        let mut replaced = Vec::new();
+    pub(super) fn commit(self, current: &mut CurrentGraph) -> ReplacedNodes {
+        let mut commands = Vec::new();
+        let mut switches = self.switches;
         for Node { origin, command, enabled } in self.nodes {
-            match enabled {
-                Some(true) => _ = current.disabled.remove(&origin),
-                Some(false) => _ = current.disabled.insert(origin),
-                None => {}
-            }
+            switches.extend(enabled.map(|enabled| (origin, enabled)));
             let Some((command, accesses)) = command else { continue };
-            replaced.extend(current.replace(origin, command, &accesses));
+            commands.extend(current.replace(origin, command, &accesses));
         }
-        replaced
+        for (origin, enabled) in switches {
+            match enabled {
+                true => current.disabled.remove(&origin),
+                false => current.disabled.insert(origin),
+            };
+        }
+        let replace = |(instance, graph)| std::mem::replace(&mut current.graphs[instance as usize], graph);
+        let graphs = self.graphs.into_iter().map(replace).collect();
+        ReplacedNodes { _commands: commands, _tasks: self.tasks, _graphs: graphs }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::graph;
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
-use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
+use crate::runtime::finalize::updatable::CurrentGraph;
 use crate::types::{Access, Error, ErrorKind, ResourceId, Result};
 
 /// The new accesses of one node.
@@ -22,7 +22,7 @@ pub(super) struct Changed<'a> {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument), naming both nodes, for two that may run at the same time.
-pub(super) fn check(updatable: &Updatable, current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<()> {
+pub(super) fn check(current: &CurrentGraph, changed: &[Changed<'_>]) -> Result<()> {
     let mut reachability = Reachability::default();
     let mut index = None;
     for one in changed {
@@ -37,18 +37,50 @@ pub(super) fn check(updatable: &Updatable, current: &CurrentGraph, changed: &[Ch
             others.extend(by_resource.conflicts(*access));
         }
         others.retain(|&other| other != one.node);
-        let is_unordered = |&&other: &&Origin| !reachability.orders(updatable, current, one.node, other);
+        let is_unordered = |&&other: &&Origin| !reachability.orders(current, one.node, other);
         if let Some(&other) = others.iter().find(is_unordered) {
             let [one, other] = [one.node, other].map(|node| current.label(node));
-            let why = format!(
-                "{one} would use memory that {other} uses, one of them writes, and no edge orders the two"
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, why).in_node(one).help(
-                "finalize a graph with these arguments, so that an edge follows, or make the edge before",
-            ));
+            return Err(unordered(&one, &other));
         }
     }
     Ok(())
+}
+
+/// Checks changed nodes, given with the accesses that they had before, among all nodes of one graph. An
+/// update of nodes inside a body is checked so in each graph around them.
+///
+/// # Errors
+/// As for [`check`].
+pub(super) fn check_within(
+    graph: &graph::Graph<Command>,
+    changed: impl IntoIterator<Item = (u32, Vec<Access>)>,
+) -> Result<()> {
+    for (node, before) in changed {
+        let new = |access: &&Access| !is_covered(**access, &before);
+        let mut ordered = None;
+        for access in graph.accesses_at(node as usize).iter().filter(new) {
+            let conflicts = |other: &u32| {
+                let theirs = graph.accesses_at(*other as usize);
+                *other != node && theirs.iter().any(|theirs| theirs.conflicts_with(access))
+            };
+            for other in (0..graph.len() as u32).filter(conflicts) {
+                if !ordered.get_or_insert_with(|| reached(graph, node))[other as usize] {
+                    let [one, other] = [node, other].map(|node| graph.label_at(node as usize));
+                    return Err(unordered(&one, &other));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn unordered(one: &str, other: &str) -> Error {
+    let why =
+        format!("{one} would use memory that {other} uses, one of them writes, and no edge orders the two");
+    Error::new(ErrorKind::InvalidArgument, why)
+        .in_node(one)
+        .help("finalize a graph with these arguments, so that an edge follows, or make the edge before")
 }
 
 /// The new accesses of all changed nodes.
@@ -89,9 +121,9 @@ struct Reachability(HashMap<Origin, Vec<bool>>);
 impl Reachability {
     /// Whether the edges put one of the two before the other. Edges of a sub-graph node hold for all
     /// nodes inside it, so the graph decides in which the ways to the two nodes part.
-    fn orders(&mut self, updatable: &Updatable, current: &CurrentGraph, one: Origin, other: Origin) -> bool {
+    fn orders(&mut self, current: &CurrentGraph, one: Origin, other: Origin) -> bool {
         let ways = [one, other].map(|node| {
-            std::iter::successors(Some(node), |at| updatable.parent(at.instance)).collect::<Vec<_>>()
+            std::iter::successors(Some(node), |at| current.index.parent(at.instance)).collect::<Vec<_>>()
         });
         let together = ways[0].iter().find_map(|one| {
             let other = ways[1].iter().find(|other| other.instance == one.instance)?;

@@ -11,10 +11,11 @@ use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::partitions::PartitionWork;
-use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs, planned_uses};
+use crate::runtime::finalize::node_index::{IndexBefore, NodeIndex};
+use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable, instance_graphs};
 use crate::runtime::finalize::uses::Uses;
 use crate::runtime::finalize::{self, Source};
-use crate::runtime::resource::scratch::{Places, PlannedUses};
+use crate::runtime::resource::scratch::Places;
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Another graph, recorded for the partitions of the executable. Recording loads kernels and calls
@@ -25,7 +26,6 @@ pub(crate) struct Recorded {
     tasks: Vec<(usize, Arc<HostTask>)>,
     uses: Uses,
     scratch: Arc<Places>,
-    planned: PlannedUses,
 }
 
 /// What has been replaced.
@@ -57,7 +57,6 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
         true => Places::allocate(plan, source.views(plan), &now)?,
         false => Places::default(),
     };
-    let planned = planned_uses(&source, plan);
     let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
     for (index, partition) in executable.partitions.iter().enumerate() {
         match &partition.work {
@@ -73,7 +72,7 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             }
         }
     }
-    Ok(Recorded { graphs, buffers, tasks, uses, scratch: Arc::new(scratch), planned })
+    Ok(Recorded { graphs, buffers, tasks, uses, scratch: Arc::new(scratch) })
 }
 
 impl Recorded {
@@ -111,23 +110,20 @@ impl Recorded {
     }
 
     /// Remembers the new graph. Gives back what has been replaced.
-    pub(super) fn commit(&mut self, updatable: &Updatable, current: &mut CurrentGraph) -> ReplacedGraph {
-        for node in updatable.dynamic_nodes() {
-            // Parameters and groups are those of the graph that was finalized.
-            let ours = current.command(node).and_then(Command::dynamic).cloned();
-            let graph = &mut self.graphs[node.instance as usize];
-            let theirs = graph.id_at(node.node as usize).and_then(|id| graph.command_mut(id).ok());
-            if let Some((theirs, ours)) = theirs.and_then(Command::dynamic_mut).zip(ours)
-                && !theirs.as_ref().is_some_and(|theirs| theirs.has_names_of(&ours))
-            {
-                *theirs = Some(ours);
-            }
-        }
+    pub(super) fn commit(
+        &mut self,
+        executable: &ExecutableInner,
+        current: &mut CurrentGraph,
+    ) -> ReplacedGraph {
+        let (plan, mut graphs) = (&executable.labels.plan, std::mem::take(&mut self.graphs));
+        let before = IndexBefore { index: &current.index, graphs: &current.graphs };
+        let index = NodeIndex::new(plan, &mut graphs, Some(before));
         current.disabled.clear();
-        current.planned = std::mem::take(&mut self.planned);
+        current.planned = index.planned_uses(plan, &graphs);
+        current.index = Arc::new(index);
         ReplacedGraph {
             _tasks: std::mem::take(&mut self.tasks),
-            _graphs: std::mem::replace(&mut current.graphs, std::mem::take(&mut self.graphs)),
+            _graphs: std::mem::replace(&mut current.graphs, graphs),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
             _scratch: std::mem::replace(&mut current.scratch, self.scratch.clone()),
         }
@@ -143,6 +139,7 @@ impl Recorded {
             Own {
                 graphs: current.graphs.clone(),
                 disabled: current.disabled.clone(),
+                index: current.index.clone(),
                 scratch: current.scratch.clone(),
             }
         };
@@ -158,6 +155,7 @@ impl Recorded {
 struct Own {
     graphs: Vec<graph::Graph<Command>>,
     disabled: HashSet<Origin>,
+    index: Arc<NodeIndex>,
     scratch: Arc<Places>,
 }
 
@@ -172,7 +170,7 @@ impl Own {
         let (options, scratch) = (updatable.options, &self.scratch);
         let mut buffer = finalize::record(&source, plan, partition, device, options, scratch, &mut uses)?;
         let id = buffer.info().id;
-        let places = self.disabled.iter().filter_map(|&node| updatable.place(node));
+        let places = self.disabled.iter().filter_map(|&node| self.index.place(node));
         let here = places.filter(|place| place.partition as usize == partition);
         let switches = here.map(|place| CommandUpdate {
             enabled: Some(false),

@@ -31,13 +31,13 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
     let (mut current, attempt) = loop {
         // Without a lock, because it calls code of the user's.
         let waits = !updatable.lock().waiting.is_empty();
-        if !waits && let Err(error) = change.prepare(updatable) {
+        if !waits && let Err(error) = change.prepare(executable, updatable) {
             return Applied::known(Err(error));
         }
         let mut current = updatable.lock();
         let attempt = match current.waiting.is_empty() {
             true if waits => Attempt::Stale,
-            true => try_apply(executable, updatable, &mut current, &mut change, None),
+            true => try_apply(executable, &mut current, &mut change, None),
             false => Attempt::Busy,
         };
         if !matches!(attempt, Attempt::Stale) {
@@ -59,7 +59,7 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
     };
     let earlier = current.waiting.iter().map(|earlier| Predecessor::Fence(earlier.fence.clone()));
     let mut predecessors: Vec<_> = earlier.collect();
-    let brings = change.brings(updatable, &current);
+    let brings = change.brings(&current);
     let brings_memory = !brings.is_empty();
     let turn = Turn::take(executable, &mut current, brings);
     if brings_memory {
@@ -93,8 +93,8 @@ async fn apply_after(predecessors: Vec<Predecessor>, deferred: DeferredUpdate) {
     let executable = turn.executable.clone();
     let Ok(updatable) = Updatable::of(&executable) else { return };
     // Nothing else changes the executable during the turn.
-    let attempt = match change.prepare(updatable) {
-        Ok(()) => try_apply(&executable, updatable, &mut updatable.lock(), &mut change, Some(&turn)),
+    let attempt = match change.prepare(&executable, updatable) {
+        Ok(()) => try_apply(&executable, &mut updatable.lock(), &mut change, Some(&turn)),
         Err(error) => Attempt::Done(Err(error), None),
     };
     let (result, _garbage) = conclude(&executable, updatable, &change, attempt);

@@ -7,7 +7,7 @@ use crate::plan::Origin;
 use crate::runtime::builder::binding::Parameter;
 use crate::runtime::builder::command::{Command, Group};
 use crate::runtime::builder::memory_command::MemoryCommand;
-use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
+use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::kernel::{CallArg, KernelCall};
 use crate::types::{AccessMode, Range, Result};
@@ -34,7 +34,7 @@ pub(crate) enum NodeChange {
 
 impl UpdateStep {
     /// What the executable may use once this is applied, and may not have used before.
-    pub(super) fn brings(&self, updatable: &Updatable, current: &CurrentGraph) -> Accesses {
+    pub(super) fn brings(&self, current: &CurrentGraph) -> Accesses {
         match self {
             Self::Node(_, NodeChange::Launch(call)) => call.accesses_with_allocations(),
             Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(_))
@@ -48,7 +48,7 @@ impl UpdateStep {
                 memory.uses.iter().map(access).collect()
             }
             Self::Choose(group, index) => {
-                let members = updatable.members_of(group).unwrap_or_default().iter();
+                let members = current.index.members_of(group).unwrap_or_default().iter();
                 let alternative =
                     |node: &Origin| current.command(*node)?.membership()?.alternatives.get(*index);
                 members.filter_map(alternative).flat_map(Command::accesses_with_allocations).collect()

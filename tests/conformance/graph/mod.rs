@@ -1,5 +1,6 @@
 //! The public API: graphs, executables, submissions.
 
+mod body_updates;
 mod bounds;
 mod command_groups;
 mod control;
@@ -33,6 +34,7 @@ use crate::registry::Test;
 
 pub(crate) fn tests() -> impl Iterator<Item = Test> {
     [
+        body_updates::TESTS,
         bounds::TESTS,
         command_groups::TESTS,
         control::TESTS,

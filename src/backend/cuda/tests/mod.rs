@@ -646,7 +646,7 @@ fn operands_of_fills_and_copies_change_by_a_comparison_of_graphs() {
     drop((commands, old));
     bench.run(&*buffer).unwrap();
     let with =
-        |memory: Command| CommandUpdate { memory: Some(Box::new(memory)), ..CommandUpdate::new(handles[0]) };
+        |memory: Command| CommandUpdate { command: Some(Box::new(memory)), ..CommandUpdate::new(handles[0]) };
     let counts = || ["cuGraphExecUpdate", "cuGraphInstantiateWithFlags"].map(fake::calls);
     let before = counts();
     // The driver refuses it, and so does a new instance: nothing has changed.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hal::{Body, NativeCommand};
+use crate::hal::{Body, CommandUpdate, NativeCommand, UpdateCapabilities};
 use crate::types::CommandKinds;
 
 const ARGUMENT: ErrorKind = ErrorKind::InvalidArgument;
@@ -112,4 +112,41 @@ fn what_the_device_lacks_is_refused_by_name_in_bodies_too() {
     let message = "child graph: the device cannot put a command of its body into a command-buffer: loop";
     refuses(&Command::Child(body(lacking.clone())), message);
     refuses(&Command::Child(body(Command::Child(body(lacking)))), message);
+}
+
+#[test]
+fn updates_replace_flag_and_bodies() {
+    let looping = |this: &Fixture| while_nonzero(part(&this.memory(64), 0, 4), Arc::new(Body::new()));
+    let update = |handle, command: Command| CommandUpdate {
+        command: Some(Box::new(command)),
+        ..CommandUpdate::new(handle)
+    };
+    let able =
+        Capabilities { update: UpdateCapabilities::all() - UpdateCapabilities::BODIES, ..everything() };
+    for (this, refused_by) in [(Fixture::new(), None), (Fixture::with(able), Some("BODIES"))] {
+        let mut buffer = this.updatable_buffer();
+        let handle = buffer.append(&looping(&this), &[]).unwrap().handle.unwrap();
+        buffer.finalize().unwrap();
+        this.log.take();
+        let kernel = body(Command::Kernel(Box::new(this.saxpy())));
+        let flag = part(&this.memory(64), 4, 4);
+        let other = while_nonzero(flag.clone(), kernel.clone());
+        let updated = buffer.update(&[update(handle, other)]);
+        if let Some(bit) = refused_by {
+            let why = "the device cannot change the bodies of conditionals and loops";
+            let message = format!("update of command 0: {why} (UpdateCapabilities({bit}))");
+            refused(updated, ErrorKind::FeatureNotSupported, &message);
+            continue;
+        }
+        updated.unwrap();
+        assert_eq!(this.log.take().len(), 1);
+        let message = "update of command 0: it is a loop, and the new command a conditional";
+        refused(buffer.update(&[update(handle, if_nonzero(flag, kernel, None))]), ARGUMENT, message);
+        let wrong = while_nonzero(part(&this.memory(64), 0, 8), Arc::new(Body::new()));
+        assert_eq!(buffer.update(&[update(handle, wrong)]).unwrap_err().kind(), SIZE);
+        let switch = CommandUpdate { enabled: Some(false), ..CommandUpdate::new(handle) };
+        let message = "update: command 0 is a loop, which cannot be enabled or disabled";
+        refused(buffer.update(&[switch]), ErrorKind::InvalidCommandHandle, message);
+        assert!(this.log.take().is_empty());
+    }
 }

@@ -276,7 +276,7 @@ fn switching_needs_its_capability() {
 fn operands_of_fills_are_checked_as_at_append() {
     let (fixture, mut buffer, [launch, fill]) = launch_and_fill(everything());
     let with = |handle, memory: Command| CommandUpdate {
-        memory: Some(Box::new(memory)),
+        command: Some(Box::new(memory)),
         ..CommandUpdate::new(handle)
     };
     let fill_of = |len, pattern: &[u8]| Command::BufferFill {
