@@ -12,6 +12,7 @@ pub mod hal;
 mod hal;
 pub mod plan;
 mod runtime;
+pub mod service;
 mod sync;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;

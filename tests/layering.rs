@@ -19,6 +19,7 @@ const ROWS: &[&[&str]] = &[
     &["runtime/queue"],
     &["runtime/update"],
     &["runtime"],
+    &["service"],
     &["lib"],
 ];
 

@@ -56,6 +56,8 @@ pub enum ErrorKind {
     KernelPanicked,
     /// The closure of a native command panicked.
     NativePanicked,
+    /// There are more requests than can be served; this one was refused at once. Try again later.
+    Overloaded,
     /// The submission was cancelled, or its tokio runtime shut down before it was done.
     Cancelled,
     /// The deadline of the submission passed before this could start.
@@ -127,9 +129,12 @@ impl Error {
             | K::KernelPanicked
             | K::NativePanicked
             | K::Cancelled => Fault::Caller,
-            K::Unavailable | K::OutOfMemory | K::DeviceLost | K::Driver | K::DeadlineExceeded => {
-                Fault::Environment
-            }
+            K::Unavailable
+            | K::OutOfMemory
+            | K::DeviceLost
+            | K::Driver
+            | K::DeadlineExceeded
+            | K::Overloaded => Fault::Environment,
             K::Bug => Fault::Bug,
         }
     }
@@ -303,6 +308,7 @@ impl fmt::Display for ErrorKind {
             Self::HostTaskPanicked => "host task panicked",
             Self::KernelPanicked => "kernel panicked",
             Self::NativePanicked => "native command panicked",
+            Self::Overloaded => "overloaded",
             Self::Cancelled => "cancelled",
             Self::DeadlineExceeded => "deadline exceeded",
             Self::Bug => "bug in wakegraph",

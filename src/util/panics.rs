@@ -19,7 +19,7 @@ pub(crate) fn catch_and_log(what: &str, code: impl FnOnce()) {
 }
 
 /// What a panic said. Drops its payload, which is a value of the user's as well.
-fn message(payload: Box<dyn Any + Send>) -> String {
+pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("a panic without a message").to_owned();

@@ -50,6 +50,11 @@ impl Event {
         self.run().is_finished()
     }
 
+    /// How the work ended, if it is final.
+    pub(crate) fn outcome(&self) -> Option<Result<()>> {
+        self.is_finished().then(|| self.run().result())
+    }
+
     /// The node that the command has become, if a queue recorded it.
     pub fn node(&self) -> Option<NodeId> {
         match self.0 {

@@ -15,7 +15,7 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::scratch::Places;
-use crate::types::Error;
+use crate::types::{Error, ResourceId};
 use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
@@ -27,6 +27,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) allocations: Box<[Arc<Allocation>]>,
     /// Where the scratch buffers of the finalized graph lie.
     pub(crate) scratch: Arc<Places>,
+    /// Its device memory when it was finalized: each allocation, with its bytes.
+    pub(crate) device_memory: Box<[(ResourceId, u64)]>,
     /// What an update needs to know, if there can be one; then it keeps the memory alive. Belongs to
     /// `finalize::updatable`.
     pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,

@@ -6,7 +6,9 @@ use crate::plan::Plan;
 use crate::runtime::execution::executable::ExecutableHandle;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, SubmitBuilder};
+use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::GraphMemory;
+use crate::types::ResourceId;
 
 /// A finalized graph: planned, recorded into command-buffers, submitted as often as you like. Its
 /// topology never changes; what its nodes work on can be [updated](Self::update).
@@ -80,6 +82,16 @@ impl ExecutableGraph {
     /// The memory of its own that the executable has for [scratch buffers](crate::Graph::scratch), by device.
     pub fn graph_memory(&self) -> &[GraphMemory] {
         &self.inner.scratch.memory
+    }
+
+    /// The devices of its partitions.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.inner.labels.devices.iter().flatten()
+    }
+
+    /// The device memory that it was finalized with, each allocation once, with its bytes.
+    pub(crate) fn device_memory(&self) -> impl Iterator<Item = (ResourceId, u64)> {
+        self.inner.device_memory.iter().copied()
     }
 
     /// The plan: partitions, their dependencies, sync-points. Prints as a list of instructions with

@@ -9,8 +9,8 @@ pub(crate) mod uses;
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -39,7 +39,7 @@ use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::sync::AtomicU64;
-use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, Result};
+use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 impl Graph {
     /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
@@ -125,7 +125,8 @@ fn build(
     let registered = uses.merged();
     let updatable =
         options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
-    let executable = Arc::new(assemble(plan, work, labels, uses, scratch, options, updatable));
+    let memory = device_memory(registered.iter().map(|(used, _)| used).chain(scratch.allocations()));
+    let executable = Arc::new(assemble(plan, work, labels, uses, scratch, memory, options, updatable));
     Ok((executable, registered))
 }
 
@@ -335,13 +336,23 @@ pub(crate) fn is_idle_hint(device: &Device, command: &hal::Command) -> bool {
         && !device.capabilities().commands.contains(command.kind().as_set())
 }
 
+/// The device memory among these allocations, each once, with its bytes.
+fn device_memory<'a>(allocations: impl Iterator<Item = &'a Arc<Allocation>>) -> Box<[(ResourceId, u64)]> {
+    let memory = allocations.map(|allocation| allocation.memory());
+    let on_device = memory.filter(|memory| memory.kind() == hal::MemoryKind::Device);
+    let bytes: BTreeMap<_, _> = on_device.map(|memory| (memory.resource(), memory.len() as u64)).collect();
+    bytes.into_iter().collect()
+}
+
 /// Works out, once, which partitions wait for which, and how.
+#[expect(clippy::too_many_arguments, reason = "what finalize has made, put together in one place")]
 fn assemble(
     plan: Plan,
     work: Vec<PartitionWork>,
     nodes: Box<[(Box<str>, crate::CommandKind)]>,
     uses: Uses,
     scratch: Arc<Places>,
+    device_memory: Box<[(ResourceId, u64)]>,
     options: FinalizeOptions,
     updatable: Option<Box<Updatable>>,
 ) -> ExecutableInner {
@@ -404,6 +415,7 @@ fn assemble(
         },
         allocations: uses.into_allocations(),
         scratch,
+        device_memory,
         updatable: updatable.map(|updatable| updatable as Box<dyn Any + Send + Sync>),
         broken: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),

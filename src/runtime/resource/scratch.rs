@@ -238,6 +238,11 @@ impl Places {
         Ok(places)
     }
 
+    /// The allocations that the buffers lie in, one for each buffer.
+    pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
+        self.by_resource.values().map(|(allocation, _)| allocation)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_resource.is_empty()
     }

@@ -1,0 +1,292 @@
+//! The shared state of a pool, and the right to one of its slots.
+
+use std::future::Future;
+use std::hash::RandomState;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::runtime::{Device, ExecutableGraph};
+use crate::service::fair_queue::{FairQueue, Position, Priority};
+use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
+use crate::types::{Error, ErrorKind, ResourceId, Result};
+use crate::util::panics;
+
+/// What the closure of a pool makes a slot for.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    index: usize,
+    device: Option<Device>,
+}
+
+impl Slot {
+    /// The slot's number, from 0 to one less than there are slots.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The device that the slot is for: the one that the builder has been given, or else
+    /// [`Device::best`].
+    ///
+    /// # Errors
+    /// Those of opening the best device.
+    pub fn device(&self) -> Result<Device> {
+        self.device.clone().map_or_else(Device::best, Ok)
+    }
+}
+
+/// What all handles, guards and waiting requests of a pool share.
+pub(super) struct PoolInner<T> {
+    pub(super) make: Box<MakeSlot<T>>,
+    pub(super) devices: Vec<Option<Device>>,
+    /// How many requests may wait.
+    pub(super) queue: usize,
+    pub(super) keys: RandomState,
+    pub(super) state: Mutex<PoolState<T>>,
+}
+
+pub(super) type MakeSlot<T> = dyn Fn(&Slot) -> Result<(ExecutableGraph, T)> + Send + Sync;
+
+pub(super) struct PoolState<T> {
+    pub(super) table: SlotTable<T>,
+    /// While a request waits, no slot is free.
+    pub(super) waiting: FairQueue<oneshot::Sender<Result<Permit<T>>>>,
+}
+
+/// What became of a request that entered a pool.
+pub(super) enum Entered<T> {
+    Permit(Permit<T>),
+    Waiting(Waiter<T>),
+}
+
+impl<T> PoolInner<T> {
+    pub(super) fn enter(self: &Arc<Self>, priority: Priority, key: u64, queue: usize) -> Result<Entered<T>> {
+        let mut state = self.state.lock();
+        if let Some(error) = state.table.closed() {
+            return Err(error);
+        }
+        if state.waiting.is_empty()
+            && let Some(claim) = state.table.take()
+        {
+            return Ok(Entered::Permit(Permit::new(self, claim)));
+        }
+        if state.waiting.len() >= queue {
+            return Err(no_free_slot());
+        }
+        let (sender, receiver) = oneshot::channel();
+        let position = state.waiting.push(priority, key, sender);
+        Ok(Entered::Waiting(Waiter { pool: self.clone(), position, receiver }))
+    }
+
+    /// Takes a free slot, unless requests wait.
+    pub(super) fn try_take(
+        self: &Arc<Self>,
+        take: impl FnOnce(&mut SlotTable<T>) -> Option<Claim<T>>,
+    ) -> Result<Option<Permit<T>>> {
+        let mut state = self.state.lock();
+        if let Some(error) = state.table.closed() {
+            return Err(error);
+        }
+        let claim = state.waiting.is_empty().then(|| take(&mut state.table)).flatten();
+        Ok(claim.map(|claim| Permit::new(self, claim)))
+    }
+
+    pub(super) fn take_unmade(self: &Arc<Self>) -> Option<Permit<T>> {
+        let claim = self.state.lock().table.take_unmade();
+        claim.map(|claim| Permit::new(self, claim))
+    }
+
+    /// Takes a slot back. What is no longer needed is dropped after the lock.
+    fn put_back(&self, claim: Claim<T>) {
+        let dropped = self.state.lock().table.put_back(claim);
+        drop(dropped);
+    }
+
+    fn lose(&self, claim: &mut Claim<T>, error: Error) {
+        let dropped = self.state.lock().table.lose(claim, error);
+        drop(dropped);
+    }
+
+    /// Gives free slots to requests that wait. Wakes them after the lock.
+    fn serve(self: &Arc<Self>) {
+        loop {
+            let mut state = self.state.lock();
+            let closed = state.table.closed();
+            let claim = match closed {
+                None if state.waiting.is_empty() => return,
+                None => match state.table.take() {
+                    Some(claim) => Ok(claim),
+                    None => return,
+                },
+                Some(error) => Err(error),
+            };
+            let sender = state.waiting.pop();
+            drop(state);
+            let Some(sender) = sender else { return };
+            let granted = sender.send(claim.map(|claim| Permit::new(self, claim)));
+            // The request has gone. The next one gets its slot in the next round of this loop,
+            // which keeps the drop of a permit from calling itself.
+            if let Err(Ok(mut permit)) = granted
+                && let Some(claim) = permit.claim.take()
+            {
+                self.put_back(claim);
+            }
+        }
+    }
+}
+
+/// A request in the queue. It leaves the queue when it is dropped.
+pub(super) struct Waiter<T> {
+    pool: Arc<PoolInner<T>>,
+    position: Position,
+    /// A permit that is in here when the waiter is dropped goes back to the pool.
+    receiver: oneshot::Receiver<Result<Permit<T>>>,
+}
+
+impl<T> Future for Waiter<T> {
+    type Output = Result<Permit<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.receiver).poll(cx).map(|received| {
+            received.unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "a pool forgot a request")))
+        })
+    }
+}
+
+impl<T> Drop for Waiter<T> {
+    fn drop(&mut self) {
+        let sender = self.pool.state.lock().waiting.remove(self.position);
+        drop(sender);
+    }
+}
+
+/// The right to a slot. Wherever it is dropped, the slot goes back to the pool, and from there to
+/// the request whose turn it is.
+pub(super) struct Permit<T> {
+    pool: Arc<PoolInner<T>>,
+    /// None once it has been given back.
+    claim: Option<Claim<T>>,
+}
+
+impl<T> Permit<T> {
+    fn new(pool: &Arc<PoolInner<T>>, claim: Claim<T>) -> Self {
+        Self { pool: pool.clone(), claim: Some(claim) }
+    }
+
+    /// The same right; nothing is left here.
+    pub(super) fn take(&mut self) -> Self {
+        Self { pool: self.pool.clone(), claim: self.claim.take() }
+    }
+
+    pub(super) fn made(&self) -> Option<&Made<T>> {
+        self.claim.as_ref()?.made.as_deref()
+    }
+
+    pub(super) fn made_mut(&mut self) -> Option<&mut Made<T>> {
+        self.claim.as_mut()?.made.as_deref_mut()
+    }
+
+    /// Drops what the slot consists of, and counts it as unmade.
+    fn discard(&mut self) {
+        let Some(claim) = &mut self.claim else { return };
+        let Some(mut made) = claim.made.take() else { return };
+        let memory = std::mem::take(&mut made.memory);
+        drop(made);
+        self.pool.state.lock().table.unmade(claim, &memory);
+    }
+}
+
+impl<T: Send + 'static> Permit<T> {
+    /// Makes the slot if it has not been made, on this thread. None if it does not fit into the
+    /// memory.
+    pub(super) fn make_here(mut self) -> Result<Option<Self>> {
+        let Some(claim) = &mut self.claim else { return Ok(None) };
+        if claim.made.is_some() {
+            return Ok(Some(self));
+        }
+        let slot = Slot { index: claim.index, device: self.pool.devices[claim.place].clone() };
+        let since = ResourceId::unique();
+        let parts = panics::catch(|| (self.pool.make)(&slot)).unwrap_or_else(|panic| {
+            let why = format!("the closure that makes slots panicked: {panic}");
+            Err(Error::new(ErrorKind::HostTaskPanicked, why))
+        });
+        let (executable, value) = match parts {
+            Ok(parts) => parts,
+            Err(error) => {
+                if error.kind() == ErrorKind::DeviceLost {
+                    self.pool.lose(claim, error.clone());
+                }
+                return Err(error);
+            }
+        };
+        let memory = SlotMemory::of(&executable, since);
+        let bytes = memory.total();
+        let made = Box::new(Made { executable, value, memory, runs: Mutex::default() });
+        let (fits, is_only_one) = {
+            let mut state = self.pool.state.lock();
+            (state.table.made(claim, made), state.table.is_only_one(claim))
+        };
+        if fits {
+            // Other slots may have waited to see how large this one is.
+            self.pool.serve();
+            return Ok(Some(self));
+        }
+        self.discard();
+        if !is_only_one {
+            return Ok(None);
+        }
+        let why = format!("a slot of the pool uses {bytes} bytes of device memory, more than its limit");
+        Err(Error::new(ErrorKind::OutOfMemory, why).help("raise `memory_limit`, or make smaller slots"))
+    }
+
+    /// Makes the slot if it has not been made, off the threads that drive tasks. If the caller
+    /// gives up meanwhile, the finished slot goes back to the pool.
+    pub(super) async fn make(self) -> Result<Option<Self>> {
+        if self.made().is_some() {
+            return Ok(Some(self));
+        }
+        let Ok(runtime) = Handle::try_current() else { return self.make_here() };
+        match runtime.spawn_blocking(move || self.make_here()).await {
+            Ok(made) => made,
+            Err(_) => Err(Error::new(ErrorKind::Cancelled, "the tokio runtime shut down")),
+        }
+    }
+}
+
+impl<T> Drop for Permit<T> {
+    fn drop(&mut self) {
+        let Some(made) = self.made() else { return self.give_back() };
+        let mut runs = made.runs.lock();
+        runs.settle();
+        let failure = runs.take_failure();
+        drop(runs);
+        if let Some(error) = failure {
+            tracing::debug!(target: "wakegraph::service", %error, "a slot of a pool is to be made again");
+            if let Some(claim) = &mut self.claim
+                && error.kind() == ErrorKind::DeviceLost
+            {
+                self.pool.lose(claim, error);
+            }
+            self.discard();
+        }
+        self.give_back();
+    }
+}
+
+impl<T> Permit<T> {
+    fn give_back(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.pool.put_back(claim);
+            self.pool.serve();
+        }
+    }
+}
+
+pub(super) fn no_free_slot() -> Error {
+    Error::new(ErrorKind::Overloaded, "no slot of the pool is free, and its queue is full")
+        .help("try again later, or give the pool more slots or a longer queue")
+}

@@ -1,0 +1,315 @@
+//! Executables with inputs and outputs of their own, of which each request has one to itself.
+
+use std::fmt::{self, Debug};
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::runtime::{Device, ExecutableGraph};
+use crate::service::fair_queue::{FairQueue, Priority};
+use crate::service::permit::{Entered, PoolInner, PoolState, Slot, no_free_slot};
+use crate::service::pool_guard::PoolGuard;
+use crate::service::slot_table::SlotTable;
+use crate::types::Result;
+
+/// How many requests wait in a pool's or batcher's queue, unless its builder says otherwise.
+pub(super) const DEFAULT_QUEUE: usize = 1024;
+
+/// Slots, each an executable with inputs and outputs `T` of its own, for requests that arrive at
+/// any rate.
+///
+/// A request [acquires](Self::acquire) a slot, writes its inputs, submits, and reads its outputs.
+/// With two slots, the copies of one request overlap with the kernels of another. Requests that
+/// find no slot free wait in a bounded queue; when that is full, they get an error at once. So the
+/// work on the device is bounded by the slots and the memory of the process by the queue, and a
+/// request that gives up while it waits has cost the device nothing.
+///
+/// Clones are handles to the same pool.
+///
+/// ```
+/// use wakegraph::service::ExecutablePool;
+/// use wakegraph::{Graph, HostBuffer, Range, Result};
+///
+/// wakegraph::kernel! {
+///     fn double(x: &mut [u32]) { item: |i, x| x[i] *= 2 }
+/// }
+///
+/// /// What each slot has of its own.
+/// struct Buffers { input: HostBuffer<u32>, output: HostBuffer<u32> }
+///
+/// fn pool() -> ExecutablePool<Buffers> {
+///     ExecutablePool::new(2, |slot| {
+///         let device = slot.device()?;
+///         let buffers = Buffers { input: device.host_buffer(4)?, output: device.host_buffer(4)? };
+///         let x = device.buffer::<u32>(4)?;
+///         let mut graph = Graph::new(&device);
+///         graph.copy(&buffers.input, &x);
+///         graph.launch(double(&x), Range::linear(4));
+///         graph.copy(&x, &buffers.output);
+///         Ok((graph.finalize()?, buffers))
+///     })
+/// }
+///
+/// async fn handle(pool: &ExecutablePool<Buffers>, request: &[u32]) -> Result<Vec<u32>> {
+///     let slot = pool.acquire().await?;
+///     slot.input.write().await.copy_from_slice(request);
+///     slot.submit().await?;
+///     Ok(slot.output.read().await.to_vec())
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # assert_eq!(handle(&pool(), &[1, 2, 3, 4]).await?, [2, 4, 6, 8]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Slots come and go
+/// - A slot is made by the pool's closure when a request needs it for the first time, off the
+///   threads that drive tasks. [`warm_up`](Self::warm_up) makes all of them.
+/// - A slot whose run has failed or panicked is made again, unless the run was cancelled or a host
+///   task returned an error: both leave the executable as it was.
+/// - A slot whose device is lost is gone, and so are all others of that device. When none is left,
+///   requests get the error of the loss.
+pub struct ExecutablePool<T> {
+    pub(super) inner: Arc<PoolInner<T>>,
+}
+
+/// Options of an [`ExecutablePool`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct PoolBuilder {
+    places: Vec<(Option<Device>, usize)>,
+    queue: usize,
+    memory_limit: Option<u64>,
+}
+
+impl PoolBuilder {
+    /// Adds slots on a device. The slots of a device that is added later are for overflow: they are
+    /// used while all of the earlier ones are taken.
+    pub fn device(mut self, device: &Device, slots: usize) -> Self {
+        self.places.push((Some(device.clone()), slots));
+        self
+    }
+
+    /// Adds slots for which the closure chooses the device.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.places.push((None, slots));
+        self
+    }
+
+    /// How many requests may wait for a slot, 1,024 unless set. With 0, requests that find no slot
+    /// free get an error.
+    pub fn queue(self, requests: usize) -> Self {
+        Self { queue: requests, ..self }
+    }
+
+    /// The most device memory, in bytes, that the slots of each device have together: the buffers
+    /// and the scratch memory that their executables use. Memory that existed before a slot was
+    /// made and that several slots use, such as weights, counts once. A slot is only made if one as
+    /// large as the largest so far fits; until then, requests wait for the slots that there are.
+    ///
+    /// A first slot that does not fit by itself is an error of kind
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) for the request that needed it.
+    pub fn memory_limit(self, bytes: u64) -> Self {
+        Self { memory_limit: Some(bytes), ..self }
+    }
+
+    /// Builds the pool. `make` makes a slot: an executable, and what its users need beside it.
+    pub fn build<T: Send + 'static>(
+        self,
+        make: impl Fn(&Slot) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
+    ) -> ExecutablePool<T> {
+        let table = SlotTable::new(&self.places, self.memory_limit);
+        let devices = self.places.into_iter().map(|(device, _)| device).collect();
+        let state = Mutex::new(PoolState { table, waiting: FairQueue::default() });
+        let (queue, keys) = (self.queue, RandomState::new());
+        ExecutablePool { inner: Arc::new(PoolInner { make: Box::new(make), devices, queue, keys, state }) }
+    }
+}
+
+impl ExecutablePool<()> {
+    /// Options of a pool for any `T`: devices, the length of the queue, a limit of memory.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder { places: Vec::new(), queue: DEFAULT_QUEUE, memory_limit: None }
+    }
+}
+
+impl<T: Send + 'static> ExecutablePool<T> {
+    /// A pool of `slots` slots. `make` makes a slot: an executable, and what its users need beside
+    /// it.
+    pub fn new(
+        slots: usize,
+        make: impl Fn(&Slot) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
+    ) -> Self {
+        ExecutablePool::builder().slots(slots).build(make)
+    }
+
+    /// Waits for a free slot, at [`Priority::Normal`] and without a key.
+    ///
+    /// # Errors
+    /// [`Overloaded`](crate::ErrorKind::Overloaded) at once when the queue is full; the closure's
+    /// errors when it cannot make the slot, and
+    /// [`HostTaskPanicked`](crate::ErrorKind::HostTaskPanicked) when it panics;
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost) when no slot is left.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. Dropping the future gives up the place in the queue. A slot that had been given
+    /// to it already, also one that is still being made, goes to the next request.
+    pub async fn acquire(&self) -> Result<PoolGuard<T>> {
+        self.prepare().acquire().await
+    }
+
+    /// Takes a slot that is free now. If the slot has not been used before, makes it on this
+    /// thread, which takes as long as the closure does; call [`warm_up`](Self::warm_up) first where
+    /// that matters.
+    ///
+    /// # Errors
+    /// [`Overloaded`](crate::ErrorKind::Overloaded) when no slot is free; otherwise as
+    /// [`acquire`](Self::acquire).
+    pub fn try_acquire(&self) -> Result<PoolGuard<T>> {
+        let permit = self.inner.try_take(SlotTable::take)?.ok_or_else(no_free_slot)?;
+        permit.make_here()?.map(PoolGuard::new).ok_or_else(no_free_slot)
+    }
+
+    /// Prepares to acquire a slot with a priority or fairly by key.
+    ///
+    /// ```
+    /// # use wakegraph::service::{ExecutablePool, PoolGuard, Priority};
+    /// # use wakegraph::Result;
+    /// # async fn f<T: Send + 'static>(pool: &ExecutablePool<T>, tenant: &str) -> Result<PoolGuard<T>> {
+    /// pool.prepare().priority(Priority::High).key(tenant).acquire().await
+    /// # }
+    /// ```
+    pub fn prepare(&self) -> AcquireBuilder<'_, T> {
+        let queue = self.inner.queue;
+        AcquireBuilder { pool: &self.inner, priority: Priority::Normal, key: 0, queue }
+    }
+
+    /// As [`acquire`](Self::acquire), also when the queue is full: for callers with a bound of
+    /// their own.
+    pub(super) async fn acquire_beside_queue(&self) -> Result<PoolGuard<T>> {
+        AcquireBuilder { queue: usize::MAX, ..self.prepare() }.acquire().await
+    }
+
+    /// A slot that is free and has been made, unless requests wait.
+    pub(super) fn try_made(&self) -> Option<PoolGuard<T>> {
+        self.inner.try_take(SlotTable::take_made).ok().flatten().map(PoolGuard::new)
+    }
+
+    /// Makes all slots that have not been made yet, one after the other: so that a service finds
+    /// out when it starts whether they can be made, and no request waits for it.
+    ///
+    /// # Errors
+    /// Those of the pool's closure.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. Slots that have been made stay, and one that is being made is kept when it is
+    /// ready.
+    pub async fn warm_up(&self) -> Result<()> {
+        while let Some(permit) = self.inner.take_unmade() {
+            if permit.make().await?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the pool does now, for metrics and readiness.
+    pub fn status(&self) -> PoolStatus {
+        let state = self.inner.state.lock();
+        let (slots, made) = (state.table.slots(), state.table.made_count());
+        PoolStatus {
+            slots,
+            made,
+            idle: state.table.idle(),
+            waiting: state.waiting.len(),
+            device_memory: state.table.memory(),
+        }
+    }
+}
+
+/// Figures of an [`ExecutablePool`], see [`ExecutablePool::status`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PoolStatus {
+    /// Slots that there are: made, being made, or to be made when they are needed. Those of lost
+    /// devices are gone.
+    pub slots: usize,
+    /// Slots that have been made.
+    pub made: usize,
+    /// Slots that have been made and are free.
+    pub idle: usize,
+    /// Requests in the queue.
+    pub waiting: usize,
+    /// Bytes of device memory that the slots have.
+    pub device_memory: u64,
+}
+
+/// A request for a slot, see [`ExecutablePool::prepare`].
+#[must_use = "nothing happens until `acquire`"]
+pub struct AcquireBuilder<'a, T> {
+    pool: &'a Arc<PoolInner<T>>,
+    priority: Priority,
+    key: u64,
+    /// How many requests may wait.
+    queue: usize,
+}
+
+impl<T: Send + 'static> AcquireBuilder<'_, T> {
+    /// How urgent the request is among those that wait for a slot.
+    pub fn priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// Whose request it is. Those who have requests of the same priority in the queue take turns,
+    /// however many each has.
+    pub fn key(self, key: impl Hash) -> Self {
+        Self { key: self.pool.keys.hash_one(key), ..self }
+    }
+
+    /// Waits for a free slot.
+    ///
+    /// # Errors
+    /// As [`ExecutablePool::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`ExecutablePool::acquire`]. The place in the queue is taken when the future is first
+    /// polled.
+    pub async fn acquire(self) -> Result<PoolGuard<T>> {
+        loop {
+            let permit = match self.pool.enter(self.priority, self.key, self.queue)? {
+                Entered::Permit(permit) => permit,
+                Entered::Waiting(waiter) => waiter.await?,
+            };
+            // A slot that turns out not to fit into the memory is none; the request waits for
+            // another.
+            if let Some(permit) = permit.make().await? {
+                return Ok(PoolGuard::new(permit));
+            }
+        }
+    }
+}
+
+impl<T> Clone for ExecutablePool<T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<T> Debug for ExecutablePool<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.inner.state.lock();
+        f.debug_struct("ExecutablePool")
+            .field("slots", &state.table.slots())
+            .field("idle", &state.table.idle())
+            .field("waiting", &state.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Debug for AcquireBuilder<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireBuilder").field("priority", &self.priority).finish_non_exhaustive()
+    }
+}

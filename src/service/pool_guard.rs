@@ -1,0 +1,104 @@
+//! A slot that a request has to itself.
+
+use std::fmt::{self, Debug};
+use std::ops::{Deref, DerefMut};
+
+use tokio::runtime::Handle;
+
+use crate::runtime::{ExecutableGraph, Submission, SubmitBuilder};
+use crate::service::permit::Permit;
+use crate::service::slot_table::Made;
+
+/// A slot of an [`ExecutablePool`](super::ExecutablePool) that its owner has to itself.
+/// Dereferences to what the pool's closure made for the slot.
+///
+/// Dropping the guard gives the slot back. If one of its runs is still in flight, the slot goes
+/// back when the run is over; so dropping the guard early never puts more work on the device than
+/// there are slots. Use [`submit`](Self::submit)`().cancel_on_drop()` where a request that is given
+/// up should also stop what has not started yet.
+#[must_use = "the slot goes back to the pool when the guard is dropped"]
+pub struct PoolGuard<T: Send + 'static> {
+    /// Of a slot that has been made.
+    permit: Permit<T>,
+}
+
+impl<T: Send + 'static> PoolGuard<T> {
+    pub(super) fn new(permit: Permit<T>) -> Self {
+        Self { permit }
+    }
+
+    fn made(&self) -> &Made<T> {
+        self.permit.made().expect("a guard has its slot until it is dropped")
+    }
+
+    /// Submits the slot's executable; see [`ExecutableGraph::submit`].
+    pub fn submit(&self) -> Submission {
+        self.keep(self.executable().submit())
+    }
+
+    /// Submits the slot's executable with a wait list, or whatever else
+    /// [`ExecutableGraph::prepare`] offers.
+    ///
+    /// ```
+    /// # use wakegraph::service::PoolGuard;
+    /// # use wakegraph::{Event, Result};
+    /// # async fn example(slot: PoolGuard<()>, uploaded: Event) -> Result<()> {
+    /// slot.submit_with(|submit| submit.after(&uploaded)).await
+    /// # }
+    /// ```
+    pub fn submit_with(
+        &self,
+        prepare: impl for<'a> FnOnce(SubmitBuilder<'a>) -> SubmitBuilder<'a>,
+    ) -> Submission {
+        self.keep(prepare(self.executable().prepare()).submit())
+    }
+
+    /// The slot's executable, for its plan and for updates. The pool does not see what is submitted
+    /// through it: the slot would go back while that is in flight.
+    pub fn executable(&self) -> &ExecutableGraph {
+        &self.made().executable
+    }
+
+    fn keep(&self, submission: Submission) -> Submission {
+        self.made().runs.lock().add(submission.event());
+        submission
+    }
+}
+
+impl<T: Send + 'static> Deref for PoolGuard<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.made().value
+    }
+}
+
+impl<T: Send + 'static> DerefMut for PoolGuard<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.permit.made_mut().expect("a guard has its slot until it is dropped").value
+    }
+}
+
+impl<T: Send + 'static> Drop for PoolGuard<T> {
+    /// The permit, dropped with the guard, gives the slot back; where a run is in flight, a task
+    /// drops it later. Without a runtime the slot goes back at once: its next run comes after the
+    /// present one anyway.
+    fn drop(&mut self) {
+        let mut runs = self.made().runs.lock();
+        let in_flight = if runs.settle() { None } else { runs.last() };
+        drop(runs);
+        if let (Some(run), Ok(runtime)) = (in_flight, Handle::try_current()) {
+            let permit = self.permit.take();
+            runtime.spawn(async move {
+                let _ = run.wait().await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+impl<T: Debug + Send + 'static> Debug for PoolGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PoolGuard").field(&**self).finish()
+    }
+}

@@ -1,0 +1,330 @@
+//! Which slots of a pool are free, which are yet to be made, and how much memory they have.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::runtime::{Device, Event, ExecutableGraph};
+use crate::types::{Error, ErrorKind, ResourceId};
+
+/// The slots of a pool, by place, and of each place those that are free.
+pub(super) struct SlotTable<T> {
+    places: Vec<Place<T>>,
+    /// The most device memory that the slots of one place may have.
+    memory_limit: Option<u64>,
+    /// Why there are fewer slots than there were.
+    loss: Option<Error>,
+    /// The selectors of devices that are gone.
+    lost: Vec<String>,
+}
+
+/// A device with its slots.
+struct Place<T> {
+    device: Option<Device>,
+    is_lost: bool,
+    /// Slots that there are: free, in use or yet to be made.
+    slots: usize,
+    idle: Vec<(usize, Box<Made<T>>)>,
+    unmade: Vec<usize>,
+    making: usize,
+    memory: PlaceMemory,
+}
+
+/// The right to one slot, which no one else has. Made by [`SlotTable::take`], to be given back.
+pub(super) struct Claim<T> {
+    pub(super) place: usize,
+    pub(super) index: usize,
+    /// What the slot consists of. None as long as it has to be made.
+    pub(super) made: Option<Box<Made<T>>>,
+    /// The slot's device is gone.
+    pub(super) is_lost: bool,
+}
+
+/// What a slot consists of.
+pub(super) struct Made<T> {
+    pub(super) executable: ExecutableGraph,
+    pub(super) value: T,
+    pub(super) memory: SlotMemory,
+    pub(super) runs: Mutex<SlotRuns>,
+}
+
+/// The runs of a slot of which the pool does not know yet how they ended.
+#[derive(Default)]
+pub(super) struct SlotRuns {
+    in_flight: Vec<Event>,
+    failure: Option<Error>,
+}
+
+impl SlotRuns {
+    pub(super) fn add(&mut self, run: Event) {
+        self.settle();
+        self.in_flight.push(run);
+    }
+
+    /// Notes the outcome of the runs that are over. Returns whether all are.
+    pub(super) fn settle(&mut self) -> bool {
+        self.in_flight.retain(|run| match run.outcome() {
+            None => true,
+            Some(outcome) => {
+                self.failure = outcome.err().filter(spoils).or(self.failure.take());
+                false
+            }
+        });
+        self.in_flight.is_empty()
+    }
+
+    /// The run that was submitted last, if it is still in flight. When it is over, all others are.
+    pub(super) fn last(&self) -> Option<Event> {
+        self.in_flight.last().cloned()
+    }
+
+    /// Why the slot must not be used again.
+    pub(super) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+}
+
+/// Whether a slot has to be made again after such an error. An error that a host task has returned
+/// is an orderly end, and what has been cancelled did not happen.
+fn spoils(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded | ErrorKind::HostTaskFailed)
+}
+
+impl<T> Made<T> {
+    fn uses(&self, selector: &str) -> bool {
+        self.executable.devices().any(|device| device.selector() == selector)
+    }
+}
+
+impl<T> SlotTable<T> {
+    pub(super) fn new(places: &[(Option<Device>, usize)], memory_limit: Option<u64>) -> Self {
+        let mut index = 0;
+        let place = |(device, slots): &(Option<Device>, usize)| {
+            let numbers = index..index + slots;
+            index = numbers.end;
+            Place {
+                device: device.clone(),
+                is_lost: false,
+                slots: *slots,
+                idle: Vec::new(),
+                // The last is taken first.
+                unmade: numbers.rev().collect(),
+                making: 0,
+                memory: PlaceMemory::default(),
+            }
+        };
+        Self { places: places.iter().map(place).collect(), memory_limit, loss: None, lost: Vec::new() }
+    }
+
+    /// A slot that is free, of the first place that has one.
+    pub(super) fn take(&mut self) -> Option<Claim<T>> {
+        let limit = self.memory_limit;
+        self.places.iter_mut().enumerate().find_map(|(place, state)| {
+            let idle = state.idle.pop().map(|(index, made)| (index, Some(made)));
+            let (index, made) = idle.or_else(|| Some((state.start_making(limit)?, None)))?;
+            Some(Claim { place, index, made, is_lost: false })
+        })
+    }
+
+    /// A slot that is free and does not have to be made first.
+    pub(super) fn take_made(&mut self) -> Option<Claim<T>> {
+        self.places.iter_mut().enumerate().find_map(|(place, state)| {
+            let (index, made) = state.idle.pop()?;
+            Some(Claim { place, index, made: Some(made), is_lost: false })
+        })
+    }
+
+    /// A slot that has to be made.
+    pub(super) fn take_unmade(&mut self) -> Option<Claim<T>> {
+        let limit = self.memory_limit;
+        self.places.iter_mut().enumerate().find_map(|(place, state)| {
+            Some(Claim { place, index: state.start_making(limit)?, made: None, is_lost: false })
+        })
+    }
+
+    /// Counts a slot that has been made. Returns false if the memory of its place exceeds the limit
+    /// now.
+    pub(super) fn made(&mut self, claim: &mut Claim<T>, made: Box<Made<T>>) -> bool {
+        let place = &mut self.places[claim.place];
+        place.making -= 1;
+        place.memory.add(&made.memory);
+        claim.made = Some(made);
+        self.memory_limit.is_none_or(|limit| place.memory.used() <= limit)
+    }
+
+    /// Whether the place has no slot but this one that could give its memory back some time.
+    pub(super) fn is_only_one(&self, claim: &Claim<T>) -> bool {
+        let place = &self.places[claim.place];
+        place.unmade.len() + 1 == place.slots
+    }
+
+    /// Counts a slot as unmade again, whose parts have been dropped.
+    pub(super) fn unmade(&mut self, claim: &Claim<T>, memory: &SlotMemory) {
+        let place = &mut self.places[claim.place];
+        place.memory.subtract(memory);
+        place.making += 1;
+    }
+
+    /// Takes a slot back. Returns it if it is no longer needed.
+    pub(super) fn put_back(&mut self, claim: Claim<T>) -> Option<Box<Made<T>>> {
+        let Claim { place, index, made, is_lost } = claim;
+        let place = &mut self.places[place];
+        if made.is_none() {
+            place.making -= 1;
+        }
+        let is_on_lost = |made: &Made<T>| self.lost.iter().any(|selector| made.uses(selector));
+        if is_lost || place.is_lost || made.as_deref().is_some_and(is_on_lost) {
+            place.slots -= 1;
+            if let Some(made) = &made {
+                place.memory.subtract(&made.memory);
+            }
+            return made;
+        }
+        match made {
+            Some(made) => place.idle.push((index, made)),
+            None => place.unmade.push(index),
+        }
+        None
+    }
+
+    /// A device is gone: takes out its slots. Those in use go when they are put back. Returns what
+    /// is to be dropped.
+    pub(super) fn lose(&mut self, claim: &mut Claim<T>, error: Error) -> Vec<Box<Made<T>>> {
+        claim.is_lost = true;
+        let own = self.places[claim.place].device.as_ref().map(|device| device.selector().to_owned());
+        let lost = error.device().map(str::to_owned).or(own);
+        self.loss = Some(error);
+        let Some(lost) = lost else { return Vec::new() };
+        let mut dropped = Vec::new();
+        for place in &mut self.places {
+            if place.device.as_ref().is_some_and(|device| device.selector() == lost) {
+                place.is_lost = true;
+                place.slots -= place.unmade.len();
+                place.unmade.clear();
+            }
+            let is_lost = place.is_lost;
+            for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.uses(&lost)) {
+                place.slots -= 1;
+                place.memory.subtract(&made.memory);
+                dropped.push(made);
+            }
+        }
+        self.lost.push(lost);
+        dropped
+    }
+
+    /// Why there never will be a slot again.
+    pub(super) fn closed(&self) -> Option<Error> {
+        if self.slots() > 0 {
+            return None;
+        }
+        Some(self.loss.clone().unwrap_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, "the pool was built without slots")
+                .help("give it a number of slots, or devices")
+        }))
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.places.iter().map(|place| place.slots).sum()
+    }
+
+    pub(super) fn idle(&self) -> usize {
+        self.places.iter().map(|place| place.idle.len()).sum()
+    }
+
+    pub(super) fn made_count(&self) -> usize {
+        self.places.iter().map(|place| place.slots - place.unmade.len() - place.making).sum()
+    }
+
+    /// The device memory of all slots.
+    pub(super) fn memory(&self) -> u64 {
+        self.places.iter().map(|place| place.memory.used()).sum()
+    }
+}
+
+impl<T> Place<T> {
+    /// A slot to make, if its memory fits beside that of the others.
+    fn start_making(&mut self, limit: Option<u64>) -> Option<usize> {
+        // If there is no other slot, waiting for one would last for ever; making this one may be an
+        // error.
+        let is_first = self.unmade.len() == self.slots;
+        if !is_first && limit.is_some_and(|limit| !self.memory.fits(self.making as u64, limit)) {
+            return None;
+        }
+        let index = self.unmade.pop()?;
+        self.making += 1;
+        Some(index)
+    }
+}
+
+/// The device memory of one slot.
+#[derive(Default)]
+pub(super) struct SlotMemory {
+    /// Bytes that it has for itself.
+    own: u64,
+    /// Memory that there was before the slot: other slots may use it as well.
+    shared: Vec<(ResourceId, u64)>,
+}
+
+impl SlotMemory {
+    /// The memory of `executable`. What is not older than `since` is its own.
+    pub(super) fn of(executable: &ExecutableGraph, since: ResourceId) -> Self {
+        let mut memory = Self::default();
+        for (resource, bytes) in executable.device_memory() {
+            match resource > since {
+                true => memory.own += bytes,
+                false => memory.shared.push((resource, bytes)),
+            }
+        }
+        memory
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.own + self.shared.iter().map(|(_, bytes)| bytes).sum::<u64>()
+    }
+}
+
+/// The device memory of all slots of a place.
+#[derive(Default)]
+struct PlaceMemory {
+    own: u64,
+    /// With the number of slots that use it.
+    shared: HashMap<ResourceId, (u64, usize)>,
+    /// The most that a slot had for itself so far, which is what the next one is expected to have.
+    largest: Option<u64>,
+}
+
+impl PlaceMemory {
+    fn add(&mut self, slot: &SlotMemory) {
+        self.own += slot.own;
+        self.largest = self.largest.max(Some(slot.own));
+        for &(resource, bytes) in &slot.shared {
+            self.shared.entry(resource).or_insert((bytes, 0)).1 += 1;
+        }
+    }
+
+    fn subtract(&mut self, slot: &SlotMemory) {
+        self.own -= slot.own;
+        for (resource, _) in &slot.shared {
+            if let Some((_, users)) = self.shared.get_mut(resource) {
+                *users -= 1;
+                if *users == 0 {
+                    self.shared.remove(resource);
+                }
+            }
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.own + self.shared.values().map(|(bytes, _)| bytes).sum::<u64>()
+    }
+
+    /// Whether one more slot fits beside those that are being made. The first one shows how large
+    /// slots are, so no other is made meanwhile.
+    fn fits(&self, making: u64, limit: u64) -> bool {
+        match self.largest {
+            Some(largest) => self.used() + largest * (making + 1) <= limit,
+            None => making == 0,
+        }
+    }
+}

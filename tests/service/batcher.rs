@@ -1,0 +1,406 @@
+//! When batches form, what is in them, and who gets which result.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use wakegraph::service::{Batcher, ExecutablePool, Priority};
+use wakegraph::testing::FakeControl;
+use wakegraph::{Error, ErrorKind, Graph, HostBuffer, Range, Result};
+
+use crate::common::{Count, host, manual, poll_once, pool, run, yield_often};
+
+/// A batcher over one slot of a device that the test controls. Returns each item, times ten.
+struct Manual {
+    batcher: Batcher<u32, u32>,
+    pool: ExecutablePool<usize>,
+    control: FakeControl,
+    batches: Arc<Mutex<Vec<Vec<u32>>>>,
+}
+
+impl Manual {
+    fn new(max_items: usize, queue: usize) -> Self {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        let batches = Arc::new(Mutex::new(Vec::new()));
+        let seen = batches.clone();
+        let batcher =
+            pool.batcher().max_items(max_items).queue(queue).max_weight(100, |&item: &u32| item.into());
+        let batcher = batcher.build(async move |slot, items: Vec<u32>| {
+            seen.lock().push(items.clone());
+            slot.submit().await?;
+            Ok(items.into_iter().map(|item| item * 10).collect())
+        });
+        Self { batcher, pool, control, batches }
+    }
+
+    /// Starts a call whose batch is on the device, so that later calls wait.
+    async fn occupy(&self) -> tokio::task::JoinHandle<Result<u32>> {
+        self.pool.warm_up().await.unwrap();
+        let call = self.call(0);
+        yield_often().await;
+        assert_eq!(self.control.pending(), 1);
+        call
+    }
+
+    fn call(&self, item: u32) -> tokio::task::JoinHandle<Result<u32>> {
+        let batcher = self.batcher.clone();
+        tokio::spawn(async move { batcher.call(item).await })
+    }
+}
+
+#[test]
+fn a_batch_forms_when_a_slot_becomes_free() {
+    run(async {
+        let manual = Manual::new(3, 100);
+        let first = manual.occupy().await;
+        let calls: Vec<_> = (1..=7).map(|item| manual.call(item)).collect();
+        yield_often().await;
+        assert_eq!((manual.batches.lock().len(), manual.batcher.waiting()), (1, 7));
+        for _ in 0..4 {
+            manual.control.complete_all();
+            yield_often().await;
+        }
+        assert_eq!(*manual.batches.lock(), [vec![0], vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
+        assert_eq!(first.await.unwrap().unwrap(), 0);
+        for (call, item) in calls.into_iter().zip(1..) {
+            assert_eq!(call.await.unwrap().unwrap(), item * 10);
+        }
+    });
+}
+
+#[test]
+fn a_lone_call_runs_in_the_task_of_its_caller() {
+    run(async {
+        let manual = Manual::new(8, 100);
+        manual.pool.warm_up().await.unwrap();
+        // Polled by hand: no other task of the runtime has its turn.
+        let mut call = Box::pin(manual.batcher.call(7));
+        assert!(poll_once(&mut call).is_pending());
+        assert_eq!((manual.control.pending(), manual.batcher.waiting()), (1, 0));
+        manual.control.complete_all();
+        assert_eq!(call.now_or_never().unwrap().unwrap(), 70);
+    });
+}
+
+#[test]
+fn a_batch_is_bounded_by_weight() {
+    run(async {
+        let manual = Manual::new(100, 100);
+        let first = manual.occupy().await;
+        let calls: Vec<_> = [60, 40, 1, 99, 100].map(|item| manual.call(item)).into();
+        for _ in 0..5 {
+            yield_often().await;
+            manual.control.complete_all();
+        }
+        for call in calls.into_iter().chain([first]) {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(*manual.batches.lock(), [vec![0], vec![60, 40], vec![1, 99], vec![100]]);
+    });
+}
+
+/// huggingface/text-embeddings-inference #723: such an item went round for ever.
+#[test]
+fn an_item_larger_than_a_batch_is_an_error() {
+    run(async {
+        let manual = Manual::new(4, 100);
+        let first = manual.occupy().await;
+        let error = manual.batcher.call(101).now_or_never().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+        let next = manual.call(100);
+        yield_often().await;
+        manual.control.complete_all();
+        yield_often().await;
+        manual.control.complete_all();
+        assert_eq!((first.await.unwrap().unwrap(), next.await.unwrap().unwrap()), (0, 1000));
+        // The same without a limit of weight, where no batch holds anything.
+        let none = Batcher::new(&manual.pool, 0, async |_slot, items: Vec<u32>| Ok(items));
+        assert_eq!(none.call(1).await.unwrap_err().kind(), ErrorKind::InvalidSize);
+    });
+}
+
+/// huggingface/text-embeddings-inference #470, #811: a full queue panicked.
+#[test]
+fn a_full_queue_is_an_error_at_once() {
+    run(async {
+        let manual = Manual::new(2, 3);
+        let first = manual.occupy().await;
+        let waiting: Vec<_> = (1..=3).map(|item| manual.call(item)).collect();
+        yield_often().await;
+        for _ in 0..1000 {
+            let error = manual.batcher.call(4).now_or_never().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Overloaded);
+        }
+        for _ in 0..3 {
+            manual.control.complete_all();
+            yield_often().await;
+        }
+        first.await.unwrap().unwrap();
+        for call in waiting {
+            call.await.unwrap().unwrap();
+        }
+        let after = manual.call(5);
+        yield_often().await;
+        manual.control.complete_all();
+        assert_eq!(after.await.unwrap().unwrap(), 50);
+    });
+}
+
+/// huggingface/text-embeddings-inference #662, #726: the routes for one item and for many answered
+/// differently.
+#[test]
+fn every_way_in_answers_overload_alike() {
+    run(async {
+        let manual = Manual::new(2, 1);
+        let _first = manual.occupy().await;
+        let _waiting = manual.call(1);
+        yield_often().await;
+        let many = join_all((2..6).map(|item| manual.batcher.call(item))).now_or_never().unwrap();
+        let mut errors: Vec<Error> = many.into_iter().map(Result::unwrap_err).collect();
+        errors.push(manual.batcher.prepare().priority(Priority::High).call(7).await.unwrap_err());
+        errors.push(manual.pool.try_acquire().unwrap_err());
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Overloaded), "{errors:?}");
+    });
+}
+
+/// vllm #54947, #6975; ort #136: what no caller waits for any more was computed.
+#[test]
+fn callers_that_have_gone_are_left_out() {
+    run(async {
+        let manual = Manual::new(8, 4);
+        let first = manual.occupy().await;
+        let calls: Vec<_> = (1..=4).map(|item| manual.call(item)).collect();
+        yield_often().await;
+        calls[0].abort();
+        calls[2].abort();
+        yield_often().await;
+        assert_eq!(manual.batcher.waiting(), 2);
+        manual.control.complete_all();
+        yield_often().await;
+        manual.control.complete_all();
+        first.await.unwrap().unwrap();
+        for (call, item) in calls.into_iter().zip(1..) {
+            match item {
+                1 | 3 => assert!(call.await.unwrap_err().is_cancelled()),
+                _ => assert_eq!(call.await.unwrap().unwrap(), item * 10),
+            }
+        }
+        assert_eq!(*manual.batches.lock(), [vec![0], vec![2, 4]]);
+    });
+}
+
+#[test]
+fn nothing_is_computed_if_all_have_gone() {
+    run(async {
+        let manual = Manual::new(8, 4);
+        let first = manual.occupy().await;
+        manual.call(1).abort();
+        let call = manual.call(2);
+        yield_often().await;
+        call.abort();
+        yield_often().await;
+        manual.control.complete_all();
+        first.await.unwrap().unwrap();
+        yield_often().await;
+        assert_eq!((manual.control.pending(), manual.batches.lock().len()), (0, 1));
+        assert_eq!(manual.pool.status().idle, 1);
+        let next = manual.call(3);
+        yield_often().await;
+        manual.control.complete_all();
+        assert_eq!(next.await.unwrap().unwrap(), 30);
+    });
+}
+
+#[test]
+fn a_caller_that_leaves_a_running_batch_harms_nobody() {
+    run(async {
+        let manual = Manual::new(8, 4);
+        let first = manual.occupy().await;
+        let (leaves, stays) = (manual.call(1), manual.call(2));
+        yield_often().await;
+        manual.control.complete_all();
+        yield_often().await;
+        assert_eq!(manual.batches.lock().len(), 2);
+        leaves.abort();
+        yield_often().await;
+        manual.control.complete_all();
+        assert_eq!(stays.await.unwrap().unwrap(), 20);
+        first.await.unwrap().unwrap();
+        yield_often().await;
+        assert_eq!(manual.pool.status().idle, 1);
+    });
+}
+
+#[test]
+fn a_lone_caller_that_leaves_gives_its_slot_back() {
+    run(async {
+        let manual = Manual::new(8, 4);
+        let first = manual.occupy().await;
+        first.abort();
+        yield_often().await;
+        assert_eq!(manual.pool.status().idle, 0);
+        manual.control.complete_all();
+        yield_often().await;
+        assert_eq!(manual.pool.status().idle, 1);
+    });
+}
+
+#[test]
+fn a_failed_batch_fails_all_its_callers() {
+    run(async {
+        let manual = Manual::new(8, 4);
+        let first = manual.occupy().await;
+        let calls = [manual.call(1), manual.call(2)];
+        yield_often().await;
+        manual.control.complete_all();
+        first.await.unwrap().unwrap();
+        yield_often().await;
+        manual.control.fail_next(Error::new(ErrorKind::Driver, "fails"));
+        manual.control.complete_all();
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap_err().kind(), ErrorKind::Driver);
+        }
+        let next = manual.call(3);
+        while manual.control.pending() == 0 {
+            tokio::task::yield_now().await;
+        }
+        manual.control.complete_all();
+        assert_eq!(next.await.unwrap().unwrap(), 30);
+    });
+}
+
+#[test]
+fn a_panic_or_a_wrong_count_is_an_error_for_the_batch() {
+    run(async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        pool.warm_up().await.unwrap();
+        let batcher = Batcher::new(&pool, 4, async |_slot, items: Vec<u32>| match items[0] {
+            0 => panic!("an expected panic"),
+            1 => Ok(vec![1, 1]),
+            2 => Ok(Vec::new()),
+            _ => Ok(items),
+        });
+        for (item, expected) in [
+            (0, Some(ErrorKind::HostTaskPanicked)),
+            (1, Some(ErrorKind::InvalidSize)),
+            (2, Some(ErrorKind::InvalidSize)),
+            (3, None),
+        ] {
+            assert_eq!(batcher.call(item).await.err().map(|error| error.kind()), expected, "{item}");
+        }
+        assert_eq!(pool.status().idle, 1);
+    });
+}
+
+#[test]
+fn a_lost_device_resolves_all_callers() {
+    run(async {
+        let manual = Manual::new(2, 100);
+        let first = manual.occupy().await;
+        let calls: Vec<_> = (1..=5).map(|item| manual.call(item)).collect();
+        yield_often().await;
+        manual.control.lose_device();
+        for call in calls.into_iter().chain([first]) {
+            assert_eq!(call.await.unwrap().unwrap_err().kind(), ErrorKind::DeviceLost);
+        }
+        assert_eq!(manual.batcher.call(1).await.unwrap_err().kind(), ErrorKind::DeviceLost);
+    });
+}
+
+#[test]
+fn a_runtime_that_shuts_down_resolves_callers_elsewhere() {
+    let manual = Manual::new(4, 100);
+    let (batcher, other) =
+        (manual.batcher.clone(), tokio::runtime::Builder::new_current_thread().build().unwrap());
+    let mut call = Box::pin(batcher.call(1));
+    run(async {
+        let _first = manual.occupy().await;
+        assert!(poll_once(&mut call).is_pending());
+        yield_often().await;
+    });
+    assert_eq!(other.block_on(call).unwrap_err().kind(), ErrorKind::Cancelled);
+    // A later call starts anew.
+    manual.control.complete_all();
+    let next = run(async {
+        let next = manual.call(3);
+        while manual.control.pending() == 0 {
+            tokio::task::yield_now().await;
+        }
+        manual.control.complete_all();
+        next.await.unwrap()
+    });
+    assert_eq!(next.unwrap(), 30);
+}
+
+#[test]
+fn a_delay_waits_for_a_full_batch() {
+    run(async {
+        let (device, _) = manual("fake");
+        let pool = pool(&device, 1);
+        let batches = Count::default();
+        let count = batches.clone();
+        let day = std::time::Duration::from_secs(86_400);
+        let batcher =
+            pool.batcher().max_items(3).max_delay(day).build(async move |_slot, items: Vec<u32>| {
+                count.add_one();
+                Ok(items)
+            });
+        let results = join_all((0..6).map(|item| batcher.call(item))).await;
+        assert_eq!(results.into_iter().collect::<Result<Vec<_>>>().unwrap(), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(batches.get(), 2);
+    });
+}
+
+wakegraph::kernel! {
+    fn square(x: &mut [u32]) { item: |i, x| x[i] = x[i].wrapping_mul(x[i]) }
+}
+
+#[test]
+fn results_of_a_storm_are_right() {
+    const ITEMS: usize = 16;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let device = host();
+        let pool = ExecutablePool::new(2, move |_| {
+            let numbers: HostBuffer<u32> = device.host_buffer(ITEMS)?;
+            let mut graph = Graph::new(&device);
+            graph.launch(square(&numbers), Range::linear(ITEMS));
+            Ok((graph.finalize()?, numbers))
+        });
+        let computed = Count::default();
+        let count = computed.clone();
+        let batcher = pool.batcher().max_items(ITEMS).queue(usize::MAX);
+        let batcher = batcher.build(async move |slot, items: Vec<u32>| {
+            for _ in &items {
+                count.add_one();
+            }
+            slot.write().await[..items.len()].copy_from_slice(&items);
+            slot.submit().await?;
+            Ok(slot.read().await[..items.len()].to_vec())
+        });
+        let mut survivors = Vec::new();
+        for number in 0..20_000 {
+            let batcher = batcher.clone();
+            let call = tokio::spawn(async move { batcher.call(number).await });
+            match number % 4 {
+                0 => survivors.push((number, call)),
+                1 => call.abort(),
+                2 => {
+                    tokio::task::yield_now().await;
+                    call.abort();
+                }
+                _ => drop(call),
+            }
+        }
+        for (number, call) in survivors {
+            assert_eq!(call.await.unwrap().unwrap(), number * number);
+        }
+        while batcher.waiting() > 0 || pool.status().idle < pool.status().made {
+            tokio::task::yield_now().await;
+        }
+        assert!(computed.get() <= 20_000);
+    });
+}
