@@ -20,6 +20,7 @@ pages! {
     #[cfg(feature = "test-util")]
     errors: "guide/errors.md"
     cancellation: "guide/cancellation.md"
+    deadlines: "guide/deadlines.md"
     from_cuda_graphs: "from-cuda-graphs.md"
     from_sycl_graph: "from-sycl-graph.md"
     #[cfg(feature = "unstable-hal")]

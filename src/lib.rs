@@ -24,10 +24,11 @@ pub use hal::{Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Prog
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan};
 pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, Device,
-    DynamicParam, Event, ExecutableGraph, FinalizeOptions, Graph, GraphMemory, HostAccess, HostAccesses,
-    HostBuffer, HostMut, HostRef, Layout, MemoryArg, NativeAccess, NodeBuilder, NodeTimes, ParamValue,
-    PartitionTimes, Profile, Queue, ReadAccess, Recording, RectCopy, Submission, SubmitBuilder, TaskOutput,
-    Timeline, Update, WakePolicy, WriteAccess, kernel, read, write,
+    DynamicParam, Event, ExecutableGraph, FinalizeOptions, Graph, GraphMemory, Health, HostAccess,
+    HostAccesses, HostBuffer, HostMut, HostRef, Layout, MemoryArg, NativeAccess, NodeBuilder, NodeTimes,
+    ParamValue, PartitionProgress, PartitionState, PartitionTimes, Profile, Queue, ReadAccess, Recording,
+    RectCopy, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Timeline, Update, WakePolicy,
+    WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

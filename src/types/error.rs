@@ -62,6 +62,8 @@ pub enum ErrorKind {
     Cancelled,
     /// The deadline of the submission passed before this could start.
     DeadlineExceeded,
+    /// The submission was not over when its watchdog looked. It goes on.
+    Stalled,
     /// A fault in this crate. Please report it.
     Bug,
 }
@@ -134,6 +136,7 @@ impl Error {
             | K::DeviceLost
             | K::Driver
             | K::DeadlineExceeded
+            | K::Stalled
             | K::Overloaded => Fault::Environment,
             K::Bug => Fault::Bug,
         }
@@ -311,6 +314,7 @@ impl fmt::Display for ErrorKind {
             Self::Overloaded => "overloaded",
             Self::Cancelled => "cancelled",
             Self::DeadlineExceeded => "deadline exceeded",
+            Self::Stalled => "stalled",
             Self::Bug => "bug in wakegraph",
         })
     }

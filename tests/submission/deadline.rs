@@ -15,7 +15,7 @@ use crate::support::Hold;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn paused() -> Runtime {
+pub(crate) fn paused() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 

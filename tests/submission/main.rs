@@ -7,6 +7,7 @@
 mod cancel;
 mod common;
 mod deadline;
+mod draining;
 mod dropping;
 mod errors;
 mod exclusive;
@@ -14,6 +15,7 @@ mod failed_enqueues;
 mod faulty;
 mod foreign_executors;
 mod guards;
+mod health;
 mod in_flight;
 mod lost_devices;
 mod native_updates;

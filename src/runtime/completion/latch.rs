@@ -70,7 +70,8 @@ fn wake_deferred() {
     });
 }
 
-fn wake_or_defer(waker: Waker) {
+/// Wakes at once, or when the locks are released if the caller is inside [`wake_after_locks`].
+pub(crate) fn wake_or_defer(waker: Waker) {
     let mut waker = Some(waker);
     if DEFERRING.get() {
         // A thread that is ending has no list any more.

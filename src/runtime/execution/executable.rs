@@ -14,8 +14,9 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::allocation::Allocation;
+use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
-use crate::types::{Error, ResourceId};
+use crate::types::{Error, ResourceId, Result};
 use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::deferred_drop::{drop_later, drop_unless_nested};
 
@@ -34,6 +35,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,
     /// Why it must not run any more, after an update that could not be taken back.
     pub(crate) broken: OnceLock<Error>,
+    /// The devices that it uses, unless it is the body of a conditional or loop: that is part of another's run.
+    pub(crate) devices: OnceLock<Box<[Device]>>,
     /// Where runs can be left to the reactor's thread while many are in flight.
     pub(crate) submission_queue: Option<Arc<SubmissionQueue>>,
     pub(crate) state: Mutex<ExecutableState>,
@@ -64,6 +67,15 @@ impl ExecutableInner {
         let lowering = |partition: usize| self.partitions[partition].lowering();
         let bodies = |partition: usize| self.partitions[partition].bodies_text();
         self.labels.text(lowering, bodies)
+    }
+
+    /// Fails if it must not be submitted.
+    ///
+    /// # Errors
+    /// Those of an update that failed half-way, and of a device that has been shut down.
+    pub(crate) fn accepts_submissions(&self) -> Result<()> {
+        self.broken().map_or(Ok(()), |error| Err(error.clone()))?;
+        self.devices.get().into_iter().flatten().try_for_each(Device::accepts_work)
     }
 
     /// An update could not be taken back: the executable must not run any more.
@@ -167,6 +179,11 @@ const GIVEN_BACK: usize = 64;
 impl ExecutableState {
     pub(crate) fn last_unfinished(&self) -> Option<Arc<Run>> {
         self.last.as_ref().filter(|run| !run.is_done()).cloned()
+    }
+
+    /// All runs that are not over.
+    pub(crate) fn unfinished(&self) -> Vec<Arc<Run>> {
+        self.spare.iter().chain(&self.last).filter(|run| !run.is_done()).cloned().collect()
     }
 
     pub(crate) fn is_last(&self, predecessor: &Predecessor) -> bool {

@@ -15,10 +15,12 @@ use crate::runtime::completion::spin_budget;
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
+use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
-use crate::types::Result;
+use crate::runtime::execution::watchdog::{Alarm, Watchdog};
+use crate::types::{Error, Result};
 
 /// A run of an executable that has been submitted: a future that resolves when all its work is complete.
 ///
@@ -47,6 +49,7 @@ pub struct Submission {
     progress: Progress,
     /// Where profiles are recorded: what is needed to read them.
     profiled: Option<Arc<Labels>>,
+    alarm: Option<Alarm>,
 }
 
 /// Whether a poll spins for a short while on work that should be done within it: a task switch
@@ -89,7 +92,32 @@ impl Submission {
         progress: Progress,
         profiled: Option<Arc<Labels>>,
     ) -> Self {
-        Self { run, key: WaiterKey::default(), queue, lead: None, spin, gave_way: false, progress, profiled }
+        Self {
+            run,
+            key: WaiterKey::default(),
+            queue,
+            lead: None,
+            spin,
+            gave_way: false,
+            progress,
+            profiled,
+            alarm: None,
+        }
+    }
+
+    /// Has the submission hear from a watchdog.
+    pub(crate) fn set_alarm(&mut self, watchdog: Watchdog) {
+        if !self.run.is_done() {
+            self.alarm = Some(watchdog.watch(self.run.clone()));
+        }
+    }
+
+    /// What the watchdog says, if there is one and it has found the run to hang.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Option<Error> {
+        let Poll::Ready(heard) = Pin::new(self.alarm.as_mut()?).poll(cx) else { return None };
+        self.alarm = None;
+        // Without a word where its runtime has shut down.
+        heard.ok().filter(|_| !self.run.is_done())
     }
 
     /// The submission queue, if the run was left to the reactor's thread.
@@ -140,6 +168,12 @@ impl Submission {
     /// A handle to wait for the same work, as often and in as many places as needed.
     pub fn event(&self) -> Event {
         Event::new(self.run.clone())
+    }
+
+    /// How far the work is, by partition: what is over, what runs, and what waits for what. `None` when all
+    /// is over. Asks the devices, and never waits for them.
+    pub fn progress(&self) -> Option<SubmissionProgress> {
+        if self.run.is_done() { None } else { self.run.progress() }
     }
 
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
@@ -311,6 +345,9 @@ impl Future for Submission {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
+        if let Some(error) = this.poll_alarm(cx) {
+            return Poll::Ready(Err(error));
+        }
         // Submissions that always find their run done would never let other tasks have their turn.
         let turn = match coop::poll_proceed(cx) {
             Poll::Ready(turn) => Some(turn),

@@ -47,6 +47,11 @@ pub(crate) trait RunOwner: Send + Sync {
         None
     }
 
+    /// The name of a partition that is a single command.
+    fn command_name(&self) -> Option<String> {
+        None
+    }
+
     /// Why it must not run any more.
     fn broken(&self) -> Option<&Error> {
         None

@@ -27,6 +27,7 @@ use crate::runtime::execution::conflicts::{self, ExecutableId};
 use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner, ExecutableState};
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
+use crate::runtime::execution::in_flight;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::submission_queue::queue_for;
@@ -70,6 +71,7 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
     }
     let (executable, uses) = build(graph, options)?;
     conflicts::register(&executable, &[], uses);
+    in_flight::register(&executable)?;
     tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
     Ok(ExecutableGraph { inner: ExecutableHandle::new(executable) })
 }
@@ -108,7 +110,7 @@ fn build(
                 let device = device_of(id)?;
                 device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = record(&source, &plan, index, device, options, &scratch, &mut uses)
-                    .and_then(|mut buffer| buffer.finalize().map(|()| buffer))
+                    .and_then(|mut buffer| device.observe(buffer.finalize()).map(|()| buffer))
                     .map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = UpdatableCell::new(command_buffer, options.updatable);
                 let (queue, queue_number) = queues.get(device, partition.queue, options.profiling)?;
@@ -213,7 +215,7 @@ impl Queues {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
                 let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder).profiling(profiling);
-                let queue = device.hal().create_queue(&desc)?;
+                let queue = device.observe(device.hal().create_queue(&desc))?;
                 new.insert((queue, new_queue_number())).clone()
             }
         })
@@ -261,7 +263,7 @@ pub(super) fn record(
     let low_latency =
         device.wake_policy() != WakePolicy::Efficient && !plan.successors(partition).iter().any(is_device);
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
-    let mut buffer = device.hal().create_command_buffer(&desc)?;
+    let mut buffer = device.observe(device.hal().create_command_buffer(&desc))?;
     let mut points: Vec<hal::SyncPoint> = Vec::with_capacity(plan.nodes(partition).len());
     let mut after = Vec::new();
     for (position, &node) in plan.nodes(partition).iter().enumerate() {
@@ -418,6 +420,7 @@ fn assemble(
         device_memory,
         updatable: updatable.map(|updatable| updatable as Box<dyn Any + Send + Sync>),
         broken: OnceLock::new(),
+        devices: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),
     }
 }

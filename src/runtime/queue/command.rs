@@ -61,7 +61,7 @@ impl CommandTemplate {
         order: QueueOrder,
         failures: &Arc<FirstFailure>,
     ) -> Result<Arc<Self>> {
-        let queue = device.hal().create_queue(&QueueDesc::new(order))?;
+        let queue = device.observe(device.hal().create_queue(&QueueDesc::new(order)))?;
         let queue_number = new_queue_number();
         let work = PartitionWork::Command { device: device.clone(), queue, queue_number };
         Self::new(CommandKind::Empty, work, order == QueueOrder::InOrder, failures)
@@ -194,6 +194,10 @@ impl RunOwner for QueueCommand {
 
     fn command(&self) -> Option<&hal::Command> {
         self.command.as_ref()
+    }
+
+    fn command_name(&self) -> Option<String> {
+        Some(self.label().into_owned())
     }
 
     fn locate(&self, error: Error) -> Error {

@@ -12,6 +12,7 @@ use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Predecessors};
 use crate::runtime::execution::executable_graph::ExecutableGraph;
+use crate::runtime::execution::in_flight::{self, RunSource};
 use crate::runtime::execution::run::{Run, Timing};
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, Started, Waits};
@@ -79,7 +80,7 @@ impl QueueInner {
             QueueOrder::OutOfOrder => (QueueOrder::InOrder, DEVICE_QUEUES),
         };
         let templates = (0..count).map(|_| CommandTemplate::on_device(device, device_order, &failures));
-        Ok(Arc::new(Self {
+        let queue = Arc::new(Self {
             id: RecordedQueueId::unique(),
             device: device.clone(),
             order,
@@ -88,7 +89,9 @@ impl QueueInner {
             failures,
             is_recording: AtomicBool::new(false),
             state: Mutex::default(),
-        }))
+        });
+        in_flight::add(device, &(queue.clone() as Arc<dyn RunSource>));
+        Ok(queue)
     }
 
     pub(super) fn is_in_order(&self) -> bool {
@@ -172,7 +175,7 @@ impl QueueInner {
             Predecessor::Run(run) => Arc::strong_count(run) == 1,
             Predecessor::Fence(_) => true,
         });
-        let run = match state.new_run(&owner, self.is_in_order()) {
+        let run = match self.device.accepts_work().and_then(|()| state.new_run(&owner, self.is_in_order())) {
             Ok(run) => run,
             Err(error) => return Arc::new(Run::failed(self.refused(owner.locate(error)))),
         };
@@ -286,6 +289,18 @@ impl QueueState {
             }
             !is_done
         });
+    }
+}
+
+impl RunSource for QueueInner {
+    fn unfinished(&self) -> Vec<Arc<Run>> {
+        self.pending(&self.state.lock())
+    }
+}
+
+impl Drop for QueueInner {
+    fn drop(&mut self) {
+        in_flight::leave(&self.device, &self.unfinished());
     }
 }
 

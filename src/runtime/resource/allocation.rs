@@ -19,7 +19,7 @@ pub(crate) struct Allocation {
 
 impl Allocation {
     pub(crate) fn new(device: &Device, kind: hal::MemoryKind, len: usize) -> Result<Arc<Self>> {
-        let memory = device.hal().allocate(&hal::MemoryDesc { len, kind });
+        let memory = device.observe(device.hal().allocate(&hal::MemoryDesc { len, kind }));
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
         Ok(Arc::new(Self { memory, device: device.clone(), register: Attachment::default() }))
     }

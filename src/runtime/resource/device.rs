@@ -3,15 +3,17 @@
 use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use dashmap::DashMap;
+use tokio::sync::watch;
 
 use crate::backend;
 use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wake_policy::WakePolicy;
+use crate::runtime::resource::health::{DeviceHealth, Health, Stall};
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 
@@ -29,6 +31,11 @@ struct DeviceInner {
     reactor: OnceLock<Reactor>,
     /// Kept here by `execution::submission_queue`.
     submission_queue: Attachment,
+    /// Kept here by `execution::in_flight`.
+    in_flight: Attachment,
+    health: Arc<DeviceHealth>,
+    /// Whether it refuses new work.
+    is_shut_down: AtomicBool,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
     kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
 }
@@ -116,6 +123,9 @@ impl Device {
                 wake_policy: AtomicU8::new(WakePolicy::default() as u8),
                 reactor: OnceLock::new(),
                 submission_queue: Attachment::default(),
+                in_flight: Attachment::default(),
+                health: DeviceHealth::new(),
+                is_shut_down: AtomicBool::new(false),
                 kernels: DashMap::new(),
             }),
         }
@@ -172,7 +182,93 @@ impl Device {
     /// # Errors
     /// The driver's, such as [`DeviceLost`](ErrorKind::DeviceLost).
     pub fn trim(&self) -> Result<()> {
-        self.inner.hal.trim()
+        self.observe(self.inner.hal.trim())
+    }
+
+    /// The health of the device, as it is and whenever it changes.
+    ///
+    /// A device is [`Lost`](Health::Lost) as soon as any call of its driver has said so, whichever
+    /// submission, allocation or query made that call. It is [`Stalled`](Health::Stalled) while a submission
+    /// is in flight whose [watchdog](crate::SubmitBuilder::watchdog) has found it to hang. Neither asking nor
+    /// watching calls the driver in a way that waits, so both are safe on a tokio worker while the device
+    /// hangs.
+    ///
+    /// ```
+    /// # let device = wakegraph::Device::open("host")?;
+    /// let health = device.health();
+    /// assert!(health.borrow().is_healthy()); // what a readiness probe asks for
+    /// # Ok::<(), wakegraph::Error>(())
+    /// ```
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.look_for_loss();
+        self.inner.health.subscribe()
+    }
+
+    /// Waits until the device is lost, which may be never, and tells why.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) -> Error {
+        let mut health = self.health();
+        let lost = health.wait_for(Health::is_lost).await.ok().and_then(|health| health.error().cloned());
+        match lost {
+            Some(error) => error,
+            // Not while the device is borrowed, which has the sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Passes a result on. If it says that the device is lost, those who watch its health hear of it.
+    pub(crate) fn observe<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && error.kind() == ErrorKind::DeviceLost
+        {
+            self.look_for_loss();
+        }
+        result
+    }
+
+    /// Asks whether the device is lost. A driver may lose all of its devices at once, so others are asked then.
+    pub(crate) fn look_for_loss(&self) {
+        if self.has_news_of_loss() {
+            let open: Vec<_> = OPEN.iter().filter_map(|entry| entry.value().upgrade()).collect();
+            open.into_iter().for_each(|inner| _ = Self { inner }.has_news_of_loss());
+        }
+    }
+
+    /// Whether the device is lost, and nobody knew.
+    fn has_news_of_loss(&self) -> bool {
+        let Err(error) = self.inner.hal.status() else { return false };
+        let error = error.on_device(self.selector());
+        let is_news = self.inner.health.set_lost(error.clone());
+        if is_news {
+            tracing::error!(target: "wakegraph", %error, device = self.selector(), "a device is lost");
+        }
+        is_news
+    }
+
+    /// A submission hangs on the device, until the value that this returns is dropped.
+    pub(crate) fn stall(&self, error: Error) -> Stall {
+        self.inner.health.stall(error)
+    }
+
+    /// Refuses new work from now on.
+    pub(crate) fn set_shut_down(&self) {
+        self.inner.is_shut_down.store(true, Ordering::SeqCst);
+        self.inner.health.set_shut_down();
+    }
+
+    /// Fails if new work is refused.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) after a [shutdown](Self::shutdown).
+    pub(crate) fn accepts_work(&self) -> Result<()> {
+        if !self.inner.is_shut_down.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let error =
+            Error::new(ErrorKind::Unavailable, "the device has been shut down, and takes no new work");
+        Err(error.on_device(self.selector()))
     }
 
     /// How eagerly completions on this device are noticed.
@@ -238,6 +334,11 @@ impl Device {
     /// Where `execution::submission_queue` keeps the runs that wait to be submitted.
     pub(crate) fn submission_queue(&self) -> &Attachment {
         &self.inner.submission_queue
+    }
+
+    /// Where `execution::in_flight` keeps what may have work on the device.
+    pub(crate) fn in_flight_attachment(&self) -> &Attachment {
+        &self.inner.in_flight
     }
 
     /// The reactor, for a device that does not notify.

@@ -3,6 +3,7 @@
 pub(crate) mod allocation;
 pub(crate) mod buffer;
 pub(crate) mod device;
+pub(crate) mod health;
 pub(crate) mod host_buffer;
 pub mod kernel;
 pub(crate) mod memory_arg;

@@ -7,6 +7,7 @@ use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
 use crate::runtime::execution::template::RunOwner;
+use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
@@ -64,6 +65,9 @@ impl Run {
             // Before the state says so: a thread that sees the partition failed finds the failure. The
             // first one counts.
             let Some(owner) = self.inner.lock().owner.clone() else { return ready };
+            if failure.kind() == ErrorKind::DeviceLost {
+                owner.partitions[partition].device().into_iter().for_each(Device::look_for_loss);
+            }
             self.record_failure(&*owner, partition, failure);
         }
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {

@@ -57,7 +57,7 @@ impl Run {
         })
     }
 
-    fn is_known_complete(&self, partition: usize) -> bool {
+    pub(super) fn is_known_complete(&self, partition: usize) -> bool {
         match self.state(partition) {
             SUCCEEDED => true,
             ENQUEUED => {
@@ -93,7 +93,7 @@ impl Run {
         }
     }
 
-    fn state(&self, partition: usize) -> u8 {
+    pub(super) fn state(&self, partition: usize) -> u8 {
         self.slots[partition].state.load(Ordering::Acquire)
     }
 }

@@ -9,6 +9,7 @@ mod launch;
 mod loss;
 mod pending;
 mod polling;
+mod progress;
 mod timing;
 
 use std::any::Any;
@@ -163,7 +164,10 @@ impl Run {
             Ok(PartitionSlot {
                 state: AtomicU8::new(WAITING),
                 waiting_for: AtomicU32::new(0),
-                event: partition.device().map(|device| device.hal().create_event(&event)).transpose()?,
+                event: partition
+                    .device()
+                    .map(|device| device.observe(device.hal().create_event(&event)))
+                    .transpose()?,
                 task: AtomicWaker::new(),
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),

@@ -5,6 +5,7 @@ mod start;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -21,6 +22,7 @@ use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::{Spin, Submission};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
+use crate::runtime::execution::watchdog::Watchdog;
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::Failure;
 use deferred::{Deferred, Starter, WaitFuture};
@@ -33,6 +35,7 @@ use start::start;
 pub struct SubmitBuilder<'a> {
     executable: &'a Arc<ExecutableInner>,
     waits: Waits,
+    watchdog: Option<Duration>,
 }
 
 /// What the caller wants to wait for.
@@ -77,13 +80,14 @@ impl std::fmt::Debug for SubmitBuilder<'_> {
             .field("events", &events.len())
             .field("futures", &futures.len())
             .field("deadline", deadline)
+            .field("watchdog", &self.watchdog)
             .finish()
     }
 }
 
 impl<'a> SubmitBuilder<'a> {
     pub(crate) fn new(executable: &'a Arc<ExecutableInner>) -> Self {
-        Self { executable, waits: Waits::default() }
+        Self { executable, waits: Waits::default(), watchdog: None }
     }
 
     /// Starts after `submission` has completed. If it fails, this one fails with the same error and
@@ -148,9 +152,49 @@ impl<'a> SubmitBuilder<'a> {
         self
     }
 
+    /// Has a watchdog look at the submission `limit` from its submission on. If it is not over by then,
+    ///
+    /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition that
+    ///   hangs, and the node if the partition has only one, and says what waits for what;
+    /// - the device that has the partition is [stalled](crate::Health::Stalled) in the eyes of those who watch
+    ///   its [health](crate::Device::health), until the work is over after all;
+    /// - an event of `tracing` with the target `wakegraph::watchdog` tells of it.
+    ///
+    /// The work goes on: nothing can take it back from a device, and its memory is kept. A submission that is
+    /// awaited again waits for its end, and so does its [event](Submission::event).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # use std::time::Duration;
+    /// # let device = wakegraph::Device::open("host")?;
+    /// # let mut graph = wakegraph::Graph::new(&device);
+    /// # graph.fill(&device.buffer::<u32>(4)?, 1);
+    /// # let exec = graph.finalize()?;
+    /// exec.prepare().watchdog(Duration::from_secs(30)).submit().await
+    /// # }
+    /// ```
+    ///
+    /// The watchdog is a task of the tokio runtime, which needs its timer. The submission fails with
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) outside a runtime, and with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) without a timer.
+    pub fn watchdog(mut self, limit: Duration) -> Self {
+        self.watchdog = Some(limit);
+        self
+    }
+
     /// Submits. See [`ExecutableGraph::submit`](crate::ExecutableGraph::submit).
     pub fn submit(self) -> Submission {
-        submit_after(self.executable, self.waits)
+        let Some(limit) = self.watchdog else { return submit_after(self.executable, self.waits) };
+        let handle = Handle::try_current().map_err(|_| needs_tokio("has a watchdog"));
+        match handle.and_then(|handle| Watchdog::start(handle, limit)) {
+            Ok(watchdog) => {
+                let mut submission = submit_after(self.executable, self.waits);
+                watchdog.into_iter().for_each(|watchdog| submission.set_alarm(watchdog));
+                submission
+            }
+            Err(error) => failed(error),
+        }
     }
 }
 
@@ -358,9 +402,7 @@ fn dependencies(events: &[Event]) -> Result<Vec<Arc<dyn hal::Event>>> {
 
 /// `alone`: nothing is in flight that the run has to come after.
 fn new_run(executable: &Arc<ExecutableInner>, state: &mut ExecutableState, alone: bool) -> Result<Arc<Run>> {
-    if let Some(error) = executable.broken() {
-        return Err(error.clone());
-    }
+    executable.accepts_submissions()?;
     // The clock is read only where the time is used: for an estimate of the reactor or of a spin.
     let timing = match alone && (executable.polled || !state.spinning.is_backing_off()) {
         true => Timing::On,

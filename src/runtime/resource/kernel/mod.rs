@@ -135,7 +135,7 @@ impl KernelDef {
         }
         // Loading may take long; two threads that load the same kernel at once both succeed, one of
         // them in vain.
-        let loaded = self.describe(|desc| device.hal().create_kernel(desc))?;
+        let loaded = self.describe(|desc| device.observe(device.hal().create_kernel(desc)))?;
         // The first one stays: what is known by its address has to be the same for all.
         Ok(device.loaded_kernels().entry(address).or_insert(loaded).clone())
     }

@@ -157,7 +157,7 @@ impl RawKernel {
             return Ok(loaded);
         }
         let desc = KernelDesc { name: &self.name, params: &self.params, sources: &self.sources };
-        self.loaded.load(device, || device.hal().create_kernel(&desc))
+        self.loaded.load(device, || device.observe(device.hal().create_kernel(&desc)))
     }
 
     fn memory<T: Pod>(self, name: impl Into<String>, access: AccessMode) -> Self {

@@ -1,0 +1,174 @@
+//! What is in flight on a device: asking for it, waiting for its end, and taking no more.
+//!
+//! A submission costs nothing for this. A device knows the executables and queues that use it, and these know
+//! their runs.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use parking_lot::Mutex;
+use std::pin::pin;
+use tokio::time::Instant;
+
+use crate::runtime::execution::deadline;
+use crate::runtime::execution::executable::ExecutableInner;
+use crate::runtime::execution::progress::SubmissionProgress;
+use crate::runtime::execution::run::Run;
+use crate::runtime::resource::device::Device;
+use crate::types::{Error, ErrorKind, Result};
+
+/// An executable or a queue.
+pub(crate) trait RunSource: Send + Sync {
+    /// Its runs that are not over.
+    fn unfinished(&self) -> Vec<Arc<Run>>;
+}
+
+impl RunSource for ExecutableInner {
+    fn unfinished(&self) -> Vec<Arc<Run>> {
+        self.state.lock().unfinished()
+    }
+}
+
+/// What may have runs on a device.
+#[derive(Default)]
+struct DeviceWork(Mutex<Sources>);
+
+#[derive(Default)]
+struct Sources {
+    sources: Vec<Weak<dyn RunSource>>,
+    /// Runs of queues that were dropped.
+    runs: Vec<Weak<Run>>,
+}
+
+/// Makes room for another entry: those that are gone are taken out first.
+fn make_room<T: ?Sized>(list: &mut Vec<Weak<T>>) {
+    if list.len() == list.capacity() {
+        list.retain(|entry| entry.strong_count() > 0);
+        // As many again before the next time.
+        list.reserve(list.len().max(8));
+    }
+}
+
+fn work(device: &Device) -> &Mutex<Sources> {
+    &device.in_flight_attachment().get_or_default::<DeviceWork>().0
+}
+
+/// Makes a source of runs known to a device.
+pub(crate) fn add(device: &Device, source: &Arc<dyn RunSource>) {
+    let mut work = work(device).lock();
+    make_room(&mut work.sources);
+    work.sources.push(Arc::downgrade(source));
+}
+
+/// Makes runs known whose source is dropped.
+pub(crate) fn leave(device: &Device, runs: &[Arc<Run>]) {
+    let mut work = work(device).lock();
+    for run in runs {
+        make_room(&mut work.runs);
+        work.runs.push(Arc::downgrade(run));
+    }
+}
+
+/// Makes an executable known to the devices that it, or a conditional or loop in it, uses.
+///
+/// # Errors
+/// That of a device that has been shut down.
+pub(crate) fn register(executable: &Arc<ExecutableInner>) -> Result<()> {
+    let mut devices: Vec<Device> = Vec::new();
+    let partitions = executable.partitions.into_iter().filter_map(|partition| partition.device());
+    for device in partitions.chain(executable.allocations.iter().map(|allocation| allocation.device())) {
+        if !devices.contains(device) {
+            devices.push(device.clone());
+        }
+    }
+    let source = executable.clone() as Arc<dyn RunSource>;
+    devices.iter().for_each(|device| add(device, &source));
+    let accepted = devices.iter().try_for_each(Device::accepts_work);
+    let _ = executable.devices.set(devices.into());
+    accepted
+}
+
+/// The runs on a device that are not over.
+fn unfinished(device: &Device) -> Vec<Arc<Run>> {
+    let (sources, mut runs): (Vec<_>, Vec<_>) = {
+        let work = work(device).lock();
+        let sources = work.sources.iter().filter_map(Weak::upgrade).collect();
+        (sources, work.runs.iter().filter_map(Weak::upgrade).collect())
+    };
+    runs.extend(sources.iter().flat_map(|source| source.unfinished()));
+    runs.retain(|run| !run.is_finished());
+    runs
+}
+
+/// So many submissions are named in the error of a shutdown.
+const NAMED: usize = 3;
+
+impl Device {
+    /// The submissions and commands of queues that are in flight on the device, or wait for their turn, and
+    /// how far they are. For a page that shows them, or a look at what a device hangs on.
+    pub fn in_flight(&self) -> Vec<SubmissionProgress> {
+        unfinished(self).iter().filter_map(|run| run.progress()).collect()
+    }
+
+    /// Waits until everything is over that has been submitted to the device so far, successful or not.
+    /// What is submitted meanwhile is not waited for.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn drain(&self) {
+        for run in unfinished(self) {
+            run.done.wait().await;
+        }
+    }
+
+    /// Refuses new work from now on, for all handles of this device, and waits until everything that has
+    /// been submitted is over, for `timeout` at most.
+    ///
+    /// Refused are submissions, commands of queues, transfers and graphs to be finalized, with
+    /// [`Unavailable`](ErrorKind::Unavailable). What has been submitted before, conditionals and loops that
+    /// the runtime drives included, goes on. [`cancel`](crate::Submission::cancel) it first to end it sooner.
+    /// Memory stays valid, and guards of host buffers work. The device can be opened anew when all its
+    /// handles, and what was made with them, are gone.
+    ///
+    /// # Errors
+    /// [`DeadlineExceeded`](ErrorKind::DeadlineExceeded) when something was not over in time: the message
+    /// names it, and [`in_flight`](Self::in_flight) tells more. It goes on, with its memory kept.
+    /// [`Unavailable`](ErrorKind::Unavailable) on a tokio runtime without its timer.
+    ///
+    /// # Cancel safety
+    /// The device stays shut down. Call it again to go on waiting.
+    pub async fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.set_shut_down();
+        // A time too far away to be represented is no limit.
+        let end = Instant::now().checked_add(timeout);
+        let drained = pin!(async {
+            // Whoever was submitting when the device was shut down is found the second time.
+            while !unfinished(self).is_empty() {
+                self.drain().await;
+            }
+        });
+        match select(drained, pin!(deadline::passed(end))).await {
+            Either::Left(((), _)) => Ok(()),
+            Either::Right((timer, _)) => timer.and_then(|()| self.report_unfinished(timeout)),
+        }
+    }
+
+    fn report_unfinished(&self, timeout: Duration) -> Result<()> {
+        let unfinished = self.in_flight();
+        if unfinished.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<_> = unfinished.iter().take(NAMED).map(ToString::to_string).collect();
+        let more = if unfinished.len() > NAMED { "; ..." } else { "" };
+        let why = format!(
+            "{} in flight after {timeout:?}: {}{more}",
+            match unfinished.len() {
+                1 => "one submission is still".to_owned(),
+                count => format!("{count} submissions are still"),
+            },
+            named.join("; ")
+        );
+        Err(Error::new(ErrorKind::DeadlineExceeded, why).on_device(self.selector()))
+    }
+}

@@ -1,0 +1,106 @@
+//! How far submissions are, for people who look at one that takes long.
+
+use std::fmt::{self, Display};
+
+/// How far a submission is: [`Submission::progress`](crate::Submission::progress).
+///
+/// ```text
+/// partition 0 (kernel 'blur' (#1)) on cuda:0 is running, partition 1 (host task 'send' (#2)) waits for partition 0
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SubmissionProgress {
+    /// Its partitions, in the order of the plan.
+    pub partitions: Vec<PartitionProgress>,
+}
+
+/// How far one partition of a submission is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PartitionProgress {
+    /// Its number in the [plan](crate::Plan).
+    pub partition: u32,
+    /// The nodes of the partition, as the graph names them.
+    pub nodes: Vec<String>,
+    /// What opens its device; `None` for a host task.
+    pub device: Option<String>,
+    /// Where it stands.
+    pub state: PartitionState,
+}
+
+/// Where a partition of a submission stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PartitionState {
+    /// It has not begun.
+    Waiting {
+        /// The partitions that it waits for. If there are none, the submission itself waits: for what it comes
+        /// after, or for its wait list.
+        on: Vec<u32>,
+    },
+    /// Its device, or the task that runs it, has all that it needs.
+    Running,
+    /// It is over.
+    Completed,
+    /// It has failed, or will not start because another has.
+    Failed,
+}
+
+impl SubmissionProgress {
+    /// The partitions that run.
+    pub fn running(&self) -> impl Iterator<Item = &PartitionProgress> {
+        self.partitions.iter().filter(|partition| partition.state == PartitionState::Running)
+    }
+
+    /// The partition that the submission hangs on, if it does: one that runs, else one that waits.
+    pub(crate) fn suspect(&self) -> Option<&PartitionProgress> {
+        let waits =
+            |partition: &&PartitionProgress| matches!(partition.state, PartitionState::Waiting { .. });
+        self.running().next().or_else(|| self.partitions.iter().find(waits))
+    }
+}
+
+impl Display for SubmissionProgress {
+    /// What is not over yet.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        let over =
+            |state: &PartitionState| matches!(state, PartitionState::Completed | PartitionState::Failed);
+        let mut pending = self.partitions.iter().filter(|partition| !over(&partition.state));
+        let done = self.partitions.len() - pending.clone().count();
+        for (index, partition) in pending.by_ref().take(SHOWN).enumerate() {
+            write!(f, "{}{partition}", if index > 0 { ", " } else { "" })?;
+        }
+        match pending.count() {
+            0 => {}
+            more => write!(f, ", and {more} more partitions")?,
+        }
+        if done > 0 {
+            write!(f, " ({done} of {} partitions are over)", self.partitions.len())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Display for PartitionProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        let shown = self.nodes.len().min(SHOWN);
+        let dots = if self.nodes.len() > SHOWN { ", ..." } else { "" };
+        write!(f, "partition {} ({}{dots})", self.partition, self.nodes[..shown].join(", "))?;
+        if let Some(device) = &self.device {
+            write!(f, " on {device}")?;
+        }
+        match &self.state {
+            PartitionState::Waiting { on } if on.is_empty() => f.write_str(" waits for its turn"),
+            PartitionState::Waiting { on } => {
+                let on: Vec<_> = on.iter().map(|partition| format!("partition {partition}")).collect();
+                write!(f, " waits for {}", on.join(" and "))
+            }
+            PartitionState::Running => f.write_str(" is running"),
+            PartitionState::Completed => f.write_str(" is over"),
+            PartitionState::Failed => f.write_str(" has failed"),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The health of devices: what is known of it, and telling those who watch.
+
+use std::fmt::{self, Debug, Display};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::runtime::completion::latch::wake_or_defer;
+use crate::types::Error;
+
+/// Whether a device can be relied on. See [`Device::health`](crate::Device::health).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Health {
+    /// As far as is known, the device works.
+    #[default]
+    Healthy,
+    /// The [watchdog](crate::SubmitBuilder::watchdog) of a submission has found it to hang, and it is not over
+    /// yet. The error names the partition, and the node if the partition has only one.
+    Stalled(Error),
+    /// The device takes no new work, because of [`shutdown`](crate::Device::shutdown).
+    ShutDown,
+    /// The device is gone for good, with everything on it.
+    Lost(Error),
+}
+
+impl Health {
+    /// Whether work should be sent to the device.
+    pub fn is_healthy(&self) -> bool {
+        matches!(self, Self::Healthy)
+    }
+
+    /// Whether the device is gone for good.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// What is wrong, if there is an error to tell of it.
+    pub fn error(&self) -> Option<&Error> {
+        match self {
+            Self::Stalled(error) | Self::Lost(error) => Some(error),
+            Self::Healthy | Self::ShutDown => None,
+        }
+    }
+}
+
+impl Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Healthy => f.write_str("healthy"),
+            Self::Stalled(error) => write!(f, "stalled: {error}"),
+            Self::ShutDown => f.write_str("shut down"),
+            Self::Lost(error) => write!(f, "lost: {error}"),
+        }
+    }
+}
+
+/// What is known of the health of one device. Changes may be made under locks: those who watch are woken
+/// later, as the tasks that wait for a submission are.
+pub(crate) struct DeviceHealth {
+    sender: watch::Sender<Health>,
+    state: Mutex<HealthState>,
+}
+
+#[derive(Default)]
+struct HealthState {
+    lost: Option<Error>,
+    is_shut_down: bool,
+    /// Submissions that hang, oldest first.
+    stalls: Vec<(u64, Error)>,
+    next_stall: u64,
+}
+
+impl DeviceHealth {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { sender: watch::Sender::default(), state: Mutex::default() })
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Health> {
+        self.sender.subscribe()
+    }
+
+    /// The device is lost. Whether that was not known before.
+    pub(crate) fn set_lost(self: &Arc<Self>, error: Error) -> bool {
+        let is_news = {
+            let lost = &mut self.state.lock().lost;
+            let is_news = lost.is_none();
+            lost.get_or_insert(error);
+            is_news
+        };
+        if is_news {
+            self.publish();
+        }
+        is_news
+    }
+
+    /// The device takes no new work.
+    pub(crate) fn set_shut_down(self: &Arc<Self>) {
+        self.state.lock().is_shut_down = true;
+        self.publish();
+    }
+
+    /// A submission hangs, until the value that this returns is dropped.
+    pub(crate) fn stall(self: &Arc<Self>, error: Error) -> Stall {
+        let id = {
+            let mut state = self.state.lock();
+            state.next_stall += 1;
+            let id = state.next_stall;
+            state.stalls.push((id, error));
+            id
+        };
+        self.publish();
+        Stall { health: self.clone(), id }
+    }
+
+    /// Tells those who watch, once no lock is held.
+    fn publish(self: &Arc<Self>) {
+        wake_or_defer(Waker::from(self.clone()));
+    }
+
+    fn current(&self) -> Health {
+        let state = self.state.lock();
+        match (&state.lost, state.stalls.first()) {
+            (Some(error), _) => Health::Lost(error.clone()),
+            (None, Some((_, error))) => Health::Stalled(error.clone()),
+            (None, None) if state.is_shut_down => Health::ShutDown,
+            (None, None) => Health::Healthy,
+        }
+    }
+}
+
+impl Wake for DeviceHealth {
+    fn wake(self: Arc<Self>) {
+        // Of two threads the later one sends what both have changed.
+        self.sender.send_modify(|health| *health = self.current());
+    }
+}
+
+/// A submission that hangs on a device.
+pub(crate) struct Stall {
+    health: Arc<DeviceHealth>,
+    id: u64,
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.health.state.lock().stalls.retain(|(id, _)| *id != self.id);
+        self.health.publish();
+    }
+}
+
+impl Debug for DeviceHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DeviceHealth").field(&self.current()).finish()
+    }
+}
