@@ -62,7 +62,7 @@ pub enum ErrorKind {
     Cancelled,
     /// The deadline of the submission passed before this could start.
     DeadlineExceeded,
-    /// The submission was not over when its watchdog looked. It goes on.
+    /// The submission was not over in the time that its watchdog gives it. It goes on.
     Stalled,
     /// A fault in this crate. Please report it.
     Bug,

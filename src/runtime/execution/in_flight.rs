@@ -106,7 +106,7 @@ const NAMED: usize = 3;
 
 impl Device {
     /// The submissions and commands of queues that are in flight on the device, or wait for their turn, and
-    /// how far they are. For a page that shows them, or a look at what a device hangs on.
+    /// how far they are: what a status page shows, and what to read when a device hangs.
     pub fn in_flight(&self) -> Vec<SubmissionProgress> {
         unfinished(self).iter().filter_map(|run| run.progress()).collect()
     }
@@ -128,7 +128,7 @@ impl Device {
     /// Refused are submissions, commands of queues, transfers and graphs to be finalized, with
     /// [`Unavailable`](ErrorKind::Unavailable). What has been submitted before, conditionals and loops that
     /// the runtime drives included, goes on. [`cancel`](crate::Submission::cancel) it first to end it sooner.
-    /// Memory stays valid, and guards of host buffers work. The device can be opened anew when all its
+    /// Memory stays valid, and guards of host buffers work. The device can be opened again when all its
     /// handles, and what was made with them, are gone.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Device {
         // A time too far away to be represented is no limit.
         let end = Instant::now().checked_add(timeout);
         let drained = pin!(async {
-            // Whoever was submitting when the device was shut down is found the second time.
+            // A thread that was submitting when the device was shut down is found the second time.
             while !unfinished(self).is_empty() {
                 self.drain().await;
             }

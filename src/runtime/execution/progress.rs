@@ -1,4 +1,4 @@
-//! How far submissions are, for people who look at one that takes long.
+//! How far submissions are: what to read when one takes long.
 
 use std::fmt::{self, Display};
 

@@ -13,7 +13,7 @@ use crate::backend;
 use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wake_policy::WakePolicy;
-use crate::runtime::resource::health::{DeviceHealth, Health, Stall};
+use crate::runtime::resource::health::{Health, HealthCell, Stall};
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 
@@ -33,7 +33,7 @@ struct DeviceInner {
     submission_queue: Attachment,
     /// Kept here by `execution::in_flight`.
     in_flight: Attachment,
-    health: Arc<DeviceHealth>,
+    health: Arc<HealthCell>,
     /// Whether it refuses new work.
     is_shut_down: AtomicBool,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
@@ -124,7 +124,7 @@ impl Device {
                 reactor: OnceLock::new(),
                 submission_queue: Attachment::default(),
                 in_flight: Attachment::default(),
-                health: DeviceHealth::new(),
+                health: HealthCell::new(),
                 is_shut_down: AtomicBool::new(false),
                 kernels: DashMap::new(),
             }),
@@ -200,7 +200,7 @@ impl Device {
     /// # Ok::<(), wakegraph::Error>(())
     /// ```
     pub fn health(&self) -> watch::Receiver<Health> {
-        self.look_for_loss();
+        self.check_for_loss();
         self.inner.health.subscribe()
     }
 
@@ -223,20 +223,20 @@ impl Device {
         if let Err(error) = &result
             && error.kind() == ErrorKind::DeviceLost
         {
-            self.look_for_loss();
+            self.check_for_loss();
         }
         result
     }
 
     /// Asks whether the device is lost. A driver may lose all of its devices at once, so others are asked then.
-    pub(crate) fn look_for_loss(&self) {
+    pub(crate) fn check_for_loss(&self) {
         if self.has_news_of_loss() {
             let open: Vec<_> = OPEN.iter().filter_map(|entry| entry.value().upgrade()).collect();
             open.into_iter().for_each(|inner| _ = Self { inner }.has_news_of_loss());
         }
     }
 
-    /// Whether the device is lost, and nobody knew.
+    /// Whether the device is lost, which was not known before.
     fn has_news_of_loss(&self) -> bool {
         let Err(error) = self.inner.hal.status() else { return false };
         let error = error.on_device(self.selector());

@@ -59,7 +59,7 @@ impl Display for Health {
 
 /// What is known of the health of one device. Changes may be made under locks: those who watch are woken
 /// later, as the tasks that wait for a submission are.
-pub(crate) struct DeviceHealth {
+pub(crate) struct HealthCell {
     sender: watch::Sender<Health>,
     state: Mutex<HealthState>,
 }
@@ -73,7 +73,7 @@ struct HealthState {
     next_stall: u64,
 }
 
-impl DeviceHealth {
+impl HealthCell {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { sender: watch::Sender::default(), state: Mutex::default() })
     }
@@ -131,7 +131,7 @@ impl DeviceHealth {
     }
 }
 
-impl Wake for DeviceHealth {
+impl Wake for HealthCell {
     fn wake(self: Arc<Self>) {
         // Of two threads the later one sends what both have changed.
         self.sender.send_modify(|health| *health = self.current());
@@ -140,7 +140,7 @@ impl Wake for DeviceHealth {
 
 /// A submission that hangs on a device.
 pub(crate) struct Stall {
-    health: Arc<DeviceHealth>,
+    health: Arc<HealthCell>,
     id: u64,
 }
 
@@ -151,8 +151,8 @@ impl Drop for Stall {
     }
 }
 
-impl Debug for DeviceHealth {
+impl Debug for HealthCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DeviceHealth").field(&self.current()).finish()
+        f.debug_tuple("HealthCell").field(&self.current()).finish()
     }
 }

@@ -66,7 +66,7 @@ impl Run {
             // first one counts.
             let Some(owner) = self.inner.lock().owner.clone() else { return ready };
             if failure.kind() == ErrorKind::DeviceLost {
-                owner.partitions[partition].device().into_iter().for_each(Device::look_for_loss);
+                owner.partitions[partition].device().into_iter().for_each(Device::check_for_loss);
             }
             self.record_failure(&*owner, partition, failure);
         }

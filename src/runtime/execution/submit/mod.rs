@@ -152,7 +152,7 @@ impl<'a> SubmitBuilder<'a> {
         self
     }
 
-    /// Has a watchdog look at the submission `limit` from its submission on. If it is not over by then,
+    /// Has a watchdog watch the submission. If it is not over `limit` after this call to submit it,
     ///
     /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition that
     ///   hangs, and the node if the partition has only one, and says what waits for what;
