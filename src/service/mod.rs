@@ -8,6 +8,7 @@
 //! |---|---|
 //! | run one graph per request | [`ExecutablePool`] |
 //! | run many requests in one graph | [`Batcher`] |
+//! | keep executables of many shapes | [`ExecutableCache`] |
 //! | run each item of a stream | [`SubmitEach`] |
 //! | put tower's layers around either | `ExecutablePool::service`, `Batcher`, with the feature `tower` |
 //!
@@ -54,6 +55,7 @@
 //! ```
 
 mod batcher;
+mod cache;
 mod fair_queue;
 mod permit;
 mod pool;
@@ -64,6 +66,7 @@ mod submit_each;
 mod tower_service;
 
 pub use batcher::{Batcher, BatcherBuilder, CallBuilder};
+pub use cache::{CachedExecutable, ExecutableCache};
 pub use fair_queue::Priority;
 pub use permit::Slot;
 pub use pool::{AcquireBuilder, ExecutablePool, PoolBuilder, PoolStatus};

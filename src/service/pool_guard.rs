@@ -40,10 +40,12 @@ impl<T: Send + 'static> PoolGuard<T> {
     /// [`ExecutableGraph::prepare`] offers.
     ///
     /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use wakegraph::Result;
     /// # use wakegraph::service::PoolGuard;
-    /// # use wakegraph::{Event, Result};
-    /// # async fn example(slot: PoolGuard<()>, uploaded: Event) -> Result<()> {
-    /// slot.submit_with(|submit| submit.after(&uploaded)).await
+    /// # async fn example(slot: PoolGuard<()>) -> Result<()> {
+    /// let in_time = Instant::now() + Duration::from_millis(50);
+    /// slot.submit_with(|submit| submit.deadline(in_time)).await
     /// # }
     /// ```
     pub fn submit_with(

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod batcher;
+mod cache;
 mod common;
 mod pool;
 mod pool_faults;

@@ -1,0 +1,338 @@
+//! Executables by shape, made when they are needed.
+
+use std::collections::HashMap;
+use std::fmt::{self, Debug};
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::runtime::{ExecutableGraph, Submission};
+use crate::types::{Error, ErrorKind, ResourceId, Result};
+use crate::util::panics;
+
+/// Executables by key, such as the shape of their inputs, within a limit of device memory.
+///
+/// The cache makes an executable when a key is asked for the first time, off the threads that drive
+/// tasks, and once however many ask meanwhile. When all of them together have more device memory
+/// than the limit, the cache drops those that were used least recently and that no caller holds.
+/// Memory that several executables use, such as weights, counts once.
+///
+/// Clones are handles to the same cache. Runs of one executable come one after the other. A service
+/// that wants several requests of one shape in flight gives each slot of an
+/// [`ExecutablePool`](super::ExecutablePool) a cache of its own.
+///
+/// ```
+/// use wakegraph::service::ExecutableCache;
+/// use wakegraph::{Buffer, Device, Graph, Result};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// let device = Device::best()?;
+/// let by_length = ExecutableCache::new(64 << 20, move |&len: &usize| {
+///     let ones: Buffer<u32> = device.buffer(len)?;
+///     let mut graph = Graph::new(&device);
+///     graph.fill(&ones, 1);
+///     Ok((graph.finalize()?, ones))
+/// });
+/// let three = by_length.get(&3).await?;
+/// three.submit().await?;
+/// assert_eq!(three.to_vec().await?, [1, 1, 1]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct ExecutableCache<K, T = ()> {
+    inner: Arc<CacheInner<K, T>>,
+}
+
+/// An executable of an [`ExecutableCache`]. Dereferences to what the cache's closure made beside
+/// it.
+///
+/// The cache does not drop an executable while a handle to it exists.
+pub struct CachedExecutable<T> {
+    entry: Arc<Cached<T>>,
+}
+
+struct CacheInner<K, T> {
+    make: Box<MakeExecutable<K, T>>,
+    /// Bytes of device memory.
+    limit: u64,
+    memory: Arc<Mutex<CacheMemory>>,
+    state: Mutex<CacheState<K, T>>,
+}
+
+type MakeExecutable<K, T> = dyn Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync;
+
+struct CacheState<K, T> {
+    entries: HashMap<K, Entry<T>>,
+    /// Counts the calls of `get`.
+    clock: u64,
+}
+
+struct Entry<T> {
+    /// The call of `get` that asked for it last.
+    used_at: u64,
+    content: Content<T>,
+}
+
+enum Content<T> {
+    Making(watch::Receiver<Option<Made<T>>>),
+    Ready(Arc<Cached<T>>),
+}
+
+/// The cache alone keeps an executable, so that the number of references tells whether a caller
+/// holds it.
+type Made<T> = Result<Weak<Cached<T>>>;
+
+struct Cached<T> {
+    executable: ExecutableGraph,
+    value: T,
+    /// Dropped last, when the memory is free.
+    _memory: CountedMemory,
+}
+
+impl<K, T> ExecutableCache<K, T>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    /// A cache whose executables have at most `limit` bytes of device memory together. `make` makes
+    /// the executable for a key, and what its users need beside it.
+    ///
+    /// The memory of an executable is known when it has been made. So the cache makes room for one
+    /// as large as the largest so far before it makes another; while one is made that is larger
+    /// than all before, and while callers hold more than the limit, the memory exceeds it.
+    pub fn new(
+        limit: u64,
+        make: impl Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync + 'static,
+    ) -> Self {
+        let state = Mutex::new(CacheState { entries: HashMap::new(), clock: 0 });
+        Self { inner: Arc::new(CacheInner { make: Box::new(make), limit, memory: Arc::default(), state }) }
+    }
+
+    /// The executable for a key. Makes it if the cache does not have it. Needs a tokio runtime
+    /// then.
+    ///
+    /// # Errors
+    /// The closure's, for all who wait for this key; the next call tries again.
+    /// [`HostTaskPanicked`](ErrorKind::HostTaskPanicked) when the closure panics,
+    /// [`Cancelled`](ErrorKind::Cancelled) when the runtime shuts down meanwhile.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. An executable that is being made is finished and kept, whether or not a caller
+    /// still waits for it.
+    pub async fn get(&self, key: &K) -> Result<CachedExecutable<T>> {
+        loop {
+            let mut making = match self.inner.find(key)? {
+                Content::Ready(entry) => return Ok(CachedExecutable { entry }),
+                Content::Making(making) => making,
+            };
+            let shut_down = |_| Error::new(ErrorKind::Cancelled, "the tokio runtime shut down");
+            let made = making.wait_for(Option::is_some).await.map_err(shut_down)?.clone();
+            // Until now no caller has held it, so others may have had it dropped.
+            if let Some(entry) = made.transpose()?.and_then(|made| made.upgrade()) {
+                return Ok(CachedExecutable { entry });
+            }
+        }
+    }
+
+    /// How many executables the cache has or is making.
+    pub fn len(&self) -> usize {
+        self.inner.state.lock().entries.len()
+    }
+
+    /// Whether the cache is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of device memory of the executables in the cache, and of those that callers still
+    /// hold.
+    pub fn device_memory(&self) -> u64 {
+        self.inner.memory.lock().bytes
+    }
+}
+
+impl<K, T> CacheInner<K, T>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    /// The entry of a key. If there is none, starts to make it.
+    fn find(self: &Arc<Self>, key: &K) -> Result<Content<T>> {
+        let mut state = self.state.lock();
+        state.clock += 1;
+        let used_at = state.clock;
+        if let Some(entry) = state.entries.get_mut(key) {
+            let is_abandoned =
+                matches!(&entry.content, Content::Making(making) if making.has_changed().is_err());
+            if !is_abandoned {
+                entry.used_at = used_at;
+                return Ok(entry.content.clone());
+            }
+        }
+        let runtime = Handle::try_current().map_err(|_| {
+            Error::new(ErrorKind::InvalidOperation, "a cache makes executables on a tokio runtime")
+                .help("call `get` inside a runtime")
+        })?;
+        let (sender, making) = watch::channel(None);
+        let content = Content::Making(making);
+        state.entries.insert(key.clone(), Entry { used_at, content: content.clone() });
+        drop(state);
+        let (cache, key) = (self.clone(), key.clone());
+        runtime.spawn_blocking(move || sender.send_replace(Some(cache.make(&key))));
+        Ok(content)
+    }
+
+    fn make(&self, key: &K) -> Made<T> {
+        let largest = self.memory.lock().largest;
+        self.evict(largest);
+        let made = panics::catch(|| (self.make)(key)).unwrap_or_else(|panic| {
+            let why = format!("the closure that makes executables panicked: {panic}");
+            Err(Error::new(ErrorKind::HostTaskPanicked, why))
+        });
+        let made = made.map(|(executable, value)| {
+            let memory = CountedMemory::new(&self.memory, &executable);
+            Arc::new(Cached { executable, value, _memory: memory })
+        });
+        {
+            let mut state = self.state.lock();
+            match (&made, state.entries.get_mut(key)) {
+                (Ok(cached), Some(entry)) => entry.content = Content::Ready(cached.clone()),
+                (Ok(_), None) => {}
+                (Err(_), _) => drop(state.entries.remove(key)),
+            }
+        }
+        self.evict(0);
+        made.map(|cached| Arc::downgrade(&cached))
+    }
+
+    /// Drops executables that no caller holds, the least recently used first, until there is room
+    /// for `more` bytes.
+    fn evict(&self, more: u64) {
+        while self.memory.lock().bytes.saturating_add(more) > self.limit {
+            let mut state = self.state.lock();
+            let idle = state.entries.iter().filter(|(_, entry)| entry.is_idle());
+            let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used_at).map(|(key, _)| key.clone()) else {
+                return;
+            };
+            let dropped = state.entries.remove(&oldest);
+            drop(state);
+            drop(dropped);
+        }
+    }
+}
+
+impl<T> Entry<T> {
+    fn is_idle(&self) -> bool {
+        matches!(&self.content, Content::Ready(cached) if Arc::strong_count(cached) == 1)
+    }
+}
+
+impl<T> Clone for Content<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Making(making) => Self::Making(making.clone()),
+            Self::Ready(cached) => Self::Ready(cached.clone()),
+        }
+    }
+}
+
+/// The device memory of all executables of a cache.
+#[derive(Default)]
+struct CacheMemory {
+    bytes: u64,
+    /// The most that an executable added so far.
+    largest: u64,
+    /// How many executables use an allocation.
+    users: HashMap<ResourceId, usize>,
+}
+
+/// The device memory of one executable, counted as long as this exists.
+struct CountedMemory {
+    all: Arc<Mutex<CacheMemory>>,
+    own: Box<[(ResourceId, u64)]>,
+}
+
+impl CountedMemory {
+    fn new(all: &Arc<Mutex<CacheMemory>>, executable: &ExecutableGraph) -> Self {
+        let own: Box<[_]> = executable.device_memory().collect();
+        let mut memory = all.lock();
+        let before = memory.bytes;
+        for &(resource, bytes) in &own {
+            let users = memory.users.entry(resource).or_default();
+            *users += 1;
+            if *users == 1 {
+                memory.bytes += bytes;
+            }
+        }
+        memory.largest = memory.largest.max(memory.bytes - before);
+        drop(memory);
+        Self { all: all.clone(), own }
+    }
+}
+
+impl Drop for CountedMemory {
+    fn drop(&mut self) {
+        let mut memory = self.all.lock();
+        for (resource, bytes) in &self.own {
+            if let Some(users) = memory.users.get_mut(resource) {
+                *users -= 1;
+                if *users == 0 {
+                    memory.users.remove(resource);
+                    memory.bytes -= bytes;
+                }
+            }
+        }
+    }
+}
+
+impl<T> CachedExecutable<T> {
+    /// Submits the executable; see [`ExecutableGraph::submit`].
+    pub fn submit(&self) -> Submission {
+        self.executable().submit()
+    }
+
+    /// The executable.
+    pub fn executable(&self) -> &ExecutableGraph {
+        &self.entry.executable
+    }
+}
+
+impl<T> Deref for CachedExecutable<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.entry.value
+    }
+}
+
+impl<T> Clone for CachedExecutable<T> {
+    fn clone(&self) -> Self {
+        Self { entry: self.entry.clone() }
+    }
+}
+
+impl<T: Debug> Debug for CachedExecutable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CachedExecutable").field(&**self).finish()
+    }
+}
+
+impl<K, T> Clone for ExecutableCache<K, T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<K, T> Debug for ExecutableCache<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutableCache")
+            .field("limit", &self.inner.limit)
+            .field("device_memory", &self.inner.memory.lock().bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! Which executables a cache makes, keeps and drops.
+
+use std::sync::{Arc, OnceLock};
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use wakegraph::service::ExecutableCache;
+use wakegraph::testing::FakeControl;
+use wakegraph::{Error, ErrorKind, Graph};
+
+use crate::common::{Count, fill, manual, poll_once, run};
+
+/// A cache of executables that have as many bytes as their key says, and a count of those made.
+fn by_bytes(limit: u64) -> (ExecutableCache<usize>, Count, FakeControl) {
+    let (device, control) = manual("fake");
+    let made = Count::default();
+    let count = made.clone();
+    let cache = ExecutableCache::new(limit, move |&bytes| {
+        count.add_one();
+        Ok((fill(&device, bytes)?, ()))
+    });
+    (cache, made, control)
+}
+
+#[test]
+fn an_executable_is_made_once() {
+    run(async {
+        let (cache, made, control) = by_bytes(10_000);
+        for result in join_all((0..20).map(|_| cache.get(&100))).await {
+            drop(result.unwrap());
+        }
+        let exec = cache.get(&100).await.unwrap();
+        let submission = exec.submit();
+        control.complete_all();
+        submission.await.unwrap();
+        assert_eq!((made.get(), cache.len(), cache.device_memory()), (1, 1, 100));
+    });
+}
+
+#[test]
+fn the_least_recently_used_are_dropped() {
+    run(async {
+        let (cache, made, _) = by_bytes(1000);
+        for key in [300, 301, 302] {
+            cache.get(&key).await.unwrap();
+        }
+        cache.get(&300).await.unwrap();
+        assert_eq!((made.get(), cache.device_memory()), (3, 903));
+        cache.get(&303).await.unwrap();
+        assert_eq!((made.get(), cache.len(), cache.device_memory()), (4, 3, 905));
+        cache.get(&300).await.unwrap();
+        cache.get(&302).await.unwrap();
+        assert_eq!(made.get(), 4);
+        cache.get(&301).await.unwrap();
+        assert_eq!(made.get(), 5);
+    });
+}
+
+#[test]
+fn memory_never_exceeds_the_limit_once_sizes_are_known() {
+    run(async {
+        let (device, _) = manual("fake");
+        let (most, cache) = (Arc::new(Mutex::new(0)), Arc::new(OnceLock::<ExecutableCache<usize>>::new()));
+        let (seen, own) = (most.clone(), cache.clone());
+        let made = ExecutableCache::new(5000, move |&bytes: &usize| {
+            let others = own.get().map_or(0, ExecutableCache::device_memory);
+            let mut most = seen.lock();
+            *most = (others + bytes as u64).max(*most);
+            Ok((fill(&device, bytes)?, ()))
+        });
+        cache.set(made.clone()).unwrap();
+        made.get(&2000).await.unwrap();
+        for number in 0..500usize {
+            made.get(&(1 + number * 7919 % 2000)).await.unwrap();
+        }
+        assert!((4000..=5000).contains(&*most.lock()));
+    });
+}
+
+#[test]
+fn what_callers_hold_is_not_dropped() {
+    run(async {
+        let (cache, made, _) = by_bytes(500);
+        let held = cache.get(&400).await.unwrap();
+        let other = cache.get(&401).await.unwrap();
+        assert_eq!((cache.len(), cache.device_memory()), (2, 801));
+        drop(held);
+        cache.get(&1).await.unwrap();
+        assert_eq!((made.get(), cache.device_memory()), (3, 402));
+        drop(other);
+    });
+}
+
+#[test]
+fn shared_memory_counts_once() {
+    run(async {
+        let (device, _) = manual("fake");
+        let weights = device.buffer::<u8>(1000).unwrap();
+        let cache = ExecutableCache::new(10_000, move |&bytes: &usize| {
+            let mut graph = Graph::new(&device);
+            graph.copy(&weights.slice(..bytes)?, &device.buffer::<u8>(bytes)?);
+            Ok((graph.finalize()?, ()))
+        });
+        for bytes in [10, 20, 30] {
+            cache.get(&bytes).await.unwrap();
+        }
+        assert_eq!(cache.device_memory(), 1060);
+    });
+}
+
+#[test]
+fn a_failure_is_not_kept() {
+    run(async {
+        let (device, _) = manual("fake");
+        let tries = Count::default();
+        let cache = ExecutableCache::new(1000, move |_: &u32| match tries.add_one() {
+            0 => Err(Error::new(ErrorKind::OutOfMemory, "no memory")),
+            1 => panic!("an expected panic"),
+            _ => Ok((fill(&device, 4)?, "made")),
+        });
+        let (first, second) = tokio::join!(cache.get(&1), cache.get(&1));
+        assert_eq!(first.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(second.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert!(cache.is_empty());
+        assert_eq!(cache.get(&1).await.unwrap_err().kind(), ErrorKind::HostTaskPanicked);
+        assert_eq!(*cache.get(&1).await.unwrap(), "made");
+    });
+}
+
+#[test]
+fn making_goes_on_when_the_caller_has_gone() {
+    run(async {
+        let (cache, made, _) = by_bytes(1000);
+        let mut call = Box::pin(cache.get(&100));
+        assert!(poll_once(&mut call).is_pending());
+        drop(call);
+        cache.get(&100).await.unwrap();
+        assert_eq!(made.get(), 1);
+    });
+}
+
+#[test]
+fn memory_is_free_when_the_cache_is_dropped() {
+    run(async {
+        let (device, _) = manual("fake");
+        let token = Arc::new(());
+        let kept = token.clone();
+        let cache = ExecutableCache::new(1000, move |_: &u32| Ok((fill(&device, 4)?, kept.clone())));
+        drop(cache.get(&1).await.unwrap());
+        drop(cache);
+        // The thread that made it may hold the cache for a moment.
+        while Arc::strong_count(&token) > 1 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
