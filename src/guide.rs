@@ -1,4 +1,4 @@
-//! The examples of the guide, and of the tables for users of other graph APIs. `cargo test --doc`
+//! The examples of the guide, of the pages on services, and of the tables for users of other graph APIs. `cargo test --doc`
 //! compiles and runs them.
 
 /// Makes a page's examples tests of a module of its own.
@@ -21,6 +21,8 @@ pages! {
     errors: "guide/errors.md"
     cancellation: "guide/cancellation.md"
     deadlines: "guide/deadlines.md"
+    service: "service.md"
+    from_a_gpu_thread: "from-a-gpu-thread-and-a-channel.md"
     from_cuda_graphs: "from-cuda-graphs.md"
     from_sycl_graph: "from-sycl-graph.md"
     #[cfg(feature = "unstable-hal")]
