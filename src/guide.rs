@@ -1,5 +1,5 @@
-//! The examples of the guide, of the pages on services, and of the tables for users of other graph APIs. `cargo test --doc`
-//! compiles and runs them.
+//! The examples of the guide, of the pages on services, and of the tables for users of other graph
+//! APIs. `cargo test --doc` compiles and runs them.
 
 /// Makes a page's examples tests of a module of its own.
 macro_rules! pages {
