@@ -28,6 +28,7 @@ pub(crate) enum Transfer {
 }
 
 /// A copy between devices that cannot reach each other's memory.
+#[derive(Clone)]
 pub(crate) struct StagedCopy {
     pub(crate) src: View,
     pub(crate) dst: View,

@@ -13,7 +13,7 @@ use crate::plan::{Origin, Plan};
 use crate::runtime::builder::binding::{ParamKey, Parameter};
 use crate::runtime::builder::command::{Command, Group, GroupKey};
 use crate::runtime::resource::scratch::PlannedUses;
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{CommandKind, Error, ErrorKind, Result};
 
 /// Where a node's command is: the partition, and which of its commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,6 +213,36 @@ impl NodeIndex {
             instances = inner.flatten().copied().collect();
         }
         Ok(nodes)
+    }
+
+    /// The halves of copies through the host, if all of these nodes are that: sub-graphs of a read to
+    /// staging memory and a write from it.
+    pub(crate) fn staged_halves(
+        &self,
+        copies: &[Origin],
+        graphs: &[graph::Graph<Command>],
+    ) -> Option<NamedNodes> {
+        let mut halves = NamedNodes::new();
+        for copy in copies {
+            let [instance] = self.children.get(copy)?[..] else { return None };
+            let graph = &graphs[instance as usize];
+            let [CommandKind::BufferRead, CommandKind::BufferWrite | CommandKind::BufferWriteRect] =
+                *graph.kinds()
+            else {
+                return None;
+            };
+            let (Content::Command(read), Content::Command(write)) =
+                (graph.content_at(0), graph.content_at(1))
+            else {
+                return None;
+            };
+            let (staged, taken) = (read.views().nth(1)?, write.views().next()?);
+            if !Arc::ptr_eq(staged.allocation(), taken.allocation()) || staged.offset != taken.offset {
+                return None;
+            }
+            halves.extend([0, 1].map(|node| Origin { instance, node }));
+        }
+        Some(halves)
     }
 
     /// The nodes that a parameter is bound to.

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::graph;
 use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, accesses};
 use crate::runtime::builder::control_flow::Control;
+use crate::runtime::builder::memory_command::MemoryCommand;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::finalize::node_index::{NamedNodes, NodeIndex};
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::update::bodies::{ChangedBodies, Lowered, Surroundings};
-use crate::runtime::update::step::{NodeChange, UpdateStep};
+use crate::runtime::update::step::{NodeChange, StagedOperands, UpdateStep};
 use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
 
 /// What an update makes of all nodes that it names.
@@ -62,7 +64,8 @@ pub(super) fn drafts(
     let key = |node: Origin| (node.instance, node.node);
     let current = updatable.lock();
     let index = current.index.clone();
-    let found: Result<Vec<Touched<'_>>> = steps.iter().map(|(step, at)| step.nodes(&index, at)).collect();
+    let found: Result<Vec<Touched<'_>>> =
+        steps.iter().map(|(step, at)| step.nodes(&index, &current.graphs, at)).collect();
     let found = found?;
     for &node in found.iter().flat_map(Touched::all) {
         drafts.entry(key(node)).or_insert_with(|| Draft::of(&current, node));
@@ -107,8 +110,17 @@ impl Touched<'_> {
 }
 
 impl UpdateStep {
-    fn nodes<'a>(&self, index: &'a NodeIndex, at: &'static Location<'static>) -> Result<Touched<'a>> {
+    fn nodes<'a>(
+        &self,
+        index: &'a NodeIndex,
+        graphs: &[graph::Graph<Command>],
+        at: &'static Location<'static>,
+    ) -> Result<Touched<'a>> {
         let nodes = match self {
+            Self::Node(path, NodeChange::Staged(_)) => index.find(path).and_then(|copies| {
+                let halves = index.staged_halves(&copies, graphs).map(Touched::Named);
+                halves.ok_or_else(StagedOperands::unfit)
+            }),
             Self::Node(path, _) => index.find(path).map(Touched::Named),
             Self::Param(param, _) => index.bound_to(param).map(Touched::Bound),
             Self::Choose(group, alternative) => {
@@ -217,17 +229,16 @@ impl Draft {
                 self.after = Some(new);
             }
             (NodeChange::Memory(new), Some(Command::Memory { command: old, .. })) => {
-                let command = new.command.clone()?;
-                let (kind, own) = (command.kind(), old.kind());
-                if kind != own {
-                    let why = format!("the new operands are those of a {kind}, and the node is a {own}");
-                    return Err(Error::new(ErrorKind::InvalidArgument, why)
-                        .help("pass buffers and host buffers as the node has them"));
-                }
-                let mut views = new.uses.iter().map(|(view, _)| view.clone());
-                let uses = [views.next(), views.next()];
-                self.accesses = accesses(&new.uses).into();
-                self.after = Some(Command::Memory { command: Arc::new(command), uses });
+                let kind = old.kind();
+                self.operands(kind, new)?;
+            }
+            (NodeChange::Staged(new), Some(Command::Memory { command: old, uses })) => {
+                let (kind, new) = (old.kind(), new.half(old, uses)?);
+                self.operands(kind, &new)?;
+            }
+            (NodeChange::Staged(_), _) => return Err(StagedOperands::unfit()),
+            (NodeChange::Memory(MemoryCommand { command: Err(error), .. }), None) => {
+                return Err(error.clone());
             }
             (NodeChange::Memory(_), _) => {
                 return Err(self.unfit("only fills and copies have other operands than arguments"));
@@ -240,6 +251,22 @@ impl Draft {
                 return Err(self.unfit("only kernels have arguments and a range"));
             }
         }
+        Ok(())
+    }
+
+    /// Gives a fill or copy of this kind other operands.
+    fn operands(&mut self, own: CommandKind, new: &MemoryCommand) -> Result<()> {
+        let command = new.command.clone()?;
+        let kind = command.kind();
+        if kind != own {
+            let why = format!("the new operands are those of a {kind}, and the node is a {own}");
+            return Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("pass buffers and host buffers as the node has them"));
+        }
+        let mut views = new.uses.iter().map(|(view, _)| view.clone());
+        let uses = [views.next(), views.next()];
+        self.accesses = accesses(&new.uses).into();
+        self.after = Some(Command::Memory { command: Arc::new(command), uses });
         Ok(())
     }
 

@@ -45,7 +45,6 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use smallvec::SmallVec;
 
 use crate::graph::NodePath;
 use crate::runtime::builder::command_group::CommandGroup;
@@ -59,11 +58,11 @@ use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::memory_arg::MemoryArg;
 use crate::runtime::resource::rect::RectCopy;
-use crate::types::{CommandKind, Error, ErrorKind, Range};
+use crate::types::Range;
 pub use applied::Applied;
 use change::Change;
 use sequencing::apply;
-use step::{NodeChange, UpdateStep};
+use step::{NodeChange, StagedOperands, UpdateStep};
 
 /// Updates.
 impl ExecutableGraph {
@@ -250,7 +249,9 @@ impl<'a> Update<'a> {
     }
 
     /// Gives a copy other operands, as for [`Graph::copy`](crate::Graph::copy): buffers and host
-    /// buffers where the node has them. Other memory must be ordered as for [`launch`](Self::launch).
+    /// buffers where the node has them, of the same devices. Other memory must be ordered as for
+    /// [`launch`](Self::launch). A copy between devices without a direct path still goes through the host,
+    /// in larger memory there if it is longer than before.
     ///
     /// ```
     /// # use wakegraph::{Device, FinalizeOptions, Graph};
@@ -276,7 +277,7 @@ impl<'a> Update<'a> {
         src: impl MemoryArg<T>,
         dst: impl MemoryArg<T>,
     ) -> Self {
-        self.with(node, NodeChange::Memory(direct(Transfer::copy(src, dst))))
+        self.with(node, transfer(Transfer::copy(src, dst)))
     }
 
     /// Gives a rectangular copy other operands, as for [`Graph::copy_rect`](crate::Graph::copy_rect).
@@ -288,7 +289,7 @@ impl<'a> Update<'a> {
         dst: impl MemoryArg<T>,
         copy: RectCopy,
     ) -> Self {
-        self.with(node, NodeChange::Memory(direct(Transfer::rect(src, dst, copy))))
+        self.with(node, transfer(Transfer::rect(src, dst, copy)))
     }
 
     /// Gives a fill another destination and another value, as for
@@ -361,16 +362,11 @@ impl<'a> Update<'a> {
     }
 }
 
-/// The command of a copy that needs no help from the host.
-fn direct(transfer: Transfer) -> MemoryCommand {
+/// Other operands of a copy.
+fn transfer(transfer: Transfer) -> NodeChange {
     match transfer {
-        Transfer::Direct(command) => command,
-        Transfer::Staged(_) => {
-            let why = "the devices of the new operands cannot reach each other's memory";
-            let error = Error::new(ErrorKind::FeatureNotSupported, why);
-            let command = Err(error.help("finalize a graph with this copy, which goes through the host"));
-            MemoryCommand { kind: CommandKind::BufferCopy, command, uses: SmallVec::new() }
-        }
+        Transfer::Direct(command) => NodeChange::Memory(command),
+        Transfer::Staged(copy) => NodeChange::Staged(StagedOperands::new(copy)),
     }
 }
 

@@ -1,16 +1,18 @@
 //! What a user says about one node, parameter or command group.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::graph::NodePath;
+use crate::hal;
 use crate::plan::Origin;
 use crate::runtime::builder::binding::Parameter;
 use crate::runtime::builder::command::{Command, Group};
-use crate::runtime::builder::memory_command::MemoryCommand;
+use crate::runtime::builder::memory_command::{MemoryCommand, StagedCopy};
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph};
 use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::kernel::{CallArg, KernelCall};
-use crate::types::{AccessMode, Range, Result};
+use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Range, Result};
 
 /// One thing that an update changes.
 pub(crate) enum UpdateStep {
@@ -30,6 +32,53 @@ pub(crate) enum NodeChange {
     HostTask(Result<Command>),
     /// Other operands of a fill or copy.
     Memory(MemoryCommand),
+    /// Other operands of a copy through the host.
+    Staged(StagedOperands),
+}
+
+/// The new operands of a copy through the host: a sub-graph of a read and a write.
+pub(crate) struct StagedOperands {
+    copy: StagedCopy,
+    /// Staging memory for both halves, if what they have is too small.
+    larger: OnceLock<View>,
+}
+
+impl StagedOperands {
+    pub(crate) fn new(copy: StagedCopy) -> Self {
+        Self { copy, larger: OnceLock::new() }
+    }
+
+    /// What becomes of one of the halves, which has these operands.
+    pub(super) fn half(&self, half: &hal::Command, uses: &[Option<View>; 2]) -> Result<MemoryCommand> {
+        let is_read = half.kind() == CommandKind::BufferRead;
+        let [src, dst] = uses;
+        let Some(now) = (if is_read { dst } else { src }) else { return Err(Self::unfit()) };
+        let len = self.copy.src.len;
+        let staging = match (self.larger.get(), now.len >= len) {
+            (_, true) => View { len, ..now.clone() },
+            (Some(larger), false) => larger.clone(),
+            (None, false) => {
+                let larger = HostBuffer::<u8>::allocate(self.copy.src.allocation.device(), len)?;
+                self.larger.get_or_init(|| larger.view().clone()).clone()
+            }
+        };
+        let [read, write] = self.copy.clone().halves(&staging);
+        Ok(if is_read { read } else { write })
+    }
+
+    /// For nodes that do not copy through the host.
+    pub(super) fn unfit() -> Error {
+        let why = "the devices of the new operands cannot reach each other's memory, and the node copies \
+                   between devices that can";
+        Error::new(ErrorKind::FeatureNotSupported, why)
+            .help("finalize a graph with this copy, which goes through the host")
+    }
+
+    fn accesses(&self) -> Accesses {
+        let StagedCopy { src, dst, .. } = &self.copy;
+        let access = |view: &View, mode| (view.allocation().clone(), view.access(mode));
+        vec![access(src, AccessMode::Read), access(dst, AccessMode::Write)]
+    }
 }
 
 impl UpdateStep {
@@ -47,6 +96,7 @@ impl UpdateStep {
                     |(view, mode): &(View, AccessMode)| (view.allocation().clone(), view.access(*mode));
                 memory.uses.iter().map(access).collect()
             }
+            Self::Node(_, NodeChange::Staged(operands)) => operands.accesses(),
             Self::Choose(group, index) => {
                 let members = current.index.members_of(group).unwrap_or_default().iter();
                 let alternative =

@@ -20,7 +20,7 @@ tests!("graph/updates":
         unordered_memory_inside_sub_graphs_is_refused,
         from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates,
         operands_of_fills_and_copies, operands_of_rectangles, operands_in_flight, closures_of_host_tasks, closures_that_wait_for_their_turn, wrong_closures_are_refused],
-    &[Need::Results, Need::TwoDevices] => [on_two_devices],
+    &[Need::Results, Need::TwoDevices] => [on_two_devices, operands_of_copies_between_devices],
     &[Need::ConcurrentParts] => [unordered_memory_is_refused],
     &[] => [misuse_is_refused, other_graphs_are_refused, wrong_operands_are_refused]);
 
@@ -417,6 +417,51 @@ fn unordered_memory_inside_sub_graphs_is_refused(setup: &Setup) {
 }
 
 // mix x on the first device -> copy to the second -> mix there, both changed by one update.
+// Where the devices have no direct path, the copy goes through the host.
+fn operands_of_copies_between_devices(setup: &Setup) {
+    let all = |device: &wakegraph::Device| device.capabilities().update == UpdateCapabilities::all();
+    if !setup.devices.iter().all(all) {
+        return lacks("all updates");
+    }
+    let [a, b] = [&setup.devices[0], &setup.devices[1]];
+    let x = a.buffer_from(&(0..16).collect::<Vec<u32>>()).unwrap();
+    let (y, z) = (b.buffer::<u32>(4).unwrap(), b.buffer::<u32>(16).unwrap());
+    let mut graph = Graph::new(a);
+    let (first, second) = (x.slice(..4).unwrap(), x.slice(4..8).unwrap());
+    let copy = graph.copy(&first, &y).id();
+    let square = RectCopy::new([2, 2], Layout::rows(4), Layout::rows(2));
+    let rect = graph.copy_rect(&x, z.slice(..4).unwrap(), square).after([copy]).id();
+    let exec = finalize(&graph);
+    setup.block_on(async {
+        let check = async |in_y: &[u32], in_z: &[u32]| {
+            for _ in 0..2 {
+                exec.submit().await.unwrap();
+                assert_eq!(y.to_vec().await.unwrap(), in_y);
+                assert_eq!(z.to_vec().await.unwrap()[..in_z.len()], *in_z);
+            }
+        };
+        check(&[0, 1, 2, 3], &[0, 1, 4, 5, 0]).await;
+        exec.update().copy(copy, &second, &y).apply().await.unwrap();
+        check(&[4, 5, 6, 7], &[0, 1, 4, 5, 0]).await;
+        // Shorter, other memory of both devices, and longer than ever.
+        let upper = z.slice(14..).unwrap();
+        exec.update().copy(copy, x.slice(8..10).unwrap(), &upper).apply().await.unwrap();
+        check(&[4, 5, 6, 7], &[0, 1, 4, 5, 0]).await;
+        assert_eq!(z.to_vec().await.unwrap()[12..], [0, 0, 8, 9]);
+        let update = exec.update().copy(copy, x.slice(4..).unwrap(), z.slice(4..).unwrap());
+        let later = RectCopy::new([2, 2], Layout::rows(4).origin([1, 1]), Layout::rows(2));
+        update.copy_rect(rect, &x, &y, later).apply().await.unwrap();
+        check(&[5, 6, 9, 10], &[0, 1, 4, 5, 4, 5, 6, 7, 8]).await;
+        // An update that is refused changes neither half.
+        let half = x.slice(..2).unwrap();
+        let error = exec.update().copy(copy, &half, &y).apply().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+        let error = exec.update().copy(rect, &first, &y).apply().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        check(&[5, 6, 9, 10], &[0, 1, 4, 5, 4, 5, 6, 7, 8]).await;
+    });
+}
+
 fn on_two_devices(setup: &Setup) {
     let all = |device: &wakegraph::Device| device.capabilities().update == UpdateCapabilities::all();
     if !setup.devices.iter().all(all) {
