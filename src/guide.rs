@@ -20,6 +20,7 @@ pages! {
     #[cfg(feature = "test-util")]
     errors: "guide/errors.md"
     cancellation: "guide/cancellation.md"
+    #[cfg(feature = "test-util")]
     deadlines: "guide/deadlines.md"
     service: "service.md"
     from_a_gpu_thread: "from-a-gpu-thread-and-a-channel.md"

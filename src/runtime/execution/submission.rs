@@ -142,7 +142,8 @@ impl Submission {
     ///
     /// All of a graph without host tasks, whose devices can wait for each other, is handed over by
     /// [`submit`](crate::ExecutableGraph::submit) itself, unless that has to wait for something on
-    /// the host: cancelling changes nothing then.
+    /// the host: cancelling changes nothing then. Among many short runs on a GPU, one that still waits
+    /// to be launched never is.
     ///
     /// The submission resolves to [`Cancelled`](crate::ErrorKind::Cancelled) if anything was
     /// stopped and nothing else failed.

@@ -9,7 +9,7 @@ use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::execution::run::{Run, enqueue_batch};
+use crate::runtime::execution::run::{Run, cancelled, enqueue_batch};
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
@@ -145,6 +145,10 @@ impl SubmitterState {
             && let Some(run) = self.waiting.pop_front()
         {
             match run.take_launch() {
+                Some(_) if run.is_cancelled() => {
+                    run.finish(0, Err(cancelled()));
+                    run.set_launched(false);
+                }
                 Some(owner) => {
                     owners.push(owner);
                     runs.push(run);

@@ -217,6 +217,39 @@ fn a_leader_that_is_dropped_leaves_nobody_behind() {
 }
 
 #[test]
+fn a_cancelled_run_is_not_launched() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let mut stopped = 0;
+    for _ in 0..20 {
+        let before = load(&execs);
+        let [first, other] = [MANY - 2, MANY - 1].map(|index| &execs[index]);
+        let cancelled = {
+            let _held = hold(&device);
+            let submission = first.submit();
+            submission.cancel();
+            submission
+        };
+        // Wakes the reactor.
+        let other = other.submit();
+        while !before.iter().chain([&cancelled, &other]).all(Submission::is_finished) {
+            control.complete_all();
+            thread::yield_now();
+        }
+        assert!(run_of(&other).result().is_ok());
+        // The reactor may have taken it before it was held.
+        stopped +=
+            run_of(&cancelled).result().is_err_and(|error| error.kind() == ErrorKind::Cancelled) as u32;
+        let again = first.submit();
+        while !again.is_finished() {
+            control.complete_all();
+        }
+        assert!(run_of(&again).result().is_ok());
+    }
+    assert!(stopped > 0);
+}
+
+#[test]
 fn a_lost_device_fails_all() {
     for runtime in runtimes() {
         let (device, control) = device();
