@@ -27,10 +27,11 @@ bitflags::bitflags! {
 }
 
 /// What drives a device's work, which decides how a thread may wait for it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Progress {
     /// The device itself, such as a GPU. Waiting threads do not slow it down.
+    #[default]
     Device,
     /// Threads of the driver, on the host's cores: a thread that polls in a loop has to yield its
     /// core to them.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::graph::NodeId;
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run_wait::RunWait;
 use crate::types::Result;
 
 /// Completion of one submission or of one command of a [`Queue`](crate::Queue): a handle that can be cloned,
@@ -72,8 +73,9 @@ impl Event {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self) -> Result<()> {
-        self.run().done.wait().await;
-        self.run().result()
+        let run = self.run();
+        RunWait::of_event(run.clone()).await;
+        run.result()
     }
 
     /// The run. That of a recorded command has failed.

@@ -18,6 +18,7 @@ pub(crate) mod partitions;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod run;
+pub(crate) mod run_wait;
 pub(crate) mod spin_time;
 pub(crate) mod submission;
 pub(crate) mod submission_queue;

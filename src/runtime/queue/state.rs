@@ -14,6 +14,7 @@ use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Pred
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
 use crate::runtime::execution::run::{Run, Timing};
+use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, Started, Waits};
 use crate::runtime::execution::template::RunOwner;
@@ -22,6 +23,7 @@ use crate::runtime::queue::recording::Recorder;
 use crate::runtime::resource::device::Device;
 use crate::sync::AtomicBool;
 use crate::types::Result;
+use crate::util::adaptive_spin::AdaptiveSpin;
 
 /// What all handles of a queue share.
 pub(crate) struct QueueInner {
@@ -51,6 +53,8 @@ pub(super) struct QueueState {
     others: Vec<Arc<Run>>,
     /// The template that the next command uses.
     next: usize,
+    /// Whether spinning for commands has paid.
+    spinning: AdaptiveSpin,
 }
 
 struct Tail {
@@ -175,10 +179,15 @@ impl QueueInner {
             Predecessor::Run(run) => Arc::strong_count(run) == 1,
             Predecessor::Fence(_) => true,
         });
-        let run = match self.device.accepts_work().and_then(|()| state.new_run(&owner, self.is_in_order())) {
+        let alone = state.runs.back().is_none_or(|last| last.is_done());
+        let accepts = self.device.accepts_work();
+        let run = match accepts.and_then(|()| state.new_run(&owner, self.is_in_order(), alone)) {
             Ok(run) => run,
             Err(error) => return Arc::new(Run::failed(self.refused(owner.locate(error)))),
         };
+        if alone {
+            state.plan_spin(&owner, &run);
+        }
         let started = match failure {
             Some(failure) => Started::abandoned(&run, &failure),
             None => submit::start_after(&owner, &run, order_after, own, waits),
@@ -231,17 +240,34 @@ pub(super) enum Barrier {
 }
 
 impl QueueState {
-    /// A run of a command, made ready to start.
-    fn new_run(&mut self, owner: &Arc<QueueCommand>, in_order: bool) -> Result<Arc<Run>> {
+    /// A run of a command, made ready to start. `alone`: the command before it is over.
+    fn new_run(&mut self, owner: &Arc<QueueCommand>, in_order: bool, alone: bool) -> Result<Arc<Run>> {
         let number = owner.common().next_number();
+        // The clock is read only where a wait may spin.
+        let timing = match alone && owner.is_on_device() && !self.spinning.is_backing_off() {
+            true => Timing::On,
+            false => Timing::Off,
+        };
         if owner.is_on_device()
-            && let Some(run) = self.take_reusable(in_order, |run| run.reset(owner, Timing::Off, number))
+            && let Some(run) = self.take_reusable(in_order, |run| run.reset(owner, timing, number))
         {
             return Ok(run);
         }
         let mut run = Run::new(owner.template())?;
-        run.reset(owner, Timing::Off, number);
+        run.reset(owner, timing, number);
         Ok(Arc::new(run))
+    }
+
+    /// Decides whether a wait for a command will spin. One that queues behind others is not worth it.
+    fn plan_spin(&mut self, owner: &QueueCommand, run: &Run) {
+        let template = owner.template();
+        let limit = template.spin_limit();
+        if let Some(expected) = template.expected()
+            && expected <= limit
+            && self.spinning.try_spin()
+        {
+            run.set_spin(spin_time_among(run.load(), expected, limit));
+        }
     }
 
     fn take_reusable(&mut self, in_order: bool, reset: impl FnOnce(&mut Run)) -> Option<Arc<Run>> {
@@ -257,6 +283,7 @@ impl QueueState {
                 continue;
             }
             if let Some(reusable) = Arc::get_mut(&mut run) {
+                reusable.spin().into_iter().for_each(|found| self.spinning.record(found));
                 reset(reusable);
                 if self.runs.len() > MOST_SPARE && self.runs.front().is_some_and(|next| next.is_done()) {
                     self.runs.pop_front();

@@ -90,6 +90,10 @@ struct Waiting {
     has_poller: AtomicBool,
     /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
     near_until: AtomicU64,
+    /// For how many nanoseconds the first wait for an event of the run should spin, 0 if it should not.
+    spin_time: AtomicU64,
+    /// What drives the devices' work.
+    driven_by: hal::Progress,
     /// How a submission's spin went: one of the `SPIN` constants.
     spin: AtomicU8,
     /// Whether the run keeps the queue that it shares for too long.
@@ -209,7 +213,8 @@ impl Run {
         self.deadline = OnceLock::new();
         self.progress = RunProgress::default();
         self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
-        self.waiting = Waiting { is_timed: timing == Timing::On, ..Waiting::default() };
+        let (is_timed, driven_by) = (timing == Timing::On, template.progress);
+        self.waiting = Waiting { is_timed, driven_by, ..Waiting::default() };
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             slot.state = AtomicU8::new(WAITING);
             slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::reactor::Reactor;
@@ -87,6 +88,27 @@ impl Run {
     /// One spin in vain outweighs all that paid.
     pub(crate) fn record_spin(&self, found: bool) {
         self.waiting.spin.fetch_max(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
+    }
+
+    /// Has the first wait for an event of this run spin for so long.
+    pub(crate) fn set_spin(&self, time: Duration) {
+        self.waiting.spin_time.store(clock::nanoseconds(time), Ordering::Relaxed);
+    }
+
+    /// For how long a wait for an event of this run should spin. Only the first one is told to.
+    pub(crate) fn take_spin(&self) -> Option<Duration> {
+        if self.waiting.spin_time.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        match self.waiting.spin_time.swap(0, Ordering::Relaxed) {
+            0 => None,
+            time => Some(Duration::from_nanos(time)),
+        }
+    }
+
+    /// What drives the devices' work, which decides how a thread may wait for it.
+    pub(crate) fn driven_by(&self) -> hal::Progress {
+        self.waiting.driven_by
     }
 
     /// The host has been handed a task of this run, until the guard is dropped.
