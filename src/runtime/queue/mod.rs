@@ -14,6 +14,8 @@
 
 mod command;
 mod commands;
+#[cfg(all(test, wakegraph_loom))]
+mod model;
 mod recording;
 mod state;
 #[cfg(test)]
