@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::time::{interval, sleep};
+use wakegraph::testing::{FakeDevice, FakeOptions};
 use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, Health, PartitionState, Range};
 
 use crate::common::{Count, current_thread, device, held_kernel, manual, multi_thread, yield_often};
@@ -77,6 +78,20 @@ fn a_loss_that_any_call_meets_is_seen() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn devices_that_are_lost_together_hear_of_it_together() {
+    let (hal, control) = FakeDevice::open(FakeOptions::new().manual(true));
+    // Two devices of one driver, which the driver loses both.
+    let [one, other] = [(); 2].map(|()| Device::from_hal(hal.clone()));
+    let unrelated = device();
+    let health = other.health();
+    control.lose_device();
+    assert!(health.borrow().is_healthy(), "nobody has asked");
+    assert!(one.buffer::<u8>(1).is_err());
+    assert!(health.borrow().is_lost());
+    assert!(unrelated.health().borrow().is_healthy());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use dashmap::DashMap;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::backend;
@@ -48,6 +49,9 @@ impl Drop for DeviceInner {
 
 /// Devices that are open, so that a device has one reactor however often it is opened.
 static OPEN: LazyLock<DashMap<String, Weak<DeviceInner>>> = LazyLock::new(DashMap::new);
+
+/// All devices that there are. The lock is held for bookkeeping only.
+static DEVICES: Mutex<Vec<Weak<DeviceInner>>> = Mutex::new(Vec::new());
 
 /// What opens the devices that are there, the best first: the GPUs of all backends, then the others. Asks a
 /// backend only when it is its turn.
@@ -116,19 +120,27 @@ impl Device {
     }
 
     fn validated(hal: hal::ValidatedDevice) -> Self {
-        Self {
-            inner: Arc::new(DeviceInner {
-                notifies: hal.capabilities().notifies,
-                hal,
-                wake_policy: AtomicU8::new(WakePolicy::default() as u8),
-                reactor: OnceLock::new(),
-                submission_queue: Attachment::default(),
-                in_flight: Attachment::default(),
-                health: HealthCell::new(),
-                is_shut_down: AtomicBool::new(false),
-                kernels: DashMap::new(),
-            }),
+        let inner = Arc::new(DeviceInner {
+            notifies: hal.capabilities().notifies,
+            hal,
+            wake_policy: AtomicU8::new(WakePolicy::default() as u8),
+            reactor: OnceLock::new(),
+            submission_queue: Attachment::default(),
+            in_flight: Attachment::default(),
+            health: HealthCell::new(),
+            is_shut_down: AtomicBool::new(false),
+            kernels: DashMap::new(),
+        });
+        let mut devices = DEVICES.lock();
+        if devices.len() == devices.capacity() {
+            devices.retain(|device| device.strong_count() > 0);
+            // As many again before the next time.
+            let room = devices.len().max(8);
+            devices.reserve(room);
         }
+        devices.push(Arc::downgrade(&inner));
+        drop(devices);
+        Self { inner }
     }
 
     /// What the device is.
@@ -231,8 +243,8 @@ impl Device {
     /// Asks whether the device is lost. A driver may lose all of its devices at once, so others are asked then.
     pub(crate) fn check_for_loss(&self) {
         if self.has_news_of_loss() {
-            let open: Vec<_> = OPEN.iter().filter_map(|entry| entry.value().upgrade()).collect();
-            open.into_iter().for_each(|inner| _ = Self { inner }.has_news_of_loss());
+            let all: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();
+            all.into_iter().for_each(|inner| _ = Self { inner }.has_news_of_loss());
         }
     }
 
