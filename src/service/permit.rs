@@ -190,6 +190,16 @@ impl<T> Permit<T> {
         self.claim.as_mut()?.made.as_deref_mut()
     }
 
+    /// The permit, unless its slot is on a device that has been lost since: then that device's
+    /// slots are taken out.
+    pub(super) fn checked(mut self) -> Option<Self> {
+        let Some(error) = self.made().and_then(Made::loss) else { return Some(self) };
+        if let Some(claim) = &mut self.claim {
+            self.pool.lose(claim, error);
+        }
+        None
+    }
+
     /// Drops what the slot consists of, and counts it as unmade.
     fn discard(&mut self) {
         let Some(claim) = &mut self.claim else { return };
@@ -206,7 +216,7 @@ impl<T: Send + 'static> Permit<T> {
     pub(super) fn make_here(mut self) -> Result<Option<Self>> {
         let Some(claim) = &mut self.claim else { return Ok(None) };
         if claim.made.is_some() {
-            return Ok(Some(self));
+            return Ok(self.checked());
         }
         let slot = Slot { index: claim.index, device: self.pool.devices[claim.place].clone() };
         let since = ResourceId::unique();
@@ -247,7 +257,7 @@ impl<T: Send + 'static> Permit<T> {
     /// gives up meanwhile, the finished slot goes back to the pool.
     pub(super) async fn make(self) -> Result<Option<Self>> {
         if self.made().is_some() {
-            return Ok(Some(self));
+            return Ok(self.checked());
         }
         let Ok(runtime) = Handle::try_current() else { return self.make_here() };
         match runtime.spawn_blocking(move || self.make_here()).await {

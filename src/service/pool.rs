@@ -168,8 +168,12 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// [`Overloaded`](crate::ErrorKind::Overloaded) when no slot is free; otherwise as
     /// [`acquire`](Self::acquire).
     pub fn try_acquire(&self) -> Result<PoolGuard<T>> {
-        let permit = self.inner.try_take(SlotTable::take)?.ok_or_else(no_free_slot)?;
-        permit.make_here()?.map(PoolGuard::new).ok_or_else(no_free_slot)
+        loop {
+            let permit = self.inner.try_take(SlotTable::take)?.ok_or_else(no_free_slot)?;
+            if let Some(permit) = permit.make_here()? {
+                return Ok(PoolGuard::new(permit));
+            }
+        }
     }
 
     /// Prepares to acquire a slot with a priority or fairly by key.
@@ -194,7 +198,8 @@ impl<T: Send + 'static> ExecutablePool<T> {
 
     /// A slot that is free and has been made, unless requests wait.
     pub(super) fn try_made(&self) -> Option<PoolGuard<T>> {
-        self.inner.try_take(SlotTable::take_made).ok().flatten().map(PoolGuard::new)
+        let permit = self.inner.try_take(SlotTable::take_made).ok().flatten()?;
+        permit.checked().map(PoolGuard::new)
     }
 
     /// Makes all slots that have not been made yet, one after the other: so that a service finds

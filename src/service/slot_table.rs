@@ -91,6 +91,11 @@ fn spoils(error: &Error) -> bool {
 }
 
 impl<T> Made<T> {
+    /// Why the slot is of no more use, if a device of it is lost.
+    pub(super) fn loss(&self) -> Option<Error> {
+        self.executable.devices().find_map(Device::loss)
+    }
+
     fn uses(&self, selector: &str) -> bool {
         self.executable.devices().any(|device| device.selector() == selector)
     }

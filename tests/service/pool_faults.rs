@@ -171,3 +171,20 @@ fn slots_of_a_device_lost_before_they_are_made_are_out() {
         assert_eq!(*pool.acquire().await.unwrap(), "cpu");
     });
 }
+
+#[test]
+fn idle_slots_of_a_lost_device_are_not_given_out() {
+    run(async {
+        let ((gpu, control), (cpu, _)) = (manual("gpu"), manual("cpu"));
+        let pool = ExecutablePool::builder().device(&gpu, 2).device(&cpu, 1).build(|slot| {
+            let device = slot.device()?;
+            Ok((fill(&device, 4)?, device.selector().to_owned()))
+        });
+        pool.warm_up().await.unwrap();
+        control.lose_device();
+        assert!(gpu.health().borrow().is_lost());
+        assert_eq!(*pool.acquire().await.unwrap(), "cpu");
+        assert_eq!(*pool.try_acquire().unwrap(), "cpu");
+        assert_eq!(pool.status().slots, 1);
+    });
+}

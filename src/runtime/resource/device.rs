@@ -216,6 +216,11 @@ impl Device {
         self.inner.health.subscribe()
     }
 
+    /// Why the device is lost, if that is known. Does not ask the driver.
+    pub(crate) fn loss(&self) -> Option<Error> {
+        self.inner.health.loss()
+    }
+
     /// Waits until the device is lost, which may be never, and tells why.
     ///
     /// # Cancel safety

@@ -82,6 +82,11 @@ impl HealthCell {
         self.sender.subscribe()
     }
 
+    /// Why the device is lost, if it is.
+    pub(crate) fn loss(&self) -> Option<Error> {
+        self.state.lock().lost.clone()
+    }
+
     /// The device is lost. Whether that was not known before.
     pub(crate) fn set_lost(self: &Arc<Self>, error: Error) -> bool {
         let is_news = {
