@@ -37,44 +37,49 @@ use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, HostBuffer, Range, Result};
 
 wakegraph::kernel! {
-    /// Mixes the bits of each word, some rounds long.
-    fn mix(x: &[u32], y: &mut [u32]) {
-        item: |i, x, y| y[i] = rounds(x[i]),
+    /// Mixes the bits of each word, for so many rounds.
+    fn mix(rounds: u32, x: &[u32], y: &mut [u32]) {
+        item: |i, rounds, x, y| y[i] = mixed(x[i], rounds),
     }
 }
 
-fn rounds(word: u32) -> u32 {
-    (0..ROUNDS).fold(word, |word, _| (word ^ (word >> 15)).wrapping_mul(0x2c1b_3c6d).rotate_left(7))
+fn mixed(word: u32, rounds: u32) -> u32 {
+    (0..rounds).fold(word, |word, _| (word ^ (word >> 15)).wrapping_mul(0x2c1b_3c6d).rotate_left(7))
 }
 
-const ROUNDS: u32 = 16;
+/// Work that takes less time than its request.
+const LIGHT: u32 = 16;
+/// Work that takes some milliseconds.
+const HEAVY: u32 = 10_000;
 const CLIENTS: usize = 256;
 /// Words in a request.
 const WORDS: usize = 256;
 /// Requests in a batch.
 const ITEMS: usize = 32;
-const SLOTS: usize = 2;
 
-/// What a slot has: room for `items` requests.
+/// How long a client waits after it has been refused.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a slot has: room for some requests.
 struct Slot {
     input: HostBuffer<u32>,
     output: HostBuffer<u32>,
 }
 
-fn slot(device: &Device, items: usize) -> Result<(ExecutableGraph, Slot)> {
+fn slot(device: &Device, items: usize, rounds: u32) -> Result<(ExecutableGraph, Slot)> {
     let len = items * WORDS;
     let slot = Slot { input: device.host_buffer(len)?, output: device.host_buffer(len)? };
     let (x, y) = (device.buffer::<u32>(len)?, device.buffer::<u32>(len)?);
     let mut graph = Graph::new(device);
     graph.copy(&slot.input, &x);
-    graph.launch(mix(&x, &y), Range::linear(len));
+    graph.launch(mix(rounds, &x, &y), Range::linear(len));
     graph.copy(&y, &slot.output);
     Ok((graph.finalize()?, slot))
 }
 
-fn pool(device: &Device, items: usize, queue: usize) -> ExecutablePool<Slot> {
+fn pool(device: &Device, slots: usize, items: usize, rounds: u32, queue: usize) -> ExecutablePool<Slot> {
     let device = device.clone();
-    ExecutablePool::builder().slots(SLOTS).queue(queue).build(move |_| slot(&device, items))
+    ExecutablePool::builder().slots(slots).queue(queue).build(move |_| slot(&device, items, rounds))
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
@@ -106,7 +111,7 @@ async fn run_in(pool: &ExecutablePool<Slot>, body: &[u8]) -> Result<Bytes> {
     let slot = pool.acquire().await?;
     write(&mut slot.input.write().await, body);
     slot.submit().await?;
-    Ok(bytes(&slot.output.read().await))
+    Ok(bytes(&slot.output.read().await[..WORDS]))
 }
 
 fn batcher(pool: &ExecutablePool<Slot>, queue: usize) -> Batcher<Bytes, Bytes> {
@@ -131,9 +136,9 @@ struct BySemaphore {
 }
 
 impl BySemaphore {
-    fn new(device: &Device, items: usize) -> Result<Arc<Self>> {
-        let free = (0..SLOTS).map(|_| slot(device, items)).collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(Self { permits: Semaphore::new(SLOTS), free: Mutex::new(free) }))
+    fn new(device: &Device, slots: usize) -> Result<Arc<Self>> {
+        let free = (0..slots).map(|_| slot(device, 1, LIGHT)).collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(Self { permits: Semaphore::new(slots), free: Mutex::new(free) }))
     }
 
     async fn run(&self, body: &[u8]) -> Result<Bytes> {
@@ -141,7 +146,7 @@ impl BySemaphore {
         let (exec, slot) = self.free.lock().pop().unwrap();
         write(&mut slot.input.write().await, body);
         let result = exec.submit().await;
-        let output = bytes(&slot.output.read().await);
+        let output = bytes(&slot.output.read().await[..WORDS]);
         self.free.lock().push((exec, slot));
         result.map(|()| output)
     }
@@ -159,7 +164,7 @@ struct ByThread(mpsc::Sender<(Bytes, oneshot::Sender<Result<Bytes>>)>);
 impl ByThread {
     fn new(device: &Device, items: usize) -> Result<Self> {
         let (sender, mut requests) = mpsc::channel::<(Bytes, oneshot::Sender<Result<Bytes>>)>(1024);
-        let (exec, slot) = slot(device, items)?;
+        let (exec, slot) = slot(device, items, LIGHT)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         std::thread::spawn(move || {
             runtime.block_on(async move {
@@ -191,6 +196,8 @@ async fn thread_handler(State(ByThread(requests)): State<ByThread>, body: Bytes)
 struct Contender {
     name: &'static str,
     address: SocketAddr,
+    /// Requests with the right answers, of which each client sends one.
+    exchanges: Arc<[(Bytes, Bytes)]>,
     latencies: Vec<Duration>,
     time: Duration,
     refused: usize,
@@ -198,20 +205,21 @@ struct Contender {
 }
 
 impl Contender {
-    async fn new(name: &'static str, router: Router) -> Self {
+    async fn new(name: &'static str, rounds: u32, router: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { name, address, latencies: Vec::new(), time: Duration::ZERO, refused: 0, failed: 0 }
+        let exchanges = (1..9).map(|number| exchange(number, rounds)).collect();
+        Self { name, address, exchanges, latencies: Vec::new(), time: Duration::ZERO, refused: 0, failed: 0 }
     }
 
     /// `clients` clients send requests for some time, one after the other each.
     async fn round(&mut self, clients: usize, time: Duration, counts: bool) {
         let stop = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
-        let tasks: Vec<_> = (0..clients as u32)
-            .map(|client| tokio::spawn(client_loop(self.address, client, stop.clone())))
-            .collect();
+        let exchanges = self.exchanges.iter().cycle().take(clients);
+        let clients = exchanges.map(|exchange| client_loop(self.address, exchange.clone(), stop.clone()));
+        let tasks: Vec<_> = clients.map(tokio::spawn).collect();
         tokio::time::sleep(time).await;
         stop.store(true, Ordering::Relaxed);
         for task in tasks {
@@ -256,14 +264,22 @@ struct Outcome {
     failed: usize,
 }
 
-async fn client_loop(address: SocketAddr, client: u32, stop: Arc<AtomicBool>) -> Outcome {
+/// A request and the right answer.
+fn exchange(number: u32, rounds: u32) -> (Bytes, Bytes) {
+    let input: Vec<u32> = (0..WORDS as u32).map(|index| index.wrapping_mul(number)).collect();
+    let output: Vec<u32> = input.iter().map(|&word| mixed(word, rounds)).collect();
+    (bytes(&input), bytes(&output))
+}
+
+async fn client_loop(
+    address: SocketAddr,
+    (body, expected): (Bytes, Bytes),
+    stop: Arc<AtomicBool>,
+) -> Outcome {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let input: Vec<u32> = (0..WORDS as u32).map(|index| index.wrapping_mul(client + 1)).collect();
-    let expected: Vec<u32> = input.iter().map(|&word| rounds(word)).collect();
-    let (body, expected) = (bytes(&input), bytes(&expected));
     let mut outcome = Outcome::default();
     while !stop.load(Ordering::Relaxed) {
         let request = Request::post("/").header("host", "localhost").body(Full::new(body.clone())).unwrap();
@@ -275,7 +291,7 @@ async fn client_loop(address: SocketAddr, client: u32, stop: Arc<AtomicBool>) ->
             StatusCode::OK if answer == expected => outcome.latencies.push(start.elapsed()),
             StatusCode::SERVICE_UNAVAILABLE => {
                 outcome.refused += 1;
-                tokio::task::yield_now().await;
+                tokio::time::sleep(PAUSE).await;
             }
             _ => outcome.failed += 1,
         }
@@ -319,23 +335,21 @@ fn of<'a>(contenders: &'a mut [Contender], name: &str) -> &'a mut Contender {
     contenders.iter_mut().find(|contender| contender.name == name).unwrap()
 }
 
-async fn contenders(device: &Device, items: usize) -> Result<Vec<Contender>> {
-    let pool_state = pool(device, items, 1024);
-    let batcher_state = batcher(&pool(device, items, 1024), 1024);
-    let routes = [
-        ("pool", Router::new().route("/", post(pool_handler)).with_state(pool_state)),
-        ("batcher", Router::new().route("/", post(batcher_handler)).with_state(batcher_state)),
-        (
-            "semaphore",
-            Router::new().route("/", post(semaphore_handler)).with_state(BySemaphore::new(device, items)?),
-        ),
-        ("channel", Router::new().route("/", post(thread_handler)).with_state(ByThread::new(device, items)?)),
-    ];
-    let mut contenders = Vec::new();
-    for (name, router) in routes {
-        contenders.push(Contender::new(name, router).await);
-    }
-    Ok(contenders)
+fn serve_pool(pool: ExecutablePool<Slot>) -> Router {
+    Router::new().route("/", post(pool_handler)).with_state(pool)
+}
+
+fn serve_batcher(pool: &ExecutablePool<Slot>) -> Router {
+    Router::new().route("/", post(batcher_handler)).with_state(batcher(pool, 1024))
+}
+
+fn serve_semaphore(device: &Device, slots: usize) -> Result<Router> {
+    let state = BySemaphore::new(device, slots)?;
+    Ok(Router::new().route("/", post(semaphore_handler)).with_state(state))
+}
+
+fn serve_thread(device: &Device) -> Result<Router> {
+    Ok(Router::new().route("/", post(thread_handler)).with_state(ByThread::new(device, ITEMS)?))
 }
 
 fn main() -> ExitCode {
@@ -344,7 +358,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut check = Check { exceeded: false };
     // Of each contender 30 s at 256 clients.
-    let (rounds, time) = if has("--quick") { (4, 250) } else { (30, 1000) };
+    let (rounds, time) = if has("--quick") { (6, 500) } else { (30, 1000) };
     runtime.block_on(measure(&mut check, rounds, Duration::from_millis(time))).unwrap();
     if has("--check") && check.exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -352,16 +366,21 @@ fn main() -> ExitCode {
 async fn measure(check: &mut Check, rounds: usize, time: Duration) -> Result<()> {
     let device = Device::open("host")?;
 
-    // One request per run: the pool beside the semaphore. All have room for one request.
-    let mut single = contenders(&device, 1).await?;
-    single.retain(|contender| matches!(contender.name, "pool" | "semaphore"));
+    // One request per run: the pool beside the semaphore, two slots each.
+    let mut single = [
+        Contender::new("pool", LIGHT, serve_pool(pool(&device, 2, 1, LIGHT, 1024))).await,
+        Contender::new("semaphore", LIGHT, serve_semaphore(&device, 2)?).await,
+    ];
     race(&mut single, CLIENTS, rounds, time).await;
     single.iter_mut().for_each(|contender| contender.print("clients_256"));
     compare(check, "pool_by_semaphore", &mut single, "pool", "semaphore", 1.0);
 
-    // Many requests per run: the batcher beside the thread.
-    let mut batched = contenders(&device, ITEMS).await?;
-    batched.retain(|contender| matches!(contender.name, "batcher" | "channel"));
+    // Many requests per run: the batcher beside the thread, one executable each.
+    let batches = pool(&device, 1, ITEMS, LIGHT, 1024);
+    let mut batched = [
+        Contender::new("batcher", LIGHT, serve_batcher(&batches)).await,
+        Contender::new("channel", LIGHT, serve_thread(&device)?).await,
+    ];
     race(&mut batched, CLIENTS, 1, time).await;
     let before = resident_kib();
     batched.iter_mut().for_each(|contender| contender.latencies = Vec::new());
@@ -373,24 +392,26 @@ async fn measure(check: &mut Check, rounds: usize, time: Duration) -> Result<()>
     let after = resident_kib().saturating_sub(latencies as u64 / 1024);
     println!("BENCH memory_growth_kib before={before} after_without_samples={after}");
 
-    // One client: the batcher beside a call of the pool.
-    let mut lone = contenders(&device, ITEMS).await?;
-    lone.retain(|contender| matches!(contender.name, "batcher" | "pool" | "channel"));
+    // One client: the batcher beside the same executable without batches.
+    let mut lone = [
+        Contender::new("batcher", LIGHT, serve_batcher(&batches)).await,
+        Contender::new("unbatched", LIGHT, serve_pool(batches.clone())).await,
+        Contender::new("channel", LIGHT, serve_thread(&device)?).await,
+    ];
     race(&mut lone, 1, rounds * 2, time / 4).await;
     lone.iter_mut().for_each(|contender| contender.print("clients_1"));
-    let ratio = of(&mut lone, "batcher").percentile(0.5) / of(&mut lone, "pool").percentile(0.5);
+    let ratio = of(&mut lone, "batcher").percentile(0.5) / of(&mut lone, "unbatched").percentile(0.5);
     check.ratio("batcher_lone_latency", ratio, false, 1.05);
 
     overload(check, &device, rounds, time).await
 }
 
-/// Ten times as many clients as there is room for.
+/// Ten times as many clients as there is room for, with work that takes longer than its request.
 async fn overload(check: &mut Check, device: &Device, rounds: usize, time: Duration) -> Result<()> {
     let room = CLIENTS / 10;
-    let overloaded =
-        || Router::new().route("/", post(pool_handler)).with_state(pool(device, 1, room - SLOTS));
-    let mut full = Contender::new("full", overloaded()).await;
-    let mut over = Contender::new("over", overloaded()).await;
+    let service = || serve_pool(pool(device, 2, 1, HEAVY, room - 2));
+    let mut full = Contender::new("full", HEAVY, service()).await;
+    let mut over = Contender::new("over", HEAVY, service()).await;
     for round in 0..=rounds {
         full.round(room, time, round > 0).await;
         over.round(CLIENTS, time, round > 0).await;
