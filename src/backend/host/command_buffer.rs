@@ -101,7 +101,7 @@ impl CommandBuffer for HostCommandBuffer {
         let queue = queue.as_any().downcast_ref::<HostQueue>();
         let queue =
             queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
-        queue.submit(program, self.desc.profiling, Some(self.chain), wait, signal)
+        queue.submit(Arc::clone(program), self.desc.profiling, Some(self.chain), wait, signal)
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {

@@ -48,7 +48,7 @@ impl HostQueue {
     /// Enqueues a program, of the command-buffer with this serial chain if it is one's.
     pub(super) fn submit(
         &self,
-        program: &Arc<HostProgram>,
+        program: Arc<HostProgram>,
         profiled: bool,
         buffer: Option<ChainId>,
         wait: WaitList<'_>,
@@ -63,6 +63,9 @@ impl HostQueue {
     }
 
     fn wait_list<'a>(&self, wait: WaitList<'a>) -> Result<SmallVec<[HostWait<'a>; 8]>> {
+        if wait.dependencies.is_empty() && wait.order.is_empty() {
+            return Ok(SmallVec::new());
+        }
         let host_wait = |event: &'a dyn Event, needs_result: bool| {
             let event = event.as_any().downcast_ref::<HostEvent>();
             let event = event.filter(|event| self.peer_access || event.device() == self.device);
@@ -98,7 +101,7 @@ impl Queue for HostQueue {
     unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         interpreter::check(command)?;
         let program = HostProgram::new(vec![command.clone()], &[smallvec![]], true, false);
-        self.submit(&Arc::new(program), false, None, wait, signal)
+        self.submit(Arc::new(program), false, None, wait, signal)
     }
 
     fn flush(&self) -> Result<()> {
@@ -107,7 +110,7 @@ impl Queue for HostQueue {
 
     fn finish(&self) -> Result<()> {
         let nothing = Arc::new(HostProgram::new(Vec::new(), &[], true, false));
-        let marker = PoolWork::new(&nothing, &Arc::new(HostCompletion::new()), None, false);
+        let marker = PoolWork::new(nothing, &Arc::new(HostCompletion::new()), None, false);
         self.pool.join(marker, self.tag);
         Ok(())
     }

@@ -71,13 +71,13 @@ pub(super) struct WorkOutcome {
 
 impl PoolWork {
     pub(crate) fn new(
-        program: &Arc<HostProgram>,
+        program: Arc<HostProgram>,
         event: &Arc<HostCompletion<Dependent>>,
         notification: Option<Notification>,
         profiled: bool,
     ) -> Self {
         Self {
-            program: Arc::clone(program),
+            program,
             event: Arc::clone(event),
             notification,
             profiled,
