@@ -4,7 +4,7 @@
 //! What must hold: every command is either run or recorded, and recorded only into the graph whose
 //! recording the queue takes part in. These changes, each of which breaks that, fail the model:
 //!
-//! - `end` takes the graph before it detaches the queues: a command is recorded into what nobody keeps;
+//! - `end` takes the graph before it detaches the queues: a command is recorded into a list that is dropped;
 //! - `end` closes the list of queues after it has detached them: a queue that joins meanwhile records on;
 //! - `resume` looks for a recorder under one lock and attaches under another: two recordings have one queue;
 //! - `command` does not look again, under the lock, for the recorder: a command has nowhere to go;
@@ -148,7 +148,7 @@ fn loom_commands_beside_begin_and_end_are_run_or_recorded_in_order() {
         assert!(both(&recorded).into_iter().eq(of(Done::Recorded)), "{done:?} {recorded:?}");
         assert!(both(&run).into_iter().eq(of(Done::Run)), "{done:?} {run:?}");
         assert!(recorded.contains(&3) && run.contains(&4));
-        assert!(recording.graph.lock().is_empty(), "recorded into what nobody keeps");
+        assert!(recording.graph.lock().is_empty(), "recorded into a list that is dropped");
     });
 }
 
@@ -166,7 +166,7 @@ fn loom_a_queue_that_joins_beside_the_end_loses_nothing() {
         let run = joining.has_run();
         let expected = |wanted| if done == Some(wanted) { vec![1] } else { vec![] };
         assert_eq!((recorded, run), (expected(Done::Recorded), expected(Done::Run)), "{done:?}");
-        assert!(recording.graph.lock().is_empty(), "recorded into what nobody keeps");
+        assert!(recording.graph.lock().is_empty(), "recorded into a list that is dropped");
     });
 }
 
@@ -179,7 +179,7 @@ fn loom_two_recordings_of_one_queue_keep_their_commands_apart() {
             let is_ours = recording.resume(&queue);
             let done = queue.command(command);
             let recorded = recording.end();
-            assert!(recording.graph.lock().is_empty(), "recorded into what nobody keeps");
+            assert!(recording.graph.lock().is_empty(), "recorded into a list that is dropped");
             (is_ours, done, recorded)
         };
         let other = {
