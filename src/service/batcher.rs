@@ -114,7 +114,7 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         R: Send + 'static,
     {
         let Self { pool, limits, queue, max_delay } = self;
-        let waiting = Waiting { items: FairQueue::default(), is_pulled: false };
+        let waiting = ItemQueue { items: FairQueue::default(), is_pulled: false };
         let waiting = Arc::new(WaitingItems { waiting: Mutex::new(waiting), more: Notify::new() });
         Batcher {
             inner: Arc::new(BatcherInner {
@@ -209,22 +209,22 @@ impl<I: Send + 'static, R: Send + 'static> CallBuilder<'_, I, R> {
     /// As [`Batcher::call`].
     pub async fn call(self, item: I) -> Result<R> {
         match self.batcher.inner.clone().enter(self.priority, self.key, item)? {
-            Entered::Alone(run) => run.await,
-            Entered::Waiting(mut waiter) => waiter.result().await,
+            EnteredItem::Alone(run) => run.await,
+            EnteredItem::Waiting(mut waiter) => waiter.result().await,
         }
     }
 }
 
 /// What became of an item that entered a batcher.
-enum Entered<I, R> {
+enum EnteredItem<I, R> {
     /// It has a slot for itself. The future runs it.
     Alone(BoxFuture<'static, Result<R>>),
-    Waiting(Waiter<I, R>),
+    Waiting(ItemWaiter<I, R>),
 }
 
 /// A batcher without the types of its pool and closure.
 trait Batches<I, R>: Send + Sync {
-    fn enter(self: Arc<Self>, priority: Priority, key: u64, item: I) -> Result<Entered<I, R>>;
+    fn enter(self: Arc<Self>, priority: Priority, key: u64, item: I) -> Result<EnteredItem<I, R>>;
     fn keys(&self) -> &RandomState;
     fn waiting(&self) -> usize;
 }
@@ -242,12 +242,12 @@ struct BatcherInner<T, I, R, F> {
 
 /// The items that wait for a batch.
 struct WaitingItems<I, R> {
-    waiting: Mutex<Waiting<I, R>>,
+    waiting: Mutex<ItemQueue<I, R>>,
     /// Notified when an item is added.
     more: Notify,
 }
 
-struct Waiting<I, R> {
+struct ItemQueue<I, R> {
     items: FairQueue<WaitingItem<I, R>>,
     /// Whether a task waits for a slot on their behalf. There is one as long as there are items.
     is_pulled: bool,
@@ -267,7 +267,7 @@ where
     F: FnOnce(PoolGuard<T>, Vec<I>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Vec<R>>> + Send + 'static,
 {
-    fn enter(self: Arc<Self>, priority: Priority, key: u64, item: I) -> Result<Entered<I, R>> {
+    fn enter(self: Arc<Self>, priority: Priority, key: u64, item: I) -> Result<EnteredItem<I, R>> {
         let weight = (self.limits.weigh)(&item);
         if weight > self.limits.weight || self.limits.items == 0 {
             return Err(self.limits.too_large(weight));
@@ -279,7 +279,7 @@ where
             && let Some(slot) = self.pool.try_made()
         {
             drop(waiting);
-            return Ok(Entered::Alone(run_alone(self.run.clone(), slot, item).boxed()));
+            return Ok(EnteredItem::Alone(run_alone(self.run.clone(), slot, item).boxed()));
         }
         if waiting.items.len() >= self.queue {
             return Err(Error::new(ErrorKind::Overloaded, "the queue of the batcher is full")
@@ -295,12 +295,12 @@ where
         let pulls = !std::mem::replace(&mut waiting.is_pulled, true);
         drop(waiting);
         self.waiting.more.notify_one();
-        let waiter = Waiter { waiting: self.waiting.clone(), position, result };
+        let waiter = ItemWaiter { waiting: self.waiting.clone(), position, result };
         if pulls {
             let puller = Puller { batcher: self, is_done: false };
             runtime.spawn(puller.pull());
         }
-        Ok(Entered::Waiting(waiter))
+        Ok(EnteredItem::Waiting(waiter))
     }
 
     fn keys(&self) -> &RandomState {
@@ -471,13 +471,13 @@ impl<T, I, R, F> BatcherInner<T, I, R, F> {
 
 /// A caller whose item waits for a batch or is in one. The item leaves the queue when this is
 /// dropped.
-struct Waiter<I, R> {
+struct ItemWaiter<I, R> {
     waiting: Arc<WaitingItems<I, R>>,
     position: Position,
     result: oneshot::Receiver<Result<R>>,
 }
 
-impl<I, R> Waiter<I, R> {
+impl<I, R> ItemWaiter<I, R> {
     async fn result(&mut self) -> Result<R> {
         (&mut self.result).await.unwrap_or_else(|_| {
             let why = "the tokio runtime of a batch shut down before the batch was over";
@@ -486,7 +486,7 @@ impl<I, R> Waiter<I, R> {
     }
 }
 
-impl<I, R> Drop for Waiter<I, R> {
+impl<I, R> Drop for ItemWaiter<I, R> {
     fn drop(&mut self) {
         let item = self.waiting.waiting.lock().items.remove(self.position);
         drop(item);

@@ -67,18 +67,18 @@ struct CacheInner<K, T> {
 type MakeExecutable<K, T> = dyn Fn(&K) -> Result<(ExecutableGraph, T)> + Send + Sync;
 
 struct CacheState<K, T> {
-    entries: HashMap<K, Entry<T>>,
+    entries: HashMap<K, CacheEntry<T>>,
     /// Counts the calls of `get`.
     clock: u64,
 }
 
-struct Entry<T> {
+struct CacheEntry<T> {
     /// The call of `get` that asked for it last.
     used_at: u64,
-    content: Content<T>,
+    content: CacheContent<T>,
 }
 
-enum Content<T> {
+enum CacheContent<T> {
     Making(watch::Receiver<Option<Made<T>>>),
     Ready(Arc<Cached<T>>),
 }
@@ -127,8 +127,8 @@ where
     pub async fn get(&self, key: &K) -> Result<CachedExecutable<T>> {
         loop {
             let mut making = match self.inner.find(key)? {
-                Content::Ready(entry) => return Ok(CachedExecutable { entry }),
-                Content::Making(making) => making,
+                CacheContent::Ready(entry) => return Ok(CachedExecutable { entry }),
+                CacheContent::Making(making) => making,
             };
             let shut_down = |_| Error::new(ErrorKind::Cancelled, "the tokio runtime shut down");
             let made = making.wait_for(Option::is_some).await.map_err(shut_down)?.clone();
@@ -162,13 +162,13 @@ where
     T: Send + Sync + 'static,
 {
     /// The entry of a key. If there is none, starts to make it.
-    fn find(self: &Arc<Self>, key: &K) -> Result<Content<T>> {
+    fn find(self: &Arc<Self>, key: &K) -> Result<CacheContent<T>> {
         let mut state = self.state.lock();
         state.clock += 1;
         let used_at = state.clock;
         if let Some(entry) = state.entries.get_mut(key) {
             let is_abandoned =
-                matches!(&entry.content, Content::Making(making) if making.has_changed().is_err());
+                matches!(&entry.content, CacheContent::Making(making) if making.has_changed().is_err());
             if !is_abandoned {
                 entry.used_at = used_at;
                 return Ok(entry.content.clone());
@@ -179,8 +179,8 @@ where
                 .help("call `get` inside a runtime")
         })?;
         let (sender, making) = watch::channel(None);
-        let content = Content::Making(making);
-        state.entries.insert(key.clone(), Entry { used_at, content: content.clone() });
+        let content = CacheContent::Making(making);
+        state.entries.insert(key.clone(), CacheEntry { used_at, content: content.clone() });
         drop(state);
         let (cache, key) = (self.clone(), key.clone());
         runtime.spawn_blocking(move || sender.send_replace(Some(cache.make(&key))));
@@ -201,7 +201,7 @@ where
         {
             let mut state = self.state.lock();
             match (&made, state.entries.get_mut(key)) {
-                (Ok(cached), Some(entry)) => entry.content = Content::Ready(cached.clone()),
+                (Ok(cached), Some(entry)) => entry.content = CacheContent::Ready(cached.clone()),
                 (Ok(_), None) => {}
                 (Err(_), _) => drop(state.entries.remove(key)),
             }
@@ -226,13 +226,13 @@ where
     }
 }
 
-impl<T> Entry<T> {
+impl<T> CacheEntry<T> {
     fn is_idle(&self) -> bool {
-        matches!(&self.content, Content::Ready(cached) if Arc::strong_count(cached) == 1)
+        matches!(&self.content, CacheContent::Ready(cached) if Arc::strong_count(cached) == 1)
     }
 }
 
-impl<T> Clone for Content<T> {
+impl<T> Clone for CacheContent<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Making(making) => Self::Making(making.clone()),
