@@ -3,5 +3,6 @@
 
 pub(crate) mod adaptive_spin;
 pub(crate) mod attachment;
+pub(crate) mod console;
 pub(crate) mod deferred_drop;
 pub(crate) mod panics;

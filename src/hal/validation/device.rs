@@ -11,6 +11,7 @@ use crate::hal::{
     KernelDesc, Memory, MemoryDesc, QueueDesc, QueueOrder,
 };
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::console;
 
 /// A device that validates each call before it passes it on to the backend's [`Device`].
 ///
@@ -26,6 +27,7 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 pub struct ValidatedDevice {
     inner: Arc<dyn Device>,
+    console: console::Resource,
 }
 
 /// The contract's methods, as [`Device`] documents them. Their errors are those of validation and
@@ -34,7 +36,8 @@ pub struct ValidatedDevice {
 impl ValidatedDevice {
     /// Validates the calls to this device.
     pub fn new(device: Arc<dyn Device>) -> Self {
-        Self { inner: device }
+        let console = console::Resource::device(&device.info().selector, &device.info().name);
+        Self { inner: device, console }
     }
 
     /// The backend's device. Calls to it are not validated.
@@ -85,7 +88,9 @@ impl ValidatedDevice {
         self.require(!out_of_order || self.capabilities().out_of_order_queues, "out-of-order queues")?;
         self.require(!desc.profiling || self.capabilities().profiling, "profiling of queues")?;
         let inner = self.inner.create_queue(desc)?;
-        Ok(Arc::new(ValidatedQueue::new(inner, Arc::clone(&self.inner))))
+        let order = if out_of_order { "out of order" } else { "in order" };
+        let console = console::Resource::queue(&self.console, &self.info().selector, order);
+        Ok(Arc::new(ValidatedQueue::new(inner, Arc::clone(&self.inner), console)))
     }
 
     /// Creates an event: [`Device::create_event`].

@@ -6,18 +6,25 @@ use std::sync::Arc;
 use super::{command, submit};
 use crate::hal::{Command, Device, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
+use crate::util::console;
 
 /// A queue that validates each call before it passes it on to the backend's [`Queue`].
 #[derive(Debug)]
 pub struct ValidatedQueue {
     inner: Arc<dyn Queue>,
     device: Arc<dyn Device>,
+    console: console::Resource,
 }
 
 impl ValidatedQueue {
     /// Wraps a queue of `device`.
-    pub(super) fn new(inner: Arc<dyn Queue>, device: Arc<dyn Device>) -> Self {
-        Self { inner, device }
+    pub(super) fn new(inner: Arc<dyn Queue>, device: Arc<dyn Device>, console: console::Resource) -> Self {
+        Self { inner, device, console }
+    }
+
+    /// The queue as tokio-console knows it.
+    pub(crate) fn console(&self) -> &console::Resource {
+        &self.console
     }
 
     /// The backend's queue.

@@ -4,6 +4,7 @@
 //! forgotten keeps no buffer and no closure alive.
 
 use std::borrow::Cow;
+use std::panic::Location;
 
 use crate::plan::Plan;
 use crate::runtime::resource::device::Device;
@@ -12,15 +13,23 @@ use crate::types::{CommandKind, DeviceId, Error};
 /// The plan and the names of what is in it.
 pub(crate) struct Labels {
     pub(crate) plan: Plan,
-    /// Each planned node's label and kind, by its number in the plan.
-    pub(crate) nodes: Box<[(Box<str>, CommandKind)]>,
+    /// By each node's number in the plan.
+    pub(crate) nodes: Box<[NodeLabel]>,
     /// Each partition's device, `None` for a host task.
     pub(crate) devices: Box<[Option<Device>]>,
 }
 
+/// What a planned node is called.
+pub(crate) struct NodeLabel {
+    pub(crate) label: Box<str>,
+    pub(crate) kind: CommandKind,
+    /// Where the user added it.
+    pub(crate) location: Option<&'static Location<'static>>,
+}
+
 impl Labels {
     pub(crate) fn label(&self, node: u32) -> &str {
-        &self.nodes[node as usize].0
+        &self.nodes[node as usize].label
     }
 
     /// The plan as a list of instructions; `lowering` tells what each partition's device made of
@@ -48,6 +57,14 @@ impl Labels {
             (Some(device), _) => format!("wakegraph partition {partition} on {}", device.selector()),
             (None, [node, ..]) => format!("wakegraph {}", self.label(*node)),
             (None, []) => format!("wakegraph partition {partition}"),
+        }
+    }
+
+    /// Where the user added the only node of a partition.
+    pub(crate) fn location_of(&self, partition: usize) -> Option<&'static Location<'static>> {
+        match *self.plan.nodes(partition) {
+            [node] => self.nodes[node as usize].location,
+            _ => None,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
+use crate::util::console;
 
 /// The partitions of an executable.
 ///
@@ -98,6 +99,16 @@ impl PartitionExec {
         match &self.work {
             PartitionWork::HostTask(task) => task.with(|task| task.plan_text()),
             PartitionWork::Device { .. } | PartitionWork::Command { .. } => None,
+        }
+    }
+
+    /// The queue as tokio-console knows it.
+    pub(crate) fn console_resource(&self) -> Option<&console::Resource> {
+        match &self.work {
+            PartitionWork::Device { queue, .. } | PartitionWork::Command { queue, .. } => {
+                Some(queue.console())
+            }
+            PartitionWork::HostTask(_) => None,
         }
     }
 

@@ -96,7 +96,7 @@ impl Profile {
             profile.partitions.push(PartitionTimes { label, start: since(start), end: since(end), measured });
             profile.nodes.extend(nodes.iter().zip(times).map(|(&node, (start, end))| NodeTimes {
                 label: labels.label(node).to_owned(),
-                kind: labels.nodes[node as usize].1,
+                kind: labels.nodes[node as usize].kind,
                 partition: index,
                 start: since(start),
                 end: since(end),

@@ -12,7 +12,7 @@ use tokio::task::coop;
 use crate::hal::Progress;
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::{Run, RunTrace};
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 
@@ -22,6 +22,7 @@ pub(super) struct RunWait {
     key: WaiterKey,
     /// Where the run may be left to the reactor's thread.
     queue: Option<Arc<SubmissionQueue>>,
+    trace: Option<Arc<RunTrace>>,
     /// It completes other runs in place of the reactor.
     lead: Option<LeaderGuard>,
     spin: Spin,
@@ -70,7 +71,8 @@ impl RunWait {
         spin: Spin,
         progress: Progress,
     ) -> Self {
-        Self { run, key: WaiterKey::default(), queue, lead: None, spin, gave_way: false, progress }
+        let trace = run.trace();
+        Self { run, key: WaiterKey::default(), queue, trace, lead: None, spin, gave_way: false, progress }
     }
 
     /// For an event of the run. The first such wait for a command of a queue spins if that should pay.
@@ -245,34 +247,44 @@ impl Future for RunWait {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
+        let polled = this.poll_run(cx);
+        if let Some(trace) = &this.trace {
+            trace.poll();
+        }
+        polled
+    }
+}
+
+impl RunWait {
+    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Submissions that always find their run done would never let other tasks have their turn.
         let turn = match coop::poll_proceed(cx) {
             Poll::Ready(turn) => Some(turn),
             // Once, and no longer: a task that blocks its worker gets no new budget.
-            Poll::Pending if !std::mem::replace(&mut this.gave_way, true) => {
-                if this.wait(cx).is_ready() {
+            Poll::Pending if !std::mem::replace(&mut self.gave_way, true) => {
+                if self.wait(cx).is_ready() {
                     cx.waker().wake_by_ref();
                 }
                 return Poll::Pending;
             }
             Poll::Pending => None,
         };
-        this.gave_way = false;
-        if this.is_polling() {
-            spin_budget::come_back(this.number());
+        self.gave_way = false;
+        if self.is_polling() {
+            spin_budget::come_back(self.number());
             // If it now ends the run itself, nothing has to wake it.
-            this.run.done.forget(&mut this.key);
+            self.run.done.forget(&mut self.key);
         }
-        let next = match this.lead.take() {
-            Some(lead) => this.lead(lead),
-            None if this.run.is_done() => Next::Resolve,
-            None => match this.submission_queue().map(SubmissionQueue::lead) {
-                None => this.spin(),
-                Some(Some(lead)) => this.lead(lead),
+        let next = match self.lead.take() {
+            Some(lead) => self.lead(lead),
+            None if self.run.is_done() => Next::Resolve,
+            None => match self.submission_queue().map(SubmissionQueue::lead) {
+                None => self.spin(),
+                Some(Some(lead)) => self.lead(lead),
                 Some(None) => Next::Wait,
             },
         };
-        if next != Next::Resolve && this.wait(cx).is_pending() {
+        if next != Next::Resolve && self.wait(cx).is_pending() {
             if next == Next::Yield {
                 yield_now(cx);
             }

@@ -1,6 +1,8 @@
 //! What runs need to know of their executable.
 
+use std::borrow::Cow;
 use std::ops::Deref;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +16,12 @@ use crate::runtime::execution::partitions::{PartitionExec, Partitions};
 use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
 use crate::types::Error;
+use crate::util::console;
 
 /// The part of an executable that is the same for all of its runs.
 pub(crate) struct RunTemplate {
     pub(crate) labels: Arc<Labels>,
+    pub(crate) console: console::Resource,
     pub(crate) partitions: Partitions,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
@@ -47,8 +51,8 @@ pub(crate) trait RunOwner: Send + Sync {
         None
     }
 
-    /// The name of a partition that is a single command.
-    fn command_name(&self) -> Option<String> {
+    /// What the command of a queue is called, and where the user enqueued it.
+    fn command_label(&self) -> Option<(Cow<'static, str>, &'static Location<'static>)> {
         None
     }
 
@@ -66,7 +70,7 @@ pub(crate) trait RunOwner: Send + Sync {
     fn failed(&self, _error: Error) {}
 }
 
-impl Deref for dyn RunOwner {
+impl Deref for dyn RunOwner + '_ {
     type Target = RunTemplate;
 
     fn deref(&self) -> &RunTemplate {

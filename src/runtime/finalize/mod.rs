@@ -28,7 +28,7 @@ use crate::runtime::execution::executable::{ExecutableHandle, ExecutableInner, E
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::in_flight;
-use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::submission_queue::queue_for;
 use crate::runtime::execution::template::RunTemplate;
@@ -41,6 +41,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
 use crate::sync::AtomicU64;
 use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::util::console;
 
 impl Graph {
     /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
@@ -123,7 +124,7 @@ fn build(
         .flat_map(|partition| plan.nodes(partition))
         .max()
         .map_or(0, |last| last + 1);
-    let labels = (0..numbers).map(|node| source.label_and_kind(&plan, node)).collect();
+    let labels = (0..numbers).map(|node| source.node_label(&plan, node)).collect();
     let registered = uses.merged();
     let updatable =
         options.updatable.then(|| Box::new(Updatable::new(&source, &plan, options, &scratch, &mut uses)));
@@ -194,9 +195,10 @@ impl<'g> Source<'g> {
         }
     }
 
-    fn label_and_kind(&self, plan: &Plan, node: u32) -> (Box<str>, crate::CommandKind) {
+    fn node_label(&self, plan: &Plan, node: u32) -> NodeLabel {
         let (graph, index) = self.place(plan, node);
-        (graph.label_at(index).into(), graph.kinds()[index])
+        let location = Some(graph.location_at(index));
+        NodeLabel { label: graph.label_at(index).into(), kind: graph.kinds()[index], location }
     }
 }
 
@@ -351,7 +353,7 @@ fn device_memory<'a>(allocations: impl Iterator<Item = &'a Arc<Allocation>>) -> 
 fn assemble(
     plan: Plan,
     work: Vec<PartitionWork>,
-    nodes: Box<[(Box<str>, crate::CommandKind)]>,
+    nodes: Box<[NodeLabel]>,
     uses: Uses,
     scratch: Arc<Places>,
     device_memory: Box<[(ResourceId, u64)]>,
@@ -403,6 +405,7 @@ fn assemble(
                 .iter()
                 .filter_map(PartitionExec::device)
                 .any(|device| !device.capabilities().notifies),
+            console: console::Resource::executable(partitions.len()),
             polls_tails,
             progress,
             all_eager,

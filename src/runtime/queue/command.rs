@@ -14,7 +14,7 @@ use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::host_task::HostTask;
-use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::execution::updatable_cell::UpdatableCell;
@@ -22,6 +22,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{CommandKind, CommandKinds, Error, Result};
+use crate::util::console;
 use crate::util::deferred_drop::{Failure, drop_later};
 
 /// The first failure among the commands of a queue since it was last asked for.
@@ -94,9 +95,10 @@ impl CommandTemplate {
         let polled = polled.is_some();
         Ok(Arc::new(Self {
             template: RunTemplate {
+                console: console::Resource::none(),
                 labels: Arc::new(Labels {
                     plan: plan_of_one(kind, device.as_ref())?,
-                    nodes: Box::new([(kind.name().into(), kind)]),
+                    nodes: Box::new([NodeLabel { label: kind.name().into(), kind, location: None }]),
                     devices: Box::new([device]),
                 }),
                 partitions: vec![partition].into(),
@@ -196,8 +198,8 @@ impl RunOwner for QueueCommand {
         self.command.as_ref()
     }
 
-    fn command_name(&self) -> Option<String> {
-        Some(self.label().into_owned())
+    fn command_label(&self) -> Option<(Cow<'static, str>, &'static Location<'static>)> {
+        Some((self.label(), self.location))
     }
 
     fn locate(&self, error: Error) -> Error {

@@ -88,9 +88,10 @@ fn a_thread_that_is_slow_to_end_a_command_holds_nobody_up() {
         let (device, control) = manual_device();
         let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
         let queue = device.queue().unwrap();
-        let (first, second) = (queue.fill(&x, 1), queue.fill(&y, 1));
-        error.iter().for_each(|error| control.fail_next(error.clone()));
         let slow = Arc::new(StopAtEnd { stopped: Barrier::new(2), go_on: Barrier::new(2) });
+        let enqueue = || (queue.fill(&x, 1), queue.fill(&y, 1));
+        let (first, second) = tracing::subscriber::with_default(slow.clone(), enqueue);
+        error.iter().for_each(|error| control.fail_next(error.clone()));
         std::thread::scope(|scope| {
             scope.spawn(|| tracing::subscriber::with_default(slow.clone(), || control.complete_next(None)));
             slow.stopped.wait();

@@ -5,7 +5,7 @@ use crate::runtime::execution::deadline;
 use crate::runtime::execution::run::cancel::cancelled;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
-use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED, trace};
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
@@ -77,7 +77,7 @@ impl Run {
             self.measure(partition);
         }
         let succeeded = state == SUCCEEDED;
-        tracing::trace!(target: "wakegraph::partition", partition, succeeded, "finished");
+        self.trace_end(partition, succeeded);
         // Each partition counts once, and this one has not been counted yet: at 1 all others are
         // over, and none waits.
         let last = self.progress.unfinished.load(Ordering::Acquire) == 1;
@@ -135,7 +135,7 @@ impl Run {
 
     /// All partitions are over. The first call ends the run; later ones find its result final.
     pub(super) fn complete(&self) {
-        let (owner, scheduler, depends_on, comes_after, retired) = {
+        let (owner, scheduler, depends_on, comes_after, retired, trace) = {
             let mut inner = self.inner.lock();
             let Some(owner) = inner.owner.take() else {
                 drop(inner);
@@ -146,7 +146,8 @@ impl Run {
             // Once all runs of the batch have let it go it serves another.
             inner.batch_event = None;
             let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
-            (owner, inner.scheduler.take(), earlier.0, earlier.1, std::mem::take(&mut inner.retired))
+            let retired = std::mem::take(&mut inner.retired);
+            (owner, inner.scheduler.take(), earlier.0, earlier.1, retired, inner.trace.take())
         };
         if self.waiting.is_timed {
             self.learn(&owner);
@@ -156,6 +157,9 @@ impl Run {
         }
         // Over on their devices, whose notifications may lag.
         end_in_order(&depends_on);
+        if trace.is_some() {
+            trace::finish(trace, &self.result());
+        }
         self.done.set();
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use crate::runtime::completion::clock;
-use crate::runtime::completion::spawn::spawn;
+use crate::runtime::completion::spawn::spawn_at;
 use crate::runtime::execution::host_task::{HostTaskKind, TaskLease, runtime_shut_down};
 use crate::runtime::execution::partitions::PartitionWork;
 use crate::runtime::execution::run::enqueue::enqueue;
@@ -40,11 +41,16 @@ impl HostScheduler {
 
     /// As [`start`](Self::start), but in a task: for threads that must not be kept, such as those of devices.
     pub(crate) fn start_later(self, ready: Ready) {
-        let Some(&first) = ready.first() else { return };
+        // The task runs the first of the host tasks itself.
+        let is_host_task =
+            |&&index: &&u32| matches!(self.owner.partitions[index as usize].work, PartitionWork::HostTask(_));
+        let Some(&named) = ready.iter().find(is_host_task).or(ready.first()) else { return };
         let (handle, owner) = (self.handle.clone(), self.owner.clone());
         let _on_host = self.run.host_task();
         let pending = ReadyPartitions { scheduler: self, ready, _on_host };
-        spawn(&handle, || owner.labels.partition_name(first as usize), pending.start());
+        let labels = owner.labels.clone();
+        let name = || labels.partition_name(named as usize);
+        spawn_at(&handle, name, labels.location_of(named as usize), pending.start());
     }
 
     /// Enqueues the devices' partitions and gives back the host tasks.
@@ -74,12 +80,12 @@ impl HostScheduler {
     async fn run_host_task(&self, partition: usize) {
         let Self { owner, run, .. } = self;
         let PartitionWork::HostTask(task) = &owner.partitions[partition].work else { return };
-        tracing::trace!(target: "wakegraph::host_task", partition, "start");
         let start = owner.profiling.then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
+        let span = run.trace_host_task(&**owner, partition);
         let result = match task.with(|task| (task.call(&lease), task.kind())) {
-            (future, HostTaskKind::Async) => run.unless_cancelled(partition, future).await,
-            (future, HostTaskKind::Blocking | HostTaskKind::Internal) => future.await,
+            (future, HostTaskKind::Async) => run.unless_cancelled(partition, future).instrument(span).await,
+            (future, HostTaskKind::Blocking | HostTaskKind::Internal) => future.instrument(span).await,
         };
         if let Some(start) = start {
             run.record_host_times(partition, start, clock::now());
@@ -100,8 +106,8 @@ struct ReadyPartitions {
 impl ReadyPartitions {
     async fn start(mut self) {
         let mut host_tasks = self.scheduler.start_devices(std::mem::take(&mut self.ready));
-        // The last one needs no task of its own.
-        let own = host_tasks.pop();
+        // The first one needs no task of its own.
+        let own = (!host_tasks.is_empty()).then(|| host_tasks.remove(0));
         for host_task in host_tasks {
             self.scheduler.clone().start_later(smallvec![host_task]);
         }

@@ -64,6 +64,7 @@ impl Run {
     pub(crate) fn set_launched(&self, launched: bool) {
         if launched {
             self.set_all_enqueued();
+            self.trace_enqueued(0);
         }
         self.progress.launch.store(IN_BATCH, Ordering::Release);
     }

@@ -11,6 +11,7 @@ mod pending;
 mod polling;
 mod progress;
 mod timing;
+mod trace;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -39,6 +40,7 @@ pub(crate) use cancel::cancelled;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
 pub(crate) use timing::Timing;
+pub(crate) use trace::RunTrace;
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.
@@ -55,6 +57,8 @@ pub(crate) struct Run {
     reactors: SmallVec<[Reactor; 1]>,
     progress: RunProgress,
     waiting: Waiting,
+    /// Whether it has a trace.
+    is_traced: bool,
     slots: Box<[PartitionSlot]>,
     inner: Mutex<RunInner>,
 }
@@ -118,6 +122,7 @@ struct RunInner {
     retired: Vec<Replaced>,
     failure: Option<Failure>,
     profile: Option<Profile>,
+    trace: Option<Arc<RunTrace>>,
     host_times: Vec<(usize, u64, u64)>,
     /// Runs that host tasks have submitted and wait for, by partition.
     nested: SmallVec<[(usize, Arc<dyn NestedRun>); 1]>,
@@ -189,6 +194,7 @@ impl Run {
             reactors,
             progress: RunProgress::default(),
             waiting: Waiting::default(),
+            is_traced: false,
             slots,
             inner: Mutex::default(),
         }
@@ -231,6 +237,8 @@ impl Run {
         inner.submitted = template.profiling.then(clock::now);
         inner.depends_on.clear();
         inner.comes_after.clear();
+        self.is_traced = !self.slots.is_empty() && RunTrace::is_wanted();
+        inner.trace = self.is_traced.then(|| RunTrace::new(&**owner, number));
         // Without a partition there is nothing to own it for, and nothing gives it back.
         inner.owner = (!self.slots.is_empty()).then(|| Arc::clone(owner) as Arc<dyn RunOwner>);
         if let Some(in_flight) = self.in_flight().filter(|_| !self.slots.is_empty()) {
@@ -306,7 +314,9 @@ impl Run {
     /// from inside.
     pub(crate) fn set_enqueued(&self, partition: usize) {
         let slot = &self.slots[partition];
-        let _ = slot.state.compare_exchange(WAITING, ENQUEUED, Ordering::SeqCst, Ordering::SeqCst);
+        if slot.state.compare_exchange(WAITING, ENQUEUED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.trace_enqueued(partition);
+        }
         // Either `cancel` finds the partition enqueued, or it is found here.
         if self.progress.cancelled.load(Ordering::SeqCst) {
             slot.event.iter().for_each(|event| event.stop());

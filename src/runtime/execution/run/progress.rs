@@ -19,7 +19,9 @@ impl Run {
             let nodes = labels.plan.nodes(index).iter().map(|&node| labels.label(node).to_owned());
             PartitionProgress {
                 partition: index as u32,
-                nodes: owner.command_name().map_or_else(|| nodes.collect(), |name| vec![name]),
+                nodes: owner
+                    .command_label()
+                    .map_or_else(|| nodes.collect(), |(name, _)| vec![name.into_owned()]),
                 device: labels.devices[index].as_ref().map(Device::selector).map(str::to_owned),
                 state: self.partition_state(template, index, is_behind_others),
             }

@@ -233,6 +233,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
                 }
                 None => {
                     let spin = plan_spin(executable, &mut state, &run, alone);
+                    state.last.iter().for_each(|before| run.trace_follows(before));
                     start(executable, &run, &[], &[]);
                     (spin, None)
                 }
@@ -317,6 +318,11 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     Waits { events, futures, deadline, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
+    if run.is_traced() {
+        let earlier = order_after.iter().filter_map(Predecessor::run);
+        let events = events.iter().map(|event| event.run().clone());
+        earlier.chain(events).for_each(|earlier| run.trace_follows(&earlier));
+    }
     if let Some(at) = deadline {
         run.set_deadline(at);
         if run.is_late() {

@@ -20,7 +20,7 @@ pub(super) fn start<O: RunOwner + 'static>(
     dependencies: &[Arc<dyn hal::Event>],
 ) {
     let template = owner.template();
-    tracing::trace!(target: "wakegraph::submit", partitions = template.partitions.len(), "start");
+    run.trace_start();
     if template.partitions.is_empty() {
         return run.complete_empty();
     }

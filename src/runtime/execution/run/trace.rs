@@ -1,0 +1,217 @@
+//! What `tracing` and tokio-console see of a run. There is a trace only while somebody listens.
+//!
+//! The page `docs/tracing.md` lists every span and event; a test compares the two.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
+
+use crate::runtime::execution::run::Run;
+use crate::runtime::execution::template::RunOwner;
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::Result;
+use crate::util::console::{self, Operation};
+
+const RUN: &str = "wakegraph::run";
+const PARTITION: &str = "wakegraph::partition";
+const HOST_TASK: &str = "wakegraph::host_task";
+
+/// The spans of one run, and its partitions as operations of their queues.
+#[derive(Debug)]
+pub(crate) struct RunTrace {
+    /// Ties together all that is traced of the run, in the whole process.
+    id: u64,
+    span: Span,
+    partitions: Mutex<Box<[PartitionTrace]>>,
+}
+
+#[derive(Debug)]
+struct PartitionTrace {
+    /// Disabled once the partition is over.
+    span: Span,
+    /// There until a task has found it ready.
+    operation: Option<Operation>,
+    /// The predecessors that are not over.
+    waits_for: SmallVec<[u32; 4]>,
+    is_over: bool,
+}
+
+impl RunTrace {
+    /// Whether somebody listens to runs.
+    pub(super) fn is_wanted() -> bool {
+        span_enabled!(target: RUN, Level::DEBUG, run)
+            || span_enabled!(target: PARTITION, Level::TRACE, run)
+            || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
+            || console::has_listener()
+    }
+
+    /// The trace of the owner's run with this number.
+    pub(super) fn new(owner: &dyn RunOwner, number: u64) -> Arc<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let partitions = &owner.partitions;
+        let span =
+            debug_span!(target: RUN, "run", run = id, submission = number, partitions = partitions.len());
+        let operations = console::has_listener();
+        let mut traces: Vec<PartitionTrace> = Vec::with_capacity(partitions.len());
+        for (index, partition) in partitions.iter().enumerate() {
+            let device = partition.device().map_or("host", |device| device.selector());
+            let nodes = nodes(owner, index);
+            let span = trace_span!(
+                target: PARTITION,
+                parent: span.id(),
+                "partition",
+                run = id,
+                partition = index,
+                device,
+                nodes = &*nodes
+            );
+            let waits_for = SmallVec::from(&*partition.predecessors);
+            waits_for.iter().for_each(|&p: &u32| _ = span.follows_from(&traces[p as usize].span));
+            let operation = operations.then(|| {
+                let resource = partition.console_resource().unwrap_or(&owner.console);
+                let source = if owner.command().is_some() { "Queue" } else { "ExecutableGraph::submit" };
+                let operation = Operation::new(resource, source);
+                operation.describe(index, device, &nodes);
+                operation.set_state("waiting", &list(&waits_for));
+                operation
+            });
+            traces.push(PartitionTrace { span, operation, waits_for, is_over: false });
+        }
+        Arc::new(Self { id, span, partitions: Mutex::new(traces.into()) })
+    }
+
+    /// The run starts, after what it had to wait for on the host.
+    fn started(&self) {
+        self.span.in_scope(|| trace!(target: RUN, run = self.id, "started"));
+    }
+
+    /// A device has been handed a partition.
+    fn enqueued(&self, partition: usize) {
+        let partitions = self.partitions.lock();
+        let trace = &partitions[partition];
+        trace.span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, "enqueued"));
+        trace.set_state("on its device");
+    }
+
+    /// A partition is over.
+    fn ended(&self, partition: usize, succeeded: bool) {
+        let mut partitions = self.partitions.lock();
+        let trace = &mut partitions[partition];
+        trace.is_over = true;
+        trace.waits_for.clear();
+        let span = std::mem::replace(&mut trace.span, Span::none());
+        span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, succeeded, "finished"));
+        trace.set_state(if succeeded { "finished" } else { "failed or not started" });
+        for later in partitions.iter_mut().skip(partition + 1) {
+            let before = later.waits_for.len();
+            later.waits_for.retain(|waits_for| *waits_for as usize != partition);
+            if later.waits_for.len() < before && !later.is_over {
+                later.set_state("waiting");
+            }
+        }
+    }
+
+    /// The run is over.
+    fn finished(&self, result: &Result<()>) {
+        self.span.in_scope(|| match result {
+            Ok(()) => debug!(target: RUN, run = self.id, succeeded = true, "finished"),
+            Err(error) => debug!(target: RUN, run = self.id, succeeded = false, %error, "finished"),
+        });
+    }
+
+    /// The task that awaits the run polls.
+    pub(crate) fn poll(&self) {
+        for trace in self.partitions.lock().iter_mut() {
+            let operation = trace.operation.take_if(|_| trace.is_over);
+            operation.iter().chain(&trace.operation).for_each(|operation| operation.poll(trace.is_over));
+        }
+    }
+}
+
+impl PartitionTrace {
+    fn set_state(&self, state: &str) {
+        if let Some(operation) = &self.operation {
+            operation.set_state(state, &list(&self.waits_for));
+        }
+    }
+}
+
+impl Run {
+    /// The trace, while the run is in flight, if somebody listens.
+    pub(crate) fn trace(&self) -> Option<Arc<RunTrace>> {
+        if self.is_traced { self.inner.lock().trace.clone() } else { None }
+    }
+
+    pub(crate) fn is_traced(&self) -> bool {
+        self.is_traced
+    }
+
+    /// The run starts, after what it had to wait for on the host.
+    pub(crate) fn trace_start(&self) {
+        self.trace().into_iter().for_each(|trace| trace.started());
+    }
+
+    /// The run was ordered after another.
+    pub(crate) fn trace_follows(&self, earlier: &Self) {
+        if let Some((trace, earlier)) = self.trace().zip(earlier.trace()) {
+            trace.span.follows_from(&earlier.span);
+        }
+    }
+
+    pub(super) fn trace_enqueued(&self, partition: usize) {
+        self.trace().into_iter().for_each(|trace| trace.enqueued(partition));
+    }
+
+    pub(super) fn trace_end(&self, partition: usize, succeeded: bool) {
+        self.trace().into_iter().for_each(|trace| trace.ended(partition, succeeded));
+    }
+
+    /// The span around the closure of a host task.
+    pub(super) fn trace_host_task(&self, owner: &dyn RunOwner, partition: usize) -> Span {
+        let Some(trace) = self.trace() else { return Span::none() };
+        let partitions = trace.partitions.lock();
+        let own = &partitions[partition];
+        own.set_state("running on the host");
+        let enqueued_at = owner.command_label().map(|(_, location)| location);
+        let location = enqueued_at.or(owner.labels.location_of(partition));
+        debug_span!(
+            target: HOST_TASK,
+            parent: own.span.id().or(trace.span.id()),
+            "host_task",
+            run = trace.id,
+            partition,
+            node = &*nodes(owner, partition),
+            location = location.map(tracing::field::display),
+        )
+    }
+}
+
+/// Ends the trace of a run.
+pub(super) fn finish(trace: Option<Arc<RunTrace>>, result: &Result<()>) {
+    trace.into_iter().for_each(|trace| trace.finished(result));
+}
+
+/// The names of a partition's nodes, or of the first of them.
+fn nodes(owner: &dyn RunOwner, partition: usize) -> Cow<'_, str> {
+    const NAMED: usize = 8;
+    if let Some((label, _)) = owner.command_label() {
+        return label;
+    }
+    let all = owner.labels.plan.nodes(partition);
+    let names: Vec<&str> = all.iter().take(NAMED).map(|&node| owner.labels.label(node)).collect();
+    let more = all.len() - names.len();
+    let mut names = names.join(", ");
+    if more > 0 {
+        let _ = write!(names, " and {more} more");
+    }
+    names.into()
+}
+
+fn list(partitions: &[u32]) -> String {
+    partitions.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,120 @@
+//! Spans and events by which [tokio-console] knows resources, operations on them, and tasks.
+//!
+//! It recognises them by name, target and fields alone, as tokio emits them for its own resources; there is
+//! no stable interface of tokio's for this. Nothing here depends on `tokio_unstable`. What nobody listens to
+//! costs a comparison of levels.
+//!
+//! The console takes the entered resource, operation and task for those that an event is about. So each
+//! event is emitted inside the spans of its resource and operation, and [`Operation::poll`] is for tasks.
+//!
+//! [tokio-console]: https://docs.rs/console-subscriber
+
+use std::panic::Location;
+
+use tracing::{Level, Span, span_enabled, trace, trace_span};
+
+/// The targets begin with `runtime` because the console's own filter lets that pass.
+const RESOURCE: &str = "runtime::resource";
+const RESOURCE_STATE: &str = "runtime::resource::state_update";
+const OPERATION_STATE: &str = "runtime::resource::async_op::state_update";
+const POLL: &str = "runtime::resource::poll_op";
+const TASK: &str = "runtime::task";
+
+/// A device, a queue or an executable, from when it is made until it is dropped. Clones stand for the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource(Span);
+
+impl Resource {
+    /// A device.
+    pub(crate) fn device(selector: &str, name: &str) -> Self {
+        let resource = Self::new("Device", None);
+        resource.0.in_scope(|| trace!(target: RESOURCE_STATE, selector, name));
+        resource
+    }
+
+    /// A queue of a device.
+    pub(crate) fn queue(device: &Self, selector: &str, order: &str) -> Self {
+        let resource = Self::new("Queue", Some(device));
+        resource.0.in_scope(|| trace!(target: RESOURCE_STATE, device = selector, order));
+        resource
+    }
+
+    /// An executable graph.
+    pub(crate) fn executable(partitions: usize) -> Self {
+        let resource = Self::new("ExecutableGraph", None);
+        resource.0.in_scope(|| trace!(target: RESOURCE_STATE, partitions));
+        resource
+    }
+
+    /// Stands for none: nothing is told of operations on it.
+    pub(crate) fn none() -> Self {
+        Self(Span::none())
+    }
+
+    fn new(concrete_type: &str, parent: Option<&Self>) -> Self {
+        let span = || trace_span!(target: RESOURCE, "runtime.resource", concrete_type, kind = "wakegraph");
+        Self(parent.map_or_else(span, |parent| parent.0.in_scope(span)))
+    }
+}
+
+/// Whether anybody listens to operations.
+pub(crate) fn has_listener() -> bool {
+    span_enabled!(target: RESOURCE, Level::TRACE, source)
+}
+
+/// Something that tasks wait for, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    resource: Resource,
+    span: Span,
+    poll: Span,
+}
+
+impl Operation {
+    /// An operation on a resource, which the function `source` started.
+    pub(crate) fn new(resource: &Resource, source: &str) -> Self {
+        resource.0.in_scope(|| {
+            let span = trace_span!(target: RESOURCE, "runtime.resource.async_op", source);
+            let poll = span.in_scope(|| trace_span!(target: RESOURCE, "runtime.resource.async_op.poll"));
+            Self { resource: resource.clone(), span, poll }
+        })
+    }
+
+    /// What the operation is.
+    pub(crate) fn describe(&self, partition: usize, device: &str, nodes: &str) {
+        self.inside(|| trace!(target: OPERATION_STATE, partition, device, nodes));
+    }
+
+    /// How far the operation is, and which partitions it waits for.
+    pub(crate) fn set_state(&self, state: &str, waits_for: &str) {
+        self.inside(|| trace!(target: OPERATION_STATE, state, waits_for));
+    }
+
+    /// A task that waits for the operation polls.
+    pub(crate) fn poll(&self, is_ready: bool) {
+        self.inside(|| {
+            self.poll.in_scope(|| trace!(target: POLL, op_name = "poll", is_ready));
+        });
+    }
+
+    fn inside(&self, emit: impl FnOnce()) {
+        self.resource.0.in_scope(|| self.span.in_scope(emit));
+    }
+}
+
+/// The span of a task, which is entered while the task is polled.
+pub(crate) fn task(name: impl FnOnce() -> String, location: &Location<'_>) -> Span {
+    if !span_enabled!(target: TASK, Level::TRACE, kind) {
+        return Span::none();
+    }
+    trace_span!(
+        target: TASK,
+        parent: None,
+        "runtime.spawn",
+        kind = "task",
+        task.name = name(),
+        loc.file = location.file(),
+        loc.line = location.line(),
+        loc.col = location.column(),
+    )
+}
