@@ -5,19 +5,23 @@
 //! costs a comparison of levels.
 //!
 //! The console takes the entered resource, operation and task for those that an event is about. So each
-//! event is emitted inside the spans of its resource and operation, and [`Operation::poll`] is for tasks.
+//! event is emitted inside the spans of its resource and operation, and [`Operation::poll`] is for tasks. It
+//! reads one attribute from each event.
 //!
 //! [tokio-console]: https://docs.rs/console-subscriber
 
+#[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 use std::panic::Location;
 
-use tracing::{Level, Span, span_enabled, trace, trace_span};
+use tracing::{Level, Span, event_enabled, trace, trace_span};
 
-/// The targets begin with `runtime` because the console's own filter lets that pass.
+/// The console's own filter lets pass the events whose targets begin with `runtime`, and the spans whose names
+/// do. The names that `event_enabled` asks about are not those of spans, so it asks about events.
 const RESOURCE: &str = "runtime::resource";
 const RESOURCE_STATE: &str = "runtime::resource::state_update";
 const OPERATION_STATE: &str = "runtime::resource::async_op::state_update";
 const POLL: &str = "runtime::resource::poll_op";
+#[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 const TASK: &str = "runtime::task";
 
 /// A device, a queue or an executable, from when it is made until it is dropped. Clones stand for the same.
@@ -28,14 +32,20 @@ impl Resource {
     /// A device.
     pub(crate) fn device(selector: &str, name: &str) -> Self {
         let resource = Self::new("Device", None);
-        resource.0.in_scope(|| trace!(target: RESOURCE_STATE, selector, name));
+        resource.0.in_scope(|| {
+            trace!(target: RESOURCE_STATE, selector);
+            trace!(target: RESOURCE_STATE, name);
+        });
         resource
     }
 
     /// A queue of a device.
     pub(crate) fn queue(device: &Self, selector: &str, order: &str) -> Self {
         let resource = Self::new("Queue", Some(device));
-        resource.0.in_scope(|| trace!(target: RESOURCE_STATE, device = selector, order));
+        resource.0.in_scope(|| {
+            trace!(target: RESOURCE_STATE, device = selector);
+            trace!(target: RESOURCE_STATE, order);
+        });
         resource
     }
 
@@ -59,7 +69,7 @@ impl Resource {
 
 /// Whether anybody listens to operations.
 pub(crate) fn has_listener() -> bool {
-    span_enabled!(target: RESOURCE, Level::TRACE, source)
+    event_enabled!(target: OPERATION_STATE, Level::TRACE, state)
 }
 
 /// Something that tasks wait for, until it is dropped.
@@ -82,12 +92,19 @@ impl Operation {
 
     /// What the operation is.
     pub(crate) fn describe(&self, partition: usize, device: &str, nodes: &str) {
-        self.inside(|| trace!(target: OPERATION_STATE, partition, device, nodes));
+        self.inside(|| {
+            trace!(target: OPERATION_STATE, partition);
+            trace!(target: OPERATION_STATE, device);
+            trace!(target: OPERATION_STATE, nodes);
+        });
     }
 
     /// How far the operation is, and which partitions it waits for.
     pub(crate) fn set_state(&self, state: &str, waits_for: &str) {
-        self.inside(|| trace!(target: OPERATION_STATE, state, waits_for));
+        self.inside(|| {
+            trace!(target: OPERATION_STATE, state);
+            trace!(target: OPERATION_STATE, waits_for);
+        });
     }
 
     /// A task that waits for the operation polls.
@@ -102,9 +119,11 @@ impl Operation {
     }
 }
 
-/// The span of a task, which is entered while the task is polled.
+/// The span of a task, which is entered while the task is polled. Where tokio names its tasks itself, it has
+/// no use.
+#[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 pub(crate) fn task(name: impl FnOnce() -> String, location: &Location<'_>) -> Span {
-    if !span_enabled!(target: TASK, Level::TRACE, kind) {
+    if !event_enabled!(target: TASK, Level::TRACE, kind) {
         return Span::none();
     }
     trace_span!(

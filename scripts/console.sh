@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Tests what tokio-console shows, with the real console-subscriber. It needs a build of its own, because
+# tokio names its tasks only with `--cfg tokio_unstable`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+RUSTFLAGS="--cfg tokio_unstable" cargo test --locked --features tokio-console --test console \
+    --target-dir target/tokio-unstable "$@"
