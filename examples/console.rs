@@ -4,6 +4,10 @@
 //! RUSTFLAGS="--cfg tokio_unstable" cargo run --example console --features tokio-console
 //! tokio-console   # in another terminal; `r` shows the resources
 //! ```
+#![cfg_attr(
+    all(tokio_unstable, feature = "tokio-console"),
+    expect(unsafe_code, reason = "declares device code")
+)]
 
 #[cfg(not(all(tokio_unstable, feature = "tokio-console")))]
 fn main() {

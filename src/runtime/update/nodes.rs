@@ -83,6 +83,9 @@ impl Nodes {
         }
         let bug = || Error::new(ErrorKind::Bug, "an updatable node has no place in the plan");
         let CommandPlace { partition, position } = current.index.place(origin).ok_or_else(bug)?;
+        if let Some(after @ (Command::Kernel { .. } | Command::Memory { .. })) = &draft.after {
+            current.planned.check(origin, after.views())?;
+        }
         let command = draft.checked()?;
         let task = match (&draft.after, &draft.lowered) {
             (Some(Command::HostTask { task, .. }), _) | (_, Some(Lowered::Task(task))) => Some(task),
@@ -106,18 +109,12 @@ impl Nodes {
                 Some(Command::Kernel { call, range, .. }),
                 _,
             ) => {
-                current.planned.check(origin, call.views())?;
                 (update, undo) = (
                     difference(handle, (old_call, old_range), (call, range), device, &current.scratch)?,
                     difference(handle, (call, range), (old_call, old_range), device, &current.scratch)?,
                 );
             }
-            (
-                Some(Command::Memory { command: old, .. }),
-                Some(after @ Command::Memory { command: new, .. }),
-                _,
-            ) => {
-                current.planned.check(origin, after.views())?;
+            (Some(Command::Memory { command: old, .. }), Some(Command::Memory { command: new, .. }), _) => {
                 let mut memory = [new, old].map(|command| Box::new((**command).clone()));
                 memory.iter_mut().try_for_each(|command| current.scratch.resolve(command))?;
                 let [new, old] = memory;
