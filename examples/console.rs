@@ -47,13 +47,13 @@ async fn main() -> wakegraph::Result<()> {
         graph.launch(sharpen(&x), Range::linear(1 << 16)).after([ask]);
         graph.finalize()
     };
-    let healthy = pipeline("ask a healthy upstream", Duration::from_millis(50))?;
+    let healthy = pipeline("ask a healthy upstream", Duration::from_millis(200))?;
     let stuck = pipeline("ask an upstream that hangs", Duration::from_secs(3600))?;
 
     let request = async move { stuck.submit().await };
     let _stuck = tokio::task::Builder::new().name("stuck request").spawn(request);
     loop {
         healthy.submit().await?;
-        sleep(Duration::from_millis(50)).await;
+        sleep(Duration::from_millis(800)).await;
     }
 }

@@ -1,8 +1,8 @@
 //! Spans and events by which [tokio-console] knows resources, operations on them, and tasks.
 //!
 //! It recognises them by name, target and fields alone, as tokio emits them for its own resources; there is
-//! no stable interface of tokio's for this. Nothing here depends on `tokio_unstable`. What nobody listens to
-//! costs a comparison of levels.
+//! no stable interface of tokio's for this. Nothing here depends on `tokio_unstable`. Without a
+//! listener, a span or event costs a comparison of levels.
 //!
 //! The console takes the entered resource, operation and task for those that an event is about. So each
 //! event is emitted inside the spans of its resource and operation, and [`Operation::poll`] is for tasks. It
@@ -15,8 +15,8 @@ use std::panic::Location;
 
 use tracing::{Level, Span, event_enabled, trace, trace_span};
 
-/// The console's own filter lets pass the events whose targets begin with `runtime`, and the spans whose names
-/// do. The names that `event_enabled` asks about are not those of spans, so it asks about events.
+/// The console's own filter passes events whose targets, and spans whose names, begin with `runtime`. No
+/// macro asks whether a span with a name is enabled, so the functions here ask about events.
 const RESOURCE: &str = "runtime::resource";
 const RESOURCE_STATE: &str = "runtime::resource::state_update";
 const OPERATION_STATE: &str = "runtime::resource::async_op::state_update";
@@ -56,7 +56,7 @@ impl Resource {
         resource
     }
 
-    /// Stands for none: nothing is told of operations on it.
+    /// Stands for none: its operations are not shown.
     pub(crate) fn none() -> Self {
         Self(Span::none())
     }

@@ -15,9 +15,9 @@ use super::transfer::CopyBox;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
-/// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies
-/// or bodies are among the changes, the commands are recorded again, and the driver finds the differences: what
-/// nodes a fill has depends on its operands. The caller has bound the context.
+/// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies, or
+/// bodies, are among the changes, the commands are recorded again, and the driver finds the
+/// differences: which nodes a fill has depends on its operands. The caller has bound the context.
 pub(super) fn update(
     recording: &mut CudaRecording,
     instance: &mut CudaGraphInstance,

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use tokio::runtime::Handle;
 
-/// Spawns a task. `name` is asked for only if somebody wants to know.
+/// Spawns a task. `name` is called only if a subscriber listens.
 #[track_caller]
 pub(crate) fn spawn(
     handle: &Handle,

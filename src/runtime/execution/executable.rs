@@ -35,7 +35,8 @@ pub(crate) struct ExecutableInner {
     pub(crate) updatable: Option<Box<dyn Any + Send + Sync>>,
     /// Why it must not run any more, after an update that could not be taken back.
     pub(crate) broken: OnceLock<Error>,
-    /// The devices that it uses, unless it is the body of a conditional or loop: that is part of another's run.
+    /// The devices that it uses, unless it is the body of a conditional or loop, which is part of another
+    /// executable's run.
     pub(crate) devices: OnceLock<Box<[Device]>>,
     /// Where runs can be left to the reactor's thread while many are in flight.
     pub(crate) submission_queue: Option<Arc<SubmissionQueue>>,

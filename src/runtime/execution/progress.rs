@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 /// How far a submission is: [`Submission::progress`](crate::Submission::progress).
 ///
 /// ```text
-/// partition 0 (kernel 'blur' (#1)) on cuda:0 is running, partition 1 (host task 'send' (#2)) waits for partition 0
+/// partition 0 (kernel 'blur') on cuda:0 is running, partition 1 (host task 'send') waits for partition 0
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -34,8 +34,8 @@ pub struct PartitionProgress {
 pub enum PartitionState {
     /// It has not begun.
     Waiting {
-        /// The partitions that it waits for. If there are none, the submission itself waits: for what it comes
-        /// after, or for its wait list.
+        /// The partitions that it waits for. If there are none, the submission itself waits: for what
+        /// it comes after, or for its wait list.
         on: Vec<u32>,
     },
     /// Its device, or the task that runs it, has all that it needs.

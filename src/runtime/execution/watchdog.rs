@@ -26,7 +26,8 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog of the caller's tokio runtime, which `handle` is of; `None` where the limit is too far away.
+    /// A watchdog on the caller's tokio runtime, whose handle is `handle`; `None` where the limit is too
+    /// far away.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) on a runtime that was built without its timer.

@@ -6,8 +6,8 @@
 //!
 //! - `end` takes the graph before it detaches the queues: a command is recorded into a list that is dropped;
 //! - `end` closes the list of queues after it has detached them: a queue that joins meanwhile records on;
-//! - `resume` looks for a recorder under one lock and attaches under another: two recordings have one queue;
-//! - `command` does not look again, under the lock, for the recorder: a command has nowhere to go;
+//! - `resume` checks for a recorder under one lock and attaches under another: two recordings have one queue;
+//! - `command` does not check for the recorder again under the lock: a command has nowhere to go;
 //! - `command` puts the command into the graph after it has let go of the lock: as the first one.
 
 use std::sync::Arc;

@@ -245,7 +245,8 @@ impl Device {
         result
     }
 
-    /// Asks whether the device is lost. A driver may lose all of its devices at once, so others are asked then.
+    /// Asks whether the device is lost. A driver may lose all of its devices at once, so it asks the
+    /// others, too.
     pub(crate) fn check_for_loss(&self) {
         if self.has_news_of_loss() {
             let all: Vec<_> = DEVICES.lock().iter().filter_map(Weak::upgrade).collect();

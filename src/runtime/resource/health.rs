@@ -17,8 +17,8 @@ pub enum Health {
     /// As far as is known, the device works.
     #[default]
     Healthy,
-    /// The [watchdog](crate::SubmitBuilder::watchdog) of a submission has found it to hang, and it is not over
-    /// yet. The error names the partition, and the node if the partition has only one.
+    /// The [watchdog](crate::SubmitBuilder::watchdog) of a submission has found that it hangs, and it is
+    /// not over yet. The error names the partition, and the node if the partition has only one.
     Stalled(Error),
     /// The device takes no new work, because of [`shutdown`](crate::Device::shutdown).
     ShutDown,

@@ -8,19 +8,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use crate::graph::{self, Content};
-use crate::hal;
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::builder::control_flow::Control;
 use crate::runtime::builder::merged_accesses;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::partitions::PartitionWork;
 use crate::runtime::finalize::control_flow;
 use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::options::FinalizeOptions;
 use crate::runtime::finalize::updatable::CurrentGraph;
-use crate::runtime::update::draft::Draft;
+use crate::runtime::update::draft::{Draft, Lowered};
 use crate::runtime::update::race_check;
 use crate::types::{Access, Error, ErrorKind, Result};
 
@@ -40,16 +38,6 @@ pub(super) struct ChangedBodies {
     pub(super) nodes: Vec<Draft>,
     /// Of the instances around these nodes.
     pub(super) graphs: Vec<(u32, graph::Graph<Command>)>,
-}
-
-/// A new conditional or loop as its partition runs it.
-pub(super) enum Lowered {
-    Task(Arc<HostTask>),
-    /// A device's command, and the one that it replaces.
-    Command {
-        new: Box<hal::Command>,
-        old: Box<hal::Command>,
-    },
 }
 
 impl Surroundings {

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::finalize::updatable::{Accesses, CurrentGraph, Updatable};
-use crate::runtime::update::draft::{self, Drafts};
+use crate::runtime::update::drafts::{self, Drafts};
 use crate::runtime::update::replace::Recorded;
 use crate::runtime::update::step::UpdateStep;
 use crate::types::Result;
@@ -27,7 +27,7 @@ impl Change {
     /// Works out what the nodes become. This calls code of the user's, so the caller holds no lock.
     pub(super) fn prepare(&mut self, executable: &ExecutableInner, updatable: &Updatable) -> Result<()> {
         if let Self::Nodes { steps, drafts } = self {
-            *drafts = draft::drafts(executable, updatable, steps)?;
+            *drafts = drafts::drafts(executable, updatable, steps)?;
         }
         Ok(())
     }

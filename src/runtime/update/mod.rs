@@ -31,6 +31,7 @@ mod apply;
 mod bodies;
 mod change;
 mod draft;
+mod drafts;
 mod nodes;
 mod race_check;
 mod replace;

@@ -141,7 +141,7 @@ impl Run {
                 drop(inner);
                 return self.done.set();
             };
-            // Under the lock: whoever finds no owner finds this done.
+            // Under the lock: a thread that finds no owner finds this done.
             self.has_ended(&*owner, inner.failure.as_ref());
             // Once all runs of the batch have let it go it serves another.
             inner.batch_event = None;

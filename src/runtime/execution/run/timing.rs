@@ -95,7 +95,7 @@ impl Run {
         self.waiting.spin_time.store(clock::nanoseconds(time), Ordering::Relaxed);
     }
 
-    /// For how long a wait for an event of this run should spin. Only the first one is told to.
+    /// For how long a wait for an event of this run should spin. Only the first wait does.
     pub(crate) fn take_spin(&self) -> Option<Duration> {
         if self.waiting.spin_time.load(Ordering::Relaxed) == 0 {
             return None;

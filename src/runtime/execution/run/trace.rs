@@ -1,4 +1,5 @@
-//! What `tracing` and tokio-console see of a run. There is a trace only while somebody listens.
+//! What `tracing` and tokio-console see of a run. A run has a trace only if a subscriber listens when
+//! it is submitted.
 //!
 //! The page `docs/tracing.md` lists every span and event; a test compares the two.
 
@@ -41,7 +42,7 @@ struct PartitionTrace {
 }
 
 impl RunTrace {
-    /// Whether somebody listens to runs.
+    /// Whether a subscriber listens to runs.
     pub(super) fn is_wanted() -> bool {
         span_enabled!(target: RUN, Level::DEBUG, run)
             || span_enabled!(target: PARTITION, Level::TRACE, run)
@@ -142,7 +143,7 @@ impl PartitionTrace {
 }
 
 impl Run {
-    /// The trace, while the run is in flight, if somebody listens.
+    /// The trace, while the run is in flight, if a subscriber listens.
     pub(crate) fn trace(&self) -> Option<Arc<RunTrace>> {
         if self.is_traced { self.inner.lock().trace.clone() } else { None }
     }

@@ -155,11 +155,11 @@ impl<'a> SubmitBuilder<'a> {
 
     /// Has a watchdog watch the submission. If it is not over `limit` after this call to submit it,
     ///
-    /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition that
-    ///   hangs, and the node if the partition has only one, and says what waits for what;
-    /// - the device that has the partition is [stalled](crate::Health::Stalled) in the eyes of those who watch
-    ///   its [health](crate::Device::health), until the work is over after all;
-    /// - an event of `tracing` with the target `wakegraph::watchdog` tells of it.
+    /// - the submission resolves to [`Stalled`](crate::ErrorKind::Stalled). The error names the partition
+    ///   that hangs, and the node if the partition has only one, and says what waits for what;
+    /// - the [health](crate::Device::health) of the device that has the partition is
+    ///   [`Stalled`](crate::Health::Stalled) until the work is over after all;
+    /// - `tracing` gets an event with the target `wakegraph::watchdog`.
     ///
     /// The work goes on: nothing can take it back from a device, and its memory is kept. A submission that is
     /// awaited again waits for its end, and so does its [event](Submission::event).
