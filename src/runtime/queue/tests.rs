@@ -1,9 +1,6 @@
 //! Order between commands, executables and guards, on a device whose work the test completes.
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
 
 use crate::runtime::{Device, Event, Graph, Queue};
 use crate::testing::{FakeControl, FakeDevice, FakeOptions};
@@ -48,62 +45,6 @@ fn notifications_may_come_late_and_out_of_order() {
             control.hold_notifications(false);
             assert_eq!(finished(&[&second, &first]), [true; 2]);
         }
-    }
-}
-
-/// Stops a thread where it says that a partition is over, before it ends the run.
-struct StopAtEnd {
-    stopped: Barrier,
-    go_on: Barrier,
-}
-
-impl tracing::Subscriber for StopAtEnd {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "wakegraph::partition"
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        if event.metadata().fields().field("succeeded").is_some() {
-            self.stopped.wait();
-            self.go_on.wait();
-        }
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-#[test]
-fn a_thread_that_is_slow_to_end_a_command_holds_nobody_up() {
-    for error in [None, Some(Error::new(ErrorKind::Driver, "as it should"))] {
-        let (device, control) = manual_device();
-        let (x, y) = (device.buffer::<u32>(4).unwrap(), device.buffer::<u32>(4).unwrap());
-        let queue = device.queue().unwrap();
-        let slow = Arc::new(StopAtEnd { stopped: Barrier::new(2), go_on: Barrier::new(2) });
-        let enqueue = || (queue.fill(&x, 1), queue.fill(&y, 1));
-        let (first, second) = tracing::subscriber::with_default(slow.clone(), enqueue);
-        error.iter().for_each(|error| control.fail_next(error.clone()));
-        std::thread::scope(|scope| {
-            scope.spawn(|| tracing::subscriber::with_default(slow.clone(), || control.complete_next(None)));
-            slow.stopped.wait();
-            control.complete_next(None);
-            let finished = finished(&[&second, &first]);
-            let results = [&first, &second].map(|event| event.run().result().err().map(|error| error.kind()));
-            let waited = pin!(queue.wait()).poll(&mut Context::from_waker(Waker::noop()));
-            slow.go_on.wait();
-            let kind = error.map(|error| error.kind());
-            assert_eq!((finished, results), (vec![true; 2], [kind, None]));
-            assert!(matches!(waited, Poll::Ready(waited) if waited.as_ref().err().map(Error::kind) == kind));
-        });
     }
 }
 
