@@ -5,7 +5,7 @@ use crate::runtime::execution::deadline;
 use crate::runtime::execution::run::cancel::cancelled;
 use crate::runtime::execution::run::chain::end_in_order;
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
-use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED, trace};
+use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
@@ -157,9 +157,7 @@ impl Run {
         }
         // Over on their devices, whose notifications may lag.
         end_in_order(&depends_on);
-        if trace.is_some() {
-            trace::finish(trace, &self.result());
-        }
+        trace.iter().for_each(|trace| self.finish_trace(trace));
         self.done.set();
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));

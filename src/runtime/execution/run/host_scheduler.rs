@@ -45,10 +45,9 @@ impl HostScheduler {
         let is_host_task =
             |&&index: &&u32| matches!(self.owner.partitions[index as usize].work, PartitionWork::HostTask(_));
         let Some(&named) = ready.iter().find(is_host_task).or(ready.first()) else { return };
-        let (handle, owner) = (self.handle.clone(), self.owner.clone());
+        let (handle, labels) = (self.handle.clone(), self.owner.labels.clone());
         let _on_host = self.run.host_task();
         let pending = ReadyPartitions { scheduler: self, ready, _on_host };
-        let labels = owner.labels.clone();
         let name = || labels.partition_name(named as usize);
         spawn_at(&handle, name, labels.location_of(named as usize), pending.start());
     }

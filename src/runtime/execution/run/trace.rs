@@ -99,14 +99,21 @@ impl RunTrace {
         trace.set_state("on its device");
     }
 
-    /// A partition is over.
+    /// A partition is over. Only the first call for a partition counts.
     fn ended(&self, partition: usize, succeeded: bool) {
+        let Some(span) = self.take_span(partition, succeeded) else { return };
+        span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, succeeded, "finished"));
+    }
+
+    /// The span of a partition that is over, the first time.
+    fn take_span(&self, partition: usize, succeeded: bool) -> Option<Span> {
         let mut partitions = self.partitions.lock();
         let trace = &mut partitions[partition];
-        trace.is_over = true;
+        if std::mem::replace(&mut trace.is_over, true) {
+            return None;
+        }
         trace.waits_for.clear();
         let span = std::mem::replace(&mut trace.span, Span::none());
-        span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, succeeded, "finished"));
         trace.set_state(if succeeded { "finished" } else { "failed or not started" });
         for later in partitions.iter_mut().skip(partition + 1) {
             let before = later.waits_for.len();
@@ -115,6 +122,7 @@ impl RunTrace {
                 later.set_state("waiting");
             }
         }
+        Some(span)
     }
 
     /// The run is over.
@@ -172,6 +180,14 @@ impl Run {
         self.trace().into_iter().for_each(|trace| trace.ended(partition, succeeded));
     }
 
+    /// The run is over. A thread that has ended a partition may not have come to say so yet.
+    pub(super) fn finish_trace(&self, trace: &RunTrace) {
+        for partition in 0..self.slots.len() {
+            trace.ended(partition, self.has_succeeded(partition));
+        }
+        trace.finished(&self.result());
+    }
+
     /// The span around the closure of a host task.
     pub(super) fn trace_host_task(&self, owner: &dyn RunOwner, partition: usize) -> Span {
         let Some(trace) = self.trace() else { return Span::none() };
@@ -190,11 +206,6 @@ impl Run {
             location = location.map(tracing::field::display),
         )
     }
-}
-
-/// Ends the trace of a run.
-pub(super) fn finish(trace: Option<Arc<RunTrace>>, result: &Result<()>) {
-    trace.into_iter().for_each(|trace| trace.finished(result));
 }
 
 /// The names of a partition's nodes, or of the first of them.
