@@ -47,8 +47,8 @@ impl FakeControl {
         self.0.complete_all()
     }
 
-    /// Whether notifications are kept back. Those that were come, the newest first, when that ends: the
-    /// threads on which drivers notify promise no order.
+    /// With `true`, the device keeps its notifications back. With `false` it delivers them, the newest
+    /// first: drivers notify in no particular order.
     pub fn hold_notifications(&self, hold: bool) {
         self.0.hold_notifications(hold);
     }

@@ -4,9 +4,9 @@
 //! no stable interface of tokio's for this. Nothing here depends on `tokio_unstable`. Without a
 //! listener, a span or event costs a comparison of levels.
 //!
-//! The console takes the entered resource, operation and task for those that an event is about. So each
-//! event is emitted inside the spans of its resource and operation, and [`Operation::poll`] is for tasks. It
-//! reads one attribute from each event.
+//! The console attributes an event to the resource, operation and task whose spans are entered. So each event
+//! is emitted inside the spans of its resource and operation, and only tasks call [`Operation::poll`]. The
+//! console reads one attribute from each event.
 //!
 //! [tokio-console]: https://docs.rs/console-subscriber
 
@@ -67,7 +67,7 @@ impl Resource {
     }
 }
 
-/// Whether anybody listens to operations.
+/// Whether a subscriber listens to operations.
 pub(crate) fn has_listener() -> bool {
     event_enabled!(target: OPERATION_STATE, Level::TRACE, state)
 }
