@@ -239,12 +239,16 @@ mod tests {
     fn a_runtime_that_is_never_run_is_no_worse_than_none() {
         let ((device, control, exec), home, never_run) = (setup(), runtime(), runtime());
         device.run_reactor_on(home.handle()).unwrap();
-        home.block_on(one(&exec, &control));
-        // The thread has seen that nothing is in flight, and sleeps until it is woken.
         let inner = &device.reactor().unwrap().inner;
-        while !inner.inbox.lock().task.as_ref().is_some_and(|task| task.is_thread_asleep) {
-            std::thread::yield_now();
-        }
+        let is_thread_asleep = || inner.inbox.lock().task.as_ref().is_some_and(|task| task.is_thread_asleep);
+        home.block_on(async {
+            one(&exec, &control).await;
+            // The thread sees that nothing is in flight, and sleeps until it is woken. The task has to be
+            // polled until then: the thread would take over from one that is late.
+            while !is_thread_asleep() {
+                yield_now().await;
+            }
+        });
         device.run_reactor_on(never_run.handle()).unwrap();
         runtime().block_on(one(&exec, &control));
     }
