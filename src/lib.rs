@@ -27,8 +27,8 @@ pub use runtime::{
     DynamicParam, Event, ExecutableGraph, FinalizeOptions, Graph, GraphMemory, Health, HostAccess,
     HostAccesses, HostBuffer, HostMut, HostRef, Layout, MemoryArg, NativeAccess, NodeBuilder, NodeTimes,
     ParamValue, PartitionProgress, PartitionState, PartitionTimes, Profile, Queue, ReadAccess, Recording,
-    RectCopy, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Timeline, Update, WakePolicy,
-    WriteAccess, kernel, read, write,
+    RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Timeline, Update,
+    WakePolicy, WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

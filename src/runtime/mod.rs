@@ -57,4 +57,5 @@ pub use resource::kernel;
 pub use resource::memory_arg::MemoryArg;
 pub use resource::rect::{Layout, RectCopy};
 pub use resource::scratch::GraphMemory;
+pub use resource::scratch_arena::ScratchArena;
 pub use update::{Applied, Update};

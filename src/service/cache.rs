@@ -21,6 +21,11 @@ use crate::util::panics;
 /// than the limit, the cache drops those that were used least recently and that no caller holds.
 /// Memory that several executables use, such as weights, counts once.
 ///
+/// With a [`ScratchArena`](crate::ScratchArena), the scratch buffers of all executables together
+/// take as much memory as those of the largest. When the arena grows, the cache drops the executables
+/// that were made before, and makes them again when they are asked for. To avoid that, ask for the
+/// largest key first, or reserve the arena's memory.
+///
 /// Clones are handles to the same cache. Runs of one executable come one after the other. A service
 /// that wants several requests of one shape in flight gives each slot of an
 /// [`ExecutablePool`](super::ExecutablePool) a cache of its own.
@@ -206,8 +211,22 @@ where
                 (Err(_), _) => drop(state.entries.remove(key)),
             }
         }
+        self.evict_outgrown();
         self.evict(0);
         made.map(|cached| Arc::downgrade(&cached))
+    }
+
+    /// Drops executables that no caller holds and whose arena has grown: made again, they use the
+    /// same memory as the others.
+    fn evict_outgrown(&self) {
+        let has_outgrown = |entry: &CacheEntry<T>| match &entry.content {
+            CacheContent::Ready(cached) => entry.is_idle() && cached.executable.has_outgrown_scratch(),
+            CacheContent::Making(_) => false,
+        };
+        let mut state = self.state.lock();
+        let dropped: Vec<_> = state.entries.extract_if(|_, entry| has_outgrown(entry)).collect();
+        drop(state);
+        drop(dropped);
     }
 
     /// Drops executables that no caller holds, the least recently used first, until there is room

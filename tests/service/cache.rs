@@ -6,7 +6,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use wakegraph::service::ExecutableCache;
 use wakegraph::testing::FakeControl;
-use wakegraph::{Error, ErrorKind, Graph};
+use wakegraph::{Error, ErrorKind, Graph, ScratchArena};
 
 use crate::common::{Count, fill, manual, poll_once, run};
 
@@ -105,6 +105,61 @@ fn shared_memory_counts_once() {
             cache.get(&bytes).await.unwrap();
         }
         assert_eq!(cache.device_memory(), 1060);
+    });
+}
+
+#[test]
+fn an_arena_that_grows_leaves_no_executable_behind() {
+    run(async {
+        let (device, control) = manual("fake");
+        let (made, arena) = (Count::default(), ScratchArena::new());
+        let (count, shared) = (made.clone(), arena.clone());
+        let cache = ExecutableCache::new(u64::MAX, move |&bytes: &usize| {
+            count.add_one();
+            let mut graph = Graph::new(&device);
+            graph.share_scratch(&shared);
+            let scratch = graph.scratch::<u8>(bytes)?;
+            graph.fill(&scratch, 1);
+            Ok((graph.finalize()?, ()))
+        });
+        cache.get(&1024).await.unwrap();
+        let held = cache.get(&2048).await.unwrap();
+        assert_eq!((made.get(), cache.len(), cache.device_memory()), (2, 1, 2048));
+        cache.get(&4096).await.unwrap();
+        // The one that is held keeps its memory.
+        assert_eq!((made.get(), cache.len(), cache.device_memory()), (3, 2, 2048 + 4096));
+        let running = held.submit();
+        control.complete_all();
+        running.await.unwrap();
+        drop(held);
+        cache.get(&1024).await.unwrap();
+        assert_eq!((made.get(), cache.len(), cache.device_memory()), (4, 2, 4096));
+        for bytes in [2048, 1024, 4096, 2048] {
+            cache.get(&bytes).await.unwrap();
+        }
+        assert_eq!((made.get(), cache.len(), cache.device_memory()), (5, 3, 4096));
+    });
+}
+
+#[test]
+fn runs_that_share_an_arena_follow_each_other() {
+    run(async {
+        let (device, control) = manual("fake");
+        let arena = ScratchArena::new();
+        let submit = |bytes: usize| {
+            let mut graph = Graph::new(&device);
+            graph.share_scratch(&arena);
+            let scratch = graph.scratch::<u8>(bytes).unwrap();
+            graph.fill(&scratch, 1);
+            graph.finalize().unwrap().submit()
+        };
+        let (mut first, mut second) = (submit(2048), submit(1024));
+        // The second one is on the device already, behind the first.
+        assert_eq!(control.pending(), 2);
+        assert!(control.complete_next(None));
+        assert!(poll_once(&mut first).is_ready() && poll_once(&mut second).is_pending());
+        assert!(control.complete_next(None));
+        assert!(poll_once(&mut second).is_ready());
     });
 }
 

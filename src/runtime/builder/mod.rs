@@ -47,6 +47,7 @@ use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::{KernelCall, KernelRef};
 use crate::runtime::resource::memory_arg::Operand;
 use crate::runtime::resource::scratch;
+use crate::runtime::resource::scratch_arena::ScratchArena;
 use crate::types::{Access, AccessMode, CommandKind, DeviceId, Error, ErrorKind, Range, Result};
 
 /// A graph of commands and host tasks under construction: plain data, no device work.
@@ -90,6 +91,8 @@ pub struct Graph {
     scratch_owner: Option<scratch::Owner>,
     /// Whether there may be scratch buffers, of sub-graphs too.
     has_scratch: bool,
+    /// Where the scratch buffers of its executables lie, if not in memory of their own.
+    arena: Option<ScratchArena>,
     /// The nodes that dynamic parameters are bound to.
     bound: BoundNodes,
     /// Belongs to the queues that record into the graph.
@@ -111,6 +114,7 @@ impl Graph {
             errors: Vec::new(),
             scratch_owner: None,
             has_scratch: false,
+            arena: None,
             bound: BoundNodes::default(),
             recorded_queues: RecordedQueues::default(),
         }
@@ -292,6 +296,10 @@ impl Graph {
 
     pub(crate) fn has_scratch(&self) -> bool {
         self.has_scratch
+    }
+
+    pub(crate) fn scratch_arena(&self) -> Option<&ScratchArena> {
+        self.arena.as_ref()
     }
 
     pub(crate) fn add_alternative(

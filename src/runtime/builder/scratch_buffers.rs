@@ -11,6 +11,7 @@ use crate::runtime::resource::allocation::byte_len;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::ScratchMemory;
+use crate::runtime::resource::scratch_arena::ScratchArena;
 use crate::types::Result;
 
 impl Graph {
@@ -19,7 +20,7 @@ impl Graph {
     /// It has memory only while an executable of the graph runs, and scratch buffers that are not
     /// needed at a time share it: where all uses of one come before all uses of the other, by the
     /// graph's edges. Each executable has memory of its own, allocated at
-    /// [`finalize`](Self::finalize);
+    /// [`finalize`](Self::finalize), or [shares](Self::share_scratch) it;
     /// [`ExecutableGraph::graph_memory`](crate::ExecutableGraph::graph_memory) tells how much.
     ///
     /// **Its contents are undefined at the start of every run**: some bytes that earlier commands
@@ -73,5 +74,22 @@ impl Graph {
         let buffer = self.scratch(len)?;
         self.memory_command(MemoryCommand::zero(&buffer)).name("zero");
         Ok(buffer)
+    }
+
+    /// Has executables finalized from now on keep their scratch buffers in an arena that others use,
+    /// too: together they need the memory of the largest, and their runs come one after the other.
+    /// See [`ScratchArena`].
+    ///
+    /// For a sub-graph, the arena of the graph around it counts. The bodies of conditionals and loops
+    /// that the runtime runs have scratch memory of their own, and so have buffers of devices whose
+    /// [capabilities](crate::Capabilities::concurrent_parts) do not let commands use parts of one
+    /// allocation at once. An executable keeps its arena, whatever graph it is
+    /// [updated from](crate::ExecutableGraph::update_from).
+    ///
+    /// # Deadlock
+    /// A host task that awaits a run of another executable with the same arena waits for ever, as
+    /// with a run of its own executable.
+    pub fn share_scratch(&mut self, arena: &ScratchArena) {
+        self.arena = Some(arena.clone());
     }
 }

@@ -79,9 +79,15 @@ impl ExecutableGraph {
         SubmitBuilder::new(&self.inner)
     }
 
-    /// The memory of its own that the executable has for [scratch buffers](crate::Graph::scratch), by device.
+    /// The memory that the executable has for [scratch buffers](crate::Graph::scratch), by device.
     pub fn graph_memory(&self) -> &[GraphMemory] {
         &self.inner.scratch.memory
+    }
+
+    /// Whether its [arena](crate::ScratchArena) has grown since, so that it keeps other memory for
+    /// itself.
+    pub(crate) fn has_outgrown_scratch(&self) -> bool {
+        self.inner.scratch.are_outgrown()
     }
 
     /// The devices of its partitions.

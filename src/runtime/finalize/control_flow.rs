@@ -33,7 +33,9 @@ pub(crate) fn host_task(control: &Control, label: String, options: FinalizeOptio
 fn host_control(control: &Control, label: String, options: FinalizeOptions) -> Result<HostControl> {
     // The node's times are the task's.
     let options = options.profiling(false).updatable(false);
-    let finalize = |graph: &Graph| Ok::<_, Error>(ExecutableHandle::new(finalize::build(graph, options)?.0));
+    // What keeps the whole run apart from others does not know the memory of its bodies.
+    let finalize =
+        |graph: &Graph| Ok::<_, Error>(ExecutableHandle::new(finalize::build(graph, options, None)?.0));
     let flag = &control.condition;
     let (read, word) = match flag.kind() {
         MemoryKind::Host => (None, flag.clone()),

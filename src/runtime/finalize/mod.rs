@@ -39,6 +39,7 @@ use crate::runtime::finalize::uses::Uses;
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::scratch::Places;
+use crate::runtime::resource::scratch_arena::ScratchArena;
 use crate::sync::AtomicU64;
 use crate::types::{Access, CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 use crate::util::console;
@@ -70,18 +71,20 @@ fn finalize(graph: &Graph, options: FinalizeOptions) -> Result<ExecutableGraph> 
     if let Some(first) = graph.errors().first() {
         return Err(first.clone());
     }
-    let (executable, uses) = build(graph, options)?;
+    let (executable, uses) = build(graph, options, graph.scratch_arena())?;
     conflicts::register(&executable, &[], uses);
     in_flight::register(&executable)?;
     tracing::debug!(target: "wakegraph::finalize", partitions = executable.partitions.len(), "finalized");
     Ok(ExecutableGraph { inner: ExecutableHandle::new(executable) })
 }
 
-/// Builds an executable that no register knows yet, and what it uses, merged.
+/// Builds an executable that no register knows yet, and what it uses, merged. An `arena` takes its
+/// scratch buffers.
 #[expect(clippy::type_complexity, reason = "the list is handed on as it is")]
 fn build(
     graph: &Graph,
     options: FinalizeOptions,
+    arena: Option<&ScratchArena>,
 ) -> Result<(Arc<ExecutableInner>, Vec<(Arc<Allocation>, Vec<Access>)>)> {
     let device_of = |id: DeviceId| {
         graph
@@ -94,11 +97,11 @@ fn build(
 
     let source = Source::new(&nodes, &plan);
     let scratch = match graph.has_scratch() {
-        true => Places::allocate(&plan, source.views(&plan), &Places::default())?,
-        false => Places::default(),
+        true => Places::allocate(&plan, source.views(&plan), &Places::none(arena))?,
+        false => Places::none(arena),
     };
     let scratch = Arc::new(scratch);
-    let mut uses = Uses::default();
+    let mut uses = Uses::of_shared(&scratch);
     let mut queues = Queues::default();
     let mut work = Vec::with_capacity(plan.partitions().len());
     for (index, partition) in plan.partitions().iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::Allocation;
-use crate::runtime::resource::scratch::ScratchMemory;
+use crate::runtime::resource::scratch::{Places, ScratchMemory};
 use crate::types::{Access, ResourceId};
 
 /// Allocations, and which node accesses what of them.
@@ -21,6 +21,16 @@ struct Used {
 }
 
 impl Uses {
+    /// The shared arenas that scratch buffers lie in. They stand with the first node, and stay there
+    /// whatever becomes of it: no access of a node is one to an arena.
+    pub(crate) fn of_shared(scratch: &Places) -> Self {
+        let node = Origin { instance: 0, node: 0 };
+        let used = |(allocation, access): (&Arc<Allocation>, Access)| {
+            (access.resource, Used { allocation: allocation.clone(), accesses: vec![(node, access)] })
+        };
+        Self(scratch.shared().map(used).collect())
+    }
+
     pub(crate) fn add(&mut self, node: Origin, command: &Command, accesses: &[Access]) {
         for allocation in command.allocations() {
             let resource = allocation.memory().resource();

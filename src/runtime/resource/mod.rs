@@ -10,3 +10,4 @@ pub(crate) mod memory_arg;
 mod raw_memory;
 pub(crate) mod rect;
 pub(crate) mod scratch;
+pub(crate) mod scratch_arena;

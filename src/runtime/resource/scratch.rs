@@ -14,7 +14,8 @@ use crate::hal::{Command, KernelArg, KernelLaunch, Memory, MemoryKind, MemoryVie
 use crate::plan::{ArenaSize, Origin, Plan, Transient};
 use crate::runtime::resource::allocation::{Allocation, View};
 use crate::runtime::resource::device::Device;
-use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
+use crate::runtime::resource::scratch_arena::ScratchArena;
+use crate::types::{Access, AccessMode, DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// Offsets are multiples of this, if the device does not need more: what allocations are aligned to.
 const ALIGNMENT: usize = 256;
@@ -25,7 +26,8 @@ const ALIGNMENT: usize = 256;
 pub struct GraphMemory {
     /// The device.
     pub device: Device,
-    /// Bytes allocated for all scratch buffers.
+    /// Bytes for all scratch buffers, allocated for this executable or in its
+    /// [arena](crate::ScratchArena).
     pub bytes: usize,
     /// Bytes more that they would need if each had memory of its own.
     pub saved: usize,
@@ -168,12 +170,26 @@ pub(crate) struct Places {
     by_resource: HashMap<ResourceId, (Arc<Allocation>, usize)>,
     /// The allocations that hold several buffers.
     arenas: HashMap<DeviceId, Arc<Allocation>>,
+    /// Where the arenas come from, if other executables share them.
+    shared: Option<ScratchArena>,
     pub(crate) memory: Box<[GraphMemory]>,
 }
 
 impl Places {
+    /// No places so far. Those [allocated](Self::allocate) after them lie in the shared arena, if there
+    /// is one.
+    pub(crate) fn none(shared: Option<&ScratchArena>) -> Self {
+        Self { shared: shared.cloned(), ..Self::default() }
+    }
+
+    /// No places, with the arena of these.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::none(self.shared.as_ref())
+    }
+
     /// Allocates what the scratch buffers need that `uses` names, with the planned node that uses
-    /// each. Takes the arenas of `earlier` places where they are large enough.
+    /// each. Takes the shared arena of `earlier` places, or else their own arenas where these are large
+    /// enough.
     pub(crate) fn allocate<'g>(
         plan: &Plan,
         uses: impl Iterator<Item = (u32, &'g View)>,
@@ -194,12 +210,12 @@ impl Places {
             }
         }
         if buffers.is_empty() {
-            return Ok(Self::default());
+            return Ok(earlier.emptied());
         }
         // Devices that cannot use parts of one allocation at once cannot have several buffers in one.
         let (shared, apart): (Vec<_>, Vec<_>) =
             buffers.into_iter().partition(|(of, _)| of.device().capabilities().concurrent_parts);
-        let mut places = Self::default();
+        let mut places = earlier.emptied();
         let mut memory: Vec<GraphMemory> = Vec::new();
         for (of, Transient { bytes, .. }) in apart {
             let (device, bytes) = (of.device().clone(), bytes.next_multiple_of(ALIGNMENT));
@@ -221,9 +237,10 @@ impl Places {
             let of_device = allocations.iter().find(|allocation| allocation.device().id() == id);
             let Some(device) = of_device.map(|allocation| allocation.device()) else { continue };
             let known = earlier.arenas.get(&id).filter(|known| known.memory().len() >= bytes);
-            let piece = match known {
-                Some(known) => known.clone(),
-                None => Allocation::new(device, MemoryKind::Device, bytes)?,
+            let piece = match (&places.shared, known) {
+                (Some(shared), _) => shared.at_least(device, bytes)?,
+                (None, Some(known)) => known.clone(),
+                (None, None) => Allocation::new(device, MemoryKind::Device, bytes)?,
             };
             pieces.insert(id, piece);
             memory.push(GraphMemory { device: device.clone(), bytes, saved: unshared - bytes });
@@ -241,6 +258,25 @@ impl Places {
     /// The allocations that the buffers lie in, one for each buffer.
     pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.by_resource.values().map(|(allocation, _)| allocation)
+    }
+
+    /// What the executable uses of arenas that others share.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = (&Arc<Allocation>, Access)> {
+        let is_shared = self.shared.is_some();
+        self.arenas.values().filter(move |_| is_shared).map(|allocation| {
+            let device = allocation.device();
+            let needed = self.memory.iter().find(|memory| memory.device == *device);
+            let memory = allocation.memory();
+            let end = needed.map_or(memory.len(), |needed| needed.bytes);
+            let mode = AccessMode::ReadWrite;
+            (allocation, Access { resource: memory.resource(), start: 0, end, mode })
+        })
+    }
+
+    /// Whether the shared arena has become larger than these places know it.
+    pub(crate) fn are_outgrown(&self) -> bool {
+        let has_outgrown = |shared: &ScratchArena| self.arenas.values().any(|own| shared.has_outgrown(own));
+        self.shared.as_ref().is_some_and(has_outgrown)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -51,12 +51,13 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
         compare(plan, &current.graphs, &graphs, topology_differences)?;
         current.scratch.clone()
     };
-    let (mut uses, source) = (Uses::default(), Source::of_instances(&graphs));
+    let source = Source::of_instances(&graphs);
     // Runs follow each other, so they may use the same memory, whatever lies where in it.
     let scratch = match has_scratch {
         true => Places::allocate(plan, source.views(plan), &now)?,
-        false => Places::default(),
+        false => now.emptied(),
     };
+    let mut uses = Uses::of_shared(&scratch);
     let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
     for (index, partition) in executable.partitions.iter().enumerate() {
         match &partition.work {

@@ -3,7 +3,7 @@
 use wakegraph::hal::UpdateCapabilities;
 use wakegraph::{
     Buffer, Device, Error, ErrorKind, ExecutionOrder, FinalizeOptions, Graph, Layout, NativeAccess, NodeId,
-    PartitionPolicy, Range, RectCopy, read, write,
+    PartitionPolicy, Range, RectCopy, ScratchArena, read, write,
 };
 
 use crate::kernels::{add, axpy, mix};
@@ -12,11 +12,13 @@ use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/scratch":
     &[Need::Results] => [branches, zeroed_in_every_run, parts_and_rectangles, in_sub_graphs,
-        executables_have_memory_of_their_own, updates, updates_from_other_graphs, random_graphs],
+        executables_have_memory_of_their_own, updates, updates_from_other_graphs, random_graphs,
+        random_graphs_share_an_arena, updates_keep_the_arena],
     &[Need::Results, Need::ConcurrentParts] => [along_a_chain, across_a_host_task],
-    &[Need::Results, Need::TwoDevices] => [random_graphs_on_two_devices],
+    &[Need::Results, Need::TwoDevices] => [random_graphs_on_two_devices,
+        random_graphs_on_two_devices_share_an_arena],
     &[Need::Results, Need::TwoDevices, Need::ConcurrentParts] => [between_devices],
-    &[Need::ConcurrentParts] => [memory_is_shared],
+    &[Need::ConcurrentParts] => [memory_is_shared, an_arena_grows],
     &[] => [refusals]);
 
 const LEN: usize = 1000;
@@ -399,6 +401,120 @@ fn random_graphs(setup: &Setup) {
 
 fn random_graphs_on_two_devices(setup: &Setup) {
     check_random_graphs(setup, &setup.devices[..2], 40);
+}
+
+/// Executables of random graphs with one arena, of which many are in flight at a time.
+fn check_random_graphs_with_an_arena(setup: &Setup, devices: &[Device], seeds: u64) {
+    setup.block_on(async {
+        for seed in 0..seeds {
+            let random = &mut Random::new(seed ^ 0xa7e4a);
+            let (arena, mut executables) = (ScratchArena::new(), Vec::new());
+            for _ in 0..random.within(2..=6) {
+                let (mut graph, outputs) = random_graph(devices, seed, random);
+                graph.share_scratch(&arena);
+                executables.push((graph.finalize().unwrap(), outputs));
+            }
+            let chosen = (0..random.within(1..=30)).map(|_| random.below(executables.len()));
+            let chosen: Vec<_> = chosen.collect();
+            let submissions: Vec<_> = chosen.iter().map(|&index| executables[index].0.submit()).collect();
+            for submission in submissions {
+                // Some are dropped, and run on.
+                if random.chance(3) {
+                    submission.await.unwrap();
+                }
+            }
+            for (index, (exec, outputs)) in executables.iter().enumerate() {
+                for (output, model) in outputs.iter().filter(|_| chosen.contains(&index)) {
+                    assert_eq!(output.to_vec().await.unwrap(), *model, "seed {seed}\n{}", exec.plan_text());
+                }
+            }
+        }
+    });
+}
+
+fn random_graphs_share_an_arena(setup: &Setup) {
+    check_random_graphs_with_an_arena(setup, &setup.devices[..1], 30);
+}
+
+fn random_graphs_on_two_devices_share_an_arena(setup: &Setup) {
+    check_random_graphs_with_an_arena(setup, &setup.devices[..2], 20);
+}
+
+// scratch: n -> scratch -> output, with the memory of an arena, where an executable fills it with another
+// number again and again
+fn updates_keep_the_arena(setup: &Setup) {
+    let device = setup.device();
+    if device.capabilities().update != UpdateCapabilities::all() {
+        return lacks("all updates");
+    }
+    const LONG: usize = 50 * LEN;
+    let arena = ScratchArena::new();
+    let build = |n: u32, len: usize, output: &Buffer<u32>| {
+        let mut graph = Graph::new(device);
+        let [a, b] = [(); 2].map(|()| graph.scratch::<u32>(len).unwrap());
+        graph.fill(&a, n);
+        graph.launch(add(n, &a), Range::linear(len));
+        graph.copy(&a, &b);
+        graph.copy(&b, output.slice(..len).unwrap());
+        graph
+    };
+    let [output, other_output] = [(); 2].map(|()| device.buffer::<u32>(LONG).unwrap());
+    let [mut first, mut other] = [build(1, LEN, &output), build(1000, LEN, &other_output)];
+    first.share_scratch(&arena);
+    other.share_scratch(&arena);
+    let exec = first.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+    let mut others = vec![other.finalize().unwrap()];
+    setup.block_on(async {
+        for (n, len) in [(2, LEN), (3, LONG), (4, LEN), (5, LONG)] {
+            let before = others.iter().map(|other| other.submit()).collect::<Vec<_>>();
+            exec.update_from(&build(n, len, &output)).await.unwrap();
+            if len == LONG && others.len() == 1 {
+                let mut long = build(2000, LONG, &other_output);
+                long.share_scratch(&arena);
+                others.push(long.finalize().unwrap());
+            }
+            for _ in 0..5 {
+                let (own, theirs) = (exec.submit(), others.iter().map(|other| other.submit()));
+                let theirs: Vec<_> = theirs.collect();
+                own.await.unwrap();
+                for theirs in theirs {
+                    theirs.await.unwrap();
+                }
+                assert_eq!(output.to_vec().await.unwrap()[..len], vec![2 * n; len]);
+            }
+            for before in before {
+                before.await.unwrap();
+            }
+        }
+    });
+}
+
+fn an_arena_grows(setup: &Setup) {
+    let device = setup.device();
+    let arena = ScratchArena::new();
+    let finalize = |len: usize| {
+        let mut graph = Graph::new(device);
+        graph.share_scratch(&arena);
+        let x = graph.scratch::<u8>(len)?;
+        graph.fill(&x, 1);
+        graph.finalize()
+    };
+    assert_eq!(arena.bytes(device), 0);
+    for (len, bytes) in [(4096, 4096), (2048, 4096), (8192, 8192), (1, 8192)] {
+        let exec = finalize(len).unwrap();
+        assert_eq!(exec.graph_memory()[0].bytes, len.next_multiple_of(256));
+        assert_eq!(arena.bytes(device), bytes);
+    }
+    // A failure leaves the arena and its executables as they were.
+    let exec = finalize(8192).unwrap();
+    assert!(arena.reserve(device, usize::MAX / 4).is_err());
+    assert!(finalize(usize::MAX / 4).is_err());
+    assert_eq!(arena.bytes(device), 8192);
+    arena.reserve(device, 0).unwrap();
+    arena.reserve(device, 100_000).unwrap();
+    assert_eq!(arena.bytes(device), 100_000);
+    finalize(4096).unwrap();
+    setup.block_on(exec.submit()).unwrap();
 }
 
 fn memory_is_shared(setup: &Setup) {

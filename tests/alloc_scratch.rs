@@ -1,0 +1,93 @@
+//! The memory that executables of a cache take when they share a scratch arena.
+#![expect(unsafe_code, reason = "a global allocator that counts")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use wakegraph::service::ExecutableCache;
+use wakegraph::{Device, ExecutableGraph, Graph, Result, ScratchArena};
+
+/// Counts the bytes of large blocks that are allocated: a CPU device allocates its memory here.
+struct Counting;
+
+const LARGE: usize = 1 << 18;
+
+static LARGE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE {
+            LARGE_BLOCKS.fetch_add(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if layout.size() >= LARGE {
+            LARGE_BLOCKS.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const SHAPES: usize = 64;
+
+/// Shape `n` needs `n` times as much as shape 1.
+fn executable(device: &Device, shape: usize, arena: Option<&ScratchArena>) -> Result<ExecutableGraph> {
+    let mut graph = Graph::new(device);
+    if let Some(arena) = arena {
+        graph.share_scratch(arena);
+    }
+    let [a, b] = [graph.scratch::<u8>(shape * LARGE)?, graph.scratch::<u8>(shape * LARGE)?];
+    graph.fill(&a, 1);
+    graph.copy(&a, &b);
+    graph.finalize()
+}
+
+/// The bytes of all executables of a cache, when each has been asked for twice.
+fn bytes_of_all(
+    device: &Device,
+    shapes: impl Iterator<Item = usize> + Clone,
+    arena: Option<ScratchArena>,
+) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let before = LARGE_BLOCKS.load(Ordering::Relaxed);
+    let of_cache = device.clone();
+    let cache =
+        ExecutableCache::new(u64::MAX, move |&shape| Ok((executable(&of_cache, shape, arena.as_ref())?, ())));
+    runtime.block_on(async {
+        for shape in shapes.clone().chain(shapes) {
+            cache.get(&shape).await.unwrap();
+        }
+    });
+    // Waits for the threads that made executables.
+    drop(runtime);
+    assert_eq!(cache.len(), SHAPES);
+    let bytes = LARGE_BLOCKS.load(Ordering::Relaxed) - before;
+    // The blocks are a little larger, for their alignment.
+    assert!((bytes - cache.device_memory() as usize) < LARGE);
+    bytes
+}
+
+// One test: the counter is the process's.
+#[test]
+fn shapes_that_share_an_arena_take_the_memory_of_the_largest() {
+    let device = Device::open("host").unwrap();
+    let before = LARGE_BLOCKS.load(Ordering::Relaxed);
+    let exec = executable(&device, SHAPES, None).unwrap();
+    let largest = LARGE_BLOCKS.load(Ordering::Relaxed) - before;
+    drop(exec);
+    let apart = bytes_of_all(&device, 1..=SHAPES, None);
+    let ascending = bytes_of_all(&device, 1..=SHAPES, Some(ScratchArena::new()));
+    let descending = bytes_of_all(&device, (1..=SHAPES).rev(), Some(ScratchArena::new()));
+    println!("largest {largest}, {SHAPES} shapes apart {apart}, with an arena {ascending} and {descending}");
+    assert_eq!((ascending, descending), (largest, largest));
+    assert_eq!(apart / largest, SHAPES.div_ceil(2));
+}
