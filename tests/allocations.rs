@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
 use wakegraph::{Device, Event, ExecutableGraph, Graph, Range};
@@ -38,6 +39,35 @@ wakegraph::kernel! {
     fn add(amount: f32, x: &mut [f32]) { host: |_range, amount, x| x.iter_mut().for_each(|x| *x += amount) }
 }
 
+/// Listens to metrics, and allocates nothing itself when it hears of them.
+struct Listener;
+
+struct Values(AtomicUsize);
+
+impl metrics::HistogramFn for Values {
+    fn record(&self, _: f64) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl metrics::Recorder for Listener {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> metrics::Counter {
+        metrics::Counter::from_arc(Arc::new(AtomicU64::new(0)))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> metrics::Gauge {
+        metrics::Gauge::from_arc(Arc::new(AtomicU64::new(0)))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> metrics::Histogram {
+        metrics::Histogram::from_arc(Arc::new(Values(AtomicUsize::new(0))))
+    }
+}
+
 const THREADS: usize = 2;
 const WARM_UP: usize = 500;
 const ROUNDS: usize = 1000;
@@ -50,6 +80,7 @@ const BURST: usize = 64;
 // One test: the counter is the process's.
 #[test]
 fn a_submission_in_steady_state_allocates_nothing() {
+    metrics::set_global_recorder(Listener).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {
         for (kind, polled, on_runtime) in

@@ -16,6 +16,7 @@ use crate::service::fair_queue::{FairQueue, Position, Priority};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
 use crate::service::pool_guard::PoolGuard;
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 
 /// Collects the items of many callers into batches, and runs each batch in one slot of a pool.
@@ -118,6 +119,7 @@ impl<T: Send + 'static, I: Send + 'static> BatcherBuilder<T, I> {
         let waiting = Arc::new(WaitingItems { waiting: Mutex::new(waiting), more: Notify::new() });
         Batcher {
             inner: Arc::new(BatcherInner {
+                metrics: QueueMetrics::new("batcher", &pool.inner.name),
                 pool,
                 run,
                 limits,
@@ -237,6 +239,7 @@ struct BatcherInner<T, I, R, F> {
     queue: usize,
     max_delay: Duration,
     keys: RandomState,
+    metrics: QueueMetrics,
     waiting: Arc<WaitingItems<I, R>>,
 }
 
@@ -257,6 +260,7 @@ struct WaitingItem<I, R> {
     item: I,
     weight: u64,
     caller: oneshot::Sender<Result<R>>,
+    _tally: Tally,
 }
 
 impl<T, I, R, F, Fut> Batches<I, R> for BatcherInner<T, I, R, F>
@@ -282,6 +286,7 @@ where
             return Ok(EnteredItem::Alone(run_alone(self.run.clone(), slot, item).boxed()));
         }
         if waiting.items.len() >= self.queue {
+            self.metrics.refused();
             return Err(Error::new(ErrorKind::Overloaded, "the queue of the batcher is full")
                 .help("try again later, or give the pool more slots or the batcher a longer queue"));
         }
@@ -291,7 +296,8 @@ where
                 .help("call the batcher inside a runtime")
         })?;
         let (caller, result) = oneshot::channel();
-        let position = waiting.items.push(priority, key, WaitingItem { item, weight, caller });
+        let item = WaitingItem { item, weight, caller, _tally: self.metrics.waiting() };
+        let position = waiting.items.push(priority, key, item);
         let pulls = !std::mem::replace(&mut waiting.is_pulled, true);
         drop(waiting);
         self.waiting.more.notify_one();
@@ -441,7 +447,7 @@ impl<T, I, R, F> BatcherInner<T, I, R, F> {
         let (mut items, mut callers, mut left) = (Vec::new(), Vec::new(), self.limits.weight);
         while items.len() < self.limits.items && waiting.items.peek().is_some_and(|next| next.weight <= left)
         {
-            let Some(WaitingItem { item, weight, caller }) = waiting.items.pop() else { break };
+            let Some(WaitingItem { item, weight, caller, .. }) = waiting.items.pop() else { break };
             left -= weight;
             items.push(item);
             callers.push(caller);

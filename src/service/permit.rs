@@ -14,6 +14,7 @@ use crate::runtime::{Device, ExecutableGraph};
 use crate::service::fair_queue::{FairQueue, Position, Priority};
 use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
 use crate::types::{Error, ErrorKind, ResourceId, Result};
+use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 
 /// What the closure of a pool makes a slot for.
@@ -41,11 +42,13 @@ impl Slot {
 
 /// What all handles, guards and waiting requests of a pool share.
 pub(super) struct PoolInner<T> {
+    pub(super) name: String,
     pub(super) make: Box<MakeSlot<T>>,
     pub(super) devices: Vec<Option<Device>>,
     /// How many requests may wait.
     pub(super) queue: usize,
     pub(super) keys: RandomState,
+    pub(super) metrics: QueueMetrics,
     pub(super) state: Mutex<PoolState<T>>,
 }
 
@@ -75,11 +78,19 @@ impl<T> PoolInner<T> {
             return Ok(Entered::Permit(Permit::new(self, claim)));
         }
         if state.waiting.len() >= queue {
-            return Err(no_free_slot());
+            return Err(self.refuse());
         }
         let (sender, receiver) = oneshot::channel();
         let position = state.waiting.push(priority, key, sender);
-        Ok(Entered::Waiting(Waiter { pool: self.clone(), position, receiver }))
+        let _tally = self.metrics.waiting();
+        Ok(Entered::Waiting(Waiter { pool: self.clone(), position, receiver, _tally }))
+    }
+
+    /// The error of a request that is refused.
+    pub(super) fn refuse(&self) -> Error {
+        self.metrics.refused();
+        Error::new(ErrorKind::Overloaded, "no slot of the pool is free, and its queue is full")
+            .help("try again later, or give the pool more slots or a longer queue")
     }
 
     /// Takes a free slot, unless requests wait.
@@ -145,6 +156,7 @@ pub(super) struct Waiter<T> {
     position: Position,
     /// A permit that is in here when the waiter is dropped goes back to the pool.
     receiver: oneshot::Receiver<Result<Permit<T>>>,
+    _tally: Tally,
 }
 
 impl<T> Future for Waiter<T> {
@@ -294,9 +306,4 @@ impl<T> Permit<T> {
             self.pool.serve();
         }
     }
-}
-
-pub(super) fn no_free_slot() -> Error {
-    Error::new(ErrorKind::Overloaded, "no slot of the pool is free, and its queue is full")
-        .help("try again later, or give the pool more slots or a longer queue")
 }

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 
 use crate::runtime::{Device, ExecutableGraph};
 use crate::service::fair_queue::{FairQueue, Priority};
-use crate::service::permit::{Entered, PoolInner, PoolState, Slot, no_free_slot};
+use crate::service::permit::{Entered, PoolInner, PoolState, Slot};
 use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
 use crate::types::Result;
+use crate::util::metrics::QueueMetrics;
 
 /// How many requests wait in a pool's or batcher's queue, unless its builder says otherwise.
 pub(super) const DEFAULT_QUEUE: usize = 1024;
@@ -79,12 +80,18 @@ pub struct ExecutablePool<T> {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct PoolBuilder {
+    name: String,
     places: Vec<(Option<Device>, usize)>,
     queue: usize,
     memory_limit: Option<u64>,
 }
 
 impl PoolBuilder {
+    /// Names the pool in metrics; `pool` unless set.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
     /// Adds slots on a device. The slots of a device that is added later are for overflow: they are
     /// used while all of the earlier ones are taken.
     pub fn device(mut self, device: &Device, slots: usize) -> Self {
@@ -124,14 +131,16 @@ impl PoolBuilder {
         let devices = self.places.into_iter().map(|(device, _)| device).collect();
         let state = Mutex::new(PoolState { table, waiting: FairQueue::default() });
         let (queue, keys) = (self.queue, RandomState::new());
-        ExecutablePool { inner: Arc::new(PoolInner { make: Box::new(make), devices, queue, keys, state }) }
+        let (name, metrics) = (self.name.clone(), QueueMetrics::new("pool", &self.name));
+        let make = Box::new(make);
+        ExecutablePool { inner: Arc::new(PoolInner { name, make, devices, queue, keys, metrics, state }) }
     }
 }
 
 impl ExecutablePool<()> {
     /// Options of a pool for any `T`: devices, the length of the queue, a limit of memory.
     pub fn builder() -> PoolBuilder {
-        PoolBuilder { places: Vec::new(), queue: DEFAULT_QUEUE, memory_limit: None }
+        PoolBuilder { name: "pool".into(), places: Vec::new(), queue: DEFAULT_QUEUE, memory_limit: None }
     }
 }
 
@@ -169,7 +178,7 @@ impl<T: Send + 'static> ExecutablePool<T> {
     /// [`acquire`](Self::acquire).
     pub fn try_acquire(&self) -> Result<PoolGuard<T>> {
         loop {
-            let permit = self.inner.try_take(SlotTable::take)?.ok_or_else(no_free_slot)?;
+            let permit = self.inner.try_take(SlotTable::take)?.ok_or_else(|| self.inner.refuse())?;
             if let Some(permit) = permit.make_here()? {
                 return Ok(PoolGuard::new(permit));
             }
@@ -306,6 +315,7 @@ impl<T> Debug for ExecutablePool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.inner.state.lock();
         f.debug_struct("ExecutablePool")
+            .field("name", &self.inner.name)
             .field("slots", &state.table.slots())
             .field("idle", &state.table.idle())
             .field("waiting", &state.waiting.len())

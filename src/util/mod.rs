@@ -5,4 +5,5 @@ pub(crate) mod adaptive_spin;
 pub(crate) mod attachment;
 pub(crate) mod console;
 pub(crate) mod deferred_drop;
+pub(crate) mod metrics;
 pub(crate) mod panics;

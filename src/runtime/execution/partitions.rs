@@ -9,6 +9,7 @@ use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
 use crate::util::console;
+use crate::util::metrics::DeviceMetrics;
 
 /// The partitions of an executable.
 ///
@@ -38,6 +39,14 @@ impl<'a> IntoIterator for &'a Partitions {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter()
+    }
+}
+
+impl Partitions {
+    /// Where runs are counted: with the first device that there is.
+    pub(crate) fn metrics(&self) -> DeviceMetrics {
+        let device = self.0.iter().find_map(PartitionExec::device);
+        device.map_or_else(DeviceMetrics::without_device, |device| device.metrics().clone())
     }
 }
 

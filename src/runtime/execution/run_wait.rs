@@ -30,6 +30,8 @@ pub(super) struct RunWait {
     gave_way: bool,
     /// What a spin does to the devices' work.
     progress: Progress,
+    /// Whether a poll has found the run not done.
+    has_waited: bool,
 }
 
 /// Whether a poll spins for a short while on work that should be done within it: a task switch
@@ -72,7 +74,8 @@ impl RunWait {
         progress: Progress,
     ) -> Self {
         let trace = run.trace();
-        Self { run, key: WaiterKey::default(), queue, trace, lead: None, spin, gave_way: false, progress }
+        let key = WaiterKey::default();
+        Self { run, key, queue, trace, lead: None, spin, gave_way: false, progress, has_waited: false }
     }
 
     /// For an event of the run. The first such wait for a command of a queue spins if that should pay.
@@ -250,6 +253,9 @@ impl Future for RunWait {
         let polled = this.poll_run(cx);
         if let Some(trace) = &this.trace {
             trace.poll();
+        }
+        if std::mem::replace(&mut this.has_waited, polled.is_pending()) && polled.is_ready() {
+            this.run.has_woken();
         }
         polled
     }

@@ -17,12 +17,15 @@ use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
 use crate::types::Error;
 use crate::util::console;
+use crate::util::metrics::DeviceMetrics;
 
 /// The part of an executable that is the same for all of its runs.
 pub(crate) struct RunTemplate {
     pub(crate) labels: Arc<Labels>,
     pub(crate) console: console::Resource,
     pub(crate) partitions: Partitions,
+    /// Of the device that the first of its partitions is on that has one.
+    pub(crate) metrics: DeviceMetrics,
     pub(crate) profiling: bool,
     /// Partitions without a predecessor, and without a successor.
     pub(crate) roots: Box<[u32]>,

@@ -29,7 +29,7 @@ use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::in_flight;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
-use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
+use crate::runtime::execution::partitions::{PartitionExec, PartitionWork, Partitions};
 use crate::runtime::execution::submission_queue::queue_for;
 use crate::runtime::execution::template::RunTemplate;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
@@ -392,6 +392,7 @@ fn assemble(
     for (partition, wakes) in partitions.iter_mut().zip(wakes) {
         partition.wakes = wakes.into();
     }
+    let partitions = Partitions::from(partitions);
     let all = 0..partitions.len() as u32;
     let progress = progress(partitions.iter().filter_map(PartitionExec::device));
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
@@ -417,7 +418,8 @@ fn assemble(
                 nodes,
                 devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
             }),
-            partitions: partitions.into(),
+            metrics: partitions.metrics(),
+            partitions,
             profiling: options.profiling,
             ended: AtomicU64::new(0),
         },

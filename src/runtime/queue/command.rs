@@ -15,7 +15,7 @@ use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
-use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
+use crate::runtime::execution::partitions::{PartitionExec, PartitionWork, Partitions};
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
@@ -93,6 +93,7 @@ impl CommandTemplate {
         let polled = device.as_ref().filter(|device| !device.notifies());
         let progress = polled.map_or(hal::Progress::Device, |device| device.capabilities().progress);
         let polled = polled.is_some();
+        let partitions = Partitions::from(vec![partition]);
         Ok(Arc::new(Self {
             template: RunTemplate {
                 console: console::Resource::none(),
@@ -101,7 +102,8 @@ impl CommandTemplate {
                     nodes: Box::new([NodeLabel { label: kind.name().into(), kind, location: None }]),
                     devices: Box::new([device]),
                 }),
-                partitions: vec![partition].into(),
+                metrics: partitions.metrics(),
+                partitions,
                 profiling: false,
                 roots: Box::new([0]),
                 tails: Box::new([0]),

@@ -225,6 +225,7 @@ impl QueueInner {
     /// Notes the error of a command that was refused.
     pub(super) fn refused(&self, error: crate::types::Error) -> crate::types::Error {
         self.failures.record(error.clone());
+        self.device.metrics().refused(error.kind());
         error
     }
 }

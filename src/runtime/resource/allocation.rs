@@ -7,6 +7,7 @@ use crate::hal;
 use crate::runtime::resource::device::Device;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
+use crate::util::metrics::Tally;
 
 /// One allocation, shared by the buffers that are views of it and by the executables that use it.
 pub(crate) struct Allocation {
@@ -15,18 +16,25 @@ pub(crate) struct Allocation {
     /// What the order between submissions knows about the allocation, kept here by
     /// `execution::conflicts`.
     pub(crate) register: Attachment,
+    /// Counts it among the memory of the device.
+    _tally: Tally,
 }
 
 impl Allocation {
     pub(crate) fn new(device: &Device, kind: hal::MemoryKind, len: usize) -> Result<Arc<Self>> {
         let memory = device.observe(device.hal().allocate(&hal::MemoryDesc { len, kind }));
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
-        Ok(Arc::new(Self { memory, device: device.clone(), register: Attachment::default() }))
+        let tally = device.metrics().allocated(kind == hal::MemoryKind::Host, len);
+        Ok(Self::with(device, memory, tally))
     }
 
     /// Of memory that is not a device's own.
     pub(crate) fn of(device: &Device, memory: Arc<dyn hal::Memory>) -> Arc<Self> {
-        Arc::new(Self { memory, device: device.clone(), register: Attachment::default() })
+        Self::with(device, memory, Tally::none())
+    }
+
+    fn with(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Arc<Self> {
+        Arc::new(Self { memory, device: device.clone(), register: Attachment::default(), _tally: tally })
     }
 
     /// Fills memory that has just been allocated.

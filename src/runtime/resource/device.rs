@@ -17,6 +17,7 @@ use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, Stall};
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
+use crate::util::metrics::DeviceMetrics;
 
 /// An opened device: where buffers live and commands run. Clones are handles to the same device.
 #[derive(Clone)]
@@ -35,6 +36,7 @@ struct DeviceInner {
     /// Kept here by `execution::in_flight`.
     in_flight: Attachment,
     health: Arc<HealthCell>,
+    metrics: DeviceMetrics,
     /// Whether it refuses new work.
     is_shut_down: AtomicBool,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
@@ -122,6 +124,7 @@ impl Device {
     fn validated(hal: hal::ValidatedDevice) -> Self {
         let inner = Arc::new(DeviceInner {
             notifies: hal.capabilities().notifies,
+            metrics: DeviceMetrics::new(&hal.info().selector),
             hal,
             wake_policy: AtomicU8::new(WakePolicy::default() as u8),
             reactor: OnceLock::new(),
@@ -339,6 +342,10 @@ impl Device {
     /// Whether queues of this device can wait for events of `other` themselves.
     pub(crate) fn can_wait_for(&self, other: &Self) -> bool {
         self.id() == other.id() || self.inner.hal.can_wait_for(&other.inner.hal)
+    }
+
+    pub(crate) fn metrics(&self) -> &DeviceMetrics {
+        &self.inner.metrics
     }
 
     pub(crate) fn id(&self) -> DeviceId {

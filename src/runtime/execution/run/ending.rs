@@ -73,6 +73,7 @@ impl Run {
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
         }
+        self.slots[partition].metrics.ended();
         if state == SUCCEEDED {
             self.measure(partition);
         }
@@ -143,6 +144,7 @@ impl Run {
             };
             // Under the lock: a thread that finds no owner finds this done.
             self.has_ended(&*owner, inner.failure.as_ref());
+            self.metrics.ended(inner.failure.as_ref().map(|failure| failure.kind()));
             // Once all runs of the batch have let it go it serves another.
             inner.batch_event = None;
             let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));

@@ -82,10 +82,13 @@ impl HostScheduler {
         let start = owner.profiling.then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         let span = run.trace_host_task(&**owner, partition);
-        let result = match task.with(|task| (task.call(&lease), task.kind())) {
+        let timer = |kind| (kind != HostTaskKind::Internal).then(|| owner.metrics.host_task());
+        let (timer, kind, future) = task.with(|task| (timer(task.kind()), task.kind(), task.call(&lease)));
+        let result = match (future, kind) {
             (future, HostTaskKind::Async) => run.unless_cancelled(partition, future).instrument(span).await,
             (future, HostTaskKind::Blocking | HostTaskKind::Internal) => future.instrument(span).await,
         };
+        drop(timer);
         if let Some(start) = start {
             run.record_host_times(partition, start, clock::now());
         }

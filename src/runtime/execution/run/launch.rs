@@ -46,12 +46,14 @@ impl Run {
     /// The caller does not launch it after all.
     pub(crate) fn give_launch_back(&self) {
         self.inner.lock().batch_event = None;
+        self.slots[0].metrics.given_back();
         self.progress.launch.store(HANDED_OVER, Ordering::Release);
     }
 
     /// What is about to be signalled behind the batch that it is launched in.
     pub(crate) fn set_batch_event(&self, event: &Arc<dyn hal::Event>) {
         self.inner.lock().batch_event = Some(event.clone());
+        self.slots[0].metrics.started();
     }
 
     /// The real status of the batch that it was launched in; `None` once the run is over.

@@ -35,6 +35,7 @@ use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
+use crate::util::metrics::{PartitionMetrics, RunMetrics};
 
 pub(crate) use cancel::cancelled;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
@@ -57,6 +58,7 @@ pub(crate) struct Run {
     reactors: SmallVec<[Reactor; 1]>,
     progress: RunProgress,
     waiting: Waiting,
+    metrics: RunMetrics,
     /// Whether it has a trace.
     is_traced: bool,
     slots: Box<[PartitionSlot]>,
@@ -144,6 +146,7 @@ struct PartitionSlot {
     enqueued: AtomicU64,
     /// How many nanoseconds it took, 0 if that is not known.
     took: AtomicU64,
+    metrics: PartitionMetrics,
 }
 
 /// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
@@ -180,6 +183,7 @@ impl Run {
                 task: AtomicWaker::new(),
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
+                metrics: PartitionMetrics::new(partition.device().map(Device::metrics)),
             })
         });
         Ok(Self::with(slots.collect::<Result<_>>()?, template.reactors()))
@@ -194,6 +198,7 @@ impl Run {
             reactors,
             progress: RunProgress::default(),
             waiting: Waiting::default(),
+            metrics: RunMetrics::default(),
             is_traced: false,
             slots,
             inner: Mutex::default(),
@@ -227,6 +232,7 @@ impl Run {
             slot.task = AtomicWaker::new();
             slot.enqueued = AtomicU64::new(0);
             slot.took = AtomicU64::new(0);
+            slot.metrics.reset();
         }
         // What runs keep for later, such as the memory of lists, stays.
         let inner = self.inner.get_mut();
@@ -241,8 +247,9 @@ impl Run {
         inner.trace = self.is_traced.then(|| RunTrace::new(&**owner, number));
         // Without a partition there is nothing to own it for, and nothing gives it back.
         inner.owner = (!self.slots.is_empty()).then(|| Arc::clone(owner) as Arc<dyn RunOwner>);
-        if let Some(in_flight) = self.in_flight().filter(|_| !self.slots.is_empty()) {
-            in_flight.fetch_add(1, Ordering::Relaxed);
+        if !self.slots.is_empty() {
+            self.metrics = template.metrics.run();
+            self.in_flight().into_iter().for_each(|runs| _ = runs.fetch_add(1, Ordering::Relaxed));
         }
     }
 
@@ -264,6 +271,11 @@ impl Run {
     /// Sequence number within the executable, starting at 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// A task that was waiting for the run finds it done.
+    pub(crate) fn has_woken(&self) {
+        self.metrics.woken();
     }
 
     pub(crate) fn is_done(&self) -> bool {

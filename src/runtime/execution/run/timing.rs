@@ -132,6 +132,7 @@ impl Run {
 
     /// A partition is about to be enqueued, and expected to take so long.
     pub(super) fn will_enqueue(&self, partition: usize, expected: Option<Duration>, notifies: bool) {
+        self.slots[partition].metrics.started();
         if self.waiting.is_timed {
             self.waiting.soonest.store(expected.map_or(0, clock::nanoseconds), Ordering::Relaxed);
             if notifies {

@@ -194,7 +194,7 @@ impl<'a> SubmitBuilder<'a> {
                 watchdog.into_iter().for_each(|watchdog| submission.set_alarm(watchdog));
                 submission
             }
-            Err(error) => failed(error),
+            Err(error) => refused(self.executable, error),
         }
     }
 }
@@ -224,7 +224,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
             let submitter = if alone { submitter_for(executable, &mut state) } else { None };
             let run = match new_run(executable, &mut state, alone && submitter.is_none()) {
                 Ok(run) => run,
-                Err(error) => return failed(error),
+                Err(error) => return refused(executable, error),
             };
             let (spin, queue) = match submitter {
                 Some((reactor, queue)) => {
@@ -272,7 +272,7 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submis
     let alone = order_after.is_empty() && waits.is_empty();
     let run = match new_run(executable, &mut state, alone) {
         Ok(run) => run,
-        Err(error) => return failed(error),
+        Err(error) => return refused(executable, error),
     };
     let spin = plan_spin(executable, &mut state, &run, alone);
     let started = match failure {
@@ -449,6 +449,12 @@ fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, run: &Arc<Run>) {
     if queue.push(run.clone()) {
         reactor.wake_thread();
     }
+}
+
+/// A submission that does not become a run.
+fn refused(executable: &ExecutableInner, error: Error) -> Submission {
+    executable.metrics.refused(error.kind());
+    failed(error)
 }
 
 pub(crate) fn failed(error: Error) -> Submission {

@@ -1,0 +1,169 @@
+//! What a recorder of the `metrics` facade hears, compared with `docs/metrics.md`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use wakegraph::service::{Batcher, ExecutablePool};
+use wakegraph::testing::{FakeDevice, FakeOptions};
+use wakegraph::{Device, Error, ErrorKind, Graph, read};
+
+/// What was heard of one metric since the last time.
+#[derive(Debug)]
+struct Heard {
+    unit: String,
+    labels: BTreeMap<String, String>,
+    is_described: bool,
+    /// How much was added to a counter or gauge, or how many values a histogram got.
+    change: f64,
+}
+
+struct Ear {
+    snapshotter: Snapshotter,
+    /// Name, type, unit and labels of all metrics so far.
+    seen: BTreeSet<[String; 4]>,
+}
+
+impl Ear {
+    fn listen(&mut self) -> BTreeMap<String, Vec<Heard>> {
+        let mut all: BTreeMap<String, Vec<Heard>> = BTreeMap::new();
+        for (key, unit, description, value) in self.snapshotter.snapshot().into_vec() {
+            let (kind, change) = match value {
+                DebugValue::Counter(count) => ("counter", count as f64),
+                DebugValue::Gauge(change) => ("gauge", *change),
+                DebugValue::Histogram(values) => ("histogram", values.len() as f64),
+            };
+            let labels = key.key().labels().map(|label| (label.key().to_owned(), label.value().to_owned()));
+            let heard = Heard {
+                unit: unit.map_or("none", |unit| unit.as_str()).into(),
+                labels: labels.collect(),
+                is_described: description.is_some(),
+                change,
+            };
+            let labels: Vec<_> = heard.labels.keys().map(|label| format!("`{label}`")).collect();
+            let name = key.key().name();
+            self.seen.insert([format!("`{name}`"), kind.into(), heard.unit.clone(), labels.join(", ")]);
+            all.entry(name.to_owned()).or_default().push(heard);
+        }
+        all
+    }
+}
+
+/// The change of the metric with these labels, and maybe others.
+fn change(heard: &BTreeMap<String, Vec<Heard>>, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let has = |heard: &Heard| {
+        labels.iter().all(|&(label, value)| heard.labels.get(label).is_some_and(|other| other == value))
+    };
+    let metric = heard.get(name).into_iter().flatten();
+    metric.filter(|heard| has(heard)).map(|heard| heard.change).sum()
+}
+
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn the_page_lists_what_a_recorder_hears() {
+    let recorder = DebuggingRecorder::new();
+    let mut ear = Ear { snapshotter: recorder.snapshotter(), seen: BTreeSet::new() };
+    recorder.install().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _in_runtime = runtime.enter();
+    let fake = [("device", "fake:7")];
+
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).name("fake:7"));
+    let device = Device::from_hal(device);
+    let x = device.buffer::<u32>(4).unwrap();
+    let out = device.host_buffer::<u32>(8).unwrap();
+    let heard = ear.listen();
+    let memory =
+        ["device", "host"].map(|kind| change(&heard, "wakegraph_memory_bytes", &[fake[0], ("kind", kind)]));
+    assert_eq!(memory, [16.0, 32.0]);
+
+    // A run in flight, which then ends.
+    let mut graph = Graph::new(&device);
+    graph.fill(&x, 1);
+    graph.copy(&x, out.slice(..4).unwrap());
+    graph.host_task((read(&out),), async |(_,)| ());
+    let exec = graph.finalize().unwrap();
+    let mut submission = pin!(exec.submit());
+    assert!(poll_once(submission.as_mut()).is_pending());
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_runs_total", &fake), 1.0);
+    assert_eq!(change(&heard, "wakegraph_runs_in_flight", &fake), 1.0);
+    assert_eq!(change(&heard, "wakegraph_device_busy_nanoseconds_total", &fake), 0.0);
+    control.complete_all();
+    runtime.block_on(submission).unwrap();
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_runs_in_flight", &fake), -1.0);
+    assert!(change(&heard, "wakegraph_device_busy_nanoseconds_total", &fake) > 0.0);
+    assert_eq!(change(&heard, "wakegraph_host_task_seconds", &fake), 1.0);
+    assert_eq!(change(&heard, "wakegraph_wake_seconds", &fake), 1.0);
+    assert_eq!(change(&heard, "wakegraph_runs_failed_total", &fake), 0.0);
+
+    // Runs that fail: on the device, cancelled, and refused.
+    control.fail_next(Error::new(ErrorKind::Driver, "as it should"));
+    let failing = exec.submit();
+    control.complete_all();
+    assert!(runtime.block_on(failing).is_err());
+    let cancelled = exec.prepare().after_future(std::future::pending::<()>()).submit();
+    cancelled.cancel();
+    assert!(runtime.block_on(cancelled).is_err());
+    runtime.block_on(device.shutdown(std::time::Duration::MAX)).unwrap();
+    assert!(runtime.block_on(exec.submit()).is_err());
+    let heard = ear.listen();
+    for kind in ["Driver", "Cancelled", "Unavailable"] {
+        assert_eq!(change(&heard, "wakegraph_runs_failed_total", &[fake[0], ("kind", kind)]), 1.0, "{kind}");
+    }
+    assert_eq!(change(&heard, "wakegraph_runs_total", &fake), 3.0);
+    assert_eq!(change(&heard, "wakegraph_runs_in_flight", &fake), 0.0);
+
+    // Requests that wait for a slot, in the queue of the pool and in that of the batcher.
+    let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).name("fake:8"));
+    let device = Device::from_hal(device);
+    let builder = ExecutablePool::builder().name("photos").slots(1).queue(1);
+    let pool = builder.build(move |_| {
+        let mut graph = Graph::new(&device);
+        graph.fill(&device.buffer::<u32>(4)?, 1);
+        Ok((graph.finalize()?, ()))
+    });
+    let of = |queue| [("pool", "photos"), ("queue", queue)];
+    let slot = runtime.block_on(pool.acquire()).unwrap();
+    {
+        let mut waits = pin!(pool.acquire());
+        assert!(poll_once(waits.as_mut()).is_pending());
+        assert!(runtime.block_on(pool.acquire()).is_err());
+        assert!(pool.try_acquire().is_err());
+        let heard = ear.listen();
+        assert_eq!(change(&heard, "wakegraph_requests_waiting", &of("pool")), 1.0);
+        assert_eq!(change(&heard, "wakegraph_requests_refused_total", &of("pool")), 2.0);
+    }
+    assert_eq!(change(&ear.listen(), "wakegraph_requests_waiting", &of("pool")), -1.0);
+    let batcher: Batcher<u32, u32> = pool.batcher().queue(1).build(async |_, items| Ok(items));
+    let mut waits = pin!(batcher.call(1));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    assert!(runtime.block_on(batcher.call(2)).is_err());
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_requests_waiting", &of("batcher")), 1.0);
+    assert_eq!(change(&heard, "wakegraph_requests_refused_total", &of("batcher")), 1.0);
+    drop(slot);
+    assert_eq!(runtime.block_on(waits).unwrap(), 1);
+    assert_eq!(change(&ear.listen(), "wakegraph_requests_waiting", &of("batcher")), -1.0);
+    control.lose_device();
+
+    // Freed memory.
+    drop((exec, graph, x, out));
+    let heard = ear.listen();
+    assert_eq!(change(&heard, "wakegraph_memory_bytes", &fake), -48.0);
+    assert!(heard.values().flatten().all(|heard| heard.is_described), "{heard:#?}");
+
+    let rows = include_str!("../docs/metrics.md").lines().filter(|line| line.starts_with("| `"));
+    let row = |line: &str| -> [String; 4] {
+        let cells: Vec<_> = line.split('|').map(|cell| cell.trim().to_owned()).collect();
+        [1, 2, 3, 4].map(|cell| cells[cell].clone())
+    };
+    assert_eq!(rows.map(row).collect::<BTreeSet<_>>(), ear.seen);
+}
