@@ -45,6 +45,7 @@ async fn main() -> Result<()> {
     let exec = graph.finalize()?;
     println!("{devices:?}\n{}", exec.plan_text());
     exec.submit().await?;
+    println!("\n{}", exec.explain());
     let count = (devices.len() * PART) as u64;
     assert_eq!(*SUM.lock().expect("no task panics"), (count - 1) * count * (2 * count - 1) / 6);
     Ok(())

@@ -109,6 +109,8 @@ pub struct CommandBufferInfo {
     pub commands: usize,
     /// How the backend implements it, such as "CUDA graph" or "replayed enqueues".
     pub lowering: &'static str,
+    /// Why the backend has chosen that, for people; empty where it has no choice.
+    pub reason: &'static str,
 }
 
 impl CommandBufferInfo {
@@ -119,6 +121,8 @@ impl CommandBufferInfo {
         desc: CommandBufferDesc,
         lowering: &'static str,
     ) -> Self {
-        Self { id, device, desc, state: CommandBufferState::Recording, commands: 0, lowering }
+        Self { id, device, desc, state: CommandBufferState::Recording, commands: 0, lowering, reason: "" }
     }
 }
+
+setters! { CommandBufferInfo { state: CommandBufferState, commands: usize, reason: &'static str } }

@@ -19,6 +19,7 @@
 //! | `queue_assignment` | spreads partitions over the queues of their devices |
 //! | `memory_plan` | on request: lets scratch buffers that are never in use together share memory |
 //! | `instructions`, `print` | presents the plan as an instruction list, as text and as DOT |
+//! | `separation` | tells, of a finished plan, why a partition is one of its own |
 //!
 //! Lists of numbers are stored as compressed sparse rows (`csr`). Every pass takes time linear in the
 //! number of nodes and edges, or nearly so (`signature`, `memory_plan`), and no pass recurses.
@@ -40,6 +41,7 @@ mod partition;
 mod placement;
 mod print;
 mod queue_assignment;
+mod separation;
 mod signature;
 mod transitive_reduction;
 
@@ -50,6 +52,7 @@ pub use instructions::Instruction;
 pub use memory_plan::{ArenaSize, MemoryPlan, Transient};
 pub use options::{ExecutionOrder, PartitionPolicy, PlanOptions};
 pub use print::{Listing, PlanDot};
+pub use separation::Separation;
 
 use csr::Csr;
 use dependencies::Edges;
@@ -77,6 +80,7 @@ pub struct Plan {
     /// Empty if the graph has no sub-graphs.
     origins: Vec<Origin>,
     instances: Vec<GraphInstance>,
+    policy: PartitionPolicy,
 }
 
 /// A set of nodes that runs on one device without the host's help, or one host task.
@@ -191,6 +195,7 @@ impl Plan {
             successors,
             origins: flat.origins,
             instances: flat.instances,
+            policy: options.partition,
         })
     }
 

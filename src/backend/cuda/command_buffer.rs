@@ -74,6 +74,16 @@ impl CommandBuffer for CudaCommandBuffer {
             None => CommandBufferState::Recording,
             Some(_) => CommandBufferState::Executable,
         };
+        let CommandBufferDesc { low_latency, profiling, .. } = self.desc;
+        let reason = match () {
+            () if self.recording.counts => "its last node counts the runs in pinned memory, for low latency",
+            () if profiling => "a driver event around each node times it, so no counter tells of its end",
+            () if !low_latency => {
+                "a driver event tells of its end, as the wake policy is efficient or another \
+                                   device partition waits for it"
+            }
+            () => "a driver event tells of its end, as it is long or writes memory outside the device",
+        };
         CommandBufferInfo {
             id: self.id,
             device: self.device.info.id,
@@ -81,6 +91,7 @@ impl CommandBuffer for CudaCommandBuffer {
             state,
             commands: self.recording.commands.len(),
             lowering: "CUDA graph",
+            reason,
         }
     }
 

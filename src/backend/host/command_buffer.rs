@@ -60,17 +60,20 @@ impl CommandBuffer for HostCommandBuffer {
     }
 
     fn info(&self) -> CommandBufferInfo {
-        let (state, commands, lowering) = match &self.state {
+        let (state, commands, (lowering, reason)) = match &self.state {
             HostContents::Recording { commands, .. } => {
-                (CommandBufferState::Recording, commands.len(), "recording")
+                (CommandBufferState::Recording, commands.len(), ("recording", ""))
             }
             HostContents::Executable(program) => {
-                let lowering =
-                    if program.graph().is_some() { "dependency-counted run" } else { "in-order run" };
+                let lowering = match program.graph().is_some() {
+                    true => ("dependency-counted run", "some of its nodes may run at the same time"),
+                    false => ("in-order run", "its nodes run one after the other"),
+                };
                 (CommandBufferState::Executable, program.commands().len(), lowering)
             }
         };
-        CommandBufferInfo { id: self.id, device: self.device, desc: self.desc, state, commands, lowering }
+        let (id, device, desc) = (self.id, self.device, self.desc);
+        CommandBufferInfo { id, device, desc, state, commands, lowering, reason }
     }
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {

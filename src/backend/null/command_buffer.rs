@@ -47,6 +47,7 @@ impl CommandBuffer for NullCommandBuffer {
             state: self.state,
             commands: self.commands.len(),
             lowering: "nothing",
+            reason: "",
         }
     }
 

@@ -61,15 +61,32 @@ impl OpenclCommandBuffer {
         }
     }
 
+    /// The lowering for the list, and why it is that one.
+    fn choose(&self) -> (Lowering, &'static str) {
+        let context = &self.context;
+        if self.desc.profiling {
+            return (Lowering::Replay, "the times of its commands come from enqueuing each");
+        }
+        if self.commands.is_empty() {
+            return (Lowering::Replay, "it is empty, which is a marker either way");
+        }
+        if context.features.recording.is_none() {
+            return (Lowering::Replay, "the device cannot record what the backend needs");
+        }
+        if !OpenclRecording::can_hold(context, &self.list) {
+            return (Lowering::Replay, "the device cannot record one of its commands");
+        }
+        let reason = match context.options.lowering {
+            Some(_) => "an option of the device forces it",
+            None => "it was measured to be the faster one on the device",
+        };
+        (measure::faster(context, self.commands.len()), reason)
+    }
+
     /// A recording of the list, if the device can record it and that is the faster lowering.
     fn record(&self) -> Result<Option<OpenclRecording>> {
         let context = &self.context;
-        // The times of commands come from replaying them, and an empty list is a marker either way.
-        if self.desc.profiling
-            || self.commands.is_empty()
-            || !OpenclRecording::can_hold(context, &self.list)
-            || measure::faster(context, self.commands.len()) == Lowering::Replay
-        {
+        if self.choose().0 == Lowering::Replay {
             return Ok(None);
         }
         let recording = OpenclRecording::new(context, &self.list, self.desc.updatable);
@@ -121,10 +138,13 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn info(&self) -> CommandBufferInfo {
-        let lowering = match (self.state, &self.recording) {
-            (CommandBufferState::Recording, _) => "recording",
-            (_, Some(_)) => "cl_khr_command_buffer",
-            (_, None) => "replayed enqueues",
+        let (lowering, reason) = match (self.state, &self.recording) {
+            (CommandBufferState::Recording, _) => ("recording", ""),
+            (_, Some(_)) => ("cl_khr_command_buffer", self.choose().1),
+            (_, None) => match self.choose() {
+                (Lowering::Replay, reason) => ("replayed enqueues", reason),
+                _ => ("replayed enqueues", "the driver has refused to change its recording"),
+            },
         };
         CommandBufferInfo {
             id: self.id,
@@ -133,6 +153,7 @@ impl CommandBuffer for OpenclCommandBuffer {
             state: self.state,
             commands: self.commands.len(),
             lowering,
+            reason,
         }
     }
 

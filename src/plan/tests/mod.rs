@@ -7,7 +7,10 @@ mod memory;
 mod model;
 mod passes;
 mod properties;
+mod separations;
 mod weaknesses;
+
+use std::collections::BTreeSet;
 
 use proptest::prelude::ProptestConfig;
 

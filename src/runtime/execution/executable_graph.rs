@@ -4,6 +4,7 @@ use std::fmt::{self, Debug};
 
 use crate::plan::Plan;
 use crate::runtime::execution::executable::ExecutableHandle;
+use crate::runtime::execution::explain::Explanation;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, SubmitBuilder};
 use crate::runtime::resource::device::Device;
@@ -109,6 +110,29 @@ impl ExecutableGraph {
     /// The plan as it prints, with the nodes' names.
     pub fn plan_text(&self) -> String {
         self.inner.plan_text()
+    }
+
+    /// Why the executable runs as it does: for each partition what makes it one of its own, what it waits for
+    /// and how, what its device made of it, and how long it takes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> wakegraph::Result<()> {
+    /// # let device = wakegraph::Device::open("host")?;
+    /// # let (x, out) = (device.buffer::<u32>(4)?, device.host_buffer::<u32>(4)?);
+    /// let mut graph = wakegraph::Graph::new(&device);
+    /// graph.copy(&x, &out);
+    /// graph.host_task((wakegraph::read(&out),), async |(_out,)| {});
+    /// graph.copy(&x, &out);
+    /// let exec = graph.finalize()?;
+    /// let explanation = exec.explain();
+    /// println!("{explanation}");
+    /// assert_eq!(explanation.partitions[2].waits_for[0].partition, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn explain(&self) -> Explanation {
+        Explanation::of(&self.inner)
     }
 
     /// The plan in Graphviz' language, partitions as clusters.

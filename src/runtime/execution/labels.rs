@@ -51,6 +51,11 @@ impl Labels {
         self.plan.dot(|node| self.label(node)).devices(|device| self.device_name(device)).to_string()
     }
 
+    /// The names of a partition's nodes.
+    pub(crate) fn names(&self, partition: usize) -> impl ExactSizeIterator<Item = &str> {
+        self.plan.nodes(partition).iter().map(|&node| self.label(node))
+    }
+
     /// A partition's name in traces and the console.
     pub(crate) fn partition_name(&self, partition: usize) -> String {
         match (&self.devices[partition], self.plan.nodes(partition)) {
@@ -142,4 +147,15 @@ impl Labels {
             .find(|device| device.id() == id)
             .map_or_else(|| id.to_string(), |device| device.selector().to_owned())
     }
+}
+
+/// The names of a partition's nodes, or of the first of them, as every report shows them.
+pub(crate) fn list_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 6;
+    let more = names.len().saturating_sub(SHOWN);
+    let mut list = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        list += &format!(" and {more} more");
+    }
+    list
 }

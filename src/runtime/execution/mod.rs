@@ -7,6 +7,7 @@ pub(crate) mod deadline;
 pub(crate) mod event;
 pub(crate) mod executable;
 pub(crate) mod executable_graph;
+pub(crate) mod explain;
 pub(crate) mod fence;
 pub(crate) mod host_access;
 pub(crate) mod host_control;

@@ -94,11 +94,9 @@ pub(crate) enum PartitionWork {
 
 impl PartitionExec {
     /// What the device made of the commands.
-    pub(crate) fn lowering(&self) -> Option<&'static str> {
+    pub(crate) fn command_buffer(&self) -> Option<hal::CommandBufferInfo> {
         match &self.work {
-            PartitionWork::Device { command_buffer, .. } => {
-                Some(command_buffer.with(|buffer| buffer.info().lowering))
-            }
+            PartitionWork::Device { command_buffer, .. } => Some(command_buffer.with(|buffer| buffer.info())),
             PartitionWork::Command { .. } | PartitionWork::HostTask(_) => None,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use crate::runtime::execution::labels::list_names;
+
 /// How far a submission is: [`Submission::progress`](crate::Submission::progress).
 ///
 /// ```text
@@ -83,15 +85,20 @@ impl Display for SubmissionProgress {
     }
 }
 
+/// What a partition is called in reports: `partition 2 (copy, kernel 'blur') on cuda:0`.
+pub(crate) fn write_title(
+    f: &mut fmt::Formatter<'_>,
+    partition: u32,
+    nodes: &[String],
+    device: Option<&str>,
+) -> fmt::Result {
+    write!(f, "partition {partition} ({})", list_names(nodes.iter().map(String::as_str)))?;
+    device.map_or(Ok(()), |device| write!(f, " on {device}"))
+}
+
 impl Display for PartitionProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 4;
-        let shown = self.nodes.len().min(SHOWN);
-        let dots = if self.nodes.len() > SHOWN { ", ..." } else { "" };
-        write!(f, "partition {} ({}{dots})", self.partition, self.nodes[..shown].join(", "))?;
-        if let Some(device) = &self.device {
-            write!(f, " on {device}")?;
-        }
+        write_title(f, self.partition, &self.nodes, self.device.as_deref())?;
         match &self.state {
             PartitionState::Waiting { on } if on.is_empty() => f.write_str(" waits for its turn"),
             PartitionState::Waiting { on } => {

@@ -143,6 +143,7 @@ unsafe impl Device for FakeDevice {
             state: CommandBufferState::Recording,
             commands: 0,
             lowering: "nothing",
+            reason: "",
         };
         Ok(Box::new(FakeCommandBuffer { info, log: self.log(), fault: self.fault.clone() }))
     }

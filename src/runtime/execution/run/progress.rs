@@ -16,7 +16,7 @@ impl Run {
         let is_behind_others = self.waits_for_others(template);
         let partition = |index: usize| {
             let labels = &template.labels;
-            let nodes = labels.plan.nodes(index).iter().map(|&node| labels.label(node).to_owned());
+            let nodes = labels.names(index).map(str::to_owned);
             PartitionProgress {
                 partition: index as u32,
                 nodes: owner

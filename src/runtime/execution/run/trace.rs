@@ -4,13 +4,13 @@
 //! The page `docs/tracing.md` lists every span and event; a test compares the two.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
 
+use crate::runtime::execution::labels::list_names;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::template::RunOwner;
 use crate::sync::{AtomicU64, Ordering};
@@ -210,18 +210,7 @@ impl Run {
 
 /// The names of a partition's nodes, or of the first of them.
 fn nodes(owner: &dyn RunOwner, partition: usize) -> Cow<'_, str> {
-    const NAMED: usize = 8;
-    if let Some((label, _)) = owner.command_label() {
-        return label;
-    }
-    let all = owner.labels.plan.nodes(partition);
-    let names: Vec<&str> = all.iter().take(NAMED).map(|&node| owner.labels.label(node)).collect();
-    let more = all.len() - names.len();
-    let mut names = names.join(", ");
-    if more > 0 {
-        let _ = write!(names, " and {more} more");
-    }
-    names.into()
+    owner.command_label().map_or_else(|| list_names(owner.labels.names(partition)).into(), |(label, _)| label)
 }
 
 fn list(partitions: &[u32]) -> String {
