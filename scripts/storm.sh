@@ -2,7 +2,7 @@
 # Runs the storm of tests/storm with many submissions: plain and fast on every device, then under ThreadSanitizer and under
 # AddressSanitizer with its leak check on those without a driver, which is not instrumented.
 #
-#   scripts/storm.sh            100,000 submissions on each device, three times; takes hours
+#   scripts/storm.sh            100,000 submissions and requests on each device, three times; takes hours
 #   scripts/storm.sh 5000       so many instead
 #
 # WAKEGRAPH_STORM_SEED repeats a storm: its seed is printed first.

@@ -8,9 +8,11 @@
 //! results say, buffers were never seen half-written, every captured value was dropped once, and
 //! the device is gone with its memory.
 //!
+//! Beside it, requests to a pool are given up at random moments (`requests`).
+//!
 //! | environment variable | what it says |
 //! |---|---|
-//! | `WAKEGRAPH_STORM_SUBMISSIONS` | how many submissions there are on each device, 1,500 unless set |
+//! | `WAKEGRAPH_STORM_SUBMISSIONS` | how many submissions, and how many requests, there are on each device, 1,500 unless set |
 //! | `WAKEGRAPH_STORM_SEED` | the seed of the first round, 1 unless set; each following round has the next |
 //! | `WAKEGRAPH_STORM_TIMEOUT` | after how many seconds the watchdog calls it a hang, 30 unless set |
 //!
@@ -25,6 +27,7 @@ mod ledger;
 #[allow(dead_code, reason = "the suite of the backends uses more of it")]
 #[path = "../conformance/random.rs"]
 mod random;
+mod requests;
 mod round;
 mod steps;
 #[path = "../support/mod.rs"]
@@ -91,9 +94,24 @@ fn storm(name: &str, kind: Kind) -> Completion {
     Completion::Completed
 }
 
+/// Requests to a pool on one device, of which half are given up.
+fn request_storm(name: &str, kind: Kind) -> Completion {
+    match requests::storm(name, kind, settings().submissions, settings().seed) {
+        Ok(figures) => {
+            eprintln!("requests/{name}: {figures}");
+            Completion::Completed
+        }
+        Err(error) => Completion::ignored_with(error),
+    }
+}
+
 fn main() -> ExitCode {
     support::silence_expected_panics();
-    let tests = KINDS
+    let submissions = KINDS
         .map(|(name, kind)| Trial::ignorable_test(format!("storm/{name}"), move || Ok(storm(name, kind))));
-    libtest_mimic::run(&Arguments::from_args(), tests.into()).exit_code()
+    let requests = KINDS.into_iter().filter(|(_, kind)| kind.has_results()).map(|(name, kind)| {
+        Trial::ignorable_test(format!("requests/{name}"), move || Ok(request_storm(name, kind)))
+    });
+    let tests = submissions.into_iter().chain(requests).collect();
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

@@ -49,11 +49,11 @@ impl Kind {
     }
 
     /// Whether commands do what they say.
-    fn has_results(self) -> bool {
+    pub(crate) fn has_results(self) -> bool {
         matches!(self, Self::Host { .. } | Self::Opencl(_))
     }
 
-    fn open(self, random: &mut Random) -> Result<(Device, Option<FakeControl>)> {
+    pub(crate) fn open(self, random: &mut Random) -> Result<(Device, Option<FakeControl>)> {
         let with_control = |options| {
             let (device, control) = FakeDevice::open(options);
             Ok((Device::from_hal(device), Some(control)))
