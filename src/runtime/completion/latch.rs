@@ -173,10 +173,15 @@ impl Latch {
     }
 
     /// Sets the flag and wakes all waiters, also where a waker panics. Wakers run outside the lock.
+    #[inline]
     pub(crate) fn set(&self) {
-        if self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED == 0 {
-            return;
+        if self.state.fetch_or(SET, Ordering::AcqRel) & AWAITED != 0 {
+            self.wake_waiters();
         }
+    }
+
+    /// Wakes all waiters of a flag that has just been set.
+    fn wake_waiters(&self) {
         // A waiter announces itself inside the lock, so it is in the list by now.
         let waiters = std::mem::take(&mut *self.waiters.lock());
         for slot in waiters.slots {
@@ -230,10 +235,14 @@ impl Latch {
     }
 
     /// Forgets a waiter that stops waiting, so that it is not woken in vain.
+    #[inline]
     pub(crate) fn forget(&self, key: &mut WaiterKey) {
-        if key.0.is_none() || self.is_set() {
-            return;
+        if key.0.is_some() && !self.is_set() {
+            self.take_out(key);
         }
+    }
+
+    fn take_out(&self, key: &mut WaiterKey) {
         let mut waiters = self.waiters.lock();
         let old = waiters.release(key);
         if waiters.occupied == 0 {

@@ -74,7 +74,7 @@ impl Event {
     /// Cancel safe.
     pub async fn wait(&self) -> Result<()> {
         let run = self.run();
-        RunWait::of_event(run.clone()).await;
+        RunWait::new(run.clone(), None).await;
         run.result()
     }
 

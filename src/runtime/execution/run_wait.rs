@@ -12,7 +12,7 @@ use tokio::task::coop;
 use crate::hal::Progress;
 use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
-use crate::runtime::execution::run::{Run, RunTrace};
+use crate::runtime::execution::run::{Run, RunTrace, SpinPlan};
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 
@@ -20,16 +20,16 @@ use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 pub(super) struct RunWait {
     pub(super) run: Arc<Run>,
     key: WaiterKey,
-    /// Where the run may be left to the reactor's thread.
+    /// Where the run was left to the reactor's thread.
     queue: Option<Arc<SubmissionQueue>>,
     trace: Option<Arc<RunTrace>>,
     /// It completes other runs in place of the reactor.
     lead: Option<LeaderGuard>,
-    spin: Spin,
+    pub(super) spin: Spin,
+    /// How long what was enqueued last may take for a spin between host tasks to pay.
+    between_host_tasks: Option<Duration>,
     /// The last poll did nothing but give way, as the budget of its task was used up.
     gave_way: bool,
-    /// What a spin does to the devices' work.
-    progress: Progress,
     /// Whether a poll has found the run not done.
     has_waited: bool,
 }
@@ -37,22 +37,15 @@ pub(super) struct RunWait {
 /// Whether a poll spins for a short while on work that should be done within it: a task switch
 /// would take longer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Spin {
+pub(super) enum Spin {
+    /// As the run was planned to be waited for; no poll has asked yet.
+    AsPlanned,
     Never,
-    /// The next poll, for so long. Nothing but devices has a part in the run.
-    Once {
-        time: Duration,
-    },
-    /// Every poll that finds the run on devices, if what was enqueued last should take no longer
-    /// than `limit`. It ends as soon as the host has something to do.
-    BetweenHostTasks {
-        limit: Duration,
-    },
-    /// It goes on until then, from poll to poll; and again between host tasks, if `between` says so.
-    Until {
-        end: Instant,
-        between: Option<Duration>,
-    },
+    /// Every poll that finds the run on devices, if what was enqueued last should not take too
+    /// long. It ends as soon as the host has something to do.
+    BetweenHostTasks,
+    /// It goes on until then, from poll to poll.
+    Until(Instant),
 }
 
 /// What a poll is to do.
@@ -67,22 +60,22 @@ enum Next {
 }
 
 impl RunWait {
-    pub(super) fn new(
-        run: Arc<Run>,
-        queue: Option<Arc<SubmissionQueue>>,
-        spin: Spin,
-        progress: Progress,
-    ) -> Self {
+    /// A wait for a run, which was left to the reactor's thread if there is a `queue`.
+    #[inline]
+    pub(super) fn new(run: Arc<Run>, queue: Option<Arc<SubmissionQueue>>) -> Self {
         let trace = run.trace();
-        let key = WaiterKey::default();
-        Self { run, key, queue, trace, lead: None, spin, gave_way: false, progress, has_waited: false }
-    }
-
-    /// For an event of the run. The first such wait for a command of a queue spins if that should pay.
-    pub(super) fn of_event(run: Arc<Run>) -> Self {
-        let spin = run.take_spin().map_or(Spin::Never, |time| Spin::Once { time });
-        let progress = run.driven_by();
-        Self::new(run, None, spin, progress)
+        let (key, spin) = (WaiterKey::default(), Spin::AsPlanned);
+        Self {
+            run,
+            key,
+            queue,
+            trace,
+            lead: None,
+            spin,
+            between_host_tasks: None,
+            gave_way: false,
+            has_waited: false,
+        }
     }
 
     /// The submission queue, if the run was left to the reactor's thread.
@@ -92,34 +85,40 @@ impl RunWait {
 
     /// Spins if that should pay.
     fn spin(&mut self) -> Next {
-        let (time, limit) = match self.spin {
-            Spin::Never => match self.run.near_for() {
-                Some(left) => {
-                    let now = Instant::now();
-                    return self.spin_until(now, now + left, None);
+        if matches!(self.spin, Spin::AsPlanned) {
+            match self.run.take_spin() {
+                Some(SpinPlan::Once(time)) => return self.spin_once(time),
+                Some(SpinPlan::BetweenHostTasks(limit)) => {
+                    (self.spin, self.between_host_tasks) = (Spin::BetweenHostTasks, Some(limit));
                 }
-                None => return Next::Wait,
-            },
-            Spin::Until { end, between } => return self.spin_until(Instant::now(), end, between),
-            Spin::Once { time } => {
-                let now = Instant::now();
-                if self.run.is_polled() && self.progress == Progress::Device {
-                    // A device takes longer than others to submit what they have: this is how many
-                    // come to be in flight.
-                    self.spin = Spin::Until { end: now + time, between: None };
-                    return Next::Yield;
-                }
-                return self.spin_until(now, now + time, None);
+                None => self.spin = Spin::Never,
             }
-            Spin::BetweenHostTasks { limit } => match self.run.expected() {
-                Some(expected) if expected <= limit && !self.run.is_on_host() => {
-                    (spin_time_among(self.run.load(), expected, limit), limit)
+        }
+        let time = match self.spin {
+            Spin::Until(end) => return self.spin_until(Instant::now(), end),
+            Spin::BetweenHostTasks => match (self.run.expected(), self.between_host_tasks) {
+                (Some(expected), Some(limit)) if expected <= limit && !self.run.is_on_host() => {
+                    Some(spin_time_among(self.run.load(), expected, limit))
                 }
-                _ => return Next::Wait,
+                _ => None,
             },
+            Spin::AsPlanned | Spin::Never => self.run.near_for(),
         };
+        let Some(time) = time else { return Next::Wait };
         let now = Instant::now();
-        self.spin_until(now, now + time, Some(limit))
+        self.spin_until(now, now + time)
+    }
+
+    /// The first poll for a run in which nothing but devices has a part.
+    fn spin_once(&mut self, time: Duration) -> Next {
+        let now = Instant::now();
+        if self.run.is_polled() && self.run.driven_by() == Progress::Device {
+            // A device takes longer than others to submit what they have: this is how many
+            // come to be in flight.
+            self.spin = Spin::Until(now + time);
+            return Next::Yield;
+        }
+        self.spin_until(now, now + time)
     }
 
     /// Completes other runs while it waits itself.
@@ -137,7 +136,7 @@ impl RunWait {
 
     /// How often a spin polls between two readings of the clock.
     fn polls(&self, alone: bool) -> u32 {
-        match (self.run.is_polled(), self.progress) {
+        match (self.run.is_polled(), self.run.driven_by()) {
             // It reads a flag that another thread sets.
             (false, _) => 16,
             // Each poll is a call of the driver's.
@@ -156,10 +155,10 @@ impl RunWait {
 
     /// Polls the devices for a short while. Other tasks have their turn between two polls where this is
     /// not the only run in flight, and otherwise now and then.
-    fn spin_until(&mut self, start: Instant, end: Instant, between: Option<Duration>) -> Next {
+    fn spin_until(&mut self, start: Instant, end: Instant) -> Next {
         let slice = spin_budget::left(start);
         let mut now = start;
-        let next = self.poll_until(&mut now, slice, end, between);
+        let next = self.poll_until(&mut now, slice, end);
         spin_budget::spend(now - start);
         if next == Next::Yield {
             spin_budget::give_way(self.number(), now);
@@ -168,13 +167,7 @@ impl RunWait {
     }
 
     /// The same for a `slice` of that time at most. `now` is when it began, and then when it polled last.
-    fn poll_until(
-        &mut self,
-        now: &mut Instant,
-        slice: Duration,
-        end: Instant,
-        between: Option<Duration>,
-    ) -> Next {
+    fn poll_until(&mut self, now: &mut Instant, slice: Duration, end: Instant) -> Next {
         let start = *now;
         loop {
             let alone = self.run.is_alone_in_flight();
@@ -194,18 +187,18 @@ impl RunWait {
                 if !on_host {
                     self.run.stop_polling();
                 }
-                self.spin = match between {
-                    Some(limit) => Spin::BetweenHostTasks { limit },
+                self.spin = match self.between_host_tasks {
+                    Some(_) => Spin::BetweenHostTasks,
                     None => Spin::Never,
                 };
                 return Next::Wait;
             }
             if !alone || *now - start >= slice {
-                self.spin = Spin::Until { end, between };
+                self.spin = Spin::Until(end);
                 return Next::Yield;
             }
             // Work on the host's cores may need this one.
-            if self.progress == Progress::HostCores && *now - start > KEPT {
+            if self.run.driven_by() == Progress::HostCores && *now - start > KEPT {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -231,7 +224,7 @@ impl RunWait {
 
     /// Whether the last poll gave way to other tasks while it polled for the end itself.
     fn is_polling(&self) -> bool {
-        self.lead.is_some() || matches!(self.spin, Spin::Until { .. })
+        self.lead.is_some() || matches!(self.spin, Spin::Until(_))
     }
 
     /// Has the end of the run wake this task.

@@ -6,13 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::hal::Progress;
 use crate::runtime::execution::event::Event;
-use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::progress::SubmissionProgress;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::run_wait::{RunWait, Spin};
+use crate::runtime::execution::run_wait::RunWait;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::watchdog::{Alarm, Watchdog};
 use crate::types::{Error, Result};
@@ -32,20 +30,14 @@ use crate::types::{Error, Result};
 #[must_use = "the work runs, but a failure goes unnoticed; await it, or drop it to detach"]
 pub struct Submission {
     wait: RunWait,
-    /// Where profiles are recorded: what is needed to read them.
-    profiled: Option<Arc<Labels>>,
     alarm: Option<Alarm>,
 }
 
 impl Submission {
-    pub(crate) fn new(
-        run: Arc<Run>,
-        queue: Option<Arc<SubmissionQueue>>,
-        spin: Spin,
-        progress: Progress,
-        profiled: Option<Arc<Labels>>,
-    ) -> Self {
-        Self { wait: RunWait::new(run, queue, spin, progress), profiled, alarm: None }
+    /// The submission of a run, which was left to the reactor's thread if there is a `queue`.
+    #[inline]
+    pub(crate) fn new(run: Arc<Run>, queue: Option<Arc<SubmissionQueue>>) -> Self {
+        Self { wait: RunWait::new(run, queue), alarm: None }
     }
 
     /// Has the submission hear from a watchdog.
@@ -120,8 +112,7 @@ impl Submission {
     ///
     /// Asks the devices for them, the first time.
     pub fn profile(&self) -> Option<Profile> {
-        let labels = self.profiled.as_ref()?;
-        self.is_finished().then(|| self.wait.run.profile(labels))
+        if self.is_finished() { self.wait.run.profile() } else { None }
     }
 }
 
@@ -188,7 +179,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::Submission;
-    use crate::hal::Progress;
     use crate::runtime::execution::run_wait::Spin;
     use crate::runtime::{Device, Graph};
     use crate::testing::{FakeDevice, FakeOptions};
@@ -226,11 +216,10 @@ mod tests {
             })
             .collect();
         let _paused: Vec<_> = all.iter().map(|(device, ..)| device.reactor().unwrap().pause()).collect();
-        let spin = Spin::Until { end: Instant::now() + Duration::from_secs(3600), between: None };
-        let mut submissions: Vec<_> = all
-            .iter()
-            .map(|(_, _, run)| Submission::new(run.clone(), None, spin, Progress::Device, None))
-            .collect();
+        let mut submissions: Vec<_> =
+            all.iter().map(|(_, _, run)| Submission::new(run.clone(), None)).collect();
+        let spin = Spin::Until(Instant::now() + Duration::from_secs(3600));
+        submissions.iter_mut().for_each(|submission| submission.wait.spin = spin);
         // Polls all submissions one after the other, and returns how many polled their device again
         // and again.
         let mut spinning = || {

@@ -13,7 +13,7 @@ use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Predecessors};
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
-use crate::runtime::execution::run::{Run, Timing};
+use crate::runtime::execution::run::{Run, SpinPlan, Timing};
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, Started, Waits};
@@ -267,7 +267,7 @@ impl QueueState {
             && expected <= limit
             && self.spinning.try_spin()
         {
-            run.set_spin(spin_time_among(run.load(), expected, limit));
+            run.plan_spin(SpinPlan::Once(spin_time_among(run.load(), expected, limit)));
         }
     }
 

@@ -167,18 +167,6 @@ impl Run {
             drop_later(retired);
         }
     }
-
-    /// A run of nothing is done at once.
-    pub(crate) fn complete_empty(&self) {
-        let earlier = {
-            let mut inner = self.inner.lock();
-            let is_first = inner.depends_on.is_empty() && inner.comes_after.is_empty();
-            (!is_first)
-                .then(|| (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after)))
-        };
-        self.done.set();
-        drop(earlier);
-    }
 }
 
 /// Whether a run's failure is not replaced by `later`: the first one counts, but a cause says more

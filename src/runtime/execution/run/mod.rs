@@ -40,7 +40,7 @@ use crate::util::metrics::{PartitionMetrics, RunMetrics};
 pub(crate) use cancel::cancelled;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
-pub(crate) use timing::Timing;
+pub(crate) use timing::{SpinPlan, Timing};
 pub(crate) use trace::RunTrace;
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
@@ -61,6 +61,8 @@ pub(crate) struct Run {
     metrics: RunMetrics,
     /// Whether it has a trace.
     is_traced: bool,
+    /// The names of nodes, where times are recorded.
+    profiled: Option<Arc<Labels>>,
     slots: Box<[PartitionSlot]>,
     inner: Mutex<RunInner>,
 }
@@ -96,8 +98,9 @@ struct Waiting {
     has_poller: AtomicBool,
     /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
     near_until: AtomicU64,
-    /// For how many nanoseconds the first wait for an event of the run should spin, 0 if it should not.
+    /// How the first wait spins, see [`SpinPlan`]: nanoseconds, of which one or both are 0.
     spin_time: AtomicU64,
+    between_host_tasks: AtomicU64,
     /// What drives the devices' work.
     driven_by: hal::Progress,
     /// How a submission's spin went: one of the `SPIN` constants.
@@ -186,7 +189,9 @@ impl Run {
                 metrics: PartitionMetrics::new(partition.device().map(Device::metrics)),
             })
         });
-        Ok(Self::with(slots.collect::<Result<_>>()?, template.reactors()))
+        let mut run = Self::with(slots.collect::<Result<_>>()?, template.reactors());
+        run.profiled = template.profiling.then(|| template.labels.clone());
+        Ok(run)
     }
 
     fn with(slots: Box<[PartitionSlot]>, reactors: SmallVec<[Reactor; 1]>) -> Self {
@@ -200,6 +205,7 @@ impl Run {
             waiting: Waiting::default(),
             metrics: RunMetrics::default(),
             is_traced: false,
+            profiled: None,
             slots,
             inner: Mutex::default(),
         }
@@ -241,8 +247,6 @@ impl Run {
         inner.profile = None;
         inner.host_times.clear();
         inner.submitted = template.profiling.then(clock::now);
-        inner.depends_on.clear();
-        inner.comes_after.clear();
         self.is_traced = !self.slots.is_empty() && RunTrace::is_wanted();
         inner.trace = self.is_traced.then(|| RunTrace::new(&**owner, number));
         // Without a partition there is nothing to own it for, and nothing gives it back.
@@ -288,19 +292,23 @@ impl Run {
     }
 
     /// The run's result; meaningful when it is done.
+    #[inline]
     pub(crate) fn result(&self) -> Result<()> {
-        if !self.has_failed() {
-            return Ok(());
-        }
+        if self.has_failed() { self.failure() } else { Ok(()) }
+    }
+
+    fn failure(&self) -> Result<()> {
         self.inner.lock().failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
     }
 
-    /// Where the time went, of a run that is over. Asks the devices, so it is not for a notification.
-    pub(crate) fn profile(&self, labels: &Labels) -> Profile {
+    /// Where the time went, of a run that is over and whose times are recorded. Asks the devices, so it is
+    /// not for a notification.
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        let labels = self.profiled.as_ref()?;
         let (host_times, origin) = {
             let inner = self.inner.lock();
             if let Some(profile) = &inner.profile {
-                return profile.clone();
+                return Some(profile.clone());
             }
             (inner.host_times.clone(), inner.submitted.unwrap_or(0))
         };
@@ -309,7 +317,7 @@ impl Run {
             event.map(|event| &**event)
         };
         let profile = Profile::collect(labels, event_of, &host_times, origin);
-        self.inner.lock().profile.get_or_insert(profile).clone()
+        Some(self.inner.lock().profile.get_or_insert(profile).clone())
     }
 
     /// Whether a partition ran to its end, in this run. The event of one that did not may still
@@ -362,12 +370,13 @@ impl Run {
         Some(owner.tails.iter().filter_map(|&tail| self.event(tail as usize).cloned()).collect())
     }
 
-    /// The run needs the results of others, and its devices wait for them.
+    /// The run needs the results of others, and its devices wait for them. It has partitions, whose end
+    /// lets the others go.
     pub(crate) fn set_depends_on(&self, runs: impl Iterator<Item = Arc<Run>>) {
         self.inner.lock().depends_on = runs.collect();
     }
 
-    /// Runs of other executables on the same memory, which the devices let end first.
+    /// Runs of other executables on the same memory, which the devices let end first. As above.
     pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
         self.inner.lock().comes_after = runs.collect();
     }

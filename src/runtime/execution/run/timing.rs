@@ -7,9 +7,9 @@ use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::{Run, Waiting};
 use crate::runtime::execution::template::RunTemplate;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 const SPIN_NONE: u8 = 0;
 const SPIN_FOUND: u8 = 1;
@@ -20,6 +20,15 @@ const SPIN_IN_VAIN: u8 = 2;
 pub(crate) enum Timing {
     Off,
     On,
+}
+
+/// How a wait for a run spins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SpinPlan {
+    /// At first, for so long. Nothing but devices has a part in the run.
+    Once(Duration),
+    /// While the run is on devices, if what was enqueued last should take no longer than this.
+    BetweenHostTasks(Duration),
 }
 
 impl Run {
@@ -39,10 +48,14 @@ impl Run {
     }
 
     /// The submission is gone or has spun in vain: has the reactors' hosts poll for the end at once.
+    #[inline]
     pub(crate) fn stop_polling(&self) {
-        if !self.is_polled() || self.is_done() {
-            return;
+        if self.is_polled() && !self.is_done() {
+            self.poll_instead();
         }
+    }
+
+    fn poll_instead(&self) {
         // Partitions that are enqueued from now on are not left to the submission either.
         let had_poller = self.waiting.has_poller.swap(false, Ordering::Relaxed);
         let was_near = self.waiting.near_until.swap(0, Ordering::Relaxed) > 0;
@@ -90,20 +103,27 @@ impl Run {
         self.waiting.spin.fetch_max(if found { SPIN_FOUND } else { SPIN_IN_VAIN }, Ordering::Relaxed);
     }
 
-    /// Has the first wait for an event of this run spin for so long.
-    pub(crate) fn set_spin(&self, time: Duration) {
-        self.waiting.spin_time.store(clock::nanoseconds(time), Ordering::Relaxed);
+    /// Plans how the first wait for this run spins.
+    pub(crate) fn plan_spin(&self, plan: SpinPlan) {
+        let Waiting { spin_time, between_host_tasks, .. } = &self.waiting;
+        match plan {
+            SpinPlan::Once(time) => spin_time.store(clock::nanoseconds(time), Ordering::Relaxed),
+            SpinPlan::BetweenHostTasks(limit) => {
+                between_host_tasks.store(clock::nanoseconds(limit), Ordering::Relaxed);
+            }
+        }
     }
 
-    /// For how long a wait for an event of this run should spin. Only the first wait does.
-    pub(crate) fn take_spin(&self) -> Option<Duration> {
-        if self.waiting.spin_time.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        match self.waiting.spin_time.swap(0, Ordering::Relaxed) {
+    /// How a wait for this run should spin. Only the first wait does.
+    pub(crate) fn take_spin(&self) -> Option<SpinPlan> {
+        let take = |nanoseconds: &AtomicU64| match nanoseconds.load(Ordering::Relaxed) {
             0 => None,
-            time => Some(Duration::from_nanos(time)),
-        }
+            _ => Some(nanoseconds.swap(0, Ordering::Relaxed)).filter(|&taken| taken > 0),
+        };
+        let Waiting { spin_time, between_host_tasks, .. } = &self.waiting;
+        let once = take(spin_time).map(|time| SpinPlan::Once(Duration::from_nanos(time)));
+        let between = || take(between_host_tasks).map(Duration::from_nanos);
+        once.or_else(|| between().map(SpinPlan::BetweenHostTasks))
     }
 
     /// What drives the devices' work, which decides how a thread may wait for it.

@@ -17,8 +17,7 @@ use crate::runtime::execution::conflicts::{self, Predecessor, Predecessors};
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::host_task::TaskOutput;
-use crate::runtime::execution::run::{Run, Timing};
-use crate::runtime::execution::run_wait::Spin;
+use crate::runtime::execution::run::{Run, SpinPlan, Timing};
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
@@ -226,20 +225,22 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
                 Ok(run) => run,
                 Err(error) => return refused(executable, error),
             };
-            let (spin, queue) = match submitter {
+            let queue = match submitter {
                 Some((reactor, queue)) => {
                     leave_to(reactor, queue, &run);
-                    (Spin::Never, Some(queue.clone()))
+                    Some(queue.clone())
                 }
                 None => {
-                    let spin = plan_spin(executable, &mut state, &run, alone);
+                    if alone {
+                        plan_spin(executable, &mut state, &run);
+                    }
                     state.last.iter().for_each(|before| run.trace_follows(before));
                     start(executable, &run, &[], &[]);
-                    (spin, None)
+                    None
                 }
             };
             state.submitted(&run);
-            return submission(executable, run, spin, queue);
+            return Submission::new(run, queue);
         }
     }
     submit_ordered(executable, Waits::default())
@@ -274,14 +275,16 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submis
         Ok(run) => run,
         Err(error) => return refused(executable, error),
     };
-    let spin = plan_spin(executable, &mut state, &run, alone);
+    if alone {
+        plan_spin(executable, &mut state, &run);
+    }
     let started = match failure {
         Some(failure) => Started::abandoned(&run, &failure),
         None => start_after(executable, &run, order_after, own, waits),
     };
     state.submitted(&run);
     order.record(&mut state, &run, started.may_end_early, &mut over);
-    let submission = submission(executable, run, spin, None);
+    let submission = Submission::new(run, None);
     drop(state);
     started.spawn_deferred();
     submission
@@ -345,11 +348,12 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
             Ok(dependencies) => {
-                // A run that is reset has none.
-                if order_after.len() > own {
+                // A run that is reset has none. One without partitions comes after nothing that is not over.
+                let has_work = !template.partitions.is_empty();
+                if has_work && order_after.len() > own {
                     run.set_comes_after(order_after[own..].iter().filter_map(Predecessor::run));
                 }
-                if depends {
+                if has_work && depends {
                     run.set_depends_on(events.iter().map(|event| event.run().clone()));
                 }
                 start(owner, run, &order_events, &dependencies);
@@ -458,45 +462,29 @@ fn refused(executable: &ExecutableInner, error: Error) -> Submission {
 }
 
 pub(crate) fn failed(error: Error) -> Submission {
-    Submission::new(Arc::new(Run::failed(error)), None, Spin::Never, hal::Progress::Device, None)
+    Submission::new(Arc::new(Run::failed(error)), None)
 }
 
-fn submission(
-    executable: &Arc<ExecutableInner>,
-    run: Arc<Run>,
-    spin: Spin,
-    queue: Option<Arc<SubmissionQueue>>,
-) -> Submission {
-    let spin = if run.is_done() { Spin::Never } else { spin };
-    let profiled = executable.profiling.then(|| executable.labels.clone());
-    Submission::new(run, queue, spin, executable.progress, profiled)
-}
-
-/// Decides, before a run starts, how its submission will wait: the reactor leaves runs alone that their
-/// submissions poll.
-fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run, alone: bool) -> Spin {
-    // One that queues behind others is not worth a spin.
-    let spin = if alone { spin(executable, state, run.load()) } else { Spin::Never };
-    if executable.polled && !matches!(spin, Spin::Never) {
+/// Decides, before a run starts that queues behind no other, how its submission will wait: the reactor leaves
+/// runs alone that their submissions poll.
+fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run) {
+    let Some(plan) = spin(executable, state, run.load()) else { return };
+    run.plan_spin(plan);
+    if executable.polled {
         run.set_polled_by_submission();
     }
-    spin
 }
 
 /// Whether it is worth to spin for a run that starts now.
-fn spin(executable: &ExecutableInner, state: &mut ExecutableState, load: u32) -> Spin {
-    let limit = executable.spin_limit();
+fn spin(executable: &ExecutableInner, state: &mut ExecutableState, load: u32) -> Option<SpinPlan> {
     if executable.all_eager {
-        let Some(expected) = executable.expected() else { return Spin::Never };
-        return match expected <= limit && state.spinning.try_spin() {
-            true => Spin::Once { time: spin_time_among(load, expected, limit) },
-            false => Spin::Never,
-        };
+        let (expected, limit) = (executable.expected()?, executable.spin_limit());
+        let pays = expected <= limit && state.spinning.try_spin();
+        return pays.then(|| SpinPlan::Once(spin_time_among(load, expected, limit)));
     }
-    match !limit.is_zero() && state.spinning.try_spin() {
-        true => Spin::BetweenHostTasks { limit },
-        false => Spin::Never,
-    }
+    let limit = executable.spin_limit();
+    let pays = !limit.is_zero() && state.spinning.try_spin();
+    pays.then_some(SpinPlan::BetweenHostTasks(limit))
 }
 
 /// What a submission needs the host for.

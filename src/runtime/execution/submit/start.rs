@@ -22,7 +22,7 @@ pub(super) fn start<O: RunOwner + 'static>(
     let template = owner.template();
     run.trace_start();
     if template.partitions.is_empty() {
-        return run.complete_empty();
+        return run.done.set();
     }
     // In ascending order.
     let mut missing: SmallVec<[u32; 4]> = SmallVec::new();
