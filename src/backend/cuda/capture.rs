@@ -6,7 +6,7 @@ use std::ptr;
 use super::device_inner::CudaDeviceInner;
 use super::graph::CudaGraph;
 use super::stream::CudaStream;
-use super::sys::{CUstreamCaptureMode, call};
+use super::sys::{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, call};
 use crate::hal::{NativeCommand, NativeStream};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -19,7 +19,7 @@ pub(super) fn capture(device: &CudaDeviceInner, native: &NativeCommand) -> Resul
     let driver = context.driver;
     let stream = CudaStream::create(context)?;
     // This mode does not restrict other threads.
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    let mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the stream is alive, and nothing else uses it.
     unsafe { call!(driver, cuStreamBeginCapture(stream.raw(), mode)) }?;
     // SAFETY: stream and context live until the end of this function, and so does the value.

@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::marker::PhantomData;
 
 use super::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode, CudaFailure, Driver, call, get,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_DEINITIALIZED, CUcontext, CUdevice, CUdevice_attribute,
+    CudaFailure, Driver, call, get,
 };
 use crate::hal::support::health::DeviceHealth;
 use crate::types::{Error, ErrorKind, Result};
@@ -48,7 +49,7 @@ pub(super) struct CaptureRelaxed<'a> {
     thread: PhantomData<*const ()>,
 }
 
-const RELAXED: c_uint = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+const RELAXED: c_uint = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 impl<'a> CaptureRelaxed<'a> {
     pub(super) fn enter(driver: &'a Driver) -> Result<Self, CudaFailure> {
@@ -135,7 +136,7 @@ impl CudaContext {
     fn report(&self, outcome: Result<(), CudaFailure>) {
         if let Err(failure) = outcome {
             // The driver is unloaded before the last of a process's threads end.
-            if self.health.lost().is_none() && failure.code != CUresult::CUDA_ERROR_DEINITIALIZED as u32 {
+            if self.health.lost().is_none() && failure.code != CUDA_ERROR_DEINITIALIZED {
                 let error = self.error(failure);
                 tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
             }

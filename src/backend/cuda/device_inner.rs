@@ -12,7 +12,9 @@ use super::context::{self, CudaContext};
 use super::function::CudaFunction;
 use super::memory_pool::MemoryPool;
 use super::profiling::DeviceClock;
-use super::sys::{CUdevice_attribute as Attribute, CUresult, CudaFailure, Driver, call, get};
+use super::sys::{
+    self, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUdevice_attribute, CudaFailure, Driver, call, get,
+};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
 use crate::types::{CommandKinds, DeviceId, Error, Result};
 
@@ -43,7 +45,7 @@ impl CudaDeviceInner {
     pub(super) fn open(driver: &'static Driver, index: usize) -> Result<Self> {
         let context = Arc::new(CudaContext::retain(driver, index)?);
         let attribute = |attribute| context.attribute(attribute);
-        let three = |attributes: [Attribute; 3]| -> Result<[usize; 3], CudaFailure> {
+        let three = |attributes: [CUdevice_attribute; 3]| -> Result<[usize; 3], CudaFailure> {
             let [x, y, z] = attributes;
             Ok([attribute(x)?, attribute(y)?, attribute(z)?])
         };
@@ -57,27 +59,27 @@ impl CudaDeviceInner {
             progress: Progress::Device,
             batches: true,
             out_of_order_queues: false,
-            max_work_group_size: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_work_group_size: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: three([
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
             ])?,
             max_work_groups: three([
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ])?,
             concurrent_parts: true,
             global_offset: true,
             view_alignment: 1,
             // Arguments begin at multiples of 16, so some memory is left for the gaps.
-            local_memory: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+            local_memory: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 .saturating_sub(LOCAL_GAPS),
             max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
         };
-        let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let major = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let clock = DeviceClock::create(&context)?;
         let pool = Arc::new(MemoryPool::create(&context)?);
         Ok(Self {
@@ -121,7 +123,7 @@ impl CudaDeviceInner {
         let _bound = user.context.bind()?;
         // SAFETY: both contexts are alive; the flags are reserved.
         match unsafe { call!(driver, cuCtxEnablePeerAccess(self.context.raw, 0)) } {
-            Err(failure) if failure.code == CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32 => {}
+            Err(failure) if failure.code == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
             outcome => outcome?,
         }
         self.pool.open_to(&user.context)?;
@@ -162,6 +164,6 @@ fn info(context: &CudaContext, version: c_int) -> Result<DeviceInfo, CudaFailure
         name,
         driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
         memory: memory as u64,
-        compute_units: context.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        compute_units: context.attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
     })
 }

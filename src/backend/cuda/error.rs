@@ -87,7 +87,7 @@ fn describe(code: Code) -> (String, String) {
         let mut text: *const c_char = ptr::null();
         // SAFETY: the pointer is valid for a pointer; the function needs no context.
         let outcome = unsafe { function(code, &raw mut text) };
-        if outcome != sys::SUCCESS || text.is_null() {
+        if outcome != sys::CUDA_SUCCESS || text.is_null() {
             return "an unknown error".to_owned();
         }
         // SAFETY: the text is the driver's own, ends in NUL and lives as long as the library.

@@ -9,7 +9,8 @@ use super::context::CudaContext;
 use super::handle::CudaObject;
 use super::memory_pool::MemoryPool;
 use super::sys::{
-    CUfunction, CUfunction_attribute as Attribute, CUjit_option, CUmod_st, CUresult, CudaFailure, call, get,
+    CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CUDA_ERROR_NOT_FOUND, CUfunction,
+    CUfunction_attribute, CUmod_st, CudaFailure, call, get,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -35,7 +36,7 @@ impl CudaFunction {
         // SAFETY: the code is loaded, the name ends in NUL.
         match unsafe { get!(module.driver(), cuModuleGetFunction(module.raw(), entry.as_ptr())) } {
             Ok(raw) => Ok(Self { raw, module }),
-            Err(failure) if failure.code == CUresult::CUDA_ERROR_NOT_FOUND as u32 => {
+            Err(failure) if failure.code == CUDA_ERROR_NOT_FOUND => {
                 let why = format!("the code has no kernel '{kernel}'");
                 Err(Error::new(ErrorKind::Driver, why).help(
                     "declare the kernel under the name it has in the code, which must be `extern \"C\"`",
@@ -49,7 +50,7 @@ impl CudaFunction {
         self.module.context()
     }
 
-    pub(super) fn attribute(&self, attribute: Attribute) -> Result<usize, CudaFailure> {
+    pub(super) fn attribute(&self, attribute: CUfunction_attribute) -> Result<usize, CudaFailure> {
         // SAFETY: the function is loaded, its context bound.
         let value: c_int = unsafe { get!(self.module.driver(), cuFuncGetAttribute(attribute, self.raw)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
@@ -58,8 +59,7 @@ impl CudaFunction {
 
 fn load_module(context: &Arc<CudaContext>, code: &[u8], kernel: &str) -> Result<CudaObject<CUmod_st>> {
     let mut log = vec![0u8; 8 << 10];
-    let mut options =
-        [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
     let (count, options, values) = (options.len() as c_uint, options.as_mut_ptr(), values.as_mut_ptr());
     let image = code.as_ptr().cast();

@@ -10,9 +10,9 @@ use super::handle::CudaObject;
 use super::launch::CudaLaunch;
 use super::stream::RawEvent;
 use super::sys::{
-    CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraph_st, CUgraphConditionalHandle, CUgraphConditionalNodeType,
-    CUgraphNode, CUgraphNodeParams, CUgraphNodeParams_st__bindgen_ty_1, CUgraphNodeType, CudaFailure, call,
-    missing, outcome,
+    CU_GRAPH_NODE_TYPE_CONDITIONAL, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraph_st,
+    CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams, CUgraphNode, CudaFailure,
+    call, missing, outcome,
 };
 use super::transfer::{CopyBox, FillRow};
 
@@ -134,29 +134,26 @@ impl<'a> GraphBody<'a> {
     ) -> Result<(GraphNode, [GraphBody<'a>; N]), CudaFailure> {
         const CALL: &str = "cuGraphAddNode";
         let add = self.context.driver.cuGraphAddNode.ok_or_else(|| missing(CALL))?;
-        // All zero first, so that every byte of the union is initialized.
-        let mut params = CUgraphNodeParams {
-            type_: CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        let mut params = CUgraphConditionalParams {
+            type_: CU_GRAPH_NODE_TYPE_CONDITIONAL,
             reserved0: [0; 3],
-            __bindgen_anon_1: CUgraphNodeParams_st__bindgen_ty_1 { reserved1: [0; 29] },
+            conditional: CUDA_CONDITIONAL_NODE_PARAMS {
+                handle,
+                type_: kind,
+                size: N as u32,
+                phGraph_out: ptr::null_mut(),
+                ctx: self.context.raw,
+            },
+            reserved1: [0; 25],
             reserved2: 0,
-        };
-        params.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
-            handle,
-            type_: kind,
-            size: N as u32,
-            phGraph_out: ptr::null_mut(),
-            ctx: self.context.raw,
         };
         let (before, count, params_ptr) = (after.as_ptr().cast(), after.len(), &raw mut params);
         let mut node = ptr::null_mut();
         // SAFETY: nodes, graph and handle are alive; the parameters are complete.
         outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;
-        // SAFETY: these are still a conditional's parameters.
-        let conditional = unsafe { params.__bindgen_anon_1.conditional };
         // SAFETY: the driver has written a pointer to its array of as many graphs, which live as
         // long as the node.
-        let bodies = unsafe { conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
+        let bodies = unsafe { params.conditional.phGraph_out.cast::<[CUgraph; N]>().read() };
         Ok((GraphNode(node), bodies.map(|raw| Self { raw, ..self })))
     }
 }

@@ -1,19 +1,21 @@
 //! Instantiated graphs: what the driver launches.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::mem::MaybeUninit;
+use std::ptr;
 
 use super::graph::{CudaGraph, GraphNode};
 use super::handle::CudaObject;
 use super::launch::CudaLaunch;
 use super::stream::{CudaStream, RawEvent};
-use super::sys::{CUgraphExec_st, CUgraphExecUpdateResultInfo_st, Code, CudaFailure, call};
+use super::sys::{
+    CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUgraphExec_st,
+    CUgraphExecUpdateResultInfo, CUresult, CudaFailure, call,
+};
 use super::transfer::CopyBox;
 
 /// The codes with which the driver refuses an update in place.
-const INVALID_VALUE: Code = 1;
-const NOT_SUPPORTED: Code = 801;
-const UPDATE_FAILURE: Code = 910;
+const REFUSALS: [CUresult; 3] =
+    [CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE];
 
 /// An instantiated graph. The driver takes one call at a time. The caller ensures this, and has
 /// bound the context.
@@ -78,15 +80,17 @@ impl CudaObject<CUgraphExec_st> {
     /// Makes later launches do what `graph` says, whose nodes are like those of the graph that this
     /// was made from. False where the driver refuses; then later launches may do anything.
     pub(super) fn update(&mut self, graph: &mut CudaGraph) -> Result<bool, CudaFailure> {
-        let mut info = MaybeUninit::<CUgraphExecUpdateResultInfo_st>::zeroed();
-        let info_ptr = info.as_mut_ptr();
+        let mut info = CUgraphExecUpdateResultInfo {
+            result: 0,
+            errorNode: ptr::null_mut(),
+            errorFromNode: ptr::null_mut(),
+        };
+        let place = &raw mut info;
         // SAFETY: both are alive; the pointer is valid for such a structure.
-        match unsafe { call!(self.driver(), cuGraphExecUpdate(self.raw(), graph.raw(), info_ptr)) } {
+        match unsafe { call!(self.driver(), cuGraphExecUpdate(self.raw(), graph.raw(), place)) } {
             Ok(()) => Ok(true),
-            Err(CudaFailure { code: INVALID_VALUE | NOT_SUPPORTED | UPDATE_FAILURE, .. }) => {
-                // Read as a number: a newer driver's reason may be no value of the type.
-                // SAFETY: the structure begins with this number, and all its bytes are initialized.
-                let reason = unsafe { info_ptr.cast::<u32>().read() };
+            Err(CudaFailure { code, .. }) if REFUSALS.contains(&code) => {
+                let reason = info.result;
                 tracing::debug!(target: "wakegraph::cuda", reason, "an update in place was refused");
                 Ok(false)
             }

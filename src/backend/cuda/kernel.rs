@@ -8,7 +8,10 @@ use std::sync::Arc;
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
 use super::program;
-use super::sys::{CUfunction_attribute as Attribute, CUresult, CudaFailure, call};
+use super::sys::{
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+    CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_VALUE, CudaFailure, call,
+};
 use crate::hal::support::source_params::source_params;
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
@@ -37,8 +40,8 @@ impl CudaKernel {
             name: desc.name.into(),
             params: desc.params.into(),
             is_portable: portable,
-            max_work_group_size: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            static_shared: function.attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            max_work_group_size: function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            static_shared: function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             function,
         };
         kernel.check_parameters()?;
@@ -53,7 +56,7 @@ impl CudaKernel {
         if bytes == 0 || bytes + self.static_shared <= GRANTED {
             return Ok(());
         }
-        let attribute = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the function is loaded, its context bound.
         unsafe {
@@ -72,8 +75,8 @@ impl CudaKernel {
             // SAFETY: the function is loaded; both pointers are valid for numbers.
             let outcome = unsafe { ask(self.function.raw, index, &raw mut offset, &raw mut size) };
             let found = match outcome {
-                super::sys::SUCCESS => Some(size),
-                code if code == CUresult::CUDA_ERROR_INVALID_VALUE as u32 => None,
+                super::sys::CUDA_SUCCESS => Some(size),
+                code if code == CUDA_ERROR_INVALID_VALUE => None,
                 code => return Err(CudaFailure { call: "cuFuncGetParamInfo", code }.into()),
             };
             if found == expected.get(index).map(|(_, size)| *size) {

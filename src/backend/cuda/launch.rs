@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::device_inner::CudaDeviceInner;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
-use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2_st, CUfunction};
+use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2, CUfunction};
 use crate::hal::support::refusal::foreign;
 use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView, Param, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
@@ -71,10 +71,10 @@ impl CudaLaunch {
 
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
     /// point to.
-    pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2_st) -> R) -> R {
+    pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2) -> R) -> R {
         let mut pointers = self.arguments.pointers();
         let ([x, y, z], [block_x, block_y, block_z]) = (self.grid, self.block);
-        use_it(&CUDA_KERNEL_NODE_PARAMS_v2_st {
+        use_it(&CUDA_KERNEL_NODE_PARAMS_v2 {
             func: self.function,
             gridDimX: x,
             gridDimY: y,

@@ -12,7 +12,7 @@ use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
 use super::launch::{CudaLaunch, address};
 use super::memory::CudaMemory;
 use super::stream::RawEvent;
-use super::sys::CUgraphConditionalNodeType as Conditional;
+use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 use super::transfer::{CopyAddress, CopyBox, FillRow};
 use crate::hal::support::transfer::shortest_element;
 use crate::hal::{Body, Command, MemoryDesc, MemoryKind, MemoryView};
@@ -255,8 +255,7 @@ impl NodeAdder<'_> {
         after: &[GraphNode],
         bodies: [&Body; N],
     ) -> Result<GraphNode> {
-        let kind = Conditional::CU_GRAPH_COND_TYPE_IF;
-        let (node, places) = graph.add_conditional::<N>(kind, handle, after)?;
+        let (node, places) = graph.add_conditional::<N>(CU_GRAPH_COND_TYPE_IF, handle, after)?;
         self.keep(node);
         for (place, body) in places.into_iter().zip(bodies) {
             self.conditional_body(place, body)?;
@@ -273,8 +272,7 @@ impl NodeAdder<'_> {
         after: &EndNodes,
     ) -> Result<EndNodes> {
         let (handle, decided) = self.decision(graph, word, false, after)?;
-        let kind = Conditional::CU_GRAPH_COND_TYPE_WHILE;
-        let (node, [body]) = graph.add_conditional(kind, handle, &[decided])?;
+        let (node, [body]) = graph.add_conditional(CU_GRAPH_COND_TYPE_WHILE, handle, &[decided])?;
         self.keep(node);
         let ends = self.conditional_body(body, commands)?;
         body.add(NewNode::Kernel(&decide(self.device, handle, word, false)?), &ends)?;

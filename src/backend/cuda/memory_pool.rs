@@ -9,9 +9,9 @@ use super::context::CudaContext;
 use super::handle::CudaObject;
 use super::stream::CudaStream;
 use super::sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUmemPool_attribute, CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CudaFailure,
-    call,
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE,
+    CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUmemAccessDesc, CUmemLocation,
+    CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -24,7 +24,7 @@ pub(super) struct MemoryPool {
 }
 
 fn on_device(device: c_int) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+    CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
 impl MemoryPool {
@@ -32,13 +32,11 @@ impl MemoryPool {
         let stream = CudaStream::create(context)?;
         let _bound = context.bind()?;
         let properties = CUmemPoolProps {
-            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: CU_MEM_HANDLE_TYPE_NONE,
             location: on_device(context.device),
             win32SecurityAttributes: ptr::null_mut(),
-            maxSize: 0,
-            usage: 0,
-            reserved: [0; 54],
+            reserved: [0; 64],
         };
         let pool = CudaObject::create_by(context, |driver, place| {
             // SAFETY: the context is bound, the place valid; the properties are complete.
@@ -46,8 +44,7 @@ impl MemoryPool {
         })?;
         // By default every synchronization would return unused memory to the system.
         let mut keep = u64::MAX;
-        let (attribute, value) =
-            (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
+        let (attribute, value) = (CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast::<c_void>());
         // SAFETY: this attribute is a number of 64 bits.
         unsafe { call!(context.driver, cuMemPoolSetAttribute(pool.raw(), attribute, value)) }?;
         Ok(Self { pool, stream })
@@ -64,10 +61,8 @@ impl MemoryPool {
     /// Lets another device use the memory.
     pub(super) fn open_to(&self, peer: &CudaContext) -> Result<(), CudaFailure> {
         let _bound = self.context().bind()?;
-        let access = CUmemAccessDesc {
-            location: on_device(peer.device),
-            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
+        let access =
+            CUmemAccessDesc { location: on_device(peer.device), flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
         // SAFETY: the pool is alive; there is one description.
         unsafe { call!(self.pool.driver(), cuMemPoolSetAccess(self.raw(), &raw const access, 1)) }
     }

@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use super::sys::{self, Code, CudaFailure, Nvrtc, NvrtcProgram, call, get, outcome};
+use super::sys::{self, Code, CudaFailure, Nvrtc, call, get, nvrtcProgram, outcome};
 use crate::hal::support::program_cache::ProgramCache;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -96,7 +96,7 @@ fn supported(nvrtc: &Nvrtc) -> Result<Vec<u32>, CudaFailure> {
 /// A program inside the compiler.
 struct NvrtcCompilation {
     nvrtc: &'static Nvrtc,
-    raw: NvrtcProgram,
+    raw: nvrtcProgram,
 }
 
 impl NvrtcCompilation {
@@ -137,8 +137,8 @@ impl NvrtcCompilation {
     /// One of the program's outputs: `size` gives its length, and `get` its bytes.
     fn output(
         &self,
-        size: (&'static str, unsafe extern "C" fn(NvrtcProgram, *mut usize) -> Code),
-        get: (&'static str, unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> Code),
+        size: (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Code),
+        get: (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Code),
     ) -> Result<Vec<u8>, CudaFailure> {
         let mut len = 0;
         // SAFETY: the pointer is valid for a number.

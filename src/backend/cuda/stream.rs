@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::context::{CaptureRelaxed, CudaContext};
 use super::handle::CudaObject;
 use super::sys::{
-    CUevent_flags_enum, CUevent_st, CUstream, CUstream_flags_enum, CUstream_st, CudaFailure, NOT_READY,
-    SUCCESS, call, get,
+    CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS,
+    CUevent_st, CUstream, CUstream_st, CudaFailure, call, get,
 };
 
 /// A stream that runs independently of the default stream.
@@ -25,7 +25,7 @@ pub(super) struct CudaStream {
 
 impl CudaStream {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
-        let flags = CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        let flags = CU_STREAM_NON_BLOCKING;
         let stream = CudaObject::create_by(context, |driver, place| {
             // SAFETY: the context is bound, the place valid.
             unsafe { call!(driver, cuStreamCreate(place, flags)) }
@@ -87,12 +87,12 @@ pub(super) type RawEvent = CudaObject<CUevent_st>;
 impl CudaObject<CUevent_st> {
     pub(super) fn create(context: &Arc<CudaContext>, timing: bool) -> Result<Self, CudaFailure> {
         let flags = match timing {
-            true => CUevent_flags_enum::CU_EVENT_DEFAULT,
-            false => CUevent_flags_enum::CU_EVENT_DISABLE_TIMING,
+            true => CU_EVENT_DEFAULT,
+            false => CU_EVENT_DISABLE_TIMING,
         };
         Self::create_by(context, |driver, place| {
             // SAFETY: the context is bound, the place valid.
-            unsafe { call!(driver, cuEventCreate(place, flags as u32)) }
+            unsafe { call!(driver, cuEventCreate(place, flags)) }
         })
     }
 
@@ -133,8 +133,8 @@ impl CudaObject<CUevent_st> {
 
 fn is_ready(call: &'static str, code: u32) -> Result<bool, CudaFailure> {
     match code {
-        SUCCESS => Ok(true),
-        NOT_READY => Ok(false),
+        CUDA_SUCCESS => Ok(true),
+        CUDA_ERROR_NOT_READY => Ok(false),
         code => Err(CudaFailure { call, code }),
     }
 }

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::sys::{CUDA_MEMCPY3D_st, CUDA_MEMSET_NODE_PARAMS_st, CUmemorytype};
+use super::sys::{CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS};
 use crate::hal::support::transfer::{fill_element, rect_pieces};
 use crate::types::{Pitch, Rect};
 
@@ -70,16 +70,16 @@ impl CopyBox {
         self.height == 1 && self.depth == 1
     }
 
-    pub(super) fn params(&self) -> CUDA_MEMCPY3D_st {
+    pub(super) fn params(&self) -> CUDA_MEMCPY3D {
         let Self { from, to, width, height, depth } = *self;
         // The driver knows its own addresses, those of pinned memory among them. Others have to be
         // named as the host's.
         let kind = |side: BoxSide| match side.start.is_foreign {
-            true => CUmemorytype::CU_MEMORYTYPE_HOST,
-            false => CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+            true => CU_MEMORYTYPE_HOST,
+            false => CU_MEMORYTYPE_UNIFIED,
         };
         let rows = |side: BoxSide| if depth == 1 { height } else { side.rows };
-        CUDA_MEMCPY3D_st {
+        CUDA_MEMCPY3D {
             srcXInBytes: 0,
             srcY: 0,
             srcZ: 0,
@@ -163,9 +163,9 @@ impl FillRow {
         }
     }
 
-    pub(super) fn params(&self) -> CUDA_MEMSET_NODE_PARAMS_st {
+    pub(super) fn params(&self) -> CUDA_MEMSET_NODE_PARAMS {
         let Self { address, value, element, count } = *self;
-        CUDA_MEMSET_NODE_PARAMS_st {
+        CUDA_MEMSET_NODE_PARAMS {
             dst: address,
             pitch: 0,
             value,

@@ -60,13 +60,13 @@ table! {
     cuGraphCreate = "cuGraphCreate"(*mut CUgraph, c_uint);
     cuGraphDestroy = "cuGraphDestroy"(CUgraph);
     cuGraphAddKernelNode = "cuGraphAddKernelNode_v2"(
-        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2
     );
     cuGraphAddMemcpyNode = "cuGraphAddMemcpyNode"(
-        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D_st, CUcontext
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D, CUcontext
     );
     cuGraphAddMemsetNode = "cuGraphAddMemsetNode"(
-        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS_st, CUcontext
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS, CUcontext
     );
     cuGraphAddEmptyNode = "cuGraphAddEmptyNode"(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize);
     cuGraphAddEventRecordNode = "cuGraphAddEventRecordNode"(
@@ -81,13 +81,13 @@ table! {
     cuGraphLaunch = "cuGraphLaunch"(CUgraphExec, CUstream);
     cuGraphExecDestroy = "cuGraphExecDestroy"(CUgraphExec);
     cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams_v2"(
-        CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+        CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v2
     );
     cuGraphExecMemcpyNodeSetParams = "cuGraphExecMemcpyNodeSetParams"(
-        CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D_st, CUcontext
+        CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D, CUcontext
     );
     cuGraphNodeSetEnabled = "cuGraphNodeSetEnabled"(CUgraphExec, CUgraphNode, c_uint);
-    cuGraphExecUpdate = "cuGraphExecUpdate_v2"(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo_st);
+    cuGraphExecUpdate = "cuGraphExecUpdate_v2"(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo);
     cuGraphExecEventRecordNodeSetEvent = "cuGraphExecEventRecordNodeSetEvent"(
         CUgraphExec, CUgraphNode, CUevent
     );
@@ -95,7 +95,8 @@ table! {
     optional: {
     cuFuncGetParamInfo = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
     cuGraphAddNode = "cuGraphAddNode_v2"(
-        *mut CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize, *mut CUgraphNodeParams
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize,
+        *mut CUgraphConditionalParams
     );
     cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate"(
         *mut CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint

@@ -1,22 +1,19 @@
 //! The vendor's types, and the functions of its libraries: the only place that names them.
 //!
-//! `cudarc` has the declarations. This module resolves the functions itself rather than through
-//! `cudarc`, whose every first call panics where the library, or the function, is missing, and
-//! whose result is a Rust enum, which a newer driver's code is not a value of.
+//! This module declares and resolves them itself: `cudarc` has one version of CUDA in a build, which is
+//! the application's to choose, and panics where the library, or a function, is missing.
 #![expect(unsafe_code, reason = "loads the libraries and calls them")]
 
 mod driver;
 mod nvrtc;
+mod types;
 
-pub(super) use cudarc::driver::sys::*;
 pub(super) use driver::{DRIVER_LIBRARIES, Driver};
-pub(super) use nvrtc::{Nvrtc, NvrtcProgram, nvrtc};
+pub(super) use nvrtc::{Nvrtc, nvrtc};
+pub(super) use types::*;
 
 /// What a function returns.
-pub(super) type Code = u32;
-
-pub(super) const SUCCESS: Code = 0;
-pub(super) const NOT_READY: Code = 600;
+pub(super) type Code = CUresult;
 
 /// Calls a function of a table: `Ok` where it returned success.
 ///
@@ -50,12 +47,12 @@ pub(super) struct CudaFailure {
 }
 
 pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), CudaFailure> {
-    if code == SUCCESS { Ok(()) } else { Err(CudaFailure { call, code }) }
+    if code == CUDA_SUCCESS { Ok(()) } else { Err(CudaFailure { call, code }) }
 }
 
 /// The failure of a call to a function that the driver is too old for.
 pub(super) fn missing(call: &'static str) -> CudaFailure {
-    CudaFailure { call, code: CUresult::CUDA_ERROR_NOT_SUPPORTED as Code }
+    CudaFailure { call, code: CUDA_ERROR_NOT_SUPPORTED }
 }
 
 /// Declares a table of functions, and how to fill it from a library.

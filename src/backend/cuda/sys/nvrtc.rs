@@ -6,9 +6,6 @@ use std::sync::OnceLock;
 use super::*;
 use crate::hal::support::library::open;
 
-/// A program of the compiler's.
-pub(in crate::backend::cuda) type NvrtcProgram = cudarc::nvrtc::sys::nvrtcProgram;
-
 table! {
     /// The run-time compiler.
     Nvrtc;
@@ -16,16 +13,16 @@ table! {
     nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs"(*mut c_int);
     nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs"(*mut c_int);
     nvrtcCreateProgram = "nvrtcCreateProgram"(
-        *mut NvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
+        *mut nvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
     );
-    nvrtcDestroyProgram = "nvrtcDestroyProgram"(*mut NvrtcProgram);
-    nvrtcCompileProgram = "nvrtcCompileProgram"(NvrtcProgram, c_int, *const *const c_char);
-    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize"(NvrtcProgram, *mut usize);
-    nvrtcGetProgramLog = "nvrtcGetProgramLog"(NvrtcProgram, *mut c_char);
-    nvrtcGetCUBINSize = "nvrtcGetCUBINSize"(NvrtcProgram, *mut usize);
-    nvrtcGetCUBIN = "nvrtcGetCUBIN"(NvrtcProgram, *mut c_char);
-    nvrtcGetPTXSize = "nvrtcGetPTXSize"(NvrtcProgram, *mut usize);
-    nvrtcGetPTX = "nvrtcGetPTX"(NvrtcProgram, *mut c_char);
+    nvrtcDestroyProgram = "nvrtcDestroyProgram"(*mut nvrtcProgram);
+    nvrtcCompileProgram = "nvrtcCompileProgram"(nvrtcProgram, c_int, *const *const c_char);
+    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize"(nvrtcProgram, *mut usize);
+    nvrtcGetProgramLog = "nvrtcGetProgramLog"(nvrtcProgram, *mut c_char);
+    nvrtcGetCUBINSize = "nvrtcGetCUBINSize"(nvrtcProgram, *mut usize);
+    nvrtcGetCUBIN = "nvrtcGetCUBIN"(nvrtcProgram, *mut c_char);
+    nvrtcGetPTXSize = "nvrtcGetPTXSize"(nvrtcProgram, *mut usize);
+    nvrtcGetPTX = "nvrtcGetPTX"(nvrtcProgram, *mut c_char);
     }
     optional: {
     }

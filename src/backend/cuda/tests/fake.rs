@@ -112,7 +112,7 @@ pub(in crate::backend::cuda) fn called(function: &'static str) -> Code {
     with(|state| {
         *state.calls.entry(function).or_default() += 1;
         if let Some(invalidated_by) = &mut state.capture
-            && state.mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint
+            && state.mode != CU_STREAM_CAPTURE_MODE_RELAXED
             && DISTURBING.contains(&function)
         {
             invalidated_by.push(function);
@@ -129,9 +129,9 @@ pub(in crate::backend::cuda) fn called(function: &'static str) -> Code {
             None => {}
         }
         if state.held && matches!(function, "cuEventQuery" | "cuStreamQuery") {
-            return NOT_READY;
+            return CUDA_ERROR_NOT_READY;
         }
-        SUCCESS
+        CUDA_SUCCESS
     })
 }
 
@@ -147,7 +147,7 @@ macro_rules! giving {
     ($($function:ident($place:ident: $type:ty $(, $argument:ty)*) = $value:expr;)+) => {
         $(pub(super) unsafe extern "C" fn $function($place: *mut $type $(, _: $argument)*) -> Code {
             let code = called(stringify!($function));
-            if code == SUCCESS {
+            if code == CUDA_SUCCESS {
                 // SAFETY: the caller gives a place for such a value.
                 unsafe { $place.write($value) };
             }
@@ -180,13 +180,13 @@ mod functions {
         cuEventElapsedTime(milliseconds: f32, CUevent, CUevent) = 0.0;
         cuGraphCreate(graph: CUgraph, c_uint) = ptr::without_provenance_mut(fresh());
         cuGraphAddKernelNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2_st
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2
         ) = ptr::without_provenance_mut(fresh());
         cuGraphAddMemcpyNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D_st, CUcontext
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D, CUcontext
         ) = ptr::without_provenance_mut(fresh());
         cuGraphAddMemsetNode(
-            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS_st,
+            node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMSET_NODE_PARAMS,
             CUcontext
         ) = ptr::without_provenance_mut(fresh());
         cuGraphAddEmptyNode(node: CUgraphNode, CUgraph, *const CUgraphNode, usize) =
@@ -216,7 +216,7 @@ mod functions {
     /// The memory is real, as the host uses it, and is not freed.
     pub(super) unsafe extern "C" fn cuMemHostAlloc(place: *mut *mut c_void, len: usize, _: c_uint) -> Code {
         let code = called("cuMemHostAlloc");
-        if code == SUCCESS {
+        if code == CUDA_SUCCESS {
             let Ok(layout) = Layout::from_size_align(len.max(1), 64) else { return 1 };
             // SAFETY: the layout has a size.
             let memory = unsafe { alloc_zeroed(layout) };
