@@ -23,6 +23,7 @@ pages! {
     #[cfg(feature = "test-util")]
     deadlines: "guide/deadlines.md"
     service: "service.md"
+    timeline: "timeline.md"
     from_a_gpu_thread: "from-a-gpu-thread-and-a-channel.md"
     from_cuda_graphs: "from-cuda-graphs.md"
     from_sycl_graph: "from-sycl-graph.md"

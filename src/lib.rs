@@ -22,14 +22,15 @@ mod util;
 pub use graph::{GraphId, GraphProperties, NodeId, NodePath};
 pub use hal::{Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Progress, UpdateCapabilities};
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan, Separation};
+pub use runtime::timeline::{self, Timeline};
 pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, Device,
     DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph, GraphMemory, Health,
     HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, LearnedDuration, MemoryArg, NativeAccess,
     NodeBuilder, NodeTimes, ParamValue, PartitionExplanation, PartitionProgress, PartitionState,
-    PartitionTimes, Profile, Queue, ReadAccess, Recording, RectCopy, ScratchArena, Submission,
-    SubmissionProgress, SubmitBuilder, TaskOutput, Timeline, Update, Wait, WaitMode, WakePolicy, WriteAccess,
-    kernel, read, write,
+    PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess, Recording, RectCopy, ScratchArena,
+    Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update, Wait, WaitMode, WakePolicy,
+    WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

@@ -14,6 +14,8 @@ Usage: photo [OPTIONS]
   --device NAME    where to run it, such as host or host:1 [the best there is]
   --dot FILE       also draw the graph and its plan, in Graphviz' language, both into this file;
                    with - to standard output, and everything else to standard error
+  --timeline FILE  also write what one more frame does when: a picture if FILE ends in .svg, else
+                   a trace for https://ui.perfetto.dev
   --help           print this
 
 Fails when a stage differs by more than its tolerance from what image and imageproc compute.
@@ -26,6 +28,7 @@ pub(crate) struct Args {
     pub(crate) frames: u32,
     pub(crate) device: Option<String>,
     pub(crate) dot: Option<PathBuf>,
+    pub(crate) timeline: Option<PathBuf>,
 }
 
 impl Args {
@@ -37,6 +40,7 @@ impl Args {
             frames: 100,
             device: None,
             dot: None,
+            timeline: None,
         };
         while let Some(option) = words.next() {
             let option = option.to_string_lossy().into_owned();
@@ -47,6 +51,7 @@ impl Args {
                 "--output" => args.output = value()?.into(),
                 "--frames" => args.frames = frames(&text(value()?)?)?,
                 "--device" => args.device = Some(text(value()?)?),
+                "--timeline" => args.timeline = Some(value()?.into()),
                 "--dot" => args.dot = Some(value()?.into()),
                 _ => return Err(format!("'{option}' is not an option")),
             }

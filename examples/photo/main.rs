@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use wakegraph::{BoxError, Device, ExecutableGraph, FinalizeOptions, Profile};
+use wakegraph::{BoxError, Device, ExecutableGraph, FinalizeOptions, Profile, Timeline};
 
 use crate::args::Args;
 use crate::files::{Sink, Source};
@@ -72,6 +72,9 @@ async fn run(args: &Args) -> Result<(), BoxError> {
     if let Some(last) = profiles.last() {
         writeln!(out, "Partitions of the last frame\n\n{}", last.timeline(40))?;
     }
+    if let Some(path) = &args.timeline {
+        write_timeline(&exec, path).await?;
+    }
     let comparisons = check::stages(args, (width, height), &pipeline.buffers).await?;
     writeln!(out, "Stages of the last frame against image and imageproc\n\n{}", check::Table(&comparisons))?;
     writeln!(out, "The edges are in {}", args.output.display())?;
@@ -90,6 +93,18 @@ fn draw(option: Option<&Path>, drawings: impl Fn() -> String) -> Result<Box<dyn 
     }
     std::fs::write(path, drawings()).map_err(|error| files::cannot("write", path, error))?;
     Ok(Box::new(io::stdout()))
+}
+
+/// Submits the executable once more, and writes what ran when.
+async fn write_timeline(exec: &ExecutableGraph, path: &Path) -> Result<(), BoxError> {
+    let recording = Timeline::record();
+    exec.submit().await?;
+    let timeline = recording.finish();
+    let written = match path.extension().is_some_and(|extension| extension == "svg") {
+        true => timeline.write_svg(path),
+        false => timeline.write_perfetto(path),
+    };
+    written.map_err(|error| files::cannot("write", path, error))
 }
 
 /// Submits the executable once a frame.

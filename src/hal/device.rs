@@ -5,8 +5,9 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::builder::setters;
 use super::{
     Capabilities, CommandBuffer, CommandBufferDesc, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
     Queue, QueueDesc,
@@ -86,14 +87,29 @@ pub struct ClockSample {
     pub device: u64,
     /// Time of the host's clock.
     pub host: Instant,
+    /// How far apart the two readings may be.
+    pub error: Duration,
 }
 
 impl ClockSample {
-    /// A sample of the two clocks.
-    pub fn new(device: u64, host: Instant) -> Self {
-        Self { device, host }
+    /// A sample of the two clocks without an error, as where the device's clock is the host's.
+    pub const fn new(device: u64, host: Instant) -> Self {
+        Self { device, host, error: Duration::ZERO }
+    }
+
+    /// A sample of a device's clock that `read` has read between its begin and its end.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn between<E>(read: impl FnOnce() -> std::result::Result<u64, E>) -> std::result::Result<Self, E> {
+        let before = Instant::now();
+        let device = read()?;
+        let error = before.elapsed() / 2;
+        Ok(Self { device, host: before + error, error })
     }
 }
+
+setters! { const ClockSample { error: Duration } }
 
 /// An opened device: the factory of everything that lives on it.
 ///

@@ -69,7 +69,7 @@ unsafe impl Device for FakeDevice {
 
     /// A count of events, not of time: it advances with every enqueue and completion.
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample { device: self.schedule.timestamp(), host: Instant::now() })
+        Ok(ClockSample::new(self.schedule.timestamp(), Instant::now()))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::command_buffer::CudaCommandBuffer;
 use super::device_inner::CudaDeviceInner;
@@ -72,7 +72,8 @@ unsafe impl Device for CudaDevice {
     /// The host's own clock: device times are converted to it.
     fn clock(&self) -> Result<ClockSample> {
         let host = Instant::now();
-        Ok(ClockSample { device: profiling::nanoseconds_at(host), host })
+        let error = Duration::from_nanos(self.inner.clock.error());
+        Ok(ClockSample::new(profiling::nanoseconds_at(host), host).error(error))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {

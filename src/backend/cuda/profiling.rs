@@ -16,6 +16,8 @@ use crate::hal::{CommandTimes, EventProfile};
 pub(super) struct ClockBase {
     event: RawEvent,
     time: u64,
+    /// How far the time may be off, in nanoseconds.
+    error: u64,
     made: Instant,
 }
 
@@ -30,6 +32,9 @@ pub(super) struct DeviceClock {
 
 /// The driver gives milliseconds as an `f32`: within this time, to a quarter of a microsecond.
 const OLDEST_BASE: Duration = Duration::from_secs(2);
+
+/// That resolution, in nanoseconds.
+const RESOLUTION: u64 = 250;
 
 impl DeviceClock {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
@@ -48,9 +53,16 @@ impl DeviceClock {
         let before = now();
         event.record(&self.stream)?;
         self.stream.synchronize()?;
-        let new = Arc::new(ClockBase { event, time: before.midpoint(now()), made: Instant::now() });
+        let after = now();
+        let (time, error) = (before.midpoint(after), (after - before) / 2 + RESOLUTION);
+        let new = Arc::new(ClockBase { event, time, error, made: Instant::now() });
         *base = Some(Arc::clone(&new));
         Ok(new)
+    }
+
+    /// How far times may be off, in nanoseconds; 0 before there are any.
+    pub(super) fn error(&self) -> u64 {
+        self.base.lock().as_ref().map_or(0, |base| base.error)
     }
 }
 

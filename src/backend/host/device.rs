@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::HostOptions;
-use super::clock::now;
+use super::clock;
 use super::command_buffer::HostCommandBuffer;
 use super::event::HostEvent;
 use super::kernel::HostKernel;
@@ -93,7 +93,8 @@ unsafe impl Device for HostDevice {
     }
 
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample { device: now(), host: Instant::now() })
+        let host = Instant::now();
+        Ok(ClockSample::new(clock::at(host), host))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {

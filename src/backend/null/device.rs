@@ -69,7 +69,7 @@ unsafe impl Device for NullDevice {
     }
 
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample { device: event::now(), host: Instant::now() })
+        Ok(ClockSample::new(event::now(), Instant::now()))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {

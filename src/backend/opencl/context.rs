@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use super::driver_queue::DriverQueue;
 use super::features::{self, Features, POCL};
@@ -175,19 +174,22 @@ impl OpenclContext {
     }
 
     fn timer_clock(&self) -> DriverResult<ClockSample> {
-        let (mut device, mut host) = (0, 0);
-        // SAFETY: the device is alive, both places are numbers.
-        unsafe { call!(self.core, clGetDeviceAndHostTimer(self.id.raw(), &raw mut device, &raw mut host)) }?;
-        Ok(ClockSample { device, host: Instant::now() })
+        ClockSample::between(|| {
+            let (mut device, mut host) = (0, 0);
+            let (id, places) = (self.id.raw(), (&raw mut device, &raw mut host));
+            // SAFETY: the device is alive, both places are numbers.
+            unsafe { call!(self.core, clGetDeviceAndHostTimer(id, places.0, places.1)) }?;
+            Ok(device)
+        })
     }
 
     /// The time of a marker that has just run, for drivers that cannot read both clocks.
     fn marker_clock(&self) -> DriverResult<ClockSample> {
         let queue = self.create_queue(QueueOrder::InOrder, true)?;
-        let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
-        queue.finish()?;
-        let host = Instant::now();
-        let device = query::event_time(self.core, event.raw(), sys::CL_PROFILING_COMMAND_END)?;
-        Ok(ClockSample { device, host })
+        ClockSample::between(|| {
+            let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
+            queue.finish()?;
+            query::event_time(self.core, event.raw(), sys::CL_PROFILING_COMMAND_END)
+        })
     }
 }

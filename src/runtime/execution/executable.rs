@@ -56,6 +56,10 @@ impl RunOwner for ExecutableInner {
         &self.template
     }
 
+    fn device_memory(&self) -> &[(ResourceId, u64)] {
+        &self.device_memory
+    }
+
     /// Why the executable must not run any more, after an update that could not be taken back.
     fn broken(&self) -> Option<&Error> {
         self.broken.get()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
+use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::progress::write_title;
 
 /// Why an executable runs as it does: [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text
@@ -118,15 +118,11 @@ fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec
 }
 
 fn wait_mode(executable: &ExecutableInner, partition: &PartitionExec, earlier: u32) -> WaitMode {
-    let queue = |partition: &PartitionExec| match partition.work {
-        PartitionWork::Device { queue_number, .. } | PartitionWork::Command { queue_number, .. } => {
-            Some(queue_number)
-        }
-        PartitionWork::HostTask(_) => None,
-    };
     match partition.device_predecessors.contains(&earlier) {
         false => WaitMode::Host,
-        true if queue(partition) == queue(&executable.partitions[earlier as usize]) => WaitMode::Queue,
+        true if partition.queue_number() == executable.partitions[earlier as usize].queue_number() => {
+            WaitMode::Queue
+        }
         true => WaitMode::Device,
     }
 }

@@ -4,6 +4,7 @@
 //! forgotten keeps no buffer and no closure alive.
 
 use std::borrow::Cow;
+use std::fmt::{self, Debug};
 use std::panic::Location;
 
 use crate::plan::Plan;
@@ -25,6 +26,12 @@ pub(crate) struct NodeLabel {
     pub(crate) kind: CommandKind,
     /// Where the user added it.
     pub(crate) location: Option<&'static Location<'static>>,
+}
+
+impl Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Labels").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
 }
 
 impl Labels {

@@ -25,5 +25,6 @@ pub(crate) mod submission;
 pub(crate) mod submission_queue;
 pub(crate) mod submit;
 pub(crate) mod template;
+pub mod timeline;
 pub(crate) mod updatable_cell;
 pub(crate) mod watchdog;

@@ -119,6 +119,16 @@ impl PartitionExec {
         }
     }
 
+    /// The queue's number in the reactor.
+    pub(crate) fn queue_number(&self) -> Option<u64> {
+        match self.work {
+            PartitionWork::Device { queue_number, .. } | PartitionWork::Command { queue_number, .. } => {
+                Some(queue_number)
+            }
+            PartitionWork::HostTask(_) => None,
+        }
+    }
+
     pub(crate) fn device(&self) -> Option<&Device> {
         match &self.work {
             PartitionWork::Device { device, .. } | PartitionWork::Command { device, .. } => Some(device),

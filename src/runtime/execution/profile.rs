@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::hal::{ClockSample, Event};
+use crate::hal::{ClockSample, Event, EventProfile};
 use crate::runtime::completion::clock::{self, nanoseconds};
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::resource::device::Device;
@@ -72,12 +72,8 @@ impl Profile {
             let mut times: Vec<(u64, u64)> = Vec::new();
             match device {
                 Some(device) => {
-                    let profile = event_of(index).map(Event::profile);
-                    if let (Some(Ok(events)), Some(sample)) = (profile, clocks.of(device)) {
-                        // The device's times, moved to the runtime's clock.
-                        let ours = clock::at(sample.host);
-                        let moved = |at: u64| ours.saturating_sub(sample.device.saturating_sub(at));
-                        times = events.commands.iter().map(|t| (moved(t.start), moved(t.end))).collect();
+                    if let Some(moved) = event_of(index).and_then(|event| clocks.times(device, event)) {
+                        times = moved.commands.iter().map(|t| (t.start, t.end)).collect();
                     }
                 }
                 None => {
@@ -111,8 +107,8 @@ impl Profile {
     }
 
     /// The partitions as bars over time, `width` characters wide, for a terminal.
-    pub fn timeline(&self, width: usize) -> Timeline<'_> {
-        Timeline { profile: self, width: width.max(8) }
+    pub fn timeline(&self, width: usize) -> ProfileTimeline<'_> {
+        ProfileTimeline { profile: self, width: width.max(8) }
     }
 }
 
@@ -122,11 +118,27 @@ impl Profile {
 /// times of the device, so with two samples the times of one device would disagree among
 /// themselves.
 #[derive(Default)]
-struct Clocks(Vec<(DeviceId, Option<ClockSample>)>);
+pub(crate) struct Clocks(Vec<(DeviceId, Option<ClockSample>)>);
 
 impl Clocks {
+    /// The times of what the event last signalled, moved to the runtime's clock. `None` where it has none.
+    pub(crate) fn times(&mut self, device: &Device, event: &dyn Event) -> Option<EventProfile> {
+        let mut times = event.profile().ok()?;
+        let sample = self.of(device)?;
+        let ours = clock::at(sample.host);
+        let move_one = |at: &mut u64| match at.checked_sub(sample.device) {
+            Some(later) => *at = ours.saturating_add(later),
+            None => *at = ours.saturating_sub(sample.device - *at),
+        };
+        [&mut times.submitted, &mut times.start, &mut times.end].into_iter().for_each(move_one);
+        for command in &mut times.commands {
+            [&mut command.start, &mut command.end].into_iter().for_each(move_one);
+        }
+        Some(times)
+    }
+
     /// `None` where the device does not tell.
-    fn of(&mut self, device: &Device) -> Option<ClockSample> {
+    pub(crate) fn of(&mut self, device: &Device) -> Option<ClockSample> {
         if let Some((_, sample)) = self.0.iter().find(|(known, _)| *known == device.id()) {
             return *sample;
         }
@@ -138,12 +150,12 @@ impl Clocks {
 
 /// A [`Profile`] as text; see [`Profile::timeline`].
 #[derive(Clone, Copy, Debug)]
-pub struct Timeline<'a> {
+pub struct ProfileTimeline<'a> {
     profile: &'a Profile,
     width: usize,
 }
 
-impl fmt::Display for Timeline<'_> {
+impl fmt::Display for ProfileTimeline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { profile, width } = self;
         let total = nanoseconds(profile.total()).max(1);

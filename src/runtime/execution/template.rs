@@ -15,7 +15,7 @@ use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
 use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
-use crate::types::Error;
+use crate::types::{Error, ResourceId};
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
 
@@ -57,6 +57,11 @@ pub(crate) trait RunOwner: Send + Sync {
     /// What the command of a queue is called, and where the user enqueued it.
     fn command_label(&self) -> Option<(Cow<'static, str>, &'static Location<'static>)> {
         None
+    }
+
+    /// The device memory that its runs use: each allocation, with its bytes.
+    fn device_memory(&self) -> &[(ResourceId, u64)] {
+        &[]
     }
 
     /// Why it must not run any more.

@@ -252,11 +252,14 @@ impl QueueState {
         if owner.is_on_device()
             && let Some(run) = self.take_reusable(in_order, |run| run.reset(owner, timing, number))
         {
+            run.record();
             return Ok(run);
         }
         let mut run = Run::new(owner.template())?;
         run.reset(owner, timing, number);
-        Ok(Arc::new(run))
+        let run = Arc::new(run);
+        run.record();
+        Ok(run)
     }
 
     /// Decides whether a wait for a command will spin. One that queues behind others is not worth it.

@@ -107,7 +107,7 @@ unsafe impl Device for FakeDevice {
     }
 
     fn clock(&self) -> Result<ClockSample> {
-        Ok(ClockSample { device: 0, host: Instant::now() })
+        Ok(ClockSample::new(0, Instant::now()))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {

@@ -56,6 +56,7 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     let reactor = device.reactor().filter(|_| !template.polls_tails || is_tail());
     let now = reactor.map(|_| clock::now());
     run.will_enqueue(index, expected, device.notifies());
+    run.trace_begin(index);
     let enqueued = match (&partition.work, owner.command()) {
         (PartitionWork::Device { command_buffer, .. }, _) => {
             // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
@@ -92,9 +93,7 @@ fn watch(
     index: usize,
     polled_for: Option<Duration>,
 ) {
-    if let PartitionWork::Device { queue_number, .. } | PartitionWork::Command { queue_number, .. } =
-        partition.work
-    {
+    if let Some(queue_number) = partition.queue_number() {
         let estimate = partition.estimator.estimate();
         reactor.watch(at, queue_number, run.clone(), index, estimate, polled_for);
     }

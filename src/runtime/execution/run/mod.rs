@@ -10,6 +10,7 @@ mod loss;
 mod pending;
 mod polling;
 mod progress;
+mod record;
 mod timing;
 mod trace;
 
@@ -40,8 +41,9 @@ use crate::util::metrics::{PartitionMetrics, RunMetrics};
 pub(crate) use cancel::cancelled;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
 pub(crate) use host_scheduler::{HostScheduler, Ready};
+pub(crate) use record::RunRecorder;
 pub(crate) use timing::{SpinPlan, Timing};
-pub(crate) use trace::RunTrace;
+pub(crate) use trace::{PartitionMoments, RunTrace};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.

@@ -10,11 +10,13 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
 
-use crate::runtime::execution::labels::list_names;
+use crate::runtime::completion::clock;
+use crate::runtime::execution::labels::{Labels, list_names};
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::run::record::is_recording;
 use crate::runtime::execution::template::RunOwner;
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::Result;
+use crate::types::{ResourceId, Result};
 use crate::util::console::{self, Operation};
 
 const RUN: &str = "wakegraph::run";
@@ -25,9 +27,33 @@ const HOST_TASK: &str = "wakegraph::host_task";
 #[derive(Debug)]
 pub(crate) struct RunTrace {
     /// Ties together all that is traced of the run, in the whole process.
-    id: u64,
+    pub(crate) id: u64,
+    /// The number of the run within its executable.
+    pub(crate) submission: u64,
+    pub(crate) labels: Arc<Labels>,
+    /// What a command of a queue is called.
+    pub(crate) command: Option<String>,
+    /// The device memory that it uses: each allocation, with its bytes.
+    pub(crate) memory: Box<[(ResourceId, u64)]>,
+    /// When it was submitted, in nanoseconds of the runtime's clock.
+    pub(crate) submitted: u64,
+    /// When it was over; 0 until then.
+    ended: AtomicU64,
+    /// The runs that it was ordered after.
+    follows: Mutex<Vec<u64>>,
     span: Span,
     partitions: Mutex<Box<[PartitionTrace]>>,
+}
+
+/// When something of a partition happened, in nanoseconds of the runtime's clock; 0 for what has not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PartitionMoments {
+    /// The number of its queue in the reactor.
+    pub(crate) queue: Option<u64>,
+    /// A device was handed it, or the closure of a host task was called.
+    pub(crate) began: u64,
+    /// Its end was noticed.
+    pub(crate) ended: u64,
 }
 
 #[derive(Debug)]
@@ -39,15 +65,26 @@ struct PartitionTrace {
     /// The predecessors that are not over.
     waits_for: SmallVec<[u32; 4]>,
     is_over: bool,
+    moments: PartitionMoments,
+}
+
+impl PartitionMoments {
+    /// Only the first call counts.
+    fn begin(&mut self) {
+        if self.began == 0 {
+            self.began = clock::now();
+        }
+    }
 }
 
 impl RunTrace {
-    /// Whether a subscriber listens to runs.
+    /// Whether a subscriber listens to runs, or they are recorded.
     pub(super) fn is_wanted() -> bool {
         span_enabled!(target: RUN, Level::DEBUG, run)
             || span_enabled!(target: PARTITION, Level::TRACE, run)
             || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
             || console::has_listener()
+            || is_recording()
     }
 
     /// The trace of the owner's run with this number.
@@ -81,9 +118,21 @@ impl RunTrace {
                 operation.set_state("waiting", &list(&waits_for));
                 operation
             });
-            traces.push(PartitionTrace { span, operation, waits_for, is_over: false });
+            let moments = PartitionMoments { queue: partition.queue_number(), ..PartitionMoments::default() };
+            traces.push(PartitionTrace { span, operation, waits_for, is_over: false, moments });
         }
-        Arc::new(Self { id, span, partitions: Mutex::new(traces.into()) })
+        Arc::new(Self {
+            id,
+            submission: number,
+            labels: owner.labels.clone(),
+            command: owner.command_label().map(|(label, _)| label.into_owned()),
+            memory: owner.device_memory().into(),
+            submitted: clock::now(),
+            ended: AtomicU64::new(0),
+            follows: Mutex::default(),
+            span,
+            partitions: Mutex::new(traces.into()),
+        })
     }
 
     /// The run starts, after what it had to wait for on the host.
@@ -93,14 +142,15 @@ impl RunTrace {
 
     /// A device has been handed a partition.
     fn enqueued(&self, partition: usize) {
-        let partitions = self.partitions.lock();
-        let trace = &partitions[partition];
+        let mut partitions = self.partitions.lock();
+        let trace = &mut partitions[partition];
+        trace.moments.begin();
         trace.span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, "enqueued"));
         trace.set_state("on its device");
     }
 
     /// A partition is over. Only the first call for a partition counts.
-    fn ended(&self, partition: usize, succeeded: bool) {
+    fn partition_ended(&self, partition: usize, succeeded: bool) {
         let Some(span) = self.take_span(partition, succeeded) else { return };
         span.in_scope(|| trace!(target: PARTITION, run = self.id, partition, succeeded, "finished"));
     }
@@ -112,6 +162,7 @@ impl RunTrace {
         if std::mem::replace(&mut trace.is_over, true) {
             return None;
         }
+        trace.moments.ended = clock::now();
         trace.waits_for.clear();
         let span = std::mem::replace(&mut trace.span, Span::none());
         trace.set_state(if succeeded { "finished" } else { "failed or not started" });
@@ -125,8 +176,24 @@ impl RunTrace {
         Some(span)
     }
 
+    /// When it was over; `None` until then.
+    pub(crate) fn ended(&self) -> Option<u64> {
+        Some(self.ended.load(Ordering::Acquire)).filter(|&ended| ended > 0)
+    }
+
+    /// The numbers of the runs that it was ordered after.
+    pub(crate) fn follows(&self) -> Vec<u64> {
+        self.follows.lock().clone()
+    }
+
+    /// When its partitions began and ended.
+    pub(crate) fn moments(&self) -> Vec<PartitionMoments> {
+        self.partitions.lock().iter().map(|partition| partition.moments).collect()
+    }
+
     /// The run is over.
     fn finished(&self, result: &Result<()>) {
+        self.ended.store(clock::now(), Ordering::Release);
         self.span.in_scope(|| match result {
             Ok(()) => debug!(target: RUN, run = self.id, succeeded = true, "finished"),
             Err(error) => debug!(target: RUN, run = self.id, succeeded = false, %error, "finished"),
@@ -169,7 +236,13 @@ impl Run {
     pub(crate) fn trace_follows(&self, earlier: &Self) {
         if let Some((trace, earlier)) = self.trace().zip(earlier.trace()) {
             trace.span.follows_from(&earlier.span);
+            trace.follows.lock().push(earlier.id);
         }
+    }
+
+    /// A partition is about to be enqueued. The device may have run it before the enqueue returns.
+    pub(super) fn trace_begin(&self, partition: usize) {
+        self.trace().into_iter().for_each(|trace| trace.partitions.lock()[partition].moments.begin());
     }
 
     pub(super) fn trace_enqueued(&self, partition: usize) {
@@ -177,13 +250,13 @@ impl Run {
     }
 
     pub(super) fn trace_end(&self, partition: usize, succeeded: bool) {
-        self.trace().into_iter().for_each(|trace| trace.ended(partition, succeeded));
+        self.trace().into_iter().for_each(|trace| trace.partition_ended(partition, succeeded));
     }
 
     /// The run is over. A thread that has ended a partition may not have come to say so yet.
     pub(super) fn finish_trace(&self, trace: &RunTrace) {
         for partition in 0..self.slots.len() {
-            trace.ended(partition, self.has_succeeded(partition));
+            trace.partition_ended(partition, self.has_succeeded(partition));
         }
         trace.finished(&self.result());
     }
@@ -191,8 +264,9 @@ impl Run {
     /// The span around the closure of a host task.
     pub(super) fn trace_host_task(&self, owner: &dyn RunOwner, partition: usize) -> Span {
         let Some(trace) = self.trace() else { return Span::none() };
-        let partitions = trace.partitions.lock();
-        let own = &partitions[partition];
+        let mut partitions = trace.partitions.lock();
+        let own = &mut partitions[partition];
+        own.moments.begin();
         own.set_state("running on the host");
         let enqueued_at = owner.command_label().map(|(_, location)| location);
         let location = enqueued_at.or(owner.labels.location_of(partition));

@@ -429,6 +429,7 @@ fn new_run(executable: &Arc<ExecutableInner>, state: &mut ExecutableState, alone
         }
     };
     state.runs = number;
+    run.record();
     Ok(run)
 }
 

@@ -1,0 +1,339 @@
+//! One timeline of host and devices: the runs of a while, on one clock, for Perfetto and as a picture.
+//!
+//! It is made from the traces of the runs (`run/trace.rs`) and from the times that devices keep, when the
+//! recording ends. Nothing is measured for it alone.
+
+mod chrome;
+mod svg;
+mod tracks;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::runtime::completion::clock;
+use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::profile::Clocks;
+use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
+use crate::runtime::resource::device::Device;
+use crate::types::ResourceId;
+
+/// What ran when, on the host and on all devices, on one clock.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> wakegraph::Result<()> {
+/// use wakegraph::Timeline;
+/// # let device = wakegraph::Device::open("host")?;
+/// # let mut graph = wakegraph::Graph::new(&device);
+/// # graph.fill(&device.buffer::<u32>(4)?, 1);
+/// # let exec = graph.finalize()?;
+///
+/// let recording = Timeline::record();
+/// exec.submit().await?;
+/// let timeline = recording.finish();
+/// assert_eq!(timeline.runs.len(), 1);
+/// # let path = std::env::temp_dir().join(format!("timeline-{}.json", std::process::id()));
+/// timeline.write_perfetto(&path).expect("a place to write to"); // open it in https://ui.perfetto.dev
+/// # std::fs::remove_file(path).expect("it was written");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// All times are since the beginning of the recording. Those of host tasks are the host's. Those of a device's
+/// partitions are the device's where it has been asked for them, by
+/// [profiling](crate::FinalizeOptions::profiling). Else they are what the host knows: the partition
+/// was enqueued, what it waits for was over, and its end was noticed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// The runs that were submitted while it was recorded.
+    pub runs: Vec<TimelineRun>,
+    /// The devices whose own times are in it.
+    pub clocks: Vec<TimelineClock>,
+    /// How many runs were in flight, from each of these times on.
+    pub in_flight: Vec<(Duration, u64)>,
+    /// How many bytes of device memory belonged to the executables in flight, from each of these times on.
+    pub memory: Vec<(Duration, u64)>,
+    /// How long was recorded.
+    pub length: Duration,
+    /// How many runs were left out, as a recording keeps 10,000.
+    pub omitted: u64,
+}
+
+/// How a device's clock was brought in line with the host's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TimelineClock {
+    /// What opens the device.
+    pub device: String,
+    /// How far its times may be off. Zero where the device's clock is the host's.
+    pub error: Duration,
+}
+
+/// A run: one submission of an executable, or one command of a queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TimelineRun {
+    /// The number that the spans of `tracing` have as `run`; unique in the process.
+    pub run: u64,
+    /// Which of its executable's submissions it is, from 1 on.
+    pub submission: u64,
+    /// When it was submitted.
+    pub submitted: Duration,
+    /// When it was over; `None` if it was in flight when the recording ended.
+    pub ended: Option<Duration>,
+    /// The runs that it was ordered after.
+    pub follows: Vec<u64>,
+    /// Its partitions, in the order of the plan.
+    pub partitions: Vec<TimelinePartition>,
+}
+
+/// A partition of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TimelinePartition {
+    /// Its number in the [plan](crate::Plan).
+    pub partition: u32,
+    /// The nodes of the partition, as the graph names them.
+    pub nodes: Vec<String>,
+    /// What opens its device; `None` for a host task.
+    pub device: Option<String>,
+    /// The number of its queue, unique in the process; `None` for a host task.
+    pub queue: Option<u64>,
+    /// The partitions of the same run that it waited for.
+    pub waits_for: Vec<u32>,
+    /// When it began and ended. `None` if it did not begin, or was not over when the recording ended.
+    pub span: Option<TimelineSpan>,
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// The times of its nodes, if the executable was finalized with profiling.
+    pub node_spans: Vec<TimelineSpan>,
+}
+
+/// From when to when something ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TimelineSpan {
+    /// Its begin.
+    pub start: Duration,
+    /// Its end.
+    pub end: Duration,
+    /// Whether the device, or for a host task the host, measured it. If not, it is what the host knows.
+    pub measured: bool,
+}
+
+/// Records the runs that are submitted while it lives: [`Timeline::record`].
+#[derive(Debug)]
+#[must_use = "it records until it is finished or dropped"]
+pub struct TimelineRecording {
+    recorder: Arc<RunRecorder>,
+    /// In nanoseconds of the runtime's clock.
+    start: u64,
+}
+
+impl Timeline {
+    /// Begins to record the runs of the whole process, of executables and of queues, until the recording is
+    /// [finished](TimelineRecording::finish). Several recordings may be on at the same time.
+    ///
+    /// While one is on, runs are not reused, so each submission allocates. Otherwise this costs nothing.
+    pub fn record() -> TimelineRecording {
+        TimelineRecording { start: clock::now(), recorder: RunRecorder::start() }
+    }
+
+    /// Writes it for [Perfetto](https://ui.perfetto.dev) and Chrome's `about:tracing`, as trace events in JSON.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn write_perfetto(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::write(path, self.to_trace_events())
+    }
+
+    /// The text of [`write_perfetto`](Self::write_perfetto).
+    pub fn to_trace_events(&self) -> String {
+        chrome::trace_events(self)
+    }
+
+    /// Draws it, for people without a viewer.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn write_svg(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::write(path, self.to_svg())
+    }
+
+    /// The text of [`write_svg`](Self::write_svg).
+    pub fn to_svg(&self) -> String {
+        svg::draw(self)
+    }
+}
+
+impl TimelineRecording {
+    /// Ends the recording. Asks the devices for the times that they have kept. Runs that are still in flight
+    /// have no end.
+    pub fn finish(self) -> Timeline {
+        self.recorder.stop();
+        let (runs, omitted) = self.recorder.take();
+        let mut builder = Builder { start: self.start, ..Builder::default() };
+        runs.iter().for_each(|(run, trace)| builder.add(run, trace));
+        builder.finish(omitted)
+    }
+}
+
+impl Drop for TimelineRecording {
+    fn drop(&mut self) {
+        self.recorder.stop();
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    start: u64,
+    clocks: Clocks,
+    devices: Vec<(Device, Duration)>,
+    runs: Vec<TimelineRun>,
+    /// When the partitions of each queue were seen to have ended.
+    queue_ends: HashMap<u64, u64>,
+    uses: Vec<RunUse>,
+}
+
+/// What a run adds to the counters.
+struct RunUse {
+    submitted: u64,
+    ended: Option<u64>,
+    memory: Box<[(ResourceId, u64)]>,
+}
+
+/// A counter's values, from each of these times on.
+type Points = Vec<(Duration, u64)>;
+
+impl Builder {
+    fn since_start(&self, at: u64) -> Duration {
+        Duration::from_nanos(at.saturating_sub(self.start))
+    }
+
+    fn add(&mut self, run: &Run, trace: &RunTrace) {
+        let ended = trace.ended().filter(|_| run.is_done());
+        let mut partitions = Vec::new();
+        let moments = trace.moments();
+        let mut ends = vec![0; moments.len()];
+        for (index, moments) in moments.into_iter().enumerate() {
+            let is_over = ended.is_some() && moments.ended > 0;
+            let succeeded = is_over && run.has_succeeded(index);
+            partitions.push(self.partition(run, &trace.labels, index, moments, succeeded, &mut ends));
+            if let Some(command) = &trace.command {
+                partitions[index].nodes = vec![command.clone()];
+            }
+        }
+        let (submitted, memory) = (trace.submitted, trace.memory.clone());
+        self.uses.push(RunUse { submitted, ended, memory });
+        self.runs.push(TimelineRun {
+            run: trace.id,
+            submission: trace.submission,
+            submitted: self.since_start(trace.submitted),
+            ended: ended.map(|ended| self.since_start(ended)),
+            follows: trace.follows(),
+            partitions,
+        });
+    }
+
+    fn partition(
+        &mut self,
+        run: &Run,
+        labels: &Labels,
+        index: usize,
+        PartitionMoments { queue, began, ended }: PartitionMoments,
+        succeeded: bool,
+        ends: &mut [u64],
+    ) -> TimelinePartition {
+        let waits_for = labels.plan.predecessors(index);
+        let device = labels.devices[index].as_ref();
+        let times = device.zip(run.event(index)).filter(|_| succeeded);
+        let times = times.and_then(|(device, event)| {
+            let times = self.clocks.times(device, &**event)?;
+            let error = self.clocks.of(device)?.error;
+            if !self.devices.iter().any(|(known, _)| known == device) {
+                self.devices.push((device.clone(), error));
+            }
+            Some(times)
+        });
+        let span = |start: u64, end: u64, measured| TimelineSpan {
+            start: self.since_start(start),
+            end: self.since_start(end.max(start)),
+            measured,
+        };
+        let node_spans =
+            times.iter().flat_map(|times| &times.commands).map(|node| span(node.start, node.end, true));
+        let node_spans = node_spans.collect();
+        let own = match &times {
+            Some(times) => Some(span(times.start, times.end, true)),
+            None if began == 0 || ended == 0 => None,
+            None if device.is_none() => Some(span(began, ended, true)),
+            None => {
+                let after = waits_for.iter().map(|&earlier| ends[earlier as usize]);
+                let on_queue = queue.and_then(|queue| self.queue_ends.get(&queue).copied());
+                let start = after.chain(on_queue).fold(began, u64::max).min(ended);
+                Some(span(start, ended, false))
+            }
+        };
+        ends[index] = times.as_ref().map_or(ended, |times| times.end);
+        if let Some(queue) = queue {
+            let end = self.queue_ends.entry(queue).or_default();
+            *end = (*end).max(ends[index]);
+        }
+        TimelinePartition {
+            partition: index as u32,
+            nodes: labels.names(index).map(str::to_owned).collect(),
+            device: device.map(|device| device.selector().to_owned()),
+            queue,
+            waits_for: waits_for.to_vec(),
+            span: own,
+            succeeded,
+            node_spans,
+        }
+    }
+
+    fn finish(self, omitted: u64) -> Timeline {
+        let (in_flight, memory) = self.counters();
+        let clocks = self
+            .devices
+            .iter()
+            .map(|(device, error)| TimelineClock { device: device.selector().to_owned(), error: *error });
+        Timeline {
+            clocks: clocks.collect(),
+            in_flight,
+            memory,
+            length: self.since_start(clock::now()),
+            omitted,
+            runs: self.runs,
+        }
+    }
+
+    fn counters(&self) -> (Points, Points) {
+        let begins = self.uses.iter().map(|run| (run.submitted, true, run));
+        let ends = self.uses.iter().filter_map(|run| Some((run.ended?, false, run)));
+        let mut changes: Vec<_> = begins.chain(ends).collect();
+        changes.sort_by_key(|&(at, ..)| at);
+        // How many runs use each allocation.
+        let mut users: HashMap<ResourceId, u64> = HashMap::new();
+        let (mut runs, mut bytes) = (0u64, 0u64);
+        let (mut in_flight, mut in_use) = (Vec::new(), Vec::new());
+        for (at, begins, run) in changes {
+            runs = if begins { runs + 1 } else { runs.saturating_sub(1) };
+            for &(resource, len) in &run.memory {
+                let users = users.entry(resource).or_default();
+                *users = if begins { *users + 1 } else { users.saturating_sub(1) };
+                match (begins, *users) {
+                    (true, 1) => bytes += len,
+                    (false, 0) => bytes = bytes.saturating_sub(len),
+                    _ => {}
+                }
+            }
+            in_flight.push((self.since_start(at), runs));
+            in_use.push((self.since_start(at), bytes));
+        }
+        (in_flight, in_use)
+    }
+}
