@@ -1,0 +1,115 @@
+//! A photo service: POST a picture, get it back sharper and in warmer tones.
+//!
+//! `cargo run --release --example photo_server [-- --help]`, then open the address that it prints.
+//!
+//! One graph serves a request: a host task decodes the upload, kernels sharpen it, a host task asks
+//! another HTTP service for tone curves, a kernel applies them, and a host task encodes the answer. A
+//! pool has several executables of the graph, so that the copies, kernels and calls of requests overlap.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `pipeline.rs` | the graph: read this first |
+//! | `app.rs` | the routes: deadlines, overload, cancellation, health |
+//! | `kernels.rs`, `kernels.c` | what the device computes, for the CPU and for GPUs |
+//! | `tones.rs` | the other service, and its client |
+//! | `figures.rs`, `page.html` | the page to try it |
+
+mod app;
+mod figures;
+mod kernels;
+mod pipeline;
+#[cfg(test)]
+mod tests;
+mod tones;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use wakegraph::{BoxError, Device};
+
+use crate::app::Options;
+use crate::tones::Tones;
+
+const HELP: &str = "\
+Develops photos on a GPU, or on the CPU where there is none.
+
+Usage: photo_server [OPTIONS]
+
+  --device NAME    where to run, such as cuda:0, opencl:intel or host [the best there is]
+  --port N         where to listen on this machine [8080]
+  --slots N        how many requests run at a time [2]
+  --help           print this
+";
+
+struct Args {
+    device: Option<String>,
+    port: u16,
+    options: Options,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => run(args).await,
+        Ok(None) => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Err(error) => Err(format!("{error}; see --help").into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `None` when help is asked for.
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Args>, BoxError> {
+    let mut args = Args { device: None, port: 8080, options: Options::default() };
+    while let Some(option) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{option} needs a value"));
+        match &*option {
+            "--help" | "-h" => return Ok(None),
+            "--device" => args.device = Some(value()?),
+            "--port" => args.port = value()?.parse()?,
+            "--slots" => args.options.slots = value()?.parse()?,
+            _ => return Err(format!("'{option}' is not an option").into()),
+        }
+    }
+    Ok(Some(args))
+}
+
+async fn run(Args { device, port, options }: Args) -> Result<(), BoxError> {
+    // Before the device is opened, which then finds the recorder.
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let device = device.map_or_else(Device::best, |name| Device::open(&name))?;
+    let (tones, _) = start_tones().await?;
+
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    tokio::spawn(keep_up(metrics.clone()));
+    println!("{device:?} develops photos at http://{}", listener.local_addr()?);
+    axum::serve(listener, app::router(device, tones, metrics, options)).await?;
+    Ok(())
+}
+
+/// Starts the service that the graph asks.
+async fn start_tones() -> std::io::Result<(Tones, SocketAddr)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move { axum::serve(listener, tones::router()).await });
+    Ok((Tones::new(address), address))
+}
+
+/// Histograms keep their values until they are read; this bounds how many.
+async fn keep_up(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        metrics.run_upkeep();
+    }
+}
