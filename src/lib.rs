@@ -25,12 +25,12 @@ pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionP
 pub use runtime::timeline::{self, Timeline};
 pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, Device,
-    DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph, GraphMemory, Health,
-    HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, LearnedDuration, MemoryArg, NativeAccess,
-    NodeBuilder, NodeTimes, ParamValue, PartitionExplanation, PartitionProgress, PartitionState,
-    PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess, Recording, RectCopy, ScratchArena,
-    Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update, Wait, WaitMode, WakePolicy,
-    WriteAccess, kernel, read, write,
+    DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph, GraphMemory,
+    Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, LearnedDuration, MemoryArg,
+    NativeAccess, NodeBuilder, NodeTimes, ParamValue, PartitionExplanation, PartitionProgress,
+    PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess, Recording, RectCopy,
+    ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update, Wait, WaitMode,
+    WakePolicy, WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

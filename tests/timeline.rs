@@ -114,6 +114,54 @@ fn commands_of_queues_and_runs_in_flight_are_there() {
     check_trace_events(&timeline.to_trace_events());
 }
 
+/// On every device that there is.
+#[test]
+fn profiling_is_switched_on_while_executables_are_in_use() {
+    let host = Device::open("host:604").unwrap();
+    let others = Device::all().unwrap().into_iter().filter(|device| device.capabilities().profiling);
+    for device in [host].into_iter().chain(others) {
+        let exec = three_partitions(&device, FinalizeOptions::new());
+        let queue = device.queue().unwrap();
+        let x = device.buffer::<u32>(4).unwrap();
+        block_on(async {
+            let profile = || async {
+                let mut submission = exec.submit();
+                (&mut submission).await.unwrap();
+                submission.profile()
+            };
+            for _ in 0..3 {
+                assert_eq!(profile().await, None);
+                let profiling = (device.profile().unwrap(), device.profile().unwrap());
+                drop(profiling.0);
+                for _ in 0..3 {
+                    let profile = profile().await.unwrap();
+                    let measured: Vec<_> = profile.partitions.iter().map(|times| times.measured).collect();
+                    assert_eq!(measured, [true; 3], "{device:?}: {profile:?}");
+                    assert!(profile.partitions.iter().all(|times| times.start <= times.end), "{profile:?}");
+                    assert_eq!(profile.nodes.len(), 1, "the host task: {profile:?}");
+                }
+                let recording = Timeline::record();
+                profile().await.unwrap();
+                queue.fill(&x, 1).await.unwrap();
+                let timeline = recording.finish();
+                let runs = runs_on(&timeline, &device);
+                let mut partitions = runs.iter().flat_map(|run| &run.partitions);
+                assert!(partitions.all(|partition| partition.span.unwrap().measured), "{device:?}: {runs:?}");
+                assert_eq!(runs.len(), 2);
+                assert!(timeline.clocks.iter().any(|clock| clock.device == device.selector()));
+            }
+            assert_eq!(profile().await, None);
+        });
+    }
+}
+
+#[test]
+fn a_device_without_times_refuses_to_be_profiled() {
+    let device =
+        Device::from_hal(FakeDevice::open(FakeOptions::new().capabilities(|c| c.profiling = false)).0);
+    assert_eq!(device.profile().unwrap_err().kind(), wakegraph::ErrorKind::FeatureNotSupported);
+}
+
 #[test]
 fn nothing_is_recorded_before_or_after() {
     let device = Device::open("host:602").unwrap();

@@ -33,7 +33,7 @@ impl EventStatus {
 #[non_exhaustive]
 pub struct EventDesc {
     /// Whether the event keeps times: needed where a queue or command-buffer created with profiling
-    /// signals it.
+    /// signals it, and for a [timed](Signal::timed) signal.
     pub profiling: bool,
 }
 
@@ -83,7 +83,7 @@ pub trait Event: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete, or neither
-    /// the queue nor the command-buffer was created with profiling.
+    /// the queue nor the command-buffer was created with profiling and the signal was not timed.
     fn profile(&self) -> Result<EventProfile>;
 }
 
@@ -205,12 +205,22 @@ pub struct Signal<'a> {
     /// [`Capabilities::notifies`](super::Capabilities::notifies) says so; ignored (dropped) by the
     /// others.
     pub notification: Option<Notification>,
+    /// Whether the event is to keep the times of the enqueue as a whole, also where neither the queue nor the
+    /// command-buffer was created with profiling. The event was.
+    pub timed: bool,
 }
 
 impl<'a> Signal<'a> {
-    /// Signals `event`, without a notification.
+    /// Signals `event`, without a notification, and without times that the queue or command-buffer does not
+    /// keep.
     pub fn new(event: &'a Arc<dyn Event>) -> Self {
-        Self { event, notification: None }
+        Self { event, notification: None, timed: false }
+    }
+
+    /// Sets whether the event is to keep times.
+    #[must_use]
+    pub fn timed(self, timed: bool) -> Self {
+        Self { timed, ..self }
     }
 
     /// Sets the notification.

@@ -56,7 +56,7 @@ impl FakeQueue {
             dependencies,
             event,
             notification: signal.notification,
-            profiled: self.desc.profiling || timed_commands.is_some(),
+            profiled: self.desc.profiling || signal.timed || timed_commands.is_some(),
             timed_commands: timed_commands.unwrap_or(0),
         })
     }
@@ -83,7 +83,7 @@ impl Queue for FakeQueue {
         let (mut count, mut failure) = (0, None);
         for buffer in buffers {
             let own: Arc<dyn Event> = Arc::new(FakeEvent::new(self.device, &self.schedule));
-            let signal = Signal { event: &own, notification: None };
+            let signal = Signal::new(&own);
             // SAFETY: the caller's promises are those of each enqueue.
             match unsafe { buffer.enqueue(self, WaitList::NONE, signal) } {
                 Ok(()) => count += 1,

@@ -63,7 +63,7 @@ impl CudaQueue {
                 }
             }
             let mut times = None;
-            if (timed_commands.is_some() || self.desc.profiling)
+            if (timed_commands.is_some() || self.desc.profiling || signal.timed)
                 && let Some(first) = &records.start
             {
                 let commands = timed_commands.unwrap_or(0);
@@ -72,9 +72,10 @@ impl CudaQueue {
                 first.record(stream)?;
             }
             let end = match start(stream, records)? {
-                Some(run) => SignalEnd::Counted(run),
+                // Times need the record of the event.
+                Some(run) if times.is_none() => SignalEnd::Counted(run),
                 // The work is on the stream: a failure from here on fails the event.
-                None => match stream.record(&records.end) {
+                _ => match stream.record(&records.end) {
                     Ok(sequence) => SignalEnd::Recorded(sequence),
                     Err(failure) => SignalEnd::Broken(device.context.error(failure)),
                 },

@@ -58,7 +58,8 @@ impl HostQueue {
         let event = event.filter(|event| event.device() == self.device).ok_or_else(|| foreign("event"))?;
         let wait = self.wait_list(wait)?;
         let notification = signal.notification.filter(|_| self.notifies);
-        let work = PoolWork::new(program, event.completion(), notification, profiled || self.desc.profiling);
+        let profiled = profiled || self.desc.profiling || signal.timed;
+        let work = PoolWork::new(program, event.completion(), notification, profiled);
         self.pool.enqueue(work, self.tag, [self.chain, buffer], &wait)
     }
 

@@ -38,7 +38,7 @@ impl NullQueue {
             EventStatus::Failed(error) => Some(error),
             _ => None,
         });
-        let is_profiled = self.desc.profiling || timed_commands.is_some();
+        let is_profiled = self.desc.profiling || signal.timed || timed_commands.is_some();
         event.complete(failure, is_profiled.then(|| profile(timed_commands.unwrap_or(0))));
         if let Some(notification) = signal.notification {
             notification.target.notify(notification.token);

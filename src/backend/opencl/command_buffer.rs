@@ -12,7 +12,7 @@ use super::options::Lowering;
 use super::queue::{EnqueueRequest, OpenclQueue};
 use super::recording::OpenclRecording;
 use super::replay::CommandList;
-use super::signal::OpenclSignal;
+use super::signal::{OpenclSignal, TimesWanted};
 use super::update::StagedUpdate;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
@@ -194,7 +194,11 @@ impl CommandBuffer for OpenclCommandBuffer {
         let request = EnqueueRequest {
             list: &self.list,
             recording: self.recording.as_ref(),
-            timed: self.desc.profiling,
+            times: match (self.desc.profiling, signal.timed) {
+                (true, _) => TimesWanted::Commands,
+                (false, true) => TimesWanted::Whole,
+                (false, false) => TimesWanted::None,
+            },
             previous: in_flight.last.as_ref(),
         };
         // SAFETY: passed on to the caller.

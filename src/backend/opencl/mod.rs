@@ -6,7 +6,7 @@
 //!   that, a buffer object, or plain host memory.
 //! - A kernel is a built program and a name. Each recorded launch has a `cl_kernel` of its own.
 //! - A command-buffer is a list of driver calls that is replayed, or a `cl_khr_command_buffer` of them.
-//! - A queue is a `cl_command_queue`, and a second one for command-buffers with profiling.
+//! - A queue is a `cl_command_queue`, and a second one for what is timed.
 //! - An event has a signal: the driver's event of the last enqueue, and the signals that it depends on.
 //!
 //! # Two lowerings

@@ -28,7 +28,7 @@ pub(super) struct OpenclQueue {
     context: Arc<OpenclContext>,
     desc: QueueDesc,
     main: Arc<DriverQueue>,
-    /// For command-buffers with profiling, if the queue itself has none.
+    /// For what is timed, if the queue itself has no profiling.
     profiled: OnceLock<Arc<DriverQueue>>,
     /// Whether the last enqueue went to `profiled`. Held while enqueueing: an enqueue is several calls.
     on_profiled: Mutex<bool>,
@@ -40,8 +40,8 @@ pub(super) struct EnqueueRequest<'a> {
     pub(super) list: &'a CommandList,
     /// The same commands, recorded.
     pub(super) recording: Option<&'a OpenclRecording>,
-    /// Whether the commands' times are wanted.
-    pub(super) timed: bool,
+    /// Which times are wanted, beyond those that the queue keeps.
+    pub(super) times: TimesWanted,
     /// An earlier enqueue of the same commands, which must be over first.
     pub(super) previous: Option<&'a Arc<OpenclSignal>>,
 }
@@ -100,7 +100,7 @@ impl OpenclQueue {
             waits.add(self, *order, false)?;
         }
         let mut on_profiled = self.on_profiled.lock();
-        let selected = self.select(request.timed, *on_profiled, &mut waits);
+        let selected = self.select(request.times != TimesWanted::None, *on_profiled, &mut waits);
         let (queue, is_profiled) = selected.map_err(|failure| context.error(failure))?;
         if let Some(previous) = request.previous {
             let ordered = queue.order == QueueOrder::InOrder && previous.is_on(queue);
@@ -156,7 +156,7 @@ impl OpenclQueue {
         }
         let recording = request.recording.filter(|recording| {
             let free = recording.simultaneous || request.previous.is_none_or(OpenclSignal::is_final);
-            free && !request.timed && recording.fits(queue)
+            free && request.times == TimesWanted::None && recording.fits(queue)
         });
         if let Some(recording) = recording {
             // SAFETY: passed on to the caller.
@@ -173,10 +173,9 @@ impl OpenclQueue {
                 }
             }
         }
-        let wanted = match (request.timed, self.desc.profiling) {
-            (true, _) => TimesWanted::Commands,
-            (false, true) => TimesWanted::Whole,
-            (false, false) => TimesWanted::None,
+        let wanted = match (request.times, self.desc.profiling) {
+            (TimesWanted::None, true) => TimesWanted::Whole,
+            (wanted, _) => wanted,
         };
         // SAFETY: passed on to the caller.
         unsafe { request.list.enqueue(ReplayTarget { context, queue, wait: events, wanted }) }
@@ -264,7 +263,8 @@ impl Queue for OpenclQueue {
     unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let mut list = CommandList::default();
         list.push(&self.context, command, After::new()).map_err(|error| self.context.error(error))?;
-        let request = EnqueueRequest { list: &list, recording: None, timed: false, previous: None };
+        let times = if signal.timed { TimesWanted::Whole } else { TimesWanted::None };
+        let request = EnqueueRequest { list: &list, recording: None, times, previous: None };
         // SAFETY: passed on to the caller. The driver keeps the kernels and buffer objects of enqueued
         // commands.
         let enqueued = unsafe { self.submit(request, wait, signal.event) }?;

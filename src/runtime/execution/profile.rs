@@ -10,10 +10,11 @@ use crate::runtime::resource::device::Device;
 use crate::types::{CommandKind, DeviceId};
 
 /// Times of one run, relative to its submission. Recorded when the executable was finalized with
-/// [`profiling`](crate::FinalizeOptions::profiling).
+/// [`profiling`](crate::FinalizeOptions::profiling), and, without the nodes of devices, when one of its devices
+/// was [profiled](crate::Device::profile).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Profile {
-    /// Every command and host task, in plan order.
+    /// Every command and host task with times, in plan order.
     pub nodes: Vec<NodeTimes>,
     /// Every partition, in plan order.
     pub partitions: Vec<PartitionTimes>,
@@ -70,10 +71,12 @@ impl Profile {
         for (index, device) in labels.devices.iter().enumerate() {
             let nodes = labels.plan.nodes(index);
             let mut times: Vec<(u64, u64)> = Vec::new();
+            let mut whole = None;
             match device {
                 Some(device) => {
                     if let Some(moved) = event_of(index).and_then(|event| clocks.times(device, event)) {
                         times = moved.commands.iter().map(|t| (t.start, t.end)).collect();
+                        whole = Some((moved.start, moved.end)).filter(|_| times.is_empty());
                     }
                 }
                 None => {
@@ -86,9 +89,9 @@ impl Profile {
                 Some(device) => device.selector().to_owned(),
                 None => nodes.first().map_or_else(String::new, |&node| labels.label(node).to_owned()),
             };
-            let measured = !times.is_empty();
-            let start = times.iter().map(|t| t.0).min().unwrap_or(origin);
-            let end = times.iter().map(|t| t.1).max().unwrap_or(start);
+            let measured = whole.is_some() || !times.is_empty();
+            let start = times.iter().chain(&whole).map(|t| t.0).min().unwrap_or(origin);
+            let end = times.iter().chain(&whole).map(|t| t.1).max().unwrap_or(start);
             profile.partitions.push(PartitionTimes { label, start: since(start), end: since(end), measured });
             profile.nodes.extend(nodes.iter().zip(times).map(|(&node, (start, end))| NodeTimes {
                 label: labels.label(node).to_owned(),
@@ -101,9 +104,9 @@ impl Profile {
         profile
     }
 
-    /// When the last node ended.
+    /// When the last partition ended.
     pub fn total(&self) -> Duration {
-        self.nodes.iter().map(|node| node.end).max().unwrap_or_default()
+        self.partitions.iter().map(|partition| partition.end).max().unwrap_or_default()
     }
 
     /// The partitions as bars over time, `width` characters wide, for a terminal.

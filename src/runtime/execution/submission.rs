@@ -108,7 +108,8 @@ impl Submission {
     }
 
     /// Times of nodes and partitions, when the work is finished and the executable was finalized with
-    /// [`profiling`](crate::FinalizeOptions::profiling); otherwise `None`.
+    /// [`profiling`](crate::FinalizeOptions::profiling), or one of its devices was
+    /// [profiled](crate::Device::profile) when it was submitted; otherwise `None`.
     ///
     /// Asks the devices for them, the first time.
     pub fn profile(&self) -> Option<Profile> {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use dashmap::DashMap;
@@ -39,6 +39,8 @@ struct DeviceInner {
     metrics: DeviceMetrics,
     /// Whether it refuses new work.
     is_shut_down: AtomicBool,
+    /// The guards that have it profiled.
+    profilers: AtomicU32,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
     kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
 }
@@ -132,6 +134,7 @@ impl Device {
             in_flight: Attachment::default(),
             health: HealthCell::new(),
             is_shut_down: AtomicBool::new(false),
+            profilers: AtomicU32::new(0),
             kernels: DashMap::new(),
         });
         let mut devices = DEVICES.lock();
@@ -290,6 +293,11 @@ impl Device {
         let error =
             Error::new(ErrorKind::Unavailable, "the device has been shut down, and takes no new work");
         Err(error.on_device(self.selector()))
+    }
+
+    /// How many guards have it [profiled](Self::profile).
+    pub(crate) fn profilers(&self) -> &AtomicU32 {
+        &self.inner.profilers
     }
 
     /// How eagerly completions on this device are noticed.

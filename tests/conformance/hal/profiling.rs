@@ -1,13 +1,14 @@
 //! Times of enqueues and commands.
+#![expect(unsafe_code, reason = "enqueues by hand")]
 
 use wakegraph::ErrorKind;
-use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, WaitList};
+use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, Signal, WaitList};
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_command};
 use crate::registry::{Setup, lacks, tests};
 
 tests!("profiling": &[] => [commands_have_times, every_use_may_have_an_event_of_its_own,
-    queues_have_times, without_profiling_there_are_none, times_advance]);
+    queues_have_times, timed_signals_keep_times, without_profiling_there_are_none, times_advance]);
 
 fn commands_have_times(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -86,6 +87,39 @@ fn queues_have_times(setup: &Setup) {
     assert!(first.submitted <= first.start && first.start <= first.end, "{first:?}");
     assert!(first.end <= second.end && second.start <= second.end, "{first:?} {second:?}");
     assert!(second.commands.is_empty());
+}
+
+// Neither the queue nor the command-buffer was created with profiling.
+fn timed_signals_keep_times(setup: &Setup) {
+    let bench = Bench::new(setup);
+    if !bench.device.capabilities().profiling {
+        return lacks("profiling");
+    }
+    let fill = Command::BufferFill { dst: bench.memory(&[0; 64]), pattern: [1].as_slice().into() };
+    let (buffer, event) = (bench.recorded(&[fill.clone(), fill.clone()]), bench.event());
+    let mut last = 0;
+    for round in 0..20 {
+        let is_timed = round % 3 > 0;
+        let signal = Signal::new(&event).timed(is_timed);
+        let enqueued = if round % 2 == 0 {
+            // SAFETY: all that is used is kept, and nothing else uses it.
+            unsafe { buffer.enqueue(&bench.queue, WaitList::NONE, signal) }
+        } else {
+            // SAFETY: as above.
+            unsafe { bench.queue.enqueue(&fill, WaitList::NONE, signal) }
+        };
+        enqueued.unwrap();
+        complete(&event);
+        match event.profile() {
+            Ok(profile) => {
+                assert!(is_timed && profile.commands.is_empty(), "in round {round}: {profile:?}");
+                assert!(last <= profile.submitted && profile.submitted <= profile.start, "{profile:?}");
+                assert!(profile.start <= profile.end, "{profile:?}");
+                last = profile.submitted;
+            }
+            Err(error) => assert!(!is_timed && error.kind() == ErrorKind::InvalidOperation, "{error}"),
+        }
+    }
 }
 
 fn without_profiling_there_are_none(setup: &Setup) {

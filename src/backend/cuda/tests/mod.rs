@@ -107,14 +107,14 @@ impl Bench {
         after: &[&dyn Event],
         event: &Arc<dyn Event>,
     ) -> crate::Result<()> {
-        let signal = Signal { event, notification: None };
+        let signal = Signal::new(event);
         // SAFETY: the fake driver runs nothing.
         unsafe { buffer.enqueue(&*self.queue, WaitList::dependencies(after), signal) }
     }
 
     /// Enqueues it as a batch.
     fn enqueue_batch(&self, buffer: &dyn CommandBuffer, event: &Arc<dyn Event>) {
-        let signal = Signal { event, notification: None };
+        let signal = Signal::new(event);
         // SAFETY: the fake driver runs nothing.
         let enqueued = unsafe { self.queue.enqueue_batch(&[buffer], signal) };
         assert!(enqueued.count == 1 && enqueued.failure.is_none(), "{enqueued:?}");
@@ -332,6 +332,29 @@ fn runs_are_counted_where_the_creator_asked_for_it() {
         }
         assert_eq!(fake::calls("cuGraphInstantiateWithFlags"), instances + 1, "made once");
     }
+}
+
+#[test]
+fn a_timed_signal_is_recorded_in_the_place_of_a_counter() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(LOW_LATENCY, &[bench.launch(1, &memory)]);
+    let event = bench.device.create_event(&EventDesc { profiling: true }).unwrap();
+    for timed in [false, true, true, false] {
+        let records = fake::calls("cuEventRecord");
+        let signal = Signal::new(&event).timed(timed);
+        // SAFETY: the fake driver runs nothing.
+        unsafe { buffer.enqueue(&*bench.queue, WaitList::NONE, signal) }.unwrap();
+        assert!(matches!(event.wait(None), EventStatus::Complete));
+        assert_eq!(event.profile().is_ok(), timed, "{:?}", event.profile());
+        // Its begin and its end, and once the base of all times.
+        assert_eq!(fake::calls("cuEventRecord") - records >= 2, timed);
+    }
+    let (plain, records) = (bench.event(), fake::calls("cuEventRecord"));
+    // SAFETY: as above.
+    unsafe { buffer.enqueue(&*bench.queue, WaitList::NONE, Signal::new(&plain).timed(true)) }.unwrap();
+    assert!(matches!(plain.wait(None), EventStatus::Complete) && plain.profile().is_err());
+    assert_eq!(fake::calls("cuEventRecord"), records, "an event without times costs nothing");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn failures_are_inherited_whatever_the_driver_reports() {
         let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.context())));
         let [b, c] = events.map(|event| event as Arc<dyn crate::hal::Event>);
         let enqueue = |queue: &super::queue::OpenclQueue, wait: &dyn crate::hal::Event, event| {
-            let signal = crate::hal::Signal { event, notification: None };
+            let signal = crate::hal::Signal::new(event);
             // SAFETY: the memory lives until the end of this test, and nothing else uses it.
             unsafe { queue.enqueue(&fill, WaitList::dependencies(&[wait]), signal) }.unwrap();
         };

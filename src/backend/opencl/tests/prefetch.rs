@@ -38,7 +38,7 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
         let queue = queue(&device);
         let prefetch = |memory: UsmPointer| {
             let event: Arc<dyn crate::hal::Event> = Arc::new(OpenclEvent::new(context));
-            let signal = crate::hal::Signal { event: &event, notification: None };
+            let signal = crate::hal::Signal::new(&event);
             // SAFETY: the memory lives until the end of this test.
             unsafe { queue.enqueue(&Command::UsmPrefetch { memory }, WaitList::NONE, signal) }.unwrap();
             assert!(matches!(event.wait(None), EventStatus::Complete));

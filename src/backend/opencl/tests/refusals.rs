@@ -71,7 +71,7 @@ fn enqueue(
 ) -> Result<()> {
     let wait = WaitList { dependencies: &[], order: wait };
     // SAFETY: every test waits for what it enqueues, and orders it.
-    unsafe { buffer.enqueue(queue, wait, Signal { event, notification: None }) }
+    unsafe { buffer.enqueue(queue, wait, Signal::new(event)) }
 }
 
 /// Behind an in-order queue there are two of the driver: commands with times go to one with profiling.

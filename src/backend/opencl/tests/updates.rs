@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn enqueue(&self) {
-        let signal = Signal { event: &self.done, notification: None };
+        let signal = Signal::new(&self.done);
         // SAFETY: everything lives until the end of the test, which waits for it.
         unsafe { self.buffer.enqueue(&*self.queue, WaitList::NONE, signal) }.unwrap();
     }

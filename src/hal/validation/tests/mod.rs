@@ -153,7 +153,7 @@ fn usm(address: usize, len: usize) -> UsmPointer {
 }
 
 fn signal(event: &Arc<dyn Event>) -> Signal<'_> {
-    Signal { event, notification: None }
+    Signal::new(event)
 }
 
 fn enqueue(

@@ -97,7 +97,7 @@ fn notifications_flush_and_finish_are_passed_on() {
     let target: Arc<dyn Notify> = Arc::new(Nobody);
     let notification = Some(Notification { target, token: 7 });
     // SAFETY: the fake backend touches no memory.
-    unsafe { buffer.enqueue(&queue, WaitList::NONE, Signal { event: &done, notification }) }.unwrap();
+    unsafe { buffer.enqueue(&queue, WaitList::NONE, Signal::new(&done).notification(notification)) }.unwrap();
     queue.flush().unwrap();
     queue.finish().unwrap();
     assert_eq!(queue.device(), this.device.info().id);

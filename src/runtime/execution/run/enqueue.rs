@@ -51,7 +51,7 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
         let limit = template.spin_limit();
         (expected <= limit).then(|| spin_time_among(run.load(), expected, limit))
     });
-    let signal = hal::Signal { event, notification };
+    let signal = hal::Signal { event, notification, timed: run.keeps_times(index) };
     let is_tail = || template.tails.contains(&(index as u32));
     let reactor = device.reactor().filter(|_| !template.polls_tails || is_tail());
     let now = reactor.map(|_| clock::now());
@@ -128,7 +128,7 @@ pub(crate) fn enqueue_batch(
         .collect();
     let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =
         buffers.iter().map(|buffer| &**buffer).collect();
-    let signal = hal::Signal { event, notification: None };
+    let signal = hal::Signal::new(event);
     // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner
     // keeps them until the event is final.
     unsafe { queue.enqueue_batch(&buffers, signal) }

@@ -79,7 +79,7 @@ impl HostScheduler {
     async fn run_host_task(&self, partition: usize) {
         let Self { owner, run, .. } = self;
         let PartitionWork::HostTask(task) = &owner.partitions[partition].work else { return };
-        let start = owner.profiling.then(clock::now);
+        let start = run.is_profiled().then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         let span = run.trace_host_task(&**owner, partition);
         let timer = |kind| (kind != HostTaskKind::Internal).then(|| owner.metrics.host_task());

@@ -33,6 +33,7 @@ use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::profiling::is_any_profiled;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
@@ -145,6 +146,8 @@ struct PartitionSlot {
     /// devices can wait for themselves has been enqueued.
     waiting_for: AtomicU32,
     event: Option<Arc<dyn hal::Event>>,
+    /// Whether the event keeps times.
+    keeps_times: bool,
     /// The task of a host task that runs, to be woken when the run is cancelled.
     task: AtomicWaker,
     /// When it was enqueued on a device that notifies, 0 if its time is not measured.
@@ -185,6 +188,7 @@ impl Run {
                     .device()
                     .map(|device| device.observe(device.hal().create_event(&event)))
                     .transpose()?,
+                keeps_times: template.profiling && partition.device().is_some(),
                 task: AtomicWaker::new(),
                 enqueued: AtomicU64::new(0),
                 took: AtomicU64::new(0),
@@ -242,13 +246,14 @@ impl Run {
             slot.took = AtomicU64::new(0);
             slot.metrics.reset();
         }
+        self.choose_times(template);
         // What runs keep for later, such as the memory of lists, stays.
         let inner = self.inner.get_mut();
         inner.failure = None;
         inner.batch_event = None;
         inner.profile = None;
         inner.host_times.clear();
-        inner.submitted = template.profiling.then(clock::now);
+        inner.submitted = self.profiled.is_some().then(clock::now);
         self.is_traced = !self.slots.is_empty() && RunTrace::is_wanted();
         inner.trace = self.is_traced.then(|| RunTrace::new(&**owner, number));
         // Without a partition there is nothing to own it for, and nothing gives it back.
@@ -257,6 +262,44 @@ impl Run {
             self.metrics = template.metrics.run();
             self.in_flight().into_iter().for_each(|runs| _ = runs.fetch_add(1, Ordering::Relaxed));
         }
+    }
+
+    /// Has the devices keep the times of the run that are profiled now, and no others.
+    fn choose_times(&mut self, template: &RunTemplate) {
+        if !is_any_profiled() && self.profiled.is_some() == template.profiling {
+            return;
+        }
+        let mut is_profiled = template.profiling;
+        for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
+            let Some(device) = partition.device() else { continue };
+            let profiling = template.profiling || device.is_profiled();
+            if slot.keeps_times != profiling {
+                // Where the device has no event to give, the old one goes on.
+                let event = device.hal().create_event(&hal::EventDesc { profiling });
+                if let Ok(event) = device.observe(event) {
+                    (slot.event, slot.keeps_times) = (Some(event), profiling);
+                }
+            }
+            is_profiled |= slot.keeps_times;
+        }
+        self.profiled = is_profiled.then(|| template.labels.clone());
+    }
+
+    /// Whether the event of a partition keeps times.
+    fn keeps_times(&self, partition: usize) -> bool {
+        self.slots[partition].keeps_times
+    }
+
+    /// Whether anything of the run is timed.
+    fn is_profiled(&self) -> bool {
+        self.profiled.is_some()
+    }
+
+    /// The event of a partition that has succeeded, if it has the times of this run.
+    pub(crate) fn timed_event(&self, partition: usize) -> Option<&dyn hal::Event> {
+        // Of a batch, no event of the run is signalled.
+        let has_times = self.keeps_times(partition) && self.has_succeeded(partition) && !self.is_in_batch();
+        self.event(partition).filter(|_| has_times).map(|event| &**event)
     }
 
     /// Where the runs in flight are counted on the first device that has to be polled.
@@ -314,10 +357,7 @@ impl Run {
             }
             (inner.host_times.clone(), inner.submitted.unwrap_or(0))
         };
-        let event_of = |partition| {
-            let event = self.event(partition).filter(|_| self.has_succeeded(partition));
-            event.map(|event| &**event)
-        };
+        let event_of = |partition| self.timed_event(partition);
         let profile = Profile::collect(labels, event_of, &host_times, origin);
         Some(self.inner.lock().profile.get_or_insert(profile).clone())
     }

@@ -441,7 +441,7 @@ fn submitter_for<'a>(
 ) -> Option<(&'a Reactor, &'a Arc<SubmissionQueue>)> {
     let queue = executable.submission_queue.as_ref()?;
     let partition = executable.partitions.first()?;
-    let device = partition.device()?;
+    let device = partition.device().filter(|device| !device.is_profiled())?;
     let expected = partition.estimator.expected()?;
     let pays = queue.pays(device, expected) && state.sharing.try_spin();
     Some((device.reactor().filter(|_| pays)?, queue))

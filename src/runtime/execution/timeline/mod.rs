@@ -43,8 +43,8 @@ use crate::types::ResourceId;
 /// ```
 ///
 /// All times are since the beginning of the recording. Those of host tasks are the host's. Those of a device's
-/// partitions are the device's where it has been asked for them, by
-/// [profiling](crate::FinalizeOptions::profiling). Else they are what the host knows: the partition
+/// partitions are the device's where it has been asked for them, by [`Device::profile`] or at
+/// [finalize](crate::FinalizeOptions::profiling). Else they are what the host knows: the partition
 /// was enqueued, what it waits for was over, and its end was noticed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -250,9 +250,9 @@ impl Builder {
     ) -> TimelinePartition {
         let waits_for = labels.plan.predecessors(index);
         let device = labels.devices[index].as_ref();
-        let times = device.zip(run.event(index)).filter(|_| succeeded);
+        let times = device.zip(run.timed_event(index)).filter(|_| succeeded);
         let times = times.and_then(|(device, event)| {
-            let times = self.clocks.times(device, &**event)?;
+            let times = self.clocks.times(device, event)?;
             let error = self.clocks.of(device)?.error;
             if !self.devices.iter().any(|(known, _)| known == device) {
                 self.devices.push((device.clone(), error));
