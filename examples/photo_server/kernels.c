@@ -2,8 +2,8 @@
 
 // The bytes of the photo, if they all lie in the buffer.
 FUNCTION i64 photo_len(SLICE(const u32, size), u64 buffer) {
-    const i64 len = (i64)size[0] * size[1];
-    return len > (i64)buffer ? 0 : len;
+    const u64 len = (u64)size[0] * size[1];
+    return len > buffer ? 0 : (i64)len;
 }
 
 KERNEL(sharpen, (SLICE(const u32, size), SLICE(const u8, photo), SLICE(u8, sharp))) {
@@ -28,7 +28,8 @@ KERNEL(histogram, (SLICE(const u32, size), SLICE(const u8, photo), SLICE(u32, bi
     ATOMIC_ADD(&bins[luma], 1u);
 }
 
-KERNEL(apply, (SLICE(const u8, curves), SLICE(const u8, photo), SLICE(u8, toned))) {
-    const u64 at = GLOBAL_ID(0);
+KERNEL(apply, (SLICE(const u32, size), SLICE(const u8, curves), SLICE(const u8, photo), SLICE(u8, toned))) {
+    const i64 at = (i64)GLOBAL_ID(0);
+    if (at >= photo_len(size, LEN(size), LEN(photo))) return;
     toned[at] = curves[256 * (at % 3) + photo[at]];
 }

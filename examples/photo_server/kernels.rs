@@ -28,9 +28,14 @@ wakegraph::kernel! {
     }
 
     /// Replaces each byte by what the curve of its colour says. Each of the three curves has 256 bytes.
-    pub(crate) fn apply(curves: &[u8], photo: &[u8], toned: &mut [u8]) {
-        range: |curves, photo, toned| if curves.len() < 768 { 0 } else { photo.len().min(toned.len()) },
-        item: |at, curves, photo, toned| toned[at] = curves[256 * (at % 3) + usize::from(photo[at])],
+    pub(crate) fn apply(size: &[u32], curves: &[u8], photo: &[u8], toned: &mut [u8]) {
+        range: |size, curves, photo, toned| match size.len() < 2 || curves.len() < 3 * 256 {
+            true => 0,
+            false => photo.len().min(toned.len()),
+        },
+        item: |at, size, curves, photo, toned| if at < len(size) {
+            toned[at] = curves[256 * (at % 3) + usize::from(photo[at])];
+        },
         // SAFETY: a work-item uses its bytes of `photo` and `toned`; there are three curves.
         c: unsafe { SOURCE },
     }

@@ -52,7 +52,7 @@ pub(crate) fn slot(device: &Device, tones: &Tones) -> Result<(ExecutableGraph, A
     let ask = async move |(counts, curves)| tones.ask(counts, curves).await;
     graph.host_task((read(&counts), write(&curves)), ask).name("ask for tones");
     graph.copy(&curves, &table).name("upload curves");
-    graph.launch(apply(&table, &sharp, &toned), Range::linear(3 * PIXELS));
+    graph.launch(apply(&extent, &table, &sharp, &toned), Range::linear(3 * PIXELS));
     graph.copy(&toned, &photo).name("download photo");
 
     let save = move |(photo, size)| encode(photo, size).map(|png| *answered.answer.lock() = png);

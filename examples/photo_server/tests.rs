@@ -116,10 +116,10 @@ async fn reference(picture: &RgbImage, tones: &str) -> RgbImage {
 #[tokio::test]
 async fn photos_come_out_as_they_should() {
     let (tones, address) = crate::start_tones().await.unwrap();
-    let router = router(Device::open("host:0").unwrap(), tones, Options::default());
     let odd = RgbImage::from_fn(33, 17, |x, y| image::Rgb([x * 7, y * 13, x * y].map(|value| value as u8)));
     let astronaut = image::load_from_memory(include_bytes!("../data/astronaut.png")).unwrap().into_rgb8();
     let one = RgbImage::from_pixel(1, 1, image::Rgb([200, 3, 90]));
+    let mut photos = Vec::new();
     for (picture, format) in [
         (odd, ImageFormat::Png),
         (astronaut, ImageFormat::Png),
@@ -128,20 +128,24 @@ async fn photos_come_out_as_they_should() {
     ] {
         let upload = file(&picture, format);
         let decoded = image::load_from_memory(&upload).unwrap().into_rgb8();
-        let request = Request::post("/photo").body(upload.into()).unwrap();
-        let (status, answer) = ask(&router, request).await;
-        assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&answer));
-        let answer = image::load_from_memory(&answer).unwrap();
-        assert!(matches!(answer, DynamicImage::ImageRgb8(_)));
-        let expected = reference(&decoded, &format!("http://{address}")).await;
-        assert!(answer.into_rgb8() == expected, "{:?} {format:?}", picture.dimensions());
+        photos.push((upload, reference(&decoded, &format!("http://{address}")).await));
     }
-    let (_, figures) = get(&router, "/figures").await;
-    assert!(
-        figures.contains("<dt>answered</dt><dd>4</dd>") && figures.contains("ask for tones"),
-        "{figures}"
-    );
-    assert_eq!(get(&router, "/readyz").await.0, StatusCode::OK);
+    for device in Device::all().unwrap() {
+        let name = device.selector().to_owned();
+        let router = router(device, tones.clone(), Options::default());
+        for (upload, expected) in &photos {
+            let request = Request::post("/photo").body(upload.clone().into()).unwrap();
+            let (status, answer) = ask(&router, request).await;
+            assert_eq!(status, StatusCode::OK, "{name}: {}", String::from_utf8_lossy(&answer));
+            let answer = image::load_from_memory(&answer).unwrap();
+            assert!(matches!(answer, DynamicImage::ImageRgb8(_)));
+            assert!(answer.into_rgb8() == *expected, "{:?} on {name}", expected.dimensions());
+        }
+        let (_, figures) = get(&router, "/figures").await;
+        assert!(figures.contains("<dt>answered</dt><dd>4</dd>"), "{figures}");
+        assert!(figures.contains("ask for tones"), "{figures}");
+        assert_eq!(get(&router, "/readyz").await.0, StatusCode::OK);
+    }
 }
 
 #[tokio::test]
