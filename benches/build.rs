@@ -247,7 +247,8 @@ impl Contender for Plain {
             let notification = Some(Notification::new(done.clone(), 0));
             let signal = Signal::new(event).notification(notification);
             // SAFETY: the queue is in order, nothing else uses the memory, and `self` keeps it.
-            let enqueued = unsafe { self.queue.enqueue(&self.command(memory), WaitList::NONE, signal) };
+            let enqueued =
+                unsafe { self.queue.enqueue(&Arc::new(self.command(memory)), WaitList::NONE, signal) };
             enqueued.expect("a valid command");
         }
         let (_, done) = self.done.last().expect("an event");

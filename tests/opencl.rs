@@ -357,7 +357,7 @@ fn with_options(device: &Arc<dyn Device>, options: OpenclOptions) -> Arc<dyn Dev
 
 fn enqueue_command(queue: &dyn Queue, command: &Command, wait: WaitList<'_>, event: &Arc<dyn Event>) {
     // SAFETY: the command touches no memory.
-    unsafe { queue.enqueue(command, wait, Signal::new(event)) }.unwrap();
+    unsafe { queue.enqueue(&Arc::new(command.clone()), wait, Signal::new(event)) }.unwrap();
 }
 
 /// By the name of the device, and by a short name of each runtime that is installed here.

@@ -4,6 +4,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::builder::setters;
 use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
@@ -79,7 +80,8 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// Properties that the queue was created with.
     fn desc(&self) -> &QueueDesc;
 
-    /// Enqueues one command, outside any command-buffer.
+    /// Enqueues one command, outside any command-buffer. A queue that reads the command later keeps a
+    /// reference to it.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported),
@@ -87,7 +89,7 @@ pub trait Queue: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](super::CommandBuffer::enqueue).
-    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()>;
 
     /// Enqueues command-buffers one after the other on an in-order queue, with one signal behind
     /// the last of them: for many short ones, each of which costs less than its signal and

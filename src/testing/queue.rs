@@ -75,7 +75,7 @@ impl Queue for FakeQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, _: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    unsafe fn enqueue(&self, _: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.submit(None, None, wait, signal)
     }
 

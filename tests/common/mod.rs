@@ -126,7 +126,7 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as for `enqueue`.
-    unsafe { queue.enqueue(command, WaitList::dependencies(wait), Signal::new(event)) }
+    unsafe { queue.enqueue(&Arc::new(command.clone()), WaitList::dependencies(wait), Signal::new(event)) }
 }
 
 pub(crate) fn run_command(device: &dyn Device, queue: &dyn Queue, command: &Command) {

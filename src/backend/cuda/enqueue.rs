@@ -31,7 +31,7 @@ impl Queue for CudaQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let command = self.device.context.run(|| SingleCommand::new(&self.device, command))?;
         let command = Arc::new(command);
         let kept: Kept = Arc::clone(&command) as Kept;
@@ -77,16 +77,16 @@ impl Queue for CudaQueue {
 struct SingleCommand {
     exec: Mutex<CudaGraphExec>,
     _graph: CudaGraph,
-    _command: Command,
+    _command: Arc<Command>,
     _nodes: CommandNodes,
 }
 
 impl SingleCommand {
     /// The caller has bound the context.
-    fn new(device: &Arc<CudaDeviceInner>, command: &Command) -> Result<Self> {
+    fn new(device: &Arc<CudaDeviceInner>, command: &Arc<Command>) -> Result<Self> {
         let mut graph = CudaGraph::create(&device.context)?;
         let nodes = lower::add(device, &mut graph, command, EndNodes::new(), AddOptions::default())?;
         let exec = device.pool.retry_with_room(|| CudaGraphExec::instantiate(&mut graph))?;
-        Ok(Self { exec: Mutex::new(exec), _graph: graph, _command: command.clone(), _nodes: nodes })
+        Ok(Self { exec: Mutex::new(exec), _graph: graph, _command: Arc::clone(command), _nodes: nodes })
     }
 }

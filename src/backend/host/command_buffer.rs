@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::interpreter;
-use super::program::HostProgram;
+use super::program::{EnqueuedCommands, HostProgram};
 use super::queue::HostQueue;
 use super::thread_pool::{ChainId, ThreadPool};
 use crate::hal::support::refusal;
@@ -104,7 +104,8 @@ impl CommandBuffer for HostCommandBuffer {
         let queue = queue.as_any().downcast_ref::<HostQueue>();
         let queue =
             queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
-        queue.submit(Arc::clone(program), self.desc.profiling, Some(self.chain), wait, signal)
+        let commands = EnqueuedCommands::Program(Arc::clone(program));
+        queue.submit(commands, self.desc.profiling, Some(self.chain), wait, signal)
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {

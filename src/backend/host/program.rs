@@ -59,6 +59,46 @@ pub(super) enum Readiness {
     Ready,
 }
 
+/// What one enqueue runs.
+#[derive(Clone, Debug)]
+pub(super) enum EnqueuedCommands {
+    /// A command-buffer's.
+    Program(Arc<HostProgram>),
+    /// One outside command-buffers.
+    One(Arc<Command>),
+}
+
+impl EnqueuedCommands {
+    /// The program, if its order is a graph.
+    pub(super) fn as_graph(&self) -> Option<&Arc<HostProgram>> {
+        match self {
+            Self::Program(program) => Some(program).filter(|program| program.graph().is_some()),
+            Self::One(_) => None,
+        }
+    }
+
+    /// Whether all commands are hints or empty, and no times are taken.
+    pub(super) fn has_no_effect(&self) -> bool {
+        match self {
+            Self::Program(program) => program.order.has_no_effect,
+            Self::One(command) => is_hint(command),
+        }
+    }
+
+    /// The times of the commands of the run that has just ended.
+    pub(super) fn times(&self) -> impl Iterator<Item = CommandTimes> {
+        let program = match self {
+            Self::Program(program) => Some(program),
+            Self::One(_) => None,
+        };
+        program.into_iter().flat_map(|program| program.times())
+    }
+}
+
+fn is_hint(command: &Command) -> bool {
+    matches!(command, Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. })
+}
+
 impl HostProgram {
     /// `after[i]` are the commands that command `i` follows, all of them smaller; ignored if `in_order`.
     pub(super) fn new(
@@ -67,9 +107,6 @@ impl HostProgram {
         in_order: bool,
         profiling: bool,
     ) -> Self {
-        let is_hint = |command: &Command| {
-            matches!(command, Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. })
-        };
         let chain = || (1..commands.len()).all(|i| after[i].contains(&(i as u32 - 1)));
         let order = ProgramOrder {
             graph: (!in_order && !chain()).then(|| ProgramGraph::new(after)),
@@ -116,10 +153,6 @@ impl HostProgram {
         self.order.graph.as_ref()
     }
 
-    pub(super) fn has_no_effect(&self) -> bool {
-        self.order.has_no_effect
-    }
-
     /// Runs `run` on command `index`, taking its times where they are wanted.
     pub(super) fn timed<R>(&self, index: usize, run: impl FnOnce(&Command) -> R) -> R {
         let Some(times) = self.order.times.get(index) else { return run(&self.commands[index]) };
@@ -130,7 +163,7 @@ impl HostProgram {
     }
 
     /// The times of the run that has just ended.
-    pub(super) fn times(&self) -> impl Iterator<Item = CommandTimes> {
+    fn times(&self) -> impl Iterator<Item = CommandTimes> {
         self.order.times.iter().map(|times| CommandTimes {
             start: times.start.load(Ordering::Relaxed),
             end: times.end.load(Ordering::Relaxed),

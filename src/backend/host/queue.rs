@@ -4,11 +4,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::completion::HostCompletion;
 use super::event::HostEvent;
-use super::program::HostProgram;
+use super::program::EnqueuedCommands;
 use super::thread_pool::{ChainId, HostWait, PoolWork, QueueTag, ThreadPool};
 use super::{HostOptions, interpreter};
 use crate::hal::support::refusal::{foreign, foreign_wait};
@@ -45,10 +45,10 @@ impl HostQueue {
         }
     }
 
-    /// Enqueues a program, of the command-buffer with this serial chain if it is one's.
+    /// Enqueues commands, of the command-buffer with this serial chain if they are one's.
     pub(super) fn submit(
         &self,
-        program: Arc<HostProgram>,
+        commands: EnqueuedCommands,
         profiled: bool,
         buffer: Option<ChainId>,
         wait: WaitList<'_>,
@@ -59,7 +59,7 @@ impl HostQueue {
         let wait = self.wait_list(wait)?;
         let notification = signal.notification.filter(|_| self.notifies);
         let profiled = profiled || self.desc.profiling || signal.timed;
-        let work = PoolWork::new(program, event.completion(), notification, profiled);
+        let work = PoolWork::new(commands, event.completion(), notification, profiled);
         self.pool.enqueue(work, self.tag, [self.chain, buffer], &wait)
     }
 
@@ -99,10 +99,9 @@ impl Queue for HostQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         interpreter::check(command)?;
-        let program = HostProgram::new(vec![command.clone()], &[smallvec![]], true, false);
-        self.submit(Arc::new(program), false, None, wait, signal)
+        self.submit(EnqueuedCommands::One(Arc::clone(command)), false, None, wait, signal)
     }
 
     fn flush(&self) -> Result<()> {
@@ -110,7 +109,7 @@ impl Queue for HostQueue {
     }
 
     fn finish(&self) -> Result<()> {
-        let nothing = Arc::new(HostProgram::new(Vec::new(), &[], true, false));
+        let nothing = EnqueuedCommands::One(Arc::new(Command::Empty));
         let marker = PoolWork::new(nothing, &Arc::new(HostCompletion::new()), None, false);
         self.pool.join(marker, self.tag);
         Ok(())

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
+use std::sync::Arc;
 
 use super::event::{NullEvent, now};
 use crate::hal::support::refusal::{foreign, foreign_wait};
@@ -71,7 +72,7 @@ impl Queue for NullQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, _: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    unsafe fn enqueue(&self, _: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         self.submit(None, wait, signal)
     }
 

@@ -260,7 +260,7 @@ impl Queue for OpenclQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let mut list = CommandList::default();
         list.push(&self.context, command, After::new()).map_err(|error| self.context.error(error))?;
         let times = if signal.timed { TimesWanted::Whole } else { TimesWanted::None };

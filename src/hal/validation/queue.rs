@@ -53,7 +53,12 @@ impl ValidatedQueue {
     ///
     /// # Safety
     /// As for [`Queue::enqueue`].
-    pub unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    pub unsafe fn enqueue(
+        &self,
+        command: &Arc<Command>,
+        wait: WaitList<'_>,
+        signal: Signal<'_>,
+    ) -> Result<()> {
         submit::check(command.kind().name(), self.device(), wait, &signal)
             .and_then(|()| command::check(command, &*self.device))
             .map_err(|error| self.here(error))?;

@@ -50,7 +50,7 @@ pub(crate) trait RunOwner: Send + Sync {
     fn template(&self) -> &RunTemplate;
 
     /// The command of a partition that is a single one.
-    fn command(&self) -> Option<&hal::Command> {
+    fn command(&self) -> Option<&Arc<hal::Command>> {
         None
     }
 

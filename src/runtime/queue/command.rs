@@ -119,12 +119,15 @@ impl CommandTemplate {
         }))
     }
 
-    /// The sequence number of the next command. Commands that may overlap all have the same.
+    /// The sequence number of the next command. Commands that may overlap all have the same. The caller has
+    /// locked the queue.
     pub(super) fn next_number(&self) -> u64 {
-        match self.in_order {
-            true => self.number.fetch_add(1, Ordering::Relaxed) + 1,
-            false => 1,
+        if !self.in_order {
+            return 1;
         }
+        let number = self.number.load(Ordering::Relaxed) + 1;
+        self.number.store(number, Ordering::Relaxed);
+        number
     }
 }
 
@@ -142,7 +145,7 @@ fn plan_of_one(kind: CommandKind, device: Option<&Device>) -> Result<Plan> {
 pub(super) struct QueueCommand {
     /// There until the drop.
     template: Option<Arc<CommandTemplate>>,
-    command: Option<hal::Command>,
+    command: Option<Arc<hal::Command>>,
     /// In the order of the resources, each once.
     pub(super) uses: SmallVec<[UsedAllocation; 2]>,
     /// Its closure is the user's.
@@ -151,25 +154,28 @@ pub(super) struct QueueCommand {
 }
 
 impl QueueCommand {
-    /// A command for the device queue of a template.
+    /// A command for the device queue of a template. It uses these allocations, each access by itself.
+    #[inline]
     pub(super) fn on_device(
         template: &Arc<CommandTemplate>,
-        command: DeviceCommand,
+        command: hal::Command,
+        uses: SmallVec<[UsedAllocation; 2]>,
+        kernel: Option<KernelRef>,
         location: &'static Location<'static>,
-    ) -> Self {
-        let DeviceCommand { command, uses, kernel } = command;
-        Self { template: Some(template.clone()), command: Some(command), uses, kernel, location }
+    ) -> Arc<Self> {
+        let (template, command) = (Some(template.clone()), Some(Arc::new(command)));
+        Arc::new(Self { template, command, uses: by_allocation(uses), kernel, location })
     }
 
-    /// A host task.
+    /// A host task. It uses these allocations, each access by itself.
     pub(super) fn host_task(
         task: Arc<HostTask>,
         uses: SmallVec<[UsedAllocation; 2]>,
         failures: &Arc<FirstFailure>,
         location: &'static Location<'static>,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let template = Some(CommandTemplate::host_task(task, failures)?);
-        Ok(Self { template, command: None, uses, kernel: None, location })
+        Ok(Arc::new(Self { template, command: None, uses: by_allocation(uses), kernel: None, location }))
     }
 
     /// What it has in common with other commands.
@@ -196,7 +202,7 @@ impl RunOwner for QueueCommand {
         &self.common().template
     }
 
-    fn command(&self) -> Option<&hal::Command> {
+    fn command(&self) -> Option<&Arc<hal::Command>> {
         self.command.as_ref()
     }
 
@@ -230,15 +236,8 @@ impl Drop for QueueCommand {
     }
 }
 
-/// A command for a device, and what it uses.
-pub(super) struct DeviceCommand {
-    pub(super) command: hal::Command,
-    pub(super) uses: SmallVec<[UsedAllocation; 2]>,
-    pub(super) kernel: Option<KernelRef>,
-}
-
 /// The uses of a command, each of one access, by allocation: in the order of the resources, each once.
-pub(super) fn by_allocation(mut uses: SmallVec<[UsedAllocation; 2]>) -> SmallVec<[UsedAllocation; 2]> {
+fn by_allocation(mut uses: SmallVec<[UsedAllocation; 2]>) -> SmallVec<[UsedAllocation; 2]> {
     let resource = |one: &UsedAllocation| one.accesses.first().map(|access| access.resource);
     if uses.windows(2).all(|pair| resource(&pair[0]) < resource(&pair[1])) {
         return uses;

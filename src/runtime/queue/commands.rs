@@ -17,14 +17,13 @@ use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission::Submission;
-use crate::runtime::execution::submit::{self, Waits};
+use crate::runtime::execution::submit;
 use crate::runtime::finalize;
 use crate::runtime::queue::Queue;
-use crate::runtime::queue::command::{DeviceCommand, QueueCommand, by_allocation};
+use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::recording::{Recorder, RecordingInner, connect};
 use crate::runtime::queue::state::{Barrier, QueueInner};
 use crate::runtime::resource::buffer::Buffer;
-use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelCall;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::rect::RectCopy;
@@ -108,8 +107,9 @@ macro_rules! run_graph {
 #[track_caller]
 fn barrier(call: &Call<'_>, barrier: Barrier) -> Event {
     record!(call, barrier, |graph| graph.empty());
-    let command = DeviceCommand { command: hal::Command::Empty, uses: SmallVec::new(), kernel: None };
-    call.run(Ok(command), barrier, Location::caller())
+    let (template, location) = (call.queue.next_template(), Location::caller());
+    let command = QueueCommand::on_device(template, hal::Command::Empty, SmallVec::new(), None, location);
+    call.run(command, barrier)
 }
 
 macro_rules! commands {
@@ -130,7 +130,10 @@ macro_rules! commands {
                 // Its closure is the user's, and must not be dropped under the locks of a recording.
                 let _kernel = call.kernel.clone();
                 record!(to, |graph| graph.launch(call, range).on_queue(&to.queue.device));
-                to.run(launch(&to.queue.device, call, range), Barrier::None, Location::caller())
+                match to.launch(call, range, Location::caller()) {
+                    Ok(command) => to.run(command, Barrier::None),
+                    Err(error) => to.refuse(error.at(Location::caller())),
+                }
             }
 
             /// Copies all of `src` to all of `dst`, which has the same length: between buffers, or from or to
@@ -361,12 +364,6 @@ impl Call<'_> {
         }
     }
 
-    fn waits(&self) -> Waits {
-        let mut waits = Waits::default();
-        waits.events.extend(self.after.iter().cloned());
-        waits
-    }
-
     /// Whether the queue's device can use all the memory of a command.
     fn reaches(&self, command: &MemoryCommand) -> bool {
         let device = &self.queue.device;
@@ -378,20 +375,14 @@ impl Call<'_> {
 
     fn run_memory_command(&self, command: MemoryCommand, location: &'static Location<'static>) -> Event {
         let kind = command.kind;
-        let command = memory_command(&self.queue.device, command).map_err(|error| error.in_node(kind.name()));
-        self.run(command, Barrier::None, location)
+        match self.memory_command(command, location) {
+            Ok(command) => self.run(command, Barrier::None),
+            Err(error) => self.refuse(error.in_node(kind.name()).at(location)),
+        }
     }
 
-    fn run(
-        &self,
-        command: Result<DeviceCommand>,
-        barrier: Barrier,
-        location: &'static Location<'static>,
-    ) -> Event {
-        match command {
-            Ok(command) => Event::new(self.queue.run_on_device(command, self.waits(), barrier, location)),
-            Err(error) => self.refuse(error.at(location)),
-        }
+    fn run(&self, command: Arc<QueueCommand>, barrier: Barrier) -> Event {
+        Event::new(self.queue.run(command, self.after, barrier))
     }
 
     fn run_host_task(
@@ -404,18 +395,17 @@ impl Call<'_> {
             let declared = declared.into_iter().zip(accesses);
             let uses =
                 declared.map(|((Operand(view), _), access)| UsedAllocation::new(view.allocation, access));
-            let uses = by_allocation(uses.collect());
-            QueueCommand::host_task(task, uses, &self.queue.failures, location)
+            QueueCommand::host_task(task, uses.collect(), &self.queue.failures, location)
         });
         match checked {
-            Ok(task) => Event::new(self.queue.run_host_task(task, self.waits())),
+            Ok(task) => self.run(task, Barrier::None),
             Err(error) => self.refuse(error.in_node(CommandKind::HostTask.name()).at(location)),
         }
     }
 
     fn run_graph(&self, graph: &Graph) -> Event {
         match graph.finalize() {
-            Ok(executable) => self.queue.submit(&executable, self.waits()).event(),
+            Ok(executable) => self.queue.submit(&executable, self.after).event(),
             Err(error) => self.refuse(error),
         }
     }
@@ -425,7 +415,7 @@ impl Call<'_> {
             let error = Error::new(ErrorKind::InvalidOperation, "an executable cannot be recorded");
             return submit::failed(error.help("record the graph that it was made of, with `sub_graph`"));
         }
-        self.queue.submit(executable, self.waits())
+        self.queue.submit(executable, self.after)
     }
 
     /// The event of a command that cannot run.
@@ -433,39 +423,51 @@ impl Call<'_> {
         let error = error.on_device(self.queue.device.selector());
         Event::new(Arc::new(Run::failed(self.queue.refused(error))))
     }
-}
 
-fn launch(device: &Device, call: KernelCall, range: Range) -> Result<DeviceCommand> {
-    let prepare = || {
-        range.check()?;
-        scratch::check_owner(call.views(), None)?;
+    fn launch(
+        &self,
+        call: KernelCall,
+        range: Range,
+        location: &'static Location<'static>,
+    ) -> Result<Arc<QueueCommand>> {
+        let device = &self.queue.device;
+        let prepare = || {
+            range.check()?;
+            scratch::check_owner(call.views(), None)?;
+            let mut uses = SmallVec::new();
+            call.check_memory(|view, mode| {
+                uses.push(UsedAllocation::new(view.allocation.clone(), view.access(mode)));
+            })?;
+            call.check_range(&range)?;
+            let kernel = call.kernel.on(device)?;
+            let launch = hal::KernelLaunch::new(kernel, call.to_hal()?, range);
+            Ok((hal::Command::Kernel(Box::new(launch)), uses))
+        };
+        match prepare() {
+            Ok((command, uses)) => {
+                let template = self.queue.next_template();
+                Ok(QueueCommand::on_device(template, command, uses, Some(call.kernel), location))
+            }
+            Err(error) => Err(Error::in_node(error, format!("kernel '{}'", call.kernel.name()))),
+        }
+    }
+
+    fn memory_command(
+        &self,
+        MemoryCommand { command, uses: views, .. }: MemoryCommand,
+        location: &'static Location<'static>,
+    ) -> Result<Arc<QueueCommand>> {
+        scratch::check_owner(views.iter().map(|(view, _)| view), None)?;
+        let mut command = command?;
+        // A hint that the device has no use for keeps its place in the order.
+        if finalize::is_idle_hint(&self.queue.device, &command) {
+            command = hal::Command::Empty;
+        }
         let mut uses = SmallVec::new();
-        call.check_memory(|view, mode| {
-            uses.push(UsedAllocation::new(view.allocation.clone(), view.access(mode)));
-        })?;
-        call.check_range(&range)?;
-        let kernel = call.kernel.on(device)?;
-        let launch = hal::KernelLaunch::new(kernel, call.to_hal()?, range);
-        Ok((hal::Command::Kernel(Box::new(launch)), by_allocation(uses)))
-    };
-    match prepare() {
-        Ok((command, uses)) => Ok(DeviceCommand { command, uses, kernel: Some(call.kernel) }),
-        Err(error) => Err(Error::in_node(error, format!("kernel '{}'", call.kernel.name()))),
+        for (view, mode) in views {
+            let access = view.access(mode);
+            uses.push(UsedAllocation::new(view.allocation, access));
+        }
+        Ok(QueueCommand::on_device(self.queue.next_template(), command, uses, None, location))
     }
-}
-
-fn memory_command(device: &Device, command: MemoryCommand) -> Result<DeviceCommand> {
-    let MemoryCommand { command, uses: views, .. } = command;
-    scratch::check_owner(views.iter().map(|(view, _)| view), None)?;
-    let mut command = command?;
-    // A hint that the device has no use for keeps its place in the order.
-    if finalize::is_idle_hint(device, &command) {
-        command = hal::Command::Empty;
-    }
-    let mut uses = SmallVec::new();
-    for (view, mode) in views {
-        let access = view.access(mode);
-        uses.push(UsedAllocation::new(view.allocation, access));
-    }
-    Ok(DeviceCommand { command, uses: by_allocation(uses), kernel: None })
 }

@@ -11,6 +11,7 @@ use crate::hal::QueueOrder;
 use crate::runtime::builder::recorded_queues::RecordedQueueId;
 use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, ExecutableId, Predecessor, Predecessors};
+use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
 use crate::runtime::execution::run::{Run, SpinPlan, Timing};
@@ -18,10 +19,10 @@ use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, Started, Waits};
 use crate::runtime::execution::template::RunOwner;
-use crate::runtime::queue::command::{CommandTemplate, DeviceCommand, FirstFailure, QueueCommand};
+use crate::runtime::queue::command::{CommandTemplate, FirstFailure, QueueCommand};
 use crate::runtime::queue::recording::Recorder;
 use crate::runtime::resource::device::Device;
-use crate::sync::AtomicBool;
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::types::Result;
 use crate::util::adaptive_spin::AdaptiveSpin;
 
@@ -34,6 +35,8 @@ pub(crate) struct QueueInner {
     owner: Option<ExecutableId>,
     /// One for each queue of the device that commands are spread over.
     templates: Box<[Arc<CommandTemplate>]>,
+    /// Counts the commands, where there are several templates.
+    next: AtomicU32,
     pub(super) failures: Arc<FirstFailure>,
     /// Whether there is a recorder. Changes under the lock of the state.
     pub(super) is_recording: AtomicBool,
@@ -51,8 +54,6 @@ pub(super) struct QueueState {
     runs: VecDeque<Arc<Run>>,
     /// Runs of host tasks and executables that may be in flight.
     others: Vec<Arc<Run>>,
-    /// The template that the next command uses.
-    next: usize,
     /// Whether spinning for commands has paid.
     spinning: AdaptiveSpin,
 }
@@ -90,6 +91,7 @@ impl QueueInner {
             order,
             owner: (order == QueueOrder::InOrder).then(ExecutableId::unique),
             templates: templates.collect::<Result<_>>()?,
+            next: AtomicU32::new(0),
             failures,
             is_recording: AtomicBool::new(false),
             state: Mutex::default(),
@@ -102,36 +104,27 @@ impl QueueInner {
         self.order == QueueOrder::InOrder
     }
 
-    /// Runs a command on the device. One that is a `barrier` comes after all before it, and all later ones
-    /// come after it.
-    pub(super) fn run_on_device(
-        &self,
-        command: DeviceCommand,
-        waits: Waits,
-        barrier: Barrier,
-        location: &'static std::panic::Location<'static>,
-    ) -> Arc<Run> {
-        wake_after_locks(|| {
-            let mut state = self.state.lock();
-            let template = &self.templates[state.next];
-            state.next = (state.next + 1) % self.templates.len();
-            let owner = Arc::new(QueueCommand::on_device(template, command, location));
-            self.run(&mut state, owner, waits, barrier)
-        })
+    /// The template for the next command on the device, whose queues take turns.
+    pub(super) fn next_template(&self) -> &Arc<CommandTemplate> {
+        match &*self.templates {
+            [only] => only,
+            several => &several[self.next.fetch_add(1, Ordering::Relaxed) as usize % several.len()],
+        }
     }
 
-    /// Runs a host task.
-    pub(super) fn run_host_task(&self, task: QueueCommand, waits: Waits) -> Arc<Run> {
-        wake_after_locks(|| self.run(&mut self.state.lock(), Arc::new(task), waits, Barrier::None))
+    /// Runs a command. One that is a `barrier` comes after all before it, and all later ones come after it.
+    pub(super) fn run(&self, command: Arc<QueueCommand>, after: &[Event], barrier: Barrier) -> Arc<Run> {
+        wake_after_locks(|| self.run_locked(&mut self.state.lock(), command, after, barrier))
     }
 
     /// Submits an executable in the order of the queue.
-    pub(super) fn submit(&self, executable: &ExecutableGraph, mut waits: Waits) -> Submission {
+    pub(super) fn submit(&self, executable: &ExecutableGraph, after: &[Event]) -> Submission {
         wake_after_locks(|| {
+            let mut waits = Waits::after(after);
             let mut state = self.state.lock();
             waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
             waits.order.retain(|earlier| !earlier.is_over());
-            let may_end_early = !waits.events.is_empty();
+            let may_end_early = !after.is_empty();
             let submission = submit::submit_after(&executable.inner, waits);
             let run = submission.event().run().clone();
             self.submitted(&mut state, &run, false, may_end_early, Barrier::None);
@@ -151,15 +144,14 @@ impl QueueInner {
         state.sweep(&self.failures);
     }
 
-    fn run(
+    fn run_locked(
         &self,
         state: &mut QueueState,
         owner: Arc<QueueCommand>,
-        mut waits: Waits,
+        after: &[Event],
         barrier: Barrier,
     ) -> Arc<Run> {
         let (mut others, mut over) = (Vec::new(), Predecessors::new());
-        let failure = waits.take_finished();
         let mut order = conflicts::lock_all(self.owner, &owner.uses, &mut others);
         let mut order_after = Predecessors::new();
         if barrier == Barrier::All && !self.is_in_order() {
@@ -173,12 +165,14 @@ impl QueueInner {
             }
         }
         let own = order_after.len();
-        order_after.append(&mut order.predecessors(&mut over));
+        order.add_predecessors(&mut order_after, &mut over);
         // Those that are kept for reuse are let go at once. The others may be the last references.
-        over.retain(|one| match one {
-            Predecessor::Run(run) => Arc::strong_count(run) == 1,
-            Predecessor::Fence(_) => true,
-        });
+        if !over.is_empty() {
+            over.retain(|one| match one {
+                Predecessor::Run(run) => Arc::strong_count(run) == 1,
+                Predecessor::Fence(_) => true,
+            });
+        }
         let alone = state.runs.back().is_none_or(|last| last.is_done());
         let accepts = self.device.accepts_work();
         let run = match accepts.and_then(|()| state.new_run(&owner, self.is_in_order(), alone)) {
@@ -188,9 +182,14 @@ impl QueueInner {
         if alone {
             state.plan_spin(&owner, &run);
         }
-        let started = match failure {
-            Some(failure) => Started::abandoned(&run, &failure),
-            None => submit::start_after(&owner, &run, order_after, own, waits),
+        let started = if owner.is_on_device() && order_after.is_empty() && after.is_empty() {
+            submit::start_now(&owner, &run)
+        } else {
+            let mut waits = Waits::after(after);
+            match waits.take_finished() {
+                Some(failure) => Started::abandoned(&run, &failure),
+                None => submit::start_after(&owner, &run, order_after, own, waits),
+            }
         };
         self.submitted(state, &run, owner.is_on_device(), started.may_end_early, barrier);
         match owner.is_on_device() {

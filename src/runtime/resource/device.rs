@@ -1,6 +1,7 @@
 //! Devices as users open them.
 
 use std::fmt::{self, Debug};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -42,7 +43,29 @@ struct DeviceInner {
     /// The guards that have it profiled.
     profilers: AtomicU32,
     /// Declared kernels loaded on this device, by the address of their declaration, a static.
-    kernels: DashMap<usize, Arc<dyn hal::Kernel>>,
+    kernels: LoadedKernels,
+}
+
+/// Kernels by the address of their declaration.
+pub(crate) type LoadedKernels = DashMap<usize, Arc<dyn hal::Kernel>, BuildHasherDefault<AddressHasher>>;
+
+/// A hash of addresses, which no attacker chooses: spread over all bits by a multiplication.
+#[derive(Default)]
+pub(crate) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_usize(usize::from(byte)));
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        let product = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ (product >> 32);
+    }
 }
 
 impl Drop for DeviceInner {
@@ -135,7 +158,7 @@ impl Device {
             health: HealthCell::new(),
             is_shut_down: AtomicBool::new(false),
             profilers: AtomicU32::new(0),
-            kernels: DashMap::new(),
+            kernels: LoadedKernels::default(),
         });
         let mut devices = DEVICES.lock();
         if devices.len() == devices.capacity() {
@@ -388,7 +411,7 @@ impl Device {
     }
 
     /// The kernels of [`kernel!`](crate::kernel!) that are loaded, by the address of the declaration.
-    pub(crate) fn loaded_kernels(&self) -> &DashMap<usize, Arc<dyn hal::Kernel>> {
+    pub(crate) fn loaded_kernels(&self) -> &LoadedKernels {
         &self.inner.kernels
     }
 

@@ -228,7 +228,8 @@ pub(crate) fn enqueue_command(
     event: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: as in `enqueue_after`.
-    unsafe { queue.enqueue(command, wait, Signal::new(event)) }.inspect(|()| in_flight::note(event))
+    unsafe { queue.enqueue(&Arc::new(command.clone()), wait, Signal::new(event)) }
+        .inspect(|()| in_flight::note(event))
 }
 
 /// Waits for an event, which must succeed.

@@ -1,6 +1,8 @@
 //! Times of enqueues and commands.
 #![expect(unsafe_code, reason = "enqueues by hand")]
 
+use std::sync::Arc;
+
 use wakegraph::ErrorKind;
 use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, Signal, WaitList};
 
@@ -106,7 +108,7 @@ fn timed_signals_keep_times(setup: &Setup) {
             unsafe { buffer.enqueue(&bench.queue, WaitList::NONE, signal) }
         } else {
             // SAFETY: as above.
-            unsafe { bench.queue.enqueue(&fill, WaitList::NONE, signal) }
+            unsafe { bench.queue.enqueue(&Arc::new(fill.clone()), WaitList::NONE, signal) }
         };
         enqueued.unwrap();
         complete(&event);

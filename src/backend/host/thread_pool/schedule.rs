@@ -32,7 +32,7 @@ pub(crate) type Chains = [Option<ChainId>; 2];
 /// Something for a worker to do now.
 #[derive(Debug)]
 pub(super) enum HostJob {
-    /// Run the program in order (or not at all, if the run has failed already), then finish.
+    /// Run the commands in order (or not at all, if the run has failed already), then finish.
     Whole(RunId, PoolWork),
     /// Start a program whose commands are a graph.
     Graph(RunId, Arc<HostProgram>),
@@ -173,8 +173,8 @@ impl HostSchedule {
         match self.ready.pop_front()? {
             ReadyItem::Run(id) => self.start(id),
             ReadyItem::Command(id, command) => {
-                let work = self.run(id).work.as_ref()?;
-                Some(HostJob::Command(id, Arc::clone(&work.program), command))
+                let program = self.run(id).work.as_ref()?.commands.as_graph()?;
+                Some(HostJob::Command(id, Arc::clone(program), command))
             }
         }
     }
@@ -244,8 +244,8 @@ impl HostSchedule {
         if work.profiled {
             work.started = now();
         }
-        if work.failure.is_none() && work.program.graph().is_some() {
-            return Some(HostJob::Graph(id, Arc::clone(&work.program)));
+        if let Some(program) = work.commands.as_graph().filter(|_| work.failure.is_none()) {
+            return Some(HostJob::Graph(id, Arc::clone(program)));
         }
         slot.take().map(|work| HostJob::Whole(id, work))
     }

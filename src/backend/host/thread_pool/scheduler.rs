@@ -100,7 +100,7 @@ impl Scheduler {
         // The event becomes pending inside the lock: a thread that sees it pending finds its run in
         // the chains already, so two enqueues can never wait for each other.
         work.event.begin()?;
-        let nothing_to_run = work.failure.is_some() || work.program.has_no_effect();
+        let nothing_to_run = work.failure.is_some() || work.commands.has_no_effect();
         if nothing_to_run && pending.is_empty() && schedule.are_empty(chains) {
             if work.profiled {
                 work.started = work.submitted;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::backend::host::clock::now;
 use crate::backend::host::completion::HostCompletion;
-use crate::backend::host::program::HostProgram;
+use crate::backend::host::program::EnqueuedCommands;
 use crate::hal::Notification;
 use crate::util::deferred_drop::Failure;
 use crate::util::panics::catch_and_log;
@@ -47,10 +47,10 @@ impl Debug for Dependent {
     }
 }
 
-/// A program to run, and what to signal after it.
+/// Commands to run, and what to signal after them.
 #[derive(Debug)]
 pub(crate) struct PoolWork {
-    pub(super) program: Arc<HostProgram>,
+    pub(super) commands: EnqueuedCommands,
     pub(super) event: Arc<HostCompletion<Dependent>>,
     pub(super) notification: Option<Notification>,
     /// Whether to take times; without it no clock is read.
@@ -71,13 +71,13 @@ pub(super) struct WorkOutcome {
 
 impl PoolWork {
     pub(crate) fn new(
-        program: Arc<HostProgram>,
+        commands: EnqueuedCommands,
         event: &Arc<HostCompletion<Dependent>>,
         notification: Option<Notification>,
         profiled: bool,
     ) -> Self {
         Self {
-            program,
+            commands,
             event: Arc::clone(event),
             notification,
             profiled,
@@ -87,27 +87,27 @@ impl PoolWork {
         }
     }
 
-    /// Drops the program, then makes the event final. Calls nothing that takes a lock of a schedule
+    /// Drops the commands, then makes the event final. Calls nothing that takes a lock of a schedule
     /// and no user's code but drops, so the schedule may be locked.
     pub(super) fn complete(self) -> WorkOutcome {
-        let Self { program, event, notification, profiled, submitted, started, failure } = self;
+        let Self { commands, event, notification, profiled, submitted, started, failure } = self;
         if profiled {
             let end = now();
             event.set_profile(|profile| {
                 (profile.submitted, profile.start, profile.end) = (submitted, started, end);
                 profile.commands.clear();
-                profile.commands.extend(program.times());
+                profile.commands.extend(commands.times());
             });
         }
-        drop_program(program);
+        drop_commands(commands);
         let dependents = event.complete(failure.as_ref().map_or(Ok(()), Err), profiled);
         WorkOutcome { dependents, failure, notification }
     }
 }
 
-/// Drops a program, whose kernels may hold values of the user's.
-pub(super) fn drop_program(program: Arc<HostProgram>) {
-    catch_and_log("the drop of a kernel's values", || drop(program));
+/// Drops commands, whose kernels may hold values of the user's.
+pub(super) fn drop_commands(commands: EnqueuedCommands) {
+    catch_and_log("the drop of a kernel's values", || drop(commands));
 }
 
 /// Calls the notification, if any. No lock may be held.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::parker::{IdleStrategy, Parker};
 use super::schedule::HostJob;
 use super::scheduler::{Scheduler, WorkerStep};
-use super::work::{PoolWork, RunId, drop_program, notify};
+use super::work::{PoolWork, RunId, drop_commands, notify};
 use crate::backend::host::interpreter::execute;
-use crate::backend::host::program::{HostProgram, Readiness};
+use crate::backend::host::program::{EnqueuedCommands, HostProgram, Readiness};
 use crate::types::Result;
 
 /// How many jobs in a row a worker takes from one chain before the rest of the ready queue has its
@@ -50,7 +50,7 @@ impl Worker<'_> {
         match job {
             HostJob::Whole(run, mut work) => {
                 if work.failure.is_none()
-                    && let Err(error) = run_in_order(&work.program, &mut || work.event.is_stopped())
+                    && let Err(error) = run_in_order(&work.commands, &mut || work.event.is_stopped())
                 {
                     work.failure = Some(self.scheduler.failure(error));
                 }
@@ -107,7 +107,7 @@ impl Worker<'_> {
                 None => break false,
             }
         };
-        drop_program(program);
+        drop_commands(EnqueuedCommands::Program(program));
         match if is_last { self.scheduler.take_work(run) } else { None } {
             Some(work) => self.finish(run, work),
             None => self.scheduler.next_step(&self.parker),
@@ -125,8 +125,16 @@ impl Worker<'_> {
     }
 }
 
-fn run_in_order(program: &HostProgram, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
-    (0..program.commands().len()).try_for_each(|index| run_command(program, index, is_stopped))
+fn run_in_order(commands: &EnqueuedCommands, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {
+    match commands {
+        EnqueuedCommands::Program(program) => {
+            (0..program.commands().len()).try_for_each(|index| run_command(program, index, is_stopped))
+        }
+        EnqueuedCommands::One(command) => {
+            // SAFETY: as in `run_command`.
+            unsafe { execute(command, is_stopped) }.map_err(|error| error.at_command(0))
+        }
+    }
 }
 
 fn run_command(program: &HostProgram, index: usize, is_stopped: &mut dyn FnMut() -> bool) -> Result<()> {

@@ -63,8 +63,8 @@ fn queue(device: &OpenclDevice) -> super::queue::OpenclQueue {
 fn failures_are_inherited_whatever_the_driver_reports() {
     for device in devices() {
         let memory = device.allocate(&MemoryDesc { len: 4, kind: MemoryKind::Device }).unwrap();
-        let fill =
-            Command::BufferFill { dst: MemoryView::whole(memory.clone()), pattern: [7].as_slice().into() };
+        let (dst, pattern) = (MemoryView::whole(memory.clone()), [7].as_slice().into());
+        let fill = Arc::new(Command::BufferFill { dst, pattern });
         let (first, second) = (queue(&device), queue(&device));
         let (a, driver_event) = pending(&device, &first);
         let events = [(); 2].map(|()| Arc::new(OpenclEvent::new(device.context())));

@@ -40,7 +40,8 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
             let event: Arc<dyn crate::hal::Event> = Arc::new(OpenclEvent::new(context));
             let signal = crate::hal::Signal::new(&event);
             // SAFETY: the memory lives until the end of this test.
-            unsafe { queue.enqueue(&Command::UsmPrefetch { memory }, WaitList::NONE, signal) }.unwrap();
+            unsafe { queue.enqueue(&Arc::new(Command::UsmPrefetch { memory }), WaitList::NONE, signal) }
+                .unwrap();
             assert!(matches!(event.wait(None), EventStatus::Complete));
             let event = event.as_any().downcast_ref::<OpenclEvent>().unwrap();
             kind_of(&device, &event.last_signal().unwrap())

@@ -258,7 +258,7 @@ impl Queue for FakeQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, command: &Command, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let token = signal.notification.map(|notification| notification.token);
         self.log.note(format!("queue {command:?} after {} events, token {token:?}", wait.events().count()));
         Ok(())

@@ -163,7 +163,7 @@ fn enqueue(
     done: &Arc<dyn Event>,
 ) -> Result<()> {
     // SAFETY: the fake backend touches no memory.
-    unsafe { queue.enqueue(command, WaitList::dependencies(wait), signal(done)) }
+    unsafe { queue.enqueue(&Arc::new(command.clone()), WaitList::dependencies(wait), signal(done)) }
 }
 
 fn submit(

@@ -182,20 +182,19 @@ pub(crate) fn lock_all<'a>(
 }
 
 impl Order<'_> {
-    /// What a new run has to wait for beside earlier runs of its owner, each once. Moves out what is
+    /// Adds what a new run has to wait for beside earlier runs of its owner, each once. Moves out what is
     /// over.
-    pub(crate) fn predecessors(&mut self, finished: &mut Predecessors) -> Predecessors {
-        let mut predecessors = Predecessors::new();
+    pub(crate) fn add_predecessors(&mut self, predecessors: &mut Predecessors, finished: &mut Predecessors) {
+        let own = predecessors.len();
         for (register, one) in &mut self.registers {
             register.in_flight.take_finished(finished);
             let conflicts = register.in_flight.conflicts(self.owner, &one.accesses);
             conflicts.for_each(|earlier| predecessors.push(earlier.clone()));
         }
-        if predecessors.len() > 1 {
-            predecessors.sort_unstable_by_key(Predecessor::address);
+        if predecessors.len() > own + 1 {
+            predecessors[own..].sort_unstable_by_key(Predecessor::address);
             predecessors.dedup_by_key(|one| one.address());
         }
-        predecessors
     }
 
     /// Records the run of a single command, as [`record`](Self::record) does that of an executable.

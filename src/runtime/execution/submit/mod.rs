@@ -41,7 +41,7 @@ pub struct SubmitBuilder<'a> {
 /// What the caller wants to wait for.
 #[derive(Default)]
 pub(crate) struct Waits {
-    pub(crate) events: Vec<Event>,
+    events: Vec<Event>,
     futures: Vec<WaitFuture>,
     /// What only has to be over, successful or not.
     pub(crate) order: Predecessors,
@@ -53,6 +53,11 @@ impl Waits {
     /// Nothing to wait for, and maybe a deadline.
     pub(crate) fn until(deadline: Option<Instant>) -> Self {
         Self { deadline, ..Self::default() }
+    }
+
+    /// For what comes after events.
+    pub(crate) fn after(events: &[Event]) -> Self {
+        Self { events: events.to_vec(), ..Self::default() }
     }
 
     fn is_empty(&self) -> bool {
@@ -264,7 +269,7 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submis
     order_after.extend(state.fences.iter().cloned().map(Predecessor::Fence));
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
     let own = order_after.len();
-    order_after.extend(order.predecessors(&mut over));
+    order.add_predecessors(&mut order_after, &mut over);
     order_after.append(&mut waits.order);
     // Let go at once, so that it can be used again.
     over.retain(|one| !state.is_last(one));
@@ -311,6 +316,12 @@ impl<O: RunOwner + 'static> Started<O> {
     }
 }
 
+/// Starts a run of device partitions that comes after nothing, or after what its devices' queues order.
+pub(crate) fn start_now<O: RunOwner + 'static>(owner: &Arc<O>, run: &Arc<Run>) -> Started<O> {
+    start(owner, run, &[], &[]);
+    Started { may_end_early: run.is_done(), deferred: None }
+}
+
 /// Starts a run after all of `order_after`, the first `own` of which are of its owner, and after `waits`.
 /// Leaves the waiting to devices as far as they can.
 pub(crate) fn start_after<O: RunOwner + 'static>(
@@ -333,8 +344,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         }
     }
     if template.all_eager && order_after.is_empty() && events.is_empty() && futures.is_empty() {
-        start(owner, run, &[], &[]);
-        return Started { may_end_early: run.is_done(), deferred: None };
+        return start_now(owner, run);
     }
     let depends = !events.is_empty();
     let on_device = futures.is_empty()
