@@ -27,7 +27,7 @@ pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, Device,
     DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph, GraphMemory,
     Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, LearnedDuration, MemoryArg,
-    NativeAccess, NodeBuilder, NodeTimes, ParamValue, PartitionExplanation, PartitionProgress,
+    NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue, PartitionExplanation, PartitionProgress,
     PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess, Recording, RectCopy,
     ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update, Wait, WaitMode,
     WakePolicy, WriteAccess, kernel, read, write,

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "the implementer of a device vouches for it")]
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::{
     Capabilities, CommandBuffer, CommandBufferDesc, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
     Queue, QueueDesc,
 };
-use crate::types::{DeviceId, Result};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
 
 /// Finds and opens the devices of one driver stack.
 pub trait Backend: Debug + Send + Sync {
@@ -49,6 +50,11 @@ pub trait Backend: Debug + Send + Sync {
     /// # Errors
     /// [`Unavailable`](crate::ErrorKind::Unavailable) when there is no such device.
     fn open(&self, index: usize) -> Result<Arc<dyn Device>>;
+}
+
+fn no_import(what: &str) -> Error {
+    let why = format!("the backend does not take {what} of other libraries");
+    Error::new(ErrorKind::FeatureNotSupported, why)
 }
 
 /// Descriptive data about a device.
@@ -203,6 +209,52 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) for a property the device
     /// does not have.
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>>;
+
+    /// Memory that another library has made in this device's driver and context, under the driver's handle:
+    /// a `cl_mem` for OpenCL. The memory object has a reference of its own to it.
+    ///
+    /// The default refuses, which suits drivers whose memory has addresses only: those need no handles.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) without such handles;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one of another context, and
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when it has fewer than `len` bytes.
+    ///
+    /// # Safety
+    /// The handle is null or that of a live object of the kind.
+    unsafe fn import_memory(&self, handle: *mut c_void, len: usize) -> Result<Arc<dyn Memory>> {
+        let _ = (handle, len);
+        Err(no_import("memory objects"))
+    }
+
+    /// An event that another library has made in this device's driver and context, under the driver's
+    /// handle: a `cl_event` for OpenCL. It is pending or final, and is never signalled again. The event object
+    /// has a reference of its own to it.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one of another context.
+    ///
+    /// # Safety
+    /// The handle is null or that of a live object of the kind.
+    unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        let _ = handle;
+        Err(no_import("events"))
+    }
+
+    /// Has what another library enqueues on its queue from now on wait for events of this device, without
+    /// the host. The queue is the driver's handle, of this device's context: a `cl_command_queue` for OpenCL.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one of another context.
+    ///
+    /// # Safety
+    /// The handle is null or that of a live object of the kind.
+    unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        let _ = (queue, events);
+        Err(no_import("queues"))
+    }
 
     /// Whether commands on this device can use `memory` where it is, without a copy through the
     /// host.

@@ -57,6 +57,7 @@ pub use resource::health::Health;
 pub use resource::host_buffer::HostBuffer;
 pub use resource::kernel;
 pub use resource::memory_arg::MemoryArg;
+pub use resource::native_event::NativeEvent;
 pub use resource::profiling::DeviceProfiling;
 pub use resource::rect::{Layout, RectCopy};
 pub use resource::scratch::GraphMemory;

@@ -97,7 +97,7 @@ impl OpenclContext {
 
     /// Whether both devices share the driver's context, and with it memory and events.
     pub(super) fn shares_memory_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.raw, &other.raw)
+        self.raw.raw() == other.raw.raw()
     }
 
     pub(super) fn create_queue(&self, order: QueueOrder, profiling: bool) -> DriverResult<DriverQueue> {

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use super::command_buffer::OpenclCommandBuffer;
 use super::context::OpenclContext;
 use super::event::OpenclEvent;
+use super::foreign;
 use super::kernel::OpenclKernel;
 use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
@@ -42,6 +44,30 @@ impl OpenclDevice {
     fn of(platform: &Arc<Platform>, id: Id, selector: String, options: OpenclOptions) -> Result<Self> {
         let (raw, alone) = (platform.context()?, platform.devices.len() == 1);
         let context = OpenclContext::new(platform, &raw, alone, id, None, selector, options)?;
+        Ok(Self { context: Arc::new(context) })
+    }
+
+    /// A device in a context of the application's.
+    ///
+    /// # Safety
+    /// The context is null or live.
+    pub(super) unsafe fn open_in_context(
+        context: *mut c_void,
+        device: *mut c_void,
+        options: OpenclOptions,
+    ) -> Result<Self> {
+        let devices = platform::devices()?;
+        let index = devices.iter().position(|found| found.id.raw() == device);
+        let Some((index, found)) = index.and_then(|index| Some((index, devices.get(index)?))) else {
+            let why = "the handle is not that of a whole device of any platform";
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        };
+        let platform = &found.platform;
+        // SAFETY: passed on to the caller.
+        let (raw, count) = unsafe { foreign::context(platform.core, context, device) }?;
+        let selector = format!("opencl:{index}");
+        let raw = Arc::new(raw);
+        let context = OpenclContext::new(platform, &raw, count == 1, found.id, None, selector, options)?;
         Ok(Self { context: Arc::new(context) })
     }
 
@@ -147,6 +173,21 @@ unsafe impl Device for OpenclDevice {
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
         Ok(Box::new(OpenclCommandBuffer::new(&self.context, *desc)))
+    }
+
+    unsafe fn import_memory(&self, handle: *mut c_void, len: usize) -> Result<Arc<dyn Memory>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(unsafe { foreign::memory(&self.context, handle, len) }?))
+    }
+
+    unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(unsafe { foreign::event(&self.context, handle) }?))
+    }
+
+    unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { foreign::order_after(&self.context, queue, events) }
     }
 
     /// Memory does not leave its context.

@@ -24,6 +24,12 @@ impl OpenclEvent {
         Self { context: Arc::clone(context), signal: Mutex::new(None) }
     }
 
+    /// An event that has been signalled already.
+    pub(super) fn signalled(signal: OpenclSignal) -> Self {
+        let context = Arc::clone(signal.context());
+        Self { context, signal: Mutex::new(Some(Arc::new(signal))) }
+    }
+
     /// The signal that a wait for this event means now.
     pub(super) fn last_signal(&self) -> Option<Arc<OpenclSignal>> {
         self.signal.lock().clone()

@@ -130,6 +130,17 @@ impl OpenclMemory {
         Ok(Self { resource: ResourceId::unique(), kind, len, storage, context: Arc::clone(context) })
     }
 
+    /// Memory of a buffer object that the application has made.
+    pub(super) fn of_buffer(context: &Arc<OpenclContext>, buffer: Owned<MemObject>, len: usize) -> Self {
+        Self {
+            resource: ResourceId::unique(),
+            kind: MemoryKind::Device,
+            len,
+            storage: Storage::Device(Arc::new(buffer)),
+            context: Arc::clone(context),
+        }
+    }
+
     /// The memory behind a view, if this backend made it.
     pub(super) fn of(view: &MemoryView) -> Result<&Self> {
         view.memory().as_any().downcast_ref().ok_or_else(|| foreign("memory"))

@@ -26,7 +26,7 @@
 //!
 //! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
 //! `driver_queue` `context` `program` (with `spirv`) `memory` `kernel` `operation` `lower` `signal`
-//! `replay` `recording` `measure` `event` `queue` `update` `command_buffer` `device`. The backend
+//! `replay` `recording` `measure` `event` `foreign` `queue` `update` `command_buffer` `device`. The backend
 //! imports only `types`, `util` and `hal`.
 
 mod command_buffer;
@@ -36,6 +36,7 @@ mod driver_queue;
 mod error;
 mod event;
 mod features;
+mod foreign;
 mod kernel;
 mod lower;
 mod measure;
@@ -55,6 +56,7 @@ mod sys;
 mod tests;
 mod update;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::hal::support::open_devices::OpenDevices;
@@ -111,4 +113,25 @@ impl Backend for OpenclBackend {
 /// index.
 pub fn open(index: usize, options: OpenclOptions) -> Result<Arc<dyn Device>> {
     Ok(Arc::new(OpenclDevice::open(index, options)?))
+}
+
+/// Opens a device in a context that the application has, such as one of `opencl3`: memory objects and events
+/// of that context can then be used in graphs ([`Device::import_memory`], [`Device::import_event`]), and its
+/// queues can wait for submissions. `context` is a `cl_context` and `device` a `cl_device_id` of it, a whole
+/// device. The context is retained. Each call returns a new object for the same hardware.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the context does not have the device, or the
+/// device is only a part of one; [`Unavailable`](crate::ErrorKind::Unavailable) without an OpenCL library.
+///
+/// # Safety
+/// `context` is null or a live context of the OpenCL library that this crate loads.
+#[expect(unsafe_code, reason = "takes handles of other libraries")]
+pub unsafe fn open_in_context(
+    context: *mut c_void,
+    device: *mut c_void,
+    options: OpenclOptions,
+) -> Result<Arc<dyn Device>> {
+    // SAFETY: passed on to the caller.
+    Ok(Arc::new(unsafe { OpenclDevice::open_in_context(context, device, options) }?))
 }

@@ -131,6 +131,34 @@ impl KernelQuery<'_> {
     }
 }
 
+/// The devices of a context.
+pub(super) fn context_devices(core: &Core, context: sys::cl_context) -> DriverResult<Vec<usize>> {
+    values(info!(core, clGetContextInfo(context, sys::CL_CONTEXT_DEVICES)))
+}
+
+/// The address of a queue's context.
+pub(super) fn queue_context(core: &Core, queue: sys::cl_command_queue) -> DriverResult<usize> {
+    value(info!(core, clGetCommandQueueInfo(queue, sys::CL_QUEUE_CONTEXT)))
+}
+
+/// A property of a memory object.
+pub(super) fn memory_info<T: AnyBitPattern + NoUninit>(
+    core: &Core,
+    memory: sys::cl_mem,
+    what: sys::cl_mem_info,
+) -> DriverResult<T> {
+    value(info!(core, clGetMemObjectInfo(memory, what)))
+}
+
+/// The address of an object that an event belongs to: its context, or its queue.
+pub(super) fn event_owner(
+    core: &Core,
+    event: sys::cl_event,
+    what: sys::cl_event_info,
+) -> DriverResult<usize> {
+    value(info!(core, clGetEventInfo(event, what)))
+}
+
 /// The status of an event: positive while it is pending, 0 when complete, negative when failed.
 pub(super) fn event_status(core: &Core, event: sys::cl_event) -> DriverResult<sys::cl_int> {
     value(info!(core, clGetEventInfo(event, sys::CL_EVENT_COMMAND_EXECUTION_STATUS)))

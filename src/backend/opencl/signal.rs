@@ -29,7 +29,8 @@ use crate::util::panics::catch_and_log;
 pub(super) struct OpenclSignal {
     context: Arc<OpenclContext>,
     work: StartedWork,
-    queue: Arc<DriverQueue>,
+    /// The queue that it was enqueued on; `None` for an event of another library.
+    queue: Option<Arc<DriverQueue>>,
     /// Signals that were pending when this one was enqueued behind them; empty once it is settled.
     dependencies: Mutex<Dependencies<Arc<Self>>>,
     /// Memory of the backend that the enqueued commands use.
@@ -98,10 +99,25 @@ impl OpenclSignal {
         work: StartedWork,
         dependencies: Dependencies<Arc<Self>>,
     ) -> Self {
+        Self::of(context, Some(Arc::clone(queue)), work, dependencies)
+    }
+
+    /// The signal of another library's event.
+    pub(super) fn foreign(context: &Arc<OpenclContext>, event: Owned<Event>) -> Self {
+        let work = StartedWork { event: Some(event), ..StartedWork::default() };
+        Self::of(context, None, work, Dependencies::default())
+    }
+
+    fn of(
+        context: &Arc<OpenclContext>,
+        queue: Option<Arc<DriverQueue>>,
+        work: StartedWork,
+        dependencies: Dependencies<Arc<Self>>,
+    ) -> Self {
         Self {
             context: Arc::clone(context),
             work,
-            queue: Arc::clone(queue),
+            queue,
             dependencies: Mutex::new(dependencies),
             staged: Mutex::default(),
             reported: AtomicI32::new(sys::CL_QUEUED as sys::cl_int),
@@ -124,8 +140,12 @@ impl OpenclSignal {
         self.work.failure.as_ref()
     }
 
+    pub(super) fn context(&self) -> &Arc<OpenclContext> {
+        &self.context
+    }
+
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
-        std::ptr::eq(&*self.queue, queue)
+        self.queue.as_deref().is_some_and(|own| std::ptr::eq(own, queue))
     }
 
     pub(super) fn status(self: &Arc<Self>) -> EventStatus {

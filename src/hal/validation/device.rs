@@ -1,5 +1,7 @@
 //! Allocations, kernel signatures, and properties against capabilities.
+#![expect(unsafe_code, reason = "passes handles of other libraries on")]
 
+use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -107,6 +109,43 @@ impl ValidatedDevice {
         self.require(!desc.profiling || capabilities.profiling, "profiling of command-buffers")?;
         let buffer = self.inner.create_command_buffer(desc)?;
         Ok(ValidatedCommandBuffer::new(buffer, Arc::clone(&self.inner), *desc))
+    }
+
+    /// Memory of another library: [`Device::import_memory`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn import_memory(&self, handle: *mut c_void, len: usize) -> Result<Arc<dyn Memory>> {
+        self.check_handle(handle, "a null handle is no memory object")?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.inner.import_memory(handle, len) }.map_err(|error| self.here(error))
+    }
+
+    /// An event of another library: [`Device::import_event`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        self.check_handle(handle, "a null handle is no event")?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.inner.import_event(handle) }.map_err(|error| self.here(error))
+    }
+
+    /// Has another library's queue wait for events: [`Device::order_after`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        self.check_handle(queue, "a null handle is no queue")?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.inner.order_after(queue, events) }.map_err(|error| self.here(error))
+    }
+
+    fn check_handle(&self, handle: *mut c_void, why: &str) -> Result<()> {
+        if handle.is_null() {
+            return Err(self.here(Error::new(ErrorKind::InvalidArgument, why)));
+        }
+        Ok(())
     }
 
     /// Whether commands on this device can use `memory` where it is: [`Device::can_access`].

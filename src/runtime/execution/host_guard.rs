@@ -97,6 +97,26 @@ mod slices {
     }
 }
 
+/// With bytes as elements, what `bytes::Bytes::from_owner` takes: a response's body without a copy.
+impl<T> AsRef<[T]> for HostRef<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+/// As for [`HostRef`].
+impl<T> AsRef<[T]> for HostMut<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T> AsMut<[T]> for HostMut<T> {
+    fn as_mut(&mut self) -> &mut [T] {
+        self
+    }
+}
+
 impl<T: Debug> Debug for HostRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()

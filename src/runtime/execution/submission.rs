@@ -1,11 +1,13 @@
 //! The future of a submission.
 
+use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::hal;
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::progress::SubmissionProgress;
@@ -13,7 +15,7 @@ use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run_wait::RunWait;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::watchdog::{Alarm, Watchdog};
-use crate::types::{Error, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// A run of an executable that has been submitted: a future that resolves when all its work is complete.
 ///
@@ -99,6 +101,38 @@ impl Submission {
     /// A handle to wait for the same work, as often and in as many places as needed.
     pub fn event(&self) -> Event {
         Event::new(self.wait.run.clone())
+    }
+
+    /// Has what another library enqueues on its own queue from now on wait for this submission, on the
+    /// device: no thread waits. The queue is the driver's handle, of the context of the submission's
+    /// devices: on OpenCL a `cl_command_queue`.
+    ///
+    /// What fails or is cancelled counts as over, as far as the driver tells: await the submission to know.
+    ///
+    /// # Errors
+    /// [`InvalidOperation`](ErrorKind::InvalidOperation) where not all of the submission is on devices
+    /// yet: it has host tasks, or waits for something on the host; await it instead.
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on backends other than OpenCL;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) and
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) for a queue of another context. That of the
+    /// submission, if it has failed already.
+    ///
+    /// # Safety
+    /// The handle is null or that of a live queue.
+    #[expect(unsafe_code, reason = "takes a handle that the caller vouches for")]
+    pub unsafe fn join(&self, queue: *mut c_void) -> Result<()> {
+        let run = &self.wait.run;
+        // Asked before the events: a run that ends meanwhile has no devices any more.
+        let (is_on_devices, devices) = (run.is_all_enqueued(), run.tail_devices());
+        let Some(events) = run.tail_events() else { return run.result() };
+        let device = devices.first().filter(|_| is_on_devices);
+        let device = device.ok_or_else(|| {
+            let why = "not all of the submission is on devices, so no queue can wait for it";
+            Error::new(ErrorKind::InvalidOperation, why).help("await the submission instead")
+        })?;
+        let events: Vec<&dyn hal::Event> = events.iter().map(|event| &**event).collect();
+        // SAFETY: passed on to the caller.
+        unsafe { device.hal().order_after(queue, &events) }
     }
 
     /// How far the work is, by partition: what is over, what runs, and what waits for what. `None` when all

@@ -7,6 +7,7 @@ pub(crate) mod health;
 pub(crate) mod host_buffer;
 pub mod kernel;
 pub(crate) mod memory_arg;
+pub(crate) mod native_event;
 pub(crate) mod profiling;
 mod raw_memory;
 pub(crate) mod rect;

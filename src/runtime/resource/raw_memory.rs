@@ -1,7 +1,9 @@
-//! Buffers of memory that another library owns, known by its address.
+//! Buffers of memory that another library owns, known by its address or by the driver's handle.
 #![expect(unsafe_code, reason = "wraps addresses that the caller vouches for")]
 
 use std::any::Any;
+use std::ffi::c_void;
+use std::fmt::{self, Debug};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -14,16 +16,24 @@ use crate::runtime::resource::device::Device;
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
 
 /// Memory at an address. Commands get the address in the place of a memory object.
-#[derive(Debug)]
 struct RawMemory {
     resource: ResourceId,
     device: DeviceId,
     pointer: UsmPointer,
+    /// What the memory lives as long as.
+    _keep_alive: Box<dyn Send + Sync>,
+}
+
+impl Debug for RawMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RawMemory").field(&self.pointer).finish()
+    }
 }
 
 impl Device {
     /// A buffer of `len` elements at `address`: memory that another library has allocated on this
-    /// device, or unified shared memory that the device can use. The buffer does not own it.
+    /// device, or unified shared memory that the device can use. `keep_alive` is dropped when nothing
+    /// uses the memory any more, and is mostly what owns it; `()` where that lives long enough anyway.
     ///
     /// Kernels, copies and fills take it as any other buffer; copies and fills are then those of
     /// [`CommandKind::UsmCopy`](crate::CommandKind::UsmCopy) and
@@ -37,8 +47,8 @@ impl Device {
     /// let device = Device::open("host")?;
     /// let owned = device.buffer_from(&[1u32, 2, 3, 4])?;
     /// let Some(address) = owned.address() else { return Ok(()) };
-    /// // SAFETY: `owned` outlives the submission, and nothing else uses it meanwhile.
-    /// let raw = unsafe { device.buffer_from_raw::<u32>(address, 2)? };
+    /// // SAFETY: the clone keeps the memory, and nothing else uses it during the submission.
+    /// let raw = unsafe { device.import::<u32>(address, 2, owned.clone())? };
     /// let mut graph = Graph::new(&device);
     /// graph.fill(&raw, 7);
     /// graph.finalize()?.submit().await?;
@@ -54,10 +64,15 @@ impl Device {
     ///
     /// # Safety
     /// The elements are valid on the device, and in a copy from or to a host buffer as the device's
-    /// unified shared memory is, as long as any graph or executable holds the buffer. Nothing else
-    /// uses them while a submission may: no order follows from other buffers, or other code, that
-    /// use the same memory.
-    pub unsafe fn buffer_from_raw<T: Pod>(&self, address: usize, len: usize) -> Result<Buffer<T>> {
+    /// unified shared memory is, as long as `keep_alive` is not dropped. Nothing else uses them while a
+    /// submission may: no order follows from other buffers, or other code, that use the same memory.
+    /// Where `keep_alive` is dropped is not determined: also on threads of the driver.
+    pub unsafe fn import<T: Pod>(
+        &self,
+        address: usize,
+        len: usize,
+        keep_alive: impl Send + Sync + 'static,
+    ) -> Result<Buffer<T>> {
         let bytes = byte_len::<T>(len)?;
         let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
         if address == 0 {
@@ -71,7 +86,32 @@ impl Device {
             return Err(Error::new(ErrorKind::InvalidSize, "the buffer ends beyond the address space"));
         }
         // SAFETY: the caller vouches for these bytes.
-        Ok(Buffer::whole(self.raw(unsafe { UsmPointer::new(address, bytes) })))
+        let pointer = unsafe { UsmPointer::new(address, bytes) };
+        Ok(Buffer::whole(self.raw(pointer, Box::new(keep_alive))))
+    }
+
+    /// A buffer of the first `len` elements of memory that another library has made in this device's driver
+    /// and context, under the driver's handle: on OpenCL a `cl_mem` with `CL_MEM_READ_WRITE`. The buffer has
+    /// a reference of its own to it. On other backends memory has addresses: [`import`](Self::import) them.
+    ///
+    /// It is used as any other buffer. A device of the application's own context is opened by
+    /// [`open_in_context`](crate::backend::opencl::open_in_context).
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) where memory has no such handles;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null handle, one of another context, and one
+    /// that is not a buffer for reading and writing; [`InvalidSize`](ErrorKind::InvalidSize) for 0
+    /// elements, or for more than it has.
+    ///
+    /// # Safety
+    /// The handle is null or that of a live memory object. What else uses the memory is ordered before and
+    /// after submissions that do: by [`after_native`](crate::SubmitBuilder::after_native) and
+    /// [`join`](crate::Submission::join), or by waiting on the host.
+    pub unsafe fn import_memory<T: Pod>(&self, handle: *mut c_void, len: usize) -> Result<Buffer<T>> {
+        let bytes = byte_len::<T>(len)?;
+        // SAFETY: passed on to the caller.
+        let memory = unsafe { self.hal().import_memory(handle, bytes) }?;
+        Ok(Buffer::whole(Allocation::of(self, memory)))
     }
 
     /// A buffer without elements, for kernels that take memory which they can do without: device code
@@ -79,12 +119,12 @@ impl Device {
     /// [bound](crate::RangeBound) must allow its range in spite of that.
     pub fn null_buffer<T: Pod>(&self) -> Buffer<T> {
         // SAFETY: there are no bytes.
-        Buffer::whole(self.raw(unsafe { UsmPointer::new(0, 0) }))
+        Buffer::whole(self.raw(unsafe { UsmPointer::new(0, 0) }, Box::new(())))
     }
 
-    fn raw(&self, pointer: UsmPointer) -> Arc<Allocation> {
+    fn raw(&self, pointer: UsmPointer, keep_alive: Box<dyn Send + Sync>) -> Arc<Allocation> {
         let (resource, device) = (ResourceId::unique(), self.info().id);
-        Allocation::of(self, Arc::new(RawMemory { resource, device, pointer }))
+        Allocation::of(self, Arc::new(RawMemory { resource, device, pointer, _keep_alive: keep_alive }))
     }
 }
 

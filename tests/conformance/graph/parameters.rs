@@ -474,7 +474,7 @@ fn random_updates(setup: &Setup) {
 #[expect(unsafe_code, reason = "vouches for memory of a buffer")]
 fn raw(setup: &Setup, of: &Buffer<u32>) -> Option<Buffer<u32>> {
     // SAFETY: the tests keep the buffer and use it only when no submission is in flight.
-    Some(unsafe { setup.device().buffer_from_raw(of.address()?, of.len()) }.unwrap())
+    Some(unsafe { setup.device().import(of.address()?, of.len(), ()) }.unwrap())
 }
 
 fn raw_addresses(setup: &Setup) {
@@ -548,7 +548,7 @@ fn addresses_that_do_not_fit_are_refused(setup: &Setup) {
         [(0, 4, invalid), (2, 4, invalid), (64, 0, size), (usize::MAX - 3, 4, size), (64, usize::MAX, size)]
     {
         // SAFETY: it is refused.
-        let raw = unsafe { device.buffer_from_raw::<u32>(address, len) };
+        let raw = unsafe { device.import::<u32>(address, len, ()) };
         assert_eq!(raw.unwrap_err().kind(), kind, "{address:#x} {len}");
     }
     let null = device.null_buffer::<u32>();

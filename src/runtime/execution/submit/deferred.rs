@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use futures::future::{Either, select, try_join, try_join_all};
 
+use crate::hal::EventStatus;
 use crate::runtime::completion::spawn::spawn;
 use crate::runtime::execution::abandoned_start;
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_panic};
@@ -19,6 +20,7 @@ use crate::runtime::execution::host_task::{TaskOutput, runtime_shut_down};
 use crate::runtime::execution::run::{self, Run};
 use crate::runtime::execution::submit::start::start;
 use crate::runtime::execution::template::RunOwner;
+use crate::runtime::resource::native_event::NativeEvent;
 use crate::types::{Error, ErrorKind, Result};
 
 /// A future of a wait list. Neither its panic nor that of its drop goes any further.
@@ -36,6 +38,19 @@ where
             Error::new(ErrorKind::HostTaskFailed, "a future in the wait list resolved to an error")
                 .caused_by(error)
         })
+    })
+}
+
+/// Waits on a thread for an event of another library.
+pub(super) fn native_wait(runtime: &Handle, event: &NativeEvent) -> WaitFuture {
+    let event = event.hal().clone();
+    let waiting = runtime.spawn_blocking(move || event.wait(None));
+    Box::pin(async move {
+        match waiting.await {
+            Ok(EventStatus::Failed(error)) => Err(error),
+            Ok(_) => Ok(()),
+            Err(_) => Err(runtime_shut_down()),
+        }
     })
 }
 

@@ -23,7 +23,8 @@ use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::execution::watchdog::Watchdog;
-use crate::types::{Error, ErrorKind, Result};
+use crate::runtime::resource::native_event::NativeEvent;
+use crate::types::{DeviceId, Error, ErrorKind, Result};
 use crate::util::deferred_drop::Failure;
 use deferred::{Deferred, Starter, WaitFuture};
 use start::start;
@@ -43,6 +44,7 @@ pub struct SubmitBuilder<'a> {
 pub(crate) struct Waits {
     events: Vec<Event>,
     futures: Vec<WaitFuture>,
+    native: Vec<NativeEvent>,
     /// What only has to be over, successful or not.
     pub(crate) order: Predecessors,
     /// When it is too late to start anything.
@@ -61,7 +63,7 @@ impl Waits {
     }
 
     fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.futures.is_empty()
+        self.events.is_empty() && self.futures.is_empty() && self.native.is_empty()
     }
 
     /// Takes out events that are over. Gives the first failure among them.
@@ -117,6 +119,25 @@ impl<'a> SubmitBuilder<'a> {
         F::Output: TaskOutput,
     {
         self.waits.futures.push(deferred::wait_future(future));
+        self
+    }
+
+    /// Starts after an event of another library has completed. The device waits for it where the submission
+    /// begins on the device that has [imported](crate::Device::import_event) it; elsewhere a thread of the
+    /// runtime's waits. If the event fails, so does the submission.
+    ///
+    /// ```no_run
+    /// # #![allow(unsafe_code)]
+    /// # use wakegraph::{Device, ExecutableGraph, Result, Submission};
+    /// # fn example(exec: &ExecutableGraph, device: &Device, written: *mut std::ffi::c_void) -> Result<Submission> {
+    /// // SAFETY: the application has the event, which is of the device's context.
+    /// let written = unsafe { device.import_event(written)? };
+    /// let submission = exec.prepare().after_native(&written).submit();
+    /// # Ok(submission)
+    /// # }
+    /// ```
+    pub fn after_native(mut self, event: &NativeEvent) -> Self {
+        self.waits.native.push(event.clone());
         self
     }
 
@@ -329,7 +350,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     run: &Arc<Run>,
     order_after: Predecessors,
     own: usize,
-    Waits { events, futures, deadline, .. }: Waits,
+    Waits { events, mut futures, native, deadline, .. }: Waits,
 ) -> Started<O> {
     let template = owner.template();
     if run.is_traced() {
@@ -343,21 +364,24 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
             return Started::abandoned(run, &template.too_late());
         }
     }
-    if template.all_eager && order_after.is_empty() && events.is_empty() && futures.is_empty() {
+    let waits = !events.is_empty() || !futures.is_empty() || !native.is_empty();
+    if template.all_eager && order_after.is_empty() && !waits {
         return start_now(owner, run);
     }
-    let depends = !events.is_empty();
+    let depends = !events.is_empty() || !native.is_empty();
     let on_device = futures.is_empty()
         && order_after.iter().all(|predecessor| match predecessor {
             Predecessor::Run(earlier) => devices_can_wait(template, earlier) || earlier.is_done(),
             Predecessor::Fence(_) => false,
         })
-        && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done());
+        && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done())
+        && native.iter().all(|event| begins_on(template, event.hal().device()));
     let mut deferred = None;
     if on_device && (template.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
-            Ok(dependencies) => {
+            Ok(mut dependencies) => {
+                dependencies.extend(native.iter().map(|event| event.hal().clone()));
                 // A run that is reset has none. One without partitions comes after nothing that is not over.
                 let has_work = !template.partitions.is_empty();
                 if has_work && order_after.len() > own {
@@ -373,11 +397,12 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     } else {
         match Handle::try_current() {
             Ok(handle) => {
+                futures.extend(native.iter().map(|event| deferred::native_wait(&handle, event)));
                 let order_after = order_after.into_vec();
                 let starter = Starter { owner: owner.clone(), run: run.clone(), order_after, started: false };
                 deferred = Some(Deferred { handle, starter, events, futures });
             }
-            Err(_) => run.abandon(&needs_tokio(why_host(template, &futures, &order_after, &events))),
+            Err(_) => run.abandon(&needs_tokio(why_host(template, &futures, &native, &order_after, &events))),
         }
     }
     // On its devices, a run fails with what it depends on, at once. One that is over has failed
@@ -396,6 +421,15 @@ fn devices_can_wait(template: &RunTemplate, earlier: &Arc<Run>) -> bool {
                 && partition.device().is_some_and(|device| {
                     earlier.tail_devices().iter().all(|other| device.can_wait_for(other))
                 })
+        })
+}
+
+/// Whether all first partitions of a run are of this device.
+fn begins_on(template: &RunTemplate, device: DeviceId) -> bool {
+    !template.roots.is_empty()
+        && template.roots.iter().all(|&root| {
+            let partition = &template.partitions[root as usize];
+            partition.eager && partition.device().is_some_and(|own| own.id() == device)
         })
 }
 
@@ -502,6 +536,7 @@ fn spin(executable: &ExecutableInner, state: &mut ExecutableState, load: u32) ->
 fn why_host(
     template: &RunTemplate,
     futures: &[WaitFuture],
+    native: &[NativeEvent],
     order_after: &[Predecessor],
     events: &[Event],
 ) -> &'static str {
@@ -510,6 +545,8 @@ fn why_host(
         "has work for the host"
     } else if !futures.is_empty() {
         "waits for a future"
+    } else if !native.is_empty() {
+        "waits for an event of another library on a device that it does not begin on"
     } else if order_after.iter().any(|earlier| matches!(earlier, Predecessor::Fence(_))) {
         "waits for a guard of a host buffer that it uses"
     } else if events.iter().any(|event| waits_for(event.run())) {

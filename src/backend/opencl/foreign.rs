@@ -1,0 +1,125 @@
+//! Objects of other libraries that use the same driver: contexts, memory objects, events and queues.
+//!
+//! Each object that is kept gets a reference of our own, so the application may release its own at any time.
+#![expect(unsafe_code, reason = "calls the driver with handles that the caller vouches for")]
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::context::OpenclContext;
+use super::event::OpenclEvent;
+use super::memory::OpenclMemory;
+use super::query;
+use super::signal::OpenclSignal;
+use super::sys::{self, Context, Core, Owned, call};
+use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
+use crate::types::{Error, ErrorKind, Result};
+
+/// Takes a reference by the driver's function for this kind of object.
+macro_rules! retain {
+    ($core:expr, $function:ident($raw:expr)) => {{
+        // SAFETY: the caller vouched for the object.
+        unsafe { call!($core, $function($raw)) }?;
+        let raw = sys::object(stringify!($function), sys::CL_SUCCESS, $raw)?;
+        // SAFETY: the call has just taken the reference.
+        unsafe { Owned::new($core, raw) }
+    }};
+}
+
+/// The application's context, which must have the device.
+///
+/// # Safety
+/// The context is null or live.
+pub(super) unsafe fn context(
+    core: &'static Core,
+    context: *mut c_void,
+    device: *mut c_void,
+) -> Result<(Owned<Context>, usize)> {
+    let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
+    if context.is_null() {
+        return Err(invalid("a null handle is no context"));
+    }
+    let devices = query::context_devices(core, context)?;
+    if !devices.contains(&device.addr()) {
+        return Err(invalid("the device is not one of the context's")
+            .help("give a device that the context was created for"));
+    }
+    Ok((retain!(core, clRetainContext(context)), devices.len()))
+}
+
+/// # Safety
+/// The handle is that of a live memory object.
+pub(super) unsafe fn memory(
+    context: &Arc<OpenclContext>,
+    handle: *mut c_void,
+    len: usize,
+) -> Result<OpenclMemory> {
+    let (core, invalid) = (context.core, |why| Error::new(ErrorKind::InvalidArgument, why));
+    let address: usize = query::memory_info(core, handle, sys::CL_MEM_CONTEXT)?;
+    check_context(context, address, "memory object")?;
+    let kind: sys::cl_mem_object_type = query::memory_info(core, handle, sys::CL_MEM_TYPE)?;
+    if kind != sys::CL_MEM_OBJECT_BUFFER {
+        return Err(invalid("the memory object is not a buffer but an image or a pipe"));
+    }
+    let flags: sys::cl_mem_flags = query::memory_info(core, handle, sys::CL_MEM_FLAGS)?;
+    if flags & (sys::CL_MEM_READ_ONLY | sys::CL_MEM_WRITE_ONLY) != 0 {
+        return Err(invalid("kernels may only read, or only write, the memory object")
+            .help("create it with CL_MEM_READ_WRITE"));
+    }
+    let size: usize = query::memory_info(core, handle, sys::CL_MEM_SIZE)?;
+    if len == 0 || len > size {
+        let why = format!("{len} bytes are not a part of a memory object of {size}");
+        return Err(Error::new(ErrorKind::InvalidSize, why));
+    }
+    let buffer = retain!(core, clRetainMemObject(handle));
+    Ok(OpenclMemory::of_buffer(context, buffer, len))
+}
+
+/// # Safety
+/// The handle is that of a live event.
+pub(super) unsafe fn event(context: &Arc<OpenclContext>, handle: *mut c_void) -> Result<OpenclEvent> {
+    let core = context.core;
+    check_context(context, query::event_owner(core, handle, sys::CL_EVENT_CONTEXT)?, "event")?;
+    let event = retain!(core, clRetainEvent(handle));
+    // A command that stays in a queue which nobody flushes never runs. Events of the user's own have no queue.
+    let queue = query::event_owner(core, handle, sys::CL_EVENT_COMMAND_QUEUE)?;
+    if let Some(queue) = NonNull::new(ptr::with_exposed_provenance_mut::<c_void>(queue)) {
+        // SAFETY: the driver has named the queue, which lives as long as its event.
+        unsafe { call!(core, clFlush(queue.as_ptr())) }?;
+    }
+    Ok(OpenclEvent::signalled(OpenclSignal::foreign(context, event)))
+}
+
+/// # Safety
+/// The handle is that of a live queue.
+pub(super) unsafe fn order_after(
+    context: &OpenclContext,
+    queue: *mut c_void,
+    events: &[&dyn crate::hal::Event],
+) -> Result<()> {
+    check_context(context, query::queue_context(context.core, queue)?, "queue")?;
+    // Keeps the driver's events alive during the call.
+    let mut signals: SmallVec<[Arc<OpenclSignal>; 4]> = SmallVec::new();
+    for event in events {
+        let event = event.as_any().downcast_ref::<OpenclEvent>();
+        let event = event.filter(|event| event.context.shares_memory_with(context));
+        signals.push(event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?);
+    }
+    let pending: SmallVec<[sys::cl_event; 4]> = signals.iter().filter_map(|signal| signal.event()).collect();
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let ((count, list), event) = (sys::list(&pending), ptr::null_mut());
+    // SAFETY: the caller vouched for the queue, and the events are alive.
+    Ok(unsafe { call!(context.core, clEnqueueBarrierWithWaitList(queue, count, list, event)) }?)
+}
+
+fn check_context(context: &OpenclContext, address: usize, what: &str) -> Result<()> {
+    if address == context.raw.raw().addr() {
+        return Ok(());
+    }
+    Err(foreign(what).help("open the device in the application's context: `opencl::open_in_context`"))
+}

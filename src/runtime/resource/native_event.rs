@@ -1,0 +1,39 @@
+//! Events of other libraries that submissions wait for.
+#![expect(unsafe_code, reason = "takes handles that the caller vouches for")]
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::hal;
+use crate::runtime::resource::device::Device;
+use crate::types::Result;
+
+/// An event of another library that uses the same driver: what
+/// [`SubmitBuilder::after_native`](crate::SubmitBuilder::after_native) waits for.
+#[derive(Clone, Debug)]
+pub struct NativeEvent {
+    event: Arc<dyn hal::Event>,
+}
+
+impl Device {
+    /// An event that another library has made in this device's driver and context, under the driver's
+    /// handle: on OpenCL a `cl_event`. It has a reference of its own to it.
+    ///
+    /// # Errors
+    /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) on other backends;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a null handle, and for one of another
+    /// context.
+    ///
+    /// # Safety
+    /// The handle is null or that of a live event.
+    pub unsafe fn import_event(&self, handle: *mut c_void) -> Result<NativeEvent> {
+        // SAFETY: passed on to the caller.
+        Ok(NativeEvent { event: unsafe { self.hal().import_event(handle) }? })
+    }
+}
+
+impl NativeEvent {
+    pub(crate) fn hal(&self) -> &Arc<dyn hal::Event> {
+        &self.event
+    }
+}

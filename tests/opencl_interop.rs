@@ -1,0 +1,314 @@
+//! Graphs in an application that uses OpenCL through `opencl3`: its context, buffers, events and queues. Each
+//! test runs on each device of each platform that is installed; without any it is ignored by name.
+#![expect(unsafe_code, reason = "hands objects of opencl3 to graphs; every test orders what it enqueues")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::ffi::c_void;
+use std::process::ExitCode;
+use std::ptr;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use opencl3::command_queue::CommandQueue;
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, Device as ClDevice};
+use opencl3::event::{CL_COMPLETE, Event as ClEvent, create_user_event, set_user_event_status};
+use opencl3::memory::{Buffer as ClBuffer, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, ClMem};
+use opencl3::platform::get_platforms;
+use opencl3::types::{CL_FALSE, cl_uint};
+use tokio::runtime::{Builder, Runtime};
+use wakegraph::backend::opencl::{OpenclOptions, open_in_context};
+use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, write};
+
+wakegraph::kernel! {
+    /// x := 3 x + 1
+    fn step(x: &mut [u32]) {
+        range: |x| x.len(),
+        item: |i, x| x[i] = x[i].wrapping_mul(3).wrapping_add(1),
+        // SAFETY: a work-item uses the element with its index, which the range bounds.
+        c: unsafe { "KERNEL(step, (SLICE(u32, x))) { x[GLOBAL_ID(0)] = x[GLOBAL_ID(0)] * 3 + 1; }" },
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, trials()).exit_code()
+}
+
+const FAILED_EVENT: &str = "a_failed_event_fails_the_submission";
+
+type Test = (&'static str, fn(&Application));
+
+const TESTS: &[Test] = &[
+    ("buffers_and_events_go_in_and_out_without_the_host", buffers_and_events_go_in_and_out_without_the_host),
+    ("submissions_wait_for_events_of_the_user", submissions_wait_for_events_of_the_user),
+    (FAILED_EVENT, a_failed_event_fails_the_submission),
+    ("host_tasks_wait_for_native_events_too", host_tasks_wait_for_native_events_too),
+    ("objects_may_be_released_in_any_order", objects_may_be_released_in_any_order),
+    ("objects_of_another_context_are_refused", objects_of_another_context_are_refused),
+    ("buffers_that_do_not_fit_are_refused", buffers_that_do_not_fit_are_refused),
+    ("what_is_over_can_be_joined", what_is_over_can_be_joined),
+];
+
+fn trials() -> Vec<Trial> {
+    let platforms = get_platforms().unwrap_or_default();
+    let ids =
+        platforms.iter().flat_map(|platform| platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default());
+    let devices: Vec<_> = ids.map(|id| id.addr()).collect();
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
+    let required = required.split(',').any(|name| name.trim() == "opencl");
+    let mut trials = Vec::new();
+    for &(name, test) in TESTS {
+        for (index, &id) in devices.iter().enumerate() {
+            trials.push(Trial::ignorable_test(format!("{index}/{name}"), move || {
+                let app = Application::new(ptr::with_exposed_provenance_mut(id));
+                if name == FAILED_EVENT && app.device.info().driver.starts_with("Portable") {
+                    return Ok(Completion::ignored_with("PoCL 3.1 ends the process when an event fails"));
+                }
+                test(&app);
+                Ok(Completion::Completed)
+            }));
+        }
+        if devices.is_empty() {
+            trials.push(Trial::ignorable_test(name, move || match required {
+                true => Err(Failed::from("WAKEGRAPH_REQUIRE asks for OpenCL, and there is no device")),
+                false => Ok(Completion::ignored_with("there is no OpenCL device")),
+            }));
+        }
+    }
+    trials
+}
+
+/// What an application has that uses OpenCL without this crate, and a device opened in its context.
+struct Application {
+    runtime: Runtime,
+    context: Context,
+    queue: CommandQueue,
+    device: Device,
+}
+
+const LEN: usize = 1000;
+
+impl Application {
+    fn new(id: *mut c_void) -> Self {
+        let context = Context::from_device(&ClDevice::new(id)).unwrap();
+        // SAFETY: the context is the application's, and of this device.
+        let queue = unsafe { CommandQueue::create(&context, id, 0) }.unwrap();
+        // SAFETY: the context is alive.
+        let device = unsafe { open_in_context(context.get(), id, OpenclOptions::new()) }.unwrap();
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Self { runtime, context, queue, device: Device::from_hal(device) }
+    }
+
+    fn buffer(&self) -> ClBuffer<cl_uint> {
+        // SAFETY: there is no host memory behind it.
+        unsafe { ClBuffer::create(&self.context, CL_MEM_READ_WRITE, LEN, ptr::null_mut()) }.unwrap()
+    }
+
+    /// Starts to fill the buffer.
+    fn fill(&self, buffer: &mut ClBuffer<cl_uint>, value: u32) -> ClEvent {
+        // SAFETY: the queue is in order, and what else uses the buffer is behind this or over.
+        unsafe { self.queue.enqueue_fill_buffer(buffer, &[value], 0, 4 * LEN, &[]) }.unwrap()
+    }
+
+    /// Reads what is in the buffer after everything on the application's queue.
+    fn read(&self, buffer: &ClBuffer<cl_uint>) -> Vec<u32> {
+        let mut values = vec![0; LEN];
+        // SAFETY: the queue is finished before the values are used.
+        unsafe { self.queue.enqueue_read_buffer(buffer, CL_FALSE, 0, &mut values, &[]) }.unwrap();
+        self.queue.finish().unwrap();
+        values
+    }
+
+    fn import(&self, buffer: &ClBuffer<cl_uint>) -> Buffer<u32> {
+        // SAFETY: the tests order what uses the memory.
+        unsafe { self.device.import_memory(buffer.get(), LEN) }.unwrap()
+    }
+
+    /// Two steps on the buffer.
+    fn steps(&self, x: &Buffer<u32>) -> ExecutableGraph {
+        let mut graph = Graph::new(&self.device);
+        graph.launch(step(x), Range::linear(LEN));
+        graph.launch(step(x), Range::linear(LEN));
+        graph.finalize().unwrap()
+    }
+
+    fn user_event(&self) -> ClEvent {
+        ClEvent::new(create_user_event(self.context.get()).unwrap())
+    }
+
+    fn wait(&self, event: &ClEvent) -> wakegraph::NativeEvent {
+        // SAFETY: the event is alive.
+        unsafe { self.device.import_event(event.get()) }.unwrap()
+    }
+}
+
+fn two_steps(x: u32) -> u32 {
+    x.wrapping_mul(9).wrapping_add(4)
+}
+
+fn buffers_and_events_go_in_and_out_without_the_host(app: &Application) {
+    let _inside = app.runtime.enter();
+    let mut theirs = app.buffer();
+    let exec = app.steps(&app.import(&theirs));
+    for round in 0..200 {
+        let written = app.fill(&mut theirs, round);
+        let submission = exec.prepare().after_native(&app.wait(&written)).submit();
+        // SAFETY: the queue is alive.
+        unsafe { submission.join(app.queue.get()) }.unwrap();
+        assert_eq!(app.read(&theirs), [two_steps(round); LEN]);
+        app.runtime.block_on(submission).unwrap();
+    }
+}
+
+fn submissions_wait_for_events_of_the_user(app: &Application) {
+    let x = app.device.buffer::<u32>(LEN).unwrap();
+    let (exec, gate) = (app.steps(&x), app.user_event());
+    app.runtime.block_on(async {
+        let submission = exec.prepare().after_native(&app.wait(&gate)).submit();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+            assert!(!submission.is_finished());
+        }
+        set_user_event_status(gate.get(), CL_COMPLETE).unwrap();
+        submission.await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [4; LEN]);
+    });
+}
+
+fn a_failed_event_fails_the_submission(app: &Application) {
+    let x = app.device.buffer::<u32>(LEN).unwrap();
+    let (exec, gate) = (app.steps(&x), app.user_event());
+    app.runtime.block_on(async {
+        let submission = exec.prepare().after_native(&app.wait(&gate)).submit();
+        set_user_event_status(gate.get(), -1).unwrap();
+        submission.await.unwrap_err();
+        // The executable works afterwards.
+        x.write(&[1; LEN]).await.unwrap();
+        exec.submit().await.unwrap();
+        assert_eq!(x.to_vec().await.unwrap(), [two_steps(1); LEN]);
+    });
+}
+
+fn host_tasks_wait_for_native_events_too(app: &Application) {
+    let mut theirs = app.buffer();
+    let (x, words) = (app.import(&theirs), app.device.host_buffer::<u32>(1).unwrap());
+    let mut graph = Graph::new(&app.device);
+    graph.host_task((write(&words),), async |(mut words,)| words[0] = 5);
+    graph.copy(&words, x.slice(..1).unwrap());
+    let exec = graph.finalize().unwrap();
+    app.runtime.block_on(async {
+        let gate = app.user_event();
+        let submission = exec.prepare().after_native(&app.wait(&gate)).submit();
+        assert!(!submission.is_finished());
+        // SAFETY: the queue is alive.
+        let early = unsafe { submission.join(app.queue.get()) };
+        assert_eq!(early.unwrap_err().kind(), ErrorKind::InvalidOperation);
+        app.fill(&mut theirs, 9).wait().unwrap();
+        set_user_event_status(gate.get(), CL_COMPLETE).unwrap();
+        submission.await.unwrap();
+        assert_eq!(app.read(&theirs)[..2], [5, 9]);
+    });
+}
+
+fn objects_may_be_released_in_any_order(app: &Application) {
+    let _inside = app.runtime.enter();
+    for round in 0..6 {
+        let mut theirs = app.buffer();
+        let result = app.device.host_buffer::<u32>(LEN).unwrap();
+        let x = app.import(&theirs);
+        let mut graph = Graph::new(&app.device);
+        graph.launch(step(&x), Range::linear(LEN));
+        graph.copy(&x, &result);
+        let exec = graph.finalize().unwrap();
+        let written = app.fill(&mut theirs, round);
+        let native = app.wait(&written);
+        if round % 2 == 0 {
+            drop((theirs, written));
+            drop(x);
+        } else {
+            drop((x, written));
+            drop(theirs);
+        }
+        let submission = exec.prepare().after_native(&native).submit();
+        drop((native, exec));
+        app.runtime.block_on(async {
+            submission.await.unwrap();
+            assert_eq!(*result.read().await, [3 * round + 1; LEN]);
+        });
+    }
+}
+
+fn objects_of_another_context_are_refused(app: &Application) {
+    let other = Application::new(app.context.devices()[0]);
+    let (theirs, gate) = (other.buffer(), other.user_event());
+    let host = Device::open("host").unwrap();
+    let invalid = ErrorKind::InvalidArgument;
+    for (device, handle, kind) in [
+        (&app.device, theirs.get(), invalid),
+        (&app.device, ptr::null_mut(), invalid),
+        (&host, theirs.get(), ErrorKind::FeatureNotSupported),
+    ] {
+        // SAFETY: the handle is null or that of a live buffer.
+        let error = unsafe { device.import_memory::<u32>(handle, LEN) }.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    for (device, handle, kind) in [
+        (&app.device, gate.get(), invalid),
+        (&app.device, ptr::null_mut(), invalid),
+        (&host, gate.get(), ErrorKind::FeatureNotSupported),
+    ] {
+        // SAFETY: the handle is null or that of a live event.
+        let error = unsafe { device.import_event(handle) }.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    let x = app.device.buffer::<u32>(LEN).unwrap();
+    let exec = app.steps(&x);
+    app.runtime.block_on(async {
+        // Held back, so that it is not over.
+        let closed = app.user_event();
+        let submission = exec.prepare().after_native(&app.wait(&closed)).submit();
+        for queue in [other.queue.get(), ptr::null_mut()] {
+            // SAFETY: the handle is null or that of a live queue.
+            let error = unsafe { submission.join(queue) }.unwrap_err();
+            assert_eq!(error.kind(), invalid, "{error}");
+        }
+        set_user_event_status(closed.get(), CL_COMPLETE).unwrap();
+        submission.await.unwrap();
+    });
+    let id = app.context.devices()[0];
+    for (context, device) in [
+        (ptr::null_mut(), id),
+        (app.context.get(), ptr::null_mut()),
+        (app.context.get(), ptr::dangling_mut()),
+    ] {
+        // SAFETY: the context is null or alive.
+        let error = unsafe { open_in_context(context, device, OpenclOptions::new()) }.unwrap_err();
+        assert_eq!(error.kind(), invalid, "{error}");
+    }
+}
+
+fn buffers_that_do_not_fit_are_refused(app: &Application) {
+    let theirs = app.buffer();
+    for len in [0, LEN + 1, usize::MAX] {
+        // SAFETY: the handle is that of a live buffer.
+        let error = unsafe { app.device.import_memory::<u32>(theirs.get(), len) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidSize, "{error}");
+    }
+    // SAFETY: there is no host memory behind it.
+    let constant: ClBuffer<cl_uint> =
+        unsafe { ClBuffer::create(&app.context, CL_MEM_READ_ONLY, LEN, ptr::null_mut()) }.unwrap();
+    // SAFETY: the handle is that of a live buffer.
+    let error = unsafe { app.device.import_memory::<u32>(constant.get(), LEN) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}
+
+fn what_is_over_can_be_joined(app: &Application) {
+    let theirs = app.buffer();
+    let exec = app.steps(&app.import(&theirs));
+    app.runtime.block_on(async {
+        let submission = exec.submit();
+        submission.event().await.unwrap();
+        // SAFETY: the queue is alive.
+        unsafe { submission.join(app.queue.get()) }.unwrap();
+    });
+}
