@@ -69,7 +69,8 @@ pub(crate) fn router(device: Device, tones: Tones, metrics: PrometheusHandle, op
         .with_state(Arc::new(app))
 }
 
-/// Develops a photo. When the client goes away, axum drops this future, and what has not started never does.
+/// Develops a photo. When the client goes away, axum drops this future, and what has not started
+/// never does.
 async fn develop(State(app): Shared, upload: Result<Bytes, BytesRejection>) -> Result<Response, Failure> {
     let start = Instant::now();
     let deadline = start + app.options.deadline;

@@ -1,5 +1,5 @@
-//! The kernels. A photo is rows of bytes: red, green and blue of one pixel after the other. Its size,
-//! `[bytes per row, rows]`, is read from memory, because slots have room for the largest.
+//! The kernels. A photo is rows of bytes: red, green and blue of one pixel after the other. Its
+//! size, `[bytes per row, rows]`, is read from memory, because slots have room for the largest.
 #![expect(unsafe_code, reason = "declares device code")]
 
 const SOURCE: &str = include_str!("kernels.c");
@@ -11,8 +11,8 @@ wakegraph::kernel! {
         item: |at, size, photo, sharp| if at < len(size) {
             sharp[at] = sharpened(photo, at, size[0] as usize, len(size));
         },
-        // SAFETY: a work-item writes its byte of `sharp`, and reads bytes of the photo, all of which
-        // lie in the buffer.
+        // SAFETY: a work-item writes its byte of `sharp`, and reads bytes of the photo, all of
+        // which lie in the buffer.
         c: unsafe { SOURCE },
     }
 
@@ -22,12 +22,13 @@ wakegraph::kernel! {
         item: |pixel, size, photo, bins| if 3 * pixel < len(size) {
             bins[luma(&photo[3 * pixel..])] += 1;
         },
-        // SAFETY: a work-item reads its pixel, if it lies in the buffer; brightness is below 256; the
-        // additions are atomic.
+        // SAFETY: a work-item reads its pixel, if it lies in the buffer; brightness is below 256;
+        // the additions are atomic.
         c: unsafe { SOURCE },
     }
 
-    /// Replaces each byte by what the curve of its colour says. Each of the three curves has 256 bytes.
+    /// Replaces each byte by what the curve of its colour says. Each of the three curves has 256
+    /// bytes.
     pub(crate) fn apply(size: &[u32], curves: &[u8], photo: &[u8], toned: &mut [u8]) {
         range: |size, curves, photo, toned| match size.len() < 2 || curves.len() < 3 * 256 {
             true => 0,

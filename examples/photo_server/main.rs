@@ -3,8 +3,9 @@
 //! `cargo run --release --example photo_server [-- --help]`, then open the address that it prints.
 //!
 //! One graph serves a request: a host task decodes the upload, kernels sharpen it, a host task asks
-//! another HTTP service for tone curves, a kernel applies them, and a host task encodes the answer. A
-//! pool has several executables of the graph, so that the copies, kernels and calls of requests overlap.
+//! another HTTP service for tone curves, a kernel applies them, and a host task encodes the answer.
+//! A pool has several executables of the graph, so that the copies, kernels and calls of requests
+//! overlap.
 //!
 //! | file | what it holds |
 //! |---|---|

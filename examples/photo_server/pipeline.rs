@@ -25,7 +25,8 @@ pub(crate) struct Desk {
     pub(crate) answer: Mutex<Vec<u8>>,
 }
 
-/// A slot of the pool. Edges follow from what the commands read and write, so the graph is a list of stages.
+/// A slot of the pool. Edges follow from what the commands read and write, so the graph is a list
+/// of stages.
 pub(crate) fn slot(device: &Device, tones: &Tones) -> Result<(ExecutableGraph, Arc<Desk>)> {
     let (desk, tones) = (Arc::new(Desk::default()), tones.clone());
     let [uploaded, answered] = [desk.clone(), desk.clone()];

@@ -79,7 +79,8 @@ async fn until(router: &Router, figure: &str, value: usize) {
     }
 }
 
-/// Waits until the device holds the kernels of a request. It holds the fill of the bins from the start.
+/// Waits until the device holds the kernels of a request. It holds the fill of the bins from the
+/// start.
 async fn until_held(control: &FakeControl) {
     while control.pending() < 2 {
         tokio::task::yield_now().await;

@@ -1,5 +1,6 @@
-//! The other service: it gets the histogram of a photo and answers with a tone curve for each colour.
-//! Here it runs in the same process; it stands for any service that a graph has to ask on its way.
+//! The other service: it gets the histogram of a photo and answers with a tone curve for each
+//! colour. Here it runs in the same process; it stands for any service that a graph has to ask on
+//! its way.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! Metrics, with the feature `metrics`.
 
+use std::cell::Cell;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
 use metrics::{
-    Counter, Gauge, Histogram, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
+    Counter, Gauge, Histogram, IntoF64, Label, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
 };
 use parking_lot::Mutex;
 
@@ -22,9 +23,9 @@ const MEMORY: &str = "wakegraph_memory_bytes";
 const WAITING: &str = "wakegraph_requests_waiting";
 const REFUSED: &str = "wakegraph_requests_refused_total";
 
-/// The metrics of one device. Clones are handles to the same.
-#[derive(Clone)]
-pub(crate) struct DeviceMetrics(Arc<DeviceHandles>);
+/// The metrics of one device. Clones are handles to the same. Empty where no recorder listens.
+#[derive(Clone, Default)]
+pub(crate) struct DeviceMetrics(Option<Arc<DeviceHandles>>);
 
 struct DeviceHandles {
     device: String,
@@ -46,30 +47,9 @@ struct Busy {
 
 impl DeviceMetrics {
     pub(crate) fn new(selector: &str) -> Self {
-        describe_counter!(RUNS, Unit::Count, "Runs submitted");
-        describe_counter!(RUNS_FAILED, Unit::Count, "Runs that ended with an error, by its kind");
-        describe_gauge!(RUNS_IN_FLIGHT, Unit::Count, "Runs submitted and not over");
-        describe_histogram!(HOST_TASK, Unit::Seconds, "Time from the call of a host task until it has ended");
-        describe_histogram!(
-            WAKE,
-            Unit::Seconds,
-            "Time from the end of a run until a task that was waiting for it goes on"
-        );
-        describe_counter!(BUSY, Unit::Nanoseconds, "Time with a partition on the device");
-        describe_gauge!(MEMORY, Unit::Bytes, "Bytes allocated by buffers and graphs");
-        let device = || Label::new("device", selector.to_owned());
-        let memory = |kind| gauge!(MEMORY, vec![device(), Label::new("kind", kind)]);
-        let nanoseconds = counter!(BUSY, vec![device()]);
-        Self(Arc::new(DeviceHandles {
-            device: selector.to_owned(),
-            runs: counter!(RUNS, vec![device()]),
-            in_flight: gauge!(RUNS_IN_FLIGHT, vec![device()]),
-            host_task: histogram!(HOST_TASK, vec![device()]),
-            wake: histogram!(WAKE, vec![device()]),
-            busy: Mutex::new(Busy { nanoseconds, partitions: 0, since: Instant::now() }),
-            device_memory: memory("device"),
-            host_memory: memory("host"),
-        }))
+        describe();
+        let handles = DeviceHandles::new(selector);
+        Self(handles.has_listener().then(|| Arc::new(handles)))
     }
 
     /// Of runs that use no device.
@@ -80,9 +60,11 @@ impl DeviceMetrics {
 
     /// A run is submitted.
     pub(crate) fn run(&self) -> RunMetrics {
-        self.0.runs.increment(1);
-        self.0.in_flight.increment(1.0);
-        RunMetrics { device: Some(self.clone()), ended: OnceLock::new() }
+        if let Some(handles) = &self.0 {
+            handles.runs.increment(1);
+            handles.in_flight.increment(1.0);
+        }
+        RunMetrics { device: self.clone(), ended: OnceLock::new() }
     }
 
     /// A submission is refused before it becomes a run.
@@ -91,18 +73,66 @@ impl DeviceMetrics {
     }
 
     /// A host task is called, and over when the guard is dropped.
-    pub(crate) fn host_task(&self) -> HostTaskTimer {
-        HostTaskTimer { device: self.clone(), start: Instant::now() }
+    pub(crate) fn host_task(&self) -> Option<HostTaskTimer> {
+        Some(HostTaskTimer { device: self.0.clone()?, start: Instant::now() })
     }
 
     /// Memory is allocated, and freed when the guard is dropped.
     pub(crate) fn allocated(&self, is_on_host: bool, bytes: usize) -> Tally {
-        let gauge = if is_on_host { &self.0.host_memory } else { &self.0.device_memory };
-        Tally::new(gauge, bytes as f64)
+        match &self.0 {
+            Some(handles) if is_on_host => Tally::new(&handles.host_memory, bytes as f64),
+            Some(handles) => Tally::new(&handles.device_memory, bytes as f64),
+            None => Tally::none(),
+        }
+    }
+}
+
+fn describe() {
+    describe_counter!(RUNS, Unit::Count, "Runs submitted");
+    describe_counter!(RUNS_FAILED, Unit::Count, "Runs that ended with an error, by its kind");
+    describe_gauge!(RUNS_IN_FLIGHT, Unit::Count, "Runs submitted and not over");
+    describe_histogram!(HOST_TASK, Unit::Seconds, "Time from the call of a host task until it has ended");
+    describe_histogram!(
+        WAKE,
+        Unit::Seconds,
+        "Time from the end of a run until a task that was waiting for it goes on"
+    );
+    describe_counter!(BUSY, Unit::Nanoseconds, "Time with a partition on the device");
+    describe_gauge!(MEMORY, Unit::Bytes, "Bytes allocated by buffers and graphs");
+}
+
+impl DeviceHandles {
+    fn new(selector: &str) -> Self {
+        let device = || Label::new("device", selector.to_owned());
+        let memory = |kind| gauge!(MEMORY, vec![device(), Label::new("kind", kind)]);
+        let nanoseconds = counter!(BUSY, vec![device()]);
+        Self {
+            device: selector.to_owned(),
+            runs: counter!(RUNS, vec![device()]),
+            in_flight: gauge!(RUNS_IN_FLIGHT, vec![device()]),
+            host_task: histogram!(HOST_TASK, vec![device()]),
+            wake: histogram!(WAKE, vec![device()]),
+            busy: Mutex::new(Busy { nanoseconds, partitions: 0, since: Instant::now() }),
+            device_memory: memory("device"),
+            host_memory: memory("host"),
+        }
+    }
+
+    /// Whether a recorder listens. Handles convert what they are given only if one does; none of
+    /// what this gives them changes a metric.
+    fn has_listener(&self) -> bool {
+        let heard = Cell::new(false);
+        for gauge in [&self.in_flight, &self.device_memory, &self.host_memory] {
+            gauge.increment(Nothing { heard: &heard });
+        }
+        for histogram in [&self.host_task, &self.wake] {
+            histogram.record_many(Nothing { heard: &heard }, 0);
+        }
+        heard.get()
     }
 
     fn partition_starts(&self) {
-        let mut busy = self.0.busy.lock();
+        let mut busy = self.busy.lock();
         if busy.partitions == 0 {
             busy.since = Instant::now();
         }
@@ -110,7 +140,7 @@ impl DeviceMetrics {
     }
 
     fn partition_ends(&self) {
-        let mut busy = self.0.busy.lock();
+        let mut busy = self.busy.lock();
         busy.partitions -= 1;
         if busy.partitions == 0 {
             busy.nanoseconds.increment(busy.since.elapsed().as_nanos() as u64);
@@ -118,17 +148,29 @@ impl DeviceMetrics {
     }
 }
 
+/// A value of 0 that notes when somebody asks for it.
+struct Nothing<'a> {
+    heard: &'a Cell<bool>,
+}
+
+impl IntoF64 for Nothing<'_> {
+    fn into_f64(self) -> f64 {
+        self.heard.set(true);
+        0.0
+    }
+}
+
 /// What is counted of one run.
 #[derive(Default)]
 pub(crate) struct RunMetrics {
-    device: Option<DeviceMetrics>,
+    device: DeviceMetrics,
     ended: OnceLock<Instant>,
 }
 
 impl RunMetrics {
     /// The run is over. Called once.
     pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
-        let Some(DeviceMetrics(handles)) = &self.device else { return };
+        let DeviceMetrics(Some(handles)) = &self.device else { return };
         let _ = self.ended.set(Instant::now());
         handles.in_flight.decrement(1.0);
         if let Some(kind) = failure {
@@ -139,7 +181,7 @@ impl RunMetrics {
 
     /// A task that was waiting for the run finds it over.
     pub(crate) fn woken(&self) {
-        if let (Some(DeviceMetrics(handles)), Some(ended)) = (&self.device, self.ended.get()) {
+        if let (DeviceMetrics(Some(handles)), Some(ended)) = (&self.device, self.ended.get()) {
             handles.wake.record(ended.elapsed());
         }
     }
@@ -147,19 +189,19 @@ impl RunMetrics {
 
 /// Measures a host task until it is dropped.
 pub(crate) struct HostTaskTimer {
-    device: DeviceMetrics,
+    device: Arc<DeviceHandles>,
     start: Instant,
 }
 
 impl Drop for HostTaskTimer {
     fn drop(&mut self) {
-        self.device.0.host_task.record(self.start.elapsed());
+        self.device.host_task.record(self.start.elapsed());
     }
 }
 
 /// Whether a partition of a run counts as being on its device.
 pub(crate) struct PartitionMetrics {
-    device: Option<DeviceMetrics>,
+    device: DeviceMetrics,
     state: AtomicU8,
 }
 
@@ -170,7 +212,7 @@ const OVER: u8 = 2;
 impl PartitionMetrics {
     /// Without a device for a host task.
     pub(crate) fn new(device: Option<&DeviceMetrics>) -> Self {
-        Self { device: device.cloned(), state: AtomicU8::new(WAITS) }
+        Self { device: device.cloned().unwrap_or_default(), state: AtomicU8::new(WAITS) }
     }
 
     /// Of the next run.
@@ -181,7 +223,7 @@ impl PartitionMetrics {
     /// It is about to be handed to its device. It may be over already, if the device is lost.
     pub(crate) fn started(&self) {
         let exchange = |from, to| self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        if let Some(device) = &self.device
+        if let DeviceMetrics(Some(device)) = &self.device
             && exchange(WAITS, ON_DEVICE).is_ok()
         {
             device.partition_starts();
@@ -199,7 +241,7 @@ impl PartitionMetrics {
     }
 
     fn leave_device(&self, state: u8) {
-        if let Some(device) = &self.device
+        if let DeviceMetrics(Some(device)) = &self.device
             && self.state.swap(state, Ordering::AcqRel) == ON_DEVICE
         {
             device.partition_ends();

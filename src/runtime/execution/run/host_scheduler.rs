@@ -82,7 +82,7 @@ impl HostScheduler {
         let start = run.is_profiled().then(clock::now);
         let lease = TaskLease::new(run.clone(), partition);
         let span = run.trace_host_task(&**owner, partition);
-        let timer = |kind| (kind != HostTaskKind::Internal).then(|| owner.metrics.host_task());
+        let timer = |kind| if kind == HostTaskKind::Internal { None } else { owner.metrics.host_task() };
         let (timer, kind, future) = task.with(|task| (timer(task.kind()), task.kind(), task.call(&lease)));
         let result = match (future, kind) {
             (future, HostTaskKind::Async) => run.unless_cancelled(partition, future).instrument(span).await,
