@@ -2,11 +2,12 @@
 //! recording reads its times.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 
 use crate::runtime::execution::run::{Run, RunTrace};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The recordings that are on.
 static RECORDERS: Mutex<Vec<Arc<RunRecorder>>> = Mutex::new(Vec::new());

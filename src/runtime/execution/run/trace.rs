@@ -89,7 +89,8 @@ impl RunTrace {
 
     /// The trace of the owner's run with this number.
     pub(super) fn new(owner: &dyn RunOwner, number: u64) -> Arc<Self> {
-        static LAST: AtomicU64 = AtomicU64::new(0);
+        // One of the standard library, as loom has none for statics.
+        static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let partitions = &owner.partitions;
         let span =
