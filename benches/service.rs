@@ -36,12 +36,30 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use wakegraph::service::{Batcher, ExecutablePool};
 use wakegraph::{Device, ErrorKind, ExecutableGraph, Graph, HostBuffer, Range, Result};
 
-wakegraph::kernel! {
-    /// Mixes the bits of each word, for so many rounds.
-    fn mix(rounds: u32, x: &[u32], y: &mut [u32]) {
-        item: |i, rounds, x, y| y[i] = mixed(x[i], rounds),
+#[expect(unsafe_code, reason = "declares device code")]
+mod kernels {
+    use super::mixed;
+
+    wakegraph::kernel! {
+        /// Mixes the bits of each word, for so many rounds.
+        pub(crate) fn mix(rounds: u32, x: &[u32], y: &mut [u32]) {
+            item: |i, rounds, x, y| y[i] = mixed(x[i], rounds),
+            // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
+            // shortest slice.
+            c: unsafe {
+                "KERNEL(mix, (u32 rounds, SLICE(const u32, x), SLICE(u32, y))) {
+                    u32 word = x[GLOBAL_ID(0)];
+                    for (u32 round = 0; round < rounds; round++) {
+                        word = (word ^ (word >> 15)) * 0x2c1b3c6du;
+                        word = (word << 7) | (word >> 25);
+                    }
+                    y[GLOBAL_ID(0)] = word;
+                }"
+            },
+        }
     }
 }
+use kernels::mix;
 
 fn mixed(word: u32, rounds: u32) -> u32 {
     (0..rounds).fold(word, |word, _| (word ^ (word >> 15)).wrapping_mul(0x2c1b_3c6d).rotate_left(7))
@@ -403,7 +421,66 @@ async fn measure(check: &mut Check, rounds: usize, time: Duration) -> Result<()>
     let ratio = of(&mut lone, "batcher").percentile(0.5) / of(&mut lone, "unbatched").percentile(0.5);
     check.ratio("batcher_lone_latency", ratio, false, 1.05);
 
-    overload(check, &device, rounds, time).await
+    overload(check, &device, rounds, time).await?;
+    timers("host", &device, rounds * 50).await?;
+    match Device::open("opencl:pocl") {
+        Ok(device) => timers("pocl", &device, rounds * 50).await,
+        Err(error) => {
+            println!("no PoCL: {error}");
+            Ok(())
+        }
+    }
+}
+
+/// How late tokio's timers are while a device has more to do than it can, beside an idle one. Both
+/// include that tokio counts in whole milliseconds. Without a limit: on a CPU device the kernels and the
+/// timers share the cores, and the operating system decides.
+async fn timers(name: &str, device: &Device, samples: usize) -> Result<()> {
+    let idle = lateness(samples).await;
+    let (pool, is_over) = (pool(device, 4, ITEMS, HEAVY, 1024), Arc::new(AtomicBool::new(false)));
+    pool.warm_up().await?;
+    let load = (0..8).map(|_| {
+        let (pool, is_over) = (pool.clone(), is_over.clone());
+        tokio::spawn(async move {
+            let mut runs = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                pool.acquire().await.unwrap().submit().await.unwrap();
+                runs += 1;
+            }
+            runs
+        })
+    });
+    let load: Vec<_> = load.collect();
+    let busy = lateness(samples).await;
+    is_over.store(true, Ordering::Relaxed);
+    let mut runs = 0;
+    for task in load {
+        runs += task.await.unwrap();
+    }
+    let share = |sorted: &[Duration], share: f64| {
+        let at = ((sorted.len() - 1) as f64 * share).round() as usize;
+        sorted[at].as_secs_f64() * 1e6
+    };
+    println!(
+        "BENCH timers_{name} idle_p50_us={:.0} idle_p99_us={:.0} busy_p50_us={:.0} busy_p99_us={:.0} runs={runs}",
+        share(&idle, 0.5),
+        share(&idle, 0.99),
+        share(&busy, 0.5),
+        share(&busy, 0.99)
+    );
+    Ok(())
+}
+
+/// How much later than asked timers went off, sorted.
+async fn lateness(samples: usize) -> Vec<Duration> {
+    let mut late = Vec::with_capacity(samples);
+    for sample in 0..samples as u64 {
+        let at = tokio::time::Instant::now() + Duration::from_micros(1000 + sample * 7919 % 9000);
+        tokio::time::sleep_until(at).await;
+        late.push(at.elapsed());
+    }
+    late.sort_unstable();
+    late
 }
 
 /// Ten times as many clients as there is room for, with work that takes longer than its request.
