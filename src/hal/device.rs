@@ -228,8 +228,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     }
 
     /// An event that another library has made in this device's driver and context, under the driver's
-    /// handle: a `cl_event` for OpenCL. It is pending or final, and is never signalled again. The event object
-    /// has a reference of its own to it.
+    /// handle: a `cl_event` for OpenCL. It is pending or final, and is never signalled again. The event
+    /// object has a reference of its own to it.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;

@@ -48,13 +48,13 @@ pub enum Separation {
 }
 
 /// The neighbours of a partition in one direction, and whether a partition lies beyond a bound there.
-struct Direction {
+struct EdgeDirection {
     next: fn(&Plan, usize) -> &[u32],
     is_beyond: fn(u32, u32) -> bool,
 }
 
-const BACK: Direction = Direction { next: Plan::predecessors, is_beyond: |at, bound| at < bound };
-const FORTH: Direction = Direction { next: Plan::successors, is_beyond: |at, bound| at > bound };
+const BACK: EdgeDirection = EdgeDirection { next: Plan::predecessors, is_beyond: |at, bound| at < bound };
+const FORTH: EdgeDirection = EdgeDirection { next: Plan::successors, is_beyond: |at, bound| at > bound };
 
 impl Plan {
     /// Why a partition is one of its own.
@@ -66,13 +66,13 @@ impl Plan {
             return Separation::Host;
         }
         let Some(other) = self.neighbour(partition) else { return Separation::FirstOnDevice };
-        let is_elsewhere = |at: u32| self.partitions[at as usize].kind != self.partitions[partition].kind;
-        let own = self.nearest(&BACK, partition, is_elsewhere);
+        let is_on_another = |at: u32| self.partitions[at as usize].kind != self.partitions[partition].kind;
+        let own = self.nearest(&BACK, partition, is_on_another);
         let partitions = self.not_reached(&BACK, other as usize, &own);
         if !partitions.is_empty() {
             return Separation::WaitsFor { partitions, other };
         }
-        let others = self.nearest(&BACK, other as usize, is_elsewhere);
+        let others = self.nearest(&BACK, other as usize, is_on_another);
         let partitions = self.not_reached(&BACK, partition, &others);
         if !partitions.is_empty() {
             return Separation::StartsBefore { partitions, other };
@@ -101,7 +101,7 @@ impl Plan {
     /// The first partitions in this direction that are wanted, on all paths.
     fn nearest(
         &self,
-        direction: &Direction,
+        direction: &EdgeDirection,
         partition: usize,
         is_wanted: impl Fn(u32) -> bool,
     ) -> BTreeSet<u32> {
@@ -119,7 +119,7 @@ impl Plan {
     }
 
     /// Those of `wanted` that no path in this direction leads to.
-    fn not_reached(&self, direction: &Direction, from: usize, wanted: &BTreeSet<u32>) -> Vec<u32> {
+    fn not_reached(&self, direction: &EdgeDirection, from: usize, wanted: &BTreeSet<u32>) -> Vec<u32> {
         let is_beyond_all = |at: u32| wanted.iter().all(|&wanted| (direction.is_beyond)(at, wanted));
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(at) = open.pop() {

@@ -5,7 +5,7 @@
 //! listener, a span or event costs a comparison of levels.
 //!
 //! The console attributes an event to the resource, operation and task whose spans are entered. So each event
-//! is emitted inside the spans of its resource and operation, and only tasks call [`Operation::poll`]. The
+//! is emitted inside the spans of its resource and operation, and only tasks call [`AsyncOperation::poll`]. The
 //! console reads one attribute from each event.
 //!
 //! [tokio-console]: https://docs.rs/console-subscriber
@@ -74,13 +74,13 @@ pub(crate) fn has_listener() -> bool {
 
 /// Something that tasks wait for, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct AsyncOperation {
     resource: Resource,
     span: Span,
     poll: Span,
 }
 
-impl Operation {
+impl AsyncOperation {
     /// An operation on a resource, which the function `source` started.
     pub(crate) fn new(resource: &Resource, source: &str) -> Self {
         resource.0.in_scope(|| {

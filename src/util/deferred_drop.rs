@@ -31,9 +31,9 @@ thread_local! {
 /// Drops `value` on this thread, unless this thread is inside such a drop already. Where values own
 /// each other in a chain of any length, one drop is never inside another.
 pub(crate) fn drop_unless_nested(value: impl Send + 'static) {
-    struct Leave;
+    struct NotNested;
 
-    impl Drop for Leave {
+    impl Drop for NotNested {
         fn drop(&mut self) {
             let _ = IS_DROPPING.try_with(|is_dropping| is_dropping.set(false));
         }
@@ -43,7 +43,7 @@ pub(crate) fn drop_unless_nested(value: impl Send + 'static) {
     if IS_DROPPING.try_with(|is_dropping| is_dropping.replace(true)).unwrap_or(true) {
         return drop_later(value);
     }
-    let _leave = Leave;
+    let _not_nested = NotNested;
     drop(value);
 }
 

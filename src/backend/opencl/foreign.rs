@@ -84,7 +84,7 @@ pub(super) unsafe fn event(context: &Arc<OpenclContext>, handle: *mut c_void) ->
     let core = context.core;
     check_context(context, query::event_owner(core, handle, sys::CL_EVENT_CONTEXT)?, "event")?;
     let event = retain!(core, clRetainEvent(handle));
-    // A command that stays in a queue which nobody flushes never runs. Events of the user's own have no queue.
+    // A command never runs that stays in a queue without a flush. User events have no queue.
     let queue = query::event_owner(core, handle, sys::CL_EVENT_COMMAND_QUEUE)?;
     if let Some(queue) = NonNull::new(ptr::with_exposed_provenance_mut::<c_void>(queue)) {
         // SAFETY: the driver has named the queue, which lives as long as its event.

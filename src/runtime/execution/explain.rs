@@ -42,8 +42,8 @@ pub struct PartitionExplanation {
     pub separation: Separation,
     /// The partitions that it waits for, without those that others imply.
     pub waits_for: Vec<Wait>,
-    /// Whether [`submit`](crate::ExecutableGraph::submit) itself hands it to its device. Otherwise a task does,
-    /// when the host has seen the ends of what it waits for.
+    /// Whether [`submit`](crate::ExecutableGraph::submit) itself hands it to its device. Otherwise
+    /// a task does, when the host has seen the ends of what it waits for.
     pub starts_in_submit: bool,
     /// How its device runs it, such as "CUDA graph"; `None` where the host runs it.
     pub lowering: Option<&'static str>,
@@ -287,7 +287,8 @@ partition 2 (buffer read 'last') on host:860
         assert_eq!(learned(), None);
         exec.inner.partitions[0].estimator.record_duration(Duration::from_micros(100));
         assert_eq!(learned().unwrap().mean, Duration::from_micros(100));
-        assert!(exec.explain().to_string().contains("takes:    100.0µs, give or take"), "{}", exec.explain());
+        let text = exec.explain().to_string();
+        assert!(text.contains("takes:    100.0µs, give or take"), "{text}");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::runtime::resource::device::Device;
 use crate::types::{CommandKind, DeviceId};
 
 /// Times of one run, relative to its submission. Recorded when the executable was finalized with
-/// [`profiling`](crate::FinalizeOptions::profiling), and, without the nodes of devices, when one of its devices
-/// was [profiled](crate::Device::profile).
+/// [`profiling`](crate::FinalizeOptions::profiling), and, without the nodes of devices, when one of
+/// its devices was [profiled](crate::Device::profile).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Profile {
     /// Every command and host task with times, in plan order.

@@ -21,8 +21,8 @@ pub struct DeviceProfiling {
 }
 
 impl Device {
-    /// Has the device keep the times of partitions in the runs that are submitted from now on, until the guard
-    /// is dropped. Executables need not be finalized again.
+    /// Has the device keep the times of partitions in the runs that are submitted from now on,
+    /// until the guard is dropped. Executables need not be finalized again.
     ///
     /// The times are in [`Submission::profile`](crate::Submission::profile), and in
     /// [timelines](crate::Timeline). Those of nodes are not among them, unless the executable was finalized
@@ -45,10 +45,10 @@ impl Device {
     /// # }
     /// ```
     ///
-    /// While it is on, a run of many short ones is launched by itself, not in a batch; on CUDA a driver
-    /// event tells of its end in the place of a counter, and a node that counts is part of the time; on OpenCL
-    /// the commands are enqueued one by one on a queue with profiling, in the place of a recorded
-    /// command-buffer.
+    /// While it is on, a run of many short ones is launched by itself, not in a batch; on CUDA a
+    /// driver event tells of its end in the place of a counter, and a node that counts is part of
+    /// the time; on OpenCL the commands are enqueued one by one on a queue with profiling, in the
+    /// place of a recorded command-buffer.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on a device without

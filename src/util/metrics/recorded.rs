@@ -148,7 +148,7 @@ impl DeviceHandles {
     }
 }
 
-/// A value of 0 that notes when somebody asks for it.
+/// A value of 0 that notes when a recorder asks for it.
 struct Nothing<'a> {
     heard: &'a Cell<bool>,
 }

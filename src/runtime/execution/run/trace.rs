@@ -17,7 +17,7 @@ use crate::runtime::execution::run::record::is_recording;
 use crate::runtime::execution::template::RunOwner;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{ResourceId, Result};
-use crate::util::console::{self, Operation};
+use crate::util::console::{self, AsyncOperation};
 
 const RUN: &str = "wakegraph::run";
 const PARTITION: &str = "wakegraph::partition";
@@ -61,7 +61,7 @@ struct PartitionTrace {
     /// Disabled once the partition is over.
     span: Span,
     /// There until a task has found it ready.
-    operation: Option<Operation>,
+    operation: Option<AsyncOperation>,
     /// The predecessors that are not over.
     waits_for: SmallVec<[u32; 4]>,
     is_over: bool,
@@ -114,7 +114,7 @@ impl RunTrace {
             let operation = operations.then(|| {
                 let resource = partition.console_resource().unwrap_or(&owner.console);
                 let source = if owner.command().is_some() { "Queue" } else { "ExecutableGraph::submit" };
-                let operation = Operation::new(resource, source);
+                let operation = AsyncOperation::new(resource, source);
                 operation.describe(index, device, &nodes);
                 operation.set_state("waiting", &list(&waits_for));
                 operation

@@ -123,13 +123,14 @@ impl<'a> SubmitBuilder<'a> {
     }
 
     /// Starts after an event of another library has completed. The device waits for it where the submission
-    /// begins on the device that has [imported](crate::Device::import_event) it; elsewhere a thread of the
+    /// begins on the device that has [imported](crate::Device::import_event) it; otherwise a thread of the
     /// runtime's waits. If the event fails, so does the submission.
     ///
     /// ```no_run
     /// # #![allow(unsafe_code)]
     /// # use wakegraph::{Device, ExecutableGraph, Result, Submission};
-    /// # fn example(exec: &ExecutableGraph, device: &Device, written: *mut std::ffi::c_void) -> Result<Submission> {
+    /// # use std::ffi::c_void;
+    /// # fn example(exec: &ExecutableGraph, device: &Device, written: *mut c_void) -> Result<Submission> {
     /// // SAFETY: the application has the event, which is of the device's context.
     /// let written = unsafe { device.import_event(written)? };
     /// let submission = exec.prepare().after_native(&written).submit();

@@ -42,10 +42,10 @@ use crate::types::ResourceId;
 /// # }
 /// ```
 ///
-/// All times are since the beginning of the recording. Those of host tasks are the host's. Those of a device's
-/// partitions are the device's where it has been asked for them, by [`Device::profile`] or at
-/// [finalize](crate::FinalizeOptions::profiling). Else they are what the host knows: the partition
-/// was enqueued, what it waits for was over, and its end was noticed.
+/// All times are since the beginning of the recording. Those of host tasks are the host's. Those of
+/// a device's partitions are the device's where it has been asked for them, by [`Device::profile`]
+/// or at [finalize](crate::FinalizeOptions::profiling). Else they are what the host knows: the
+/// partition was enqueued, what it waits for was over, and its end was noticed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Timeline {
@@ -143,7 +143,8 @@ impl Timeline {
         TimelineRecording { start: clock::now(), recorder: RunRecorder::start() }
     }
 
-    /// Writes it for [Perfetto](https://ui.perfetto.dev) and Chrome's `about:tracing`, as trace events in JSON.
+    /// Writes it for [Perfetto](https://ui.perfetto.dev) and Chrome's `about:tracing`, as trace
+    /// events in JSON.
     ///
     /// # Errors
     /// Those of writing the file.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use super::Timeline;
-use super::tracks::{Place, Tracks};
+use super::tracks::{TrackPlace, Tracks};
 
 /// All in pixels.
 const MARGIN: f64 = 150.0;
@@ -45,7 +45,7 @@ pub(super) fn draw(timeline: &Timeline) -> String {
         }
     }
     for [from, to] in tracks.arrows(timeline) {
-        let middle = |place: &Place| tops[place.group] + ROW * (place.row as f64 + 0.5);
+        let middle = |place: &TrackPlace| tops[place.group] + ROW * (place.row as f64 + 0.5);
         picture.arrow((from.end, middle(&from)), (to.start, middle(&to)));
     }
     y += 6.0;
@@ -95,8 +95,8 @@ impl Picture {
         let (tip, height) = (Xml(&tip), ROW - 4.0);
         let _ = writeln!(
             self.text,
-            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" fill=\"{colour}\" \
-             stroke=\"#607d8b\" stroke-width=\"0.7\"{dashes}><title>{tip}</title></rect>",
+            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" \
+             fill=\"{colour}\" stroke=\"#607d8b\" stroke-width=\"0.7\"{dashes}><title>{tip}</title></rect>",
             y + 2.0
         );
         let letters = ((width - 6.0) / LETTER) as usize;

@@ -12,7 +12,7 @@ pub(super) struct Tracks<'t> {
     /// The groups of rows: submissions, host tasks, then a device each.
     pub(super) groups: Vec<Group<'t>>,
     /// Where the bar of each partition is, by the index of its run.
-    pub(super) places: HashMap<(usize, u32), Place>,
+    pub(super) places: HashMap<(usize, u32), TrackPlace>,
 }
 
 /// Rows that belong together.
@@ -39,7 +39,7 @@ pub(super) struct Bar<'t> {
 
 /// Where a bar is.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TrackPlace {
     pub(super) group: usize,
     pub(super) row: usize,
     pub(super) start: Duration,
@@ -138,7 +138,7 @@ impl<'t> Tracks<'t> {
                 rows.push(Row { name, bars: Vec::new() });
             }
             if let Some((run, partition)) = bar.partition {
-                let place = Place { group: number, row, start: bar.start, end: bar.end };
+                let place = TrackPlace { group: number, row, start: bar.start, end: bar.end };
                 self.places.insert((run, partition.partition), place);
             }
             rows[row].bars.push(bar);
@@ -146,7 +146,7 @@ impl<'t> Tracks<'t> {
     }
 
     /// The two ends of every dependency between partitions.
-    pub(super) fn arrows(&self, timeline: &Timeline) -> Vec<[Place; 2]> {
+    pub(super) fn arrows(&self, timeline: &Timeline) -> Vec<[TrackPlace; 2]> {
         let mut arrows = Vec::new();
         for (index, run) in timeline.runs.iter().enumerate() {
             for partition in &run.partitions {
