@@ -4,9 +4,9 @@
 //! no stable interface of tokio's for this. Nothing here depends on `tokio_unstable`. Without a
 //! listener, a span or event costs a comparison of levels.
 //!
-//! The console attributes an event to the resource, operation and task whose spans are entered. So each event
-//! is emitted inside the spans of its resource and operation, and only tasks call [`AsyncOperation::poll`]. The
-//! console reads one attribute from each event.
+//! The console attributes an event to the resource, operation and task whose spans are entered. So
+//! each event is emitted inside the spans of its resource and operation, and only tasks call
+//! [`AsyncOperation::poll`]. The console reads one attribute from each event.
 //!
 //! [tokio-console]: https://docs.rs/console-subscriber
 
