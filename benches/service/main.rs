@@ -1,7 +1,7 @@
 //! A service over the pool and the batcher beside what services write by hand, all behind axum:
 //! 256 clients with connections of their own send a request after the other.
 //!
-//! `cargo bench --bench service [-- --quick] [-- --check]`
+//! `cargo bench --bench service -- [--quick] [--check] [--device NAME]`
 //!
 //! | contender | the handler |
 //! |---|---|
@@ -11,9 +11,13 @@
 //! | `channel` | by hand: a thread, a bounded channel, a oneshot per request, batches of what waits |
 //!
 //! All contenders take turns in the same process. Throughput and latency are over a contender's
-//! rounds.
+//! rounds. A device that is not the CPU adds rows: `overlap.rs`, `memory_limit.rs`, `spin.rs`.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
+
+mod memory_limit;
+mod overlap;
+mod spin;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -377,27 +381,36 @@ fn main() -> ExitCode {
     let mut check = Check { exceeded: false };
     // Of each contender 30 s at 256 clients.
     let (rounds, time) = if has("--quick") { (6, 500) } else { (30, 1000) };
-    runtime.block_on(measure(&mut check, rounds, Duration::from_millis(time))).unwrap();
+    let name =
+        options.iter().skip_while(|option| *option != "--device").nth(1).map_or("host", String::as_str);
+    let device = match Device::open(name) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("nothing to measure: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(measure(&mut check, &device, rounds, Duration::from_millis(time))).unwrap();
     if has("--check") && check.exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-async fn measure(check: &mut Check, rounds: usize, time: Duration) -> Result<()> {
-    let device = Device::open("host")?;
+async fn measure(check: &mut Check, device: &Device, rounds: usize, time: Duration) -> Result<()> {
+    println!("{device:?}");
 
     // One request per run: the pool beside the semaphore, two slots each.
     let mut single = [
-        Contender::new("pool", LIGHT, serve_pool(pool(&device, 2, 1, LIGHT, 1024))).await,
-        Contender::new("semaphore", LIGHT, serve_semaphore(&device, 2)?).await,
+        Contender::new("pool", LIGHT, serve_pool(pool(device, 2, 1, LIGHT, 1024))).await,
+        Contender::new("semaphore", LIGHT, serve_semaphore(device, 2)?).await,
     ];
     race(&mut single, CLIENTS, rounds, time).await;
     single.iter_mut().for_each(|contender| contender.print("clients_256"));
     compare(check, "pool_by_semaphore", &mut single, "pool", "semaphore", 1.0);
 
     // Many requests per run: the batcher beside the thread, one executable each.
-    let batches = pool(&device, 1, ITEMS, LIGHT, 1024);
+    let batches = pool(device, 1, ITEMS, LIGHT, 1024);
     let mut batched = [
         Contender::new("batcher", LIGHT, serve_batcher(&batches)).await,
-        Contender::new("channel", LIGHT, serve_thread(&device)?).await,
+        Contender::new("channel", LIGHT, serve_thread(device)?).await,
     ];
     race(&mut batched, CLIENTS, 1, time).await;
     let before = resident_kib();
@@ -408,23 +421,35 @@ async fn measure(check: &mut Check, rounds: usize, time: Duration) -> Result<()>
     batched.iter_mut().for_each(|contender| contender.print("clients_256"));
     compare(check, "batcher_by_channel", &mut batched, "batcher", "channel", 1.0);
     let after = resident_kib().saturating_sub(latencies as u64 / 1024);
+    let one_by_one = of(&mut single, "pool").throughput();
+    check.ratio(
+        "batcher_by_pool_throughput",
+        of(&mut batched, "batcher").throughput() / one_by_one,
+        true,
+        1.0,
+    );
     println!("BENCH memory_growth_kib before={before} after_without_samples={after}");
 
     // One client: the batcher beside the same executable without batches.
     let mut lone = [
         Contender::new("batcher", LIGHT, serve_batcher(&batches)).await,
         Contender::new("unbatched", LIGHT, serve_pool(batches.clone())).await,
-        Contender::new("channel", LIGHT, serve_thread(&device)?).await,
+        Contender::new("channel", LIGHT, serve_thread(device)?).await,
     ];
     race(&mut lone, 1, rounds * 2, time / 4).await;
     lone.iter_mut().for_each(|contender| contender.print("clients_1"));
     let ratio = of(&mut lone, "batcher").percentile(0.5) / of(&mut lone, "unbatched").percentile(0.5);
     check.ratio("batcher_lone_latency", ratio, false, 1.05);
 
-    overload(check, &device, rounds, time).await?;
-    timers("host", &device, rounds * 50).await?;
+    overload(check, device, rounds, time).await?;
+    timers(device, rounds * 50).await?;
+    if !device.selector().starts_with("host") {
+        overlap::rows(check, device).await?;
+        memory_limit::rows(check, device, time * 4).await?;
+        return spin::rows(check, device, time * rounds as u32).await;
+    }
     match Device::open("opencl:pocl") {
-        Ok(device) => timers("pocl", &device, rounds * 50).await,
+        Ok(device) => timers(&device, rounds * 50).await,
         Err(error) => {
             println!("no PoCL: {error}");
             Ok(())
@@ -435,7 +460,7 @@ async fn measure(check: &mut Check, rounds: usize, time: Duration) -> Result<()>
 /// How late tokio's timers are while a device has more to do than it can, beside an idle one. Both
 /// include that tokio counts in whole milliseconds. Without a limit: on a CPU device the kernels and the
 /// timers share the cores, and the operating system decides.
-async fn timers(name: &str, device: &Device, samples: usize) -> Result<()> {
+async fn timers(device: &Device, samples: usize) -> Result<()> {
     let idle = lateness(samples).await;
     let (pool, is_over) = (pool(device, 4, ITEMS, HEAVY, 1024), Arc::new(AtomicBool::new(false)));
     pool.warm_up().await?;
@@ -462,7 +487,8 @@ async fn timers(name: &str, device: &Device, samples: usize) -> Result<()> {
         sorted[at].as_secs_f64() * 1e6
     };
     println!(
-        "BENCH timers_{name} idle_p50_us={:.0} idle_p99_us={:.0} busy_p50_us={:.0} busy_p99_us={:.0} runs={runs}",
+        "BENCH timers_{} idle_p50_us={:.0} idle_p99_us={:.0} busy_p50_us={:.0} busy_p99_us={:.0} runs={runs}",
+        device.selector(),
         share(&idle, 0.5),
         share(&idle, 0.99),
         share(&busy, 0.5),
