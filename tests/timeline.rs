@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use wakegraph::testing::{FakeDevice, FakeOptions};
-use wakegraph::timeline::TimelineRun;
+use wakegraph::timeline::{TimelinePoll, TimelineRun};
 use wakegraph::{Device, ExecutableGraph, FinalizeOptions, Graph, Timeline, read};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -89,6 +89,55 @@ fn without_profiling_the_host_says_what_it_knows() {
         assert!(spans.windows(2).all(|pair| pair[0].end <= pair[1].start), "{spans:?}");
         assert!(runs[0].partitions.iter().all(|partition| partition.node_spans.is_empty()));
     });
+}
+
+#[test]
+fn polls_of_host_tasks_are_on_their_threads() {
+    let device = Device::open("host:605").unwrap();
+    let mut graph = Graph::new(&device);
+    graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+    let busy = graph.host_task((), async |()| {
+        for _ in 0..1200 {
+            tokio::task::yield_now().await;
+        }
+    });
+    let busy = busy.name("busy").id();
+    let sent = graph.host_task_blocking((), |()| {}).name("blocks").after([busy]).id();
+    let sent = Some(sent);
+    graph.host_task((), async move |()| assert!(sent.is_none(), "on purpose")).name("panics").after(sent);
+    let exec = graph.finalize().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let timeline = runtime.block_on(async {
+        let recording = Timeline::record();
+        exec.submit().await.unwrap_err();
+        let unfinished = exec.submit();
+        let timeline = recording.finish();
+        unfinished.await.unwrap_err();
+        timeline
+    });
+    let runs = runs_on(&timeline, &device);
+    let polls = |name: &str| {
+        let own = runs[0].partitions.iter().find(|partition| partition.nodes[0].contains(name)).unwrap();
+        let span = own.span.unwrap();
+        let inside = |poll: &&TimelinePoll| span.start <= poll.start && poll.end <= span.end;
+        assert_eq!(own.polls.iter().filter(inside).count(), own.polls.len(), "{own:?}");
+        assert!(own.polls.windows(2).all(|pair| pair[0].end <= pair[1].start), "one at a time");
+        assert!(own.polls.iter().all(|poll| poll.start <= poll.end && poll.thread < timeline.threads.len()));
+        own.polls.len()
+    };
+    assert_eq!([polls("busy"), polls("blocks"), polls("panics")], [1000, 1, 1]);
+    assert!(timeline.omitted_polls >= 201, "{}", timeline.omitted_polls);
+    assert!(runs[0].partitions.iter().filter(|own| own.device.is_some()).all(|own| own.polls.is_empty()));
+    let mut names = timeline.threads.clone();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), timeline.threads.len(), "{:?}", timeline.threads);
+
+    let text = timeline.to_trace_events();
+    check_trace_events(&text);
+    assert!(
+        timeline.threads.iter().all(|thread| text.contains(thread) && timeline.to_svg().contains(thread))
+    );
 }
 
 #[test]

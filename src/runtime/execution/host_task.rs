@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::runtime::execution::catch_panics::{CatchPanics, catch_drop, catch_panic};
 use crate::runtime::execution::host_guard::{HostMut, HostRef, Lease};
+use crate::runtime::execution::polls::{PollLog, timed};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::host_buffer::HostBuffer;
 use crate::runtime::resource::memory_arg::Operand;
@@ -228,7 +229,7 @@ impl HostTask {
             call: Box::new(move |lease| {
                 let views = accesses.views(lease);
                 let closure = closure.clone();
-                let run = lease.run().clone();
+                let (run, polls) = (lease.run().clone(), lease.polls());
                 let work = move || {
                     // It may have waited for a thread.
                     let output = match run.stopped() {
@@ -237,6 +238,7 @@ impl HostTask {
                     };
                     output.and(catch_drop(|| drop(closure)))
                 };
+                let work = move || timed(polls.as_deref(), work);
                 Box::pin(async move {
                     match tokio::task::spawn_blocking(work).await {
                         Ok(result) => result,
@@ -299,6 +301,9 @@ pub(crate) trait HostTaskOwner: Debug + Send + Sync {
     /// The run's deadline.
     fn deadline(&self) -> Option<Instant>;
 
+    /// Where it is noted when threads run the host task of a partition, while a timeline is recorded.
+    fn polls(&self, partition: usize) -> Option<Arc<PollLog>>;
+
     /// Sets the run that the host task of a partition waits for, to be cancelled with this one.
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>);
 }
@@ -328,6 +333,11 @@ impl TaskLease {
     /// The run that the task belongs to.
     pub(crate) fn run(&self) -> &Arc<dyn HostTaskOwner> {
         &self.0.run
+    }
+
+    /// Where it is noted when threads run the task, while a timeline is recorded.
+    fn polls(&self) -> Option<Arc<PollLog>> {
+        self.0.run.polls(self.0.partition)
     }
 
     /// Sets the run that the task waits for, to be cancelled with the task's own.

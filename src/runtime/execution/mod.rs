@@ -16,6 +16,7 @@ pub(crate) mod host_task;
 pub(crate) mod in_flight;
 pub(crate) mod labels;
 pub(crate) mod partitions;
+pub(crate) mod polls;
 pub(crate) mod profile;
 pub(crate) mod progress;
 pub(crate) mod run;

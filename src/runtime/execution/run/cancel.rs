@@ -1,9 +1,10 @@
 //! Cancelling a run: what has not started never will, and what can be given up half-way is.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::Poll;
 
-use crate::runtime::execution::host_task::{BoxFuture, NestedRun};
+use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::run::{ENQUEUED, Run};
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
@@ -42,14 +43,14 @@ impl Run {
     pub(super) async fn unless_cancelled(
         &self,
         partition: usize,
-        mut task: BoxFuture<Result<()>>,
+        mut task: impl Future<Output = Result<()>> + Unpin,
     ) -> Result<()> {
         let waker = &self.slots[partition].task;
         let outcome = poll_fn(|cx| {
             waker.register(cx.waker());
             match self.is_cancelled() {
                 true => Poll::Ready(None),
-                false => task.as_mut().poll(cx).map(Some),
+                false => Pin::new(&mut task).poll(cx).map(Some),
             }
         });
         let outcome = outcome.await;

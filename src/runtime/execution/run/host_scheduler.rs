@@ -13,8 +13,9 @@ use tracing::Instrument;
 
 use crate::runtime::completion::clock;
 use crate::runtime::completion::spawn::spawn_at;
-use crate::runtime::execution::host_task::{HostTaskKind, TaskLease, runtime_shut_down};
+use crate::runtime::execution::host_task::{HostTaskKind, HostTaskOwner, TaskLease, runtime_shut_down};
 use crate::runtime::execution::partitions::PartitionWork;
+use crate::runtime::execution::polls::LoggedPolls;
 use crate::runtime::execution::run::enqueue::enqueue;
 use crate::runtime::execution::run::timing::HostWork;
 use crate::runtime::execution::run::{Go, Run};
@@ -84,9 +85,12 @@ impl HostScheduler {
         let span = run.trace_host_task(&**owner, partition);
         let timer = |kind| if kind == HostTaskKind::Internal { None } else { owner.metrics.host_task() };
         let (timer, kind, future) = task.with(|task| (timer(task.kind()), task.kind(), task.call(&lease)));
-        let result = match (future, kind) {
-            (future, HostTaskKind::Async) => run.unless_cancelled(partition, future).instrument(span).await,
-            (future, HostTaskKind::Blocking | HostTaskKind::Internal) => future.instrument(span).await,
+        // A blocking task notes by itself when it runs.
+        let polls = if kind == HostTaskKind::Blocking { None } else { run.polls(partition) };
+        let future = LoggedPolls::new(future, polls);
+        let result = match kind {
+            HostTaskKind::Async => run.unless_cancelled(partition, future).instrument(span).await,
+            HostTaskKind::Blocking | HostTaskKind::Internal => future.instrument(span).await,
         };
         drop(timer);
         if let Some(start) = start {

@@ -30,6 +30,7 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
 use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::polls::PollLog;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
@@ -521,6 +522,10 @@ impl HostTaskOwner for Run {
 
     fn deadline(&self) -> Option<Instant> {
         self.deadline()
+    }
+
+    fn polls(&self, partition: usize) -> Option<Arc<PollLog>> {
+        self.trace()?.polls(partition)
     }
 
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>) {

@@ -12,6 +12,7 @@ use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
 
 use crate::runtime::completion::clock;
 use crate::runtime::execution::labels::{Labels, list_names};
+use crate::runtime::execution::polls::PollLog;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::run::record::is_recording;
 use crate::runtime::execution::template::RunOwner;
@@ -66,6 +67,8 @@ struct PartitionTrace {
     waits_for: SmallVec<[u32; 4]>,
     is_over: bool,
     moments: PartitionMoments,
+    /// Of a host task, while a timeline is recorded.
+    polls: Option<Arc<PollLog>>,
 }
 
 impl PartitionMoments {
@@ -95,7 +98,7 @@ impl RunTrace {
         let partitions = &owner.partitions;
         let span =
             debug_span!(target: RUN, "run", run = id, submission = number, partitions = partitions.len());
-        let operations = console::has_listener();
+        let (operations, is_recording) = (console::has_listener(), is_recording());
         let mut traces: Vec<PartitionTrace> = Vec::with_capacity(partitions.len());
         for (index, partition) in partitions.iter().enumerate() {
             let device = partition.device().map_or("host", |device| device.selector());
@@ -120,7 +123,8 @@ impl RunTrace {
                 operation
             });
             let moments = PartitionMoments { queue: partition.queue_number(), ..PartitionMoments::default() };
-            traces.push(PartitionTrace { span, operation, waits_for, is_over: false, moments });
+            let polls = (is_recording && partition.device().is_none()).then(Arc::default);
+            traces.push(PartitionTrace { span, operation, waits_for, is_over: false, moments, polls });
         }
         Arc::new(Self {
             id,
@@ -190,6 +194,11 @@ impl RunTrace {
     /// When its partitions began and ended.
     pub(crate) fn moments(&self) -> Vec<PartitionMoments> {
         self.partitions.lock().iter().map(|partition| partition.moments).collect()
+    }
+
+    /// Where it is noted when threads run a host task, if a timeline was recorded when the run was submitted.
+    pub(crate) fn polls(&self, partition: usize) -> Option<Arc<PollLog>> {
+        self.partitions.lock()[partition].polls.clone()
     }
 
     /// The run is over.

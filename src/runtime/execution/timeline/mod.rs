@@ -11,10 +11,12 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::runtime::completion::clock;
 use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::polls::PollMoments;
 use crate::runtime::execution::profile::Clocks;
 use crate::runtime::execution::run::{PartitionMoments, Run, RunRecorder, RunTrace};
 use crate::runtime::resource::device::Device;
@@ -53,6 +55,8 @@ pub struct Timeline {
     pub runs: Vec<TimelineRun>,
     /// The devices whose own times are in it.
     pub clocks: Vec<TimelineClock>,
+    /// The threads that ran host tasks: their names, numbered where several have the same.
+    pub threads: Vec<String>,
     /// How many runs were in flight, from each of these times on.
     pub in_flight: Vec<(Duration, u64)>,
     /// How many bytes of device memory belonged to the executables in flight, from each of these times on.
@@ -61,6 +65,8 @@ pub struct Timeline {
     pub length: Duration,
     /// How many runs were left out, as a recording keeps 10,000.
     pub omitted: u64,
+    /// How many polls were left out, as a recording keeps 1,000 of each host task.
+    pub omitted_polls: u64,
 }
 
 /// How a device's clock was brought in line with the host's.
@@ -111,6 +117,21 @@ pub struct TimelinePartition {
     pub succeeded: bool,
     /// The times of its nodes, if the executable was finalized with profiling.
     pub node_spans: Vec<TimelineSpan>,
+    /// When threads ran the host task: the polls of its future, or the call of its closure if it is a
+    /// [blocking](crate::Graph::host_task_blocking) one.
+    pub polls: Vec<TimelinePoll>,
+}
+
+/// A while in which a thread ran a host task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TimelinePoll {
+    /// The thread, as an index of [`Timeline::threads`].
+    pub thread: usize,
+    /// Its begin.
+    pub start: Duration,
+    /// Its end.
+    pub end: Duration,
 }
 
 /// From when to when something ran.
@@ -197,6 +218,10 @@ struct Builder {
     runs: Vec<TimelineRun>,
     /// When the partitions of each queue were seen to have ended.
     queue_ends: HashMap<u64, u64>,
+    /// The names of the threads that ran host tasks, and their indices.
+    threads: Vec<String>,
+    thread_indices: HashMap<ThreadId, usize>,
+    omitted_polls: u64,
     uses: Vec<RunUse>,
 }
 
@@ -224,6 +249,11 @@ impl Builder {
             let is_over = ended.is_some() && moments.ended > 0;
             let succeeded = is_over && run.has_succeeded(index);
             partitions.push(self.partition(run, &trace.labels, index, moments, succeeded, &mut ends));
+            if let Some(log) = trace.polls(index) {
+                let polls = log.polls();
+                partitions[index].polls = polls.kept.iter().map(|poll| self.poll(poll)).collect();
+                self.omitted_polls += polls.omitted;
+            }
             if let Some(command) = &trace.command {
                 partitions[index].nodes = vec![command.clone()];
             }
@@ -293,7 +323,17 @@ impl Builder {
             span: own,
             succeeded,
             node_spans,
+            polls: Vec::new(),
         }
+    }
+
+    fn poll(&mut self, PollMoments { thread, start, end }: &PollMoments) -> TimelinePoll {
+        let threads = &mut self.threads;
+        let index = *self.thread_indices.entry(thread.id()).or_insert_with(|| {
+            threads.push(thread.name().unwrap_or("thread").to_owned());
+            threads.len() - 1
+        });
+        TimelinePoll { thread: index, start: self.since_start(*start), end: self.since_start(*end) }
     }
 
     fn finish(self, omitted: u64) -> Timeline {
@@ -304,10 +344,12 @@ impl Builder {
             .map(|(device, error)| TimelineClock { device: device.selector().to_owned(), error: *error });
         Timeline {
             clocks: clocks.collect(),
+            threads: numbered(&self.threads),
             in_flight,
             memory,
             length: self.since_start(clock::now()),
             omitted,
+            omitted_polls: self.omitted_polls,
             runs: self.runs,
         }
     }
@@ -337,4 +379,18 @@ impl Builder {
         }
         (in_flight, in_use)
     }
+}
+
+/// The names, those that several have with numbers.
+fn numbered(names: &[String]) -> Vec<String> {
+    let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
+    names.iter().for_each(|name| counts.entry(name).or_default().0 += 1);
+    let number = |name: &String| match counts.get_mut(&**name) {
+        Some((2.., number)) => {
+            *number += 1;
+            format!("{name} {number}")
+        }
+        _ => name.clone(),
+    };
+    names.iter().map(number).collect()
 }

@@ -9,7 +9,7 @@ use crate::runtime::execution::labels::list_names;
 /// A timeline, ready to be drawn.
 #[derive(Default)]
 pub(super) struct Tracks<'t> {
-    /// The groups of rows: submissions, host tasks, then a device each.
+    /// The groups of rows: submissions, host tasks, the threads that ran these, then a device each.
     pub(super) groups: Vec<Group<'t>>,
     /// Where the bar of each partition is, by the index of its run.
     pub(super) places: HashMap<(usize, u32), TrackPlace>,
@@ -51,6 +51,8 @@ pub(super) struct TrackPlace {
 enum Kind<'t> {
     Submissions,
     HostTasks,
+    /// Of a thread that ran host tasks, by its index.
+    Thread(usize),
     /// Of a device, by the number of the queue: its partitions, and then its nodes.
     Queue(&'t str, u64, QueueRow),
 }
@@ -75,6 +77,11 @@ impl<'t> Tracks<'t> {
             bars.entry(Kind::Submissions).or_default().push(bar);
             for partition in &run.partitions {
                 let names = list_names(partition.nodes.iter().map(String::as_str));
+                for poll in &partition.polls {
+                    let (name, start, end) = (names.clone(), poll.start, poll.end);
+                    let bar = Bar { name, start, end, measured: true, run, partition: None };
+                    bars.entry(Kind::Thread(poll.thread)).or_default().push(bar);
+                }
                 let (kind, nodes) = match (&partition.device, partition.queue) {
                     (Some(device), Some(queue)) => {
                         let of = |row| Kind::Queue(device, queue, row);
@@ -108,6 +115,7 @@ impl<'t> Tracks<'t> {
             let (group, name) = match kind {
                 Kind::Submissions => ("submissions", "runs".to_owned()),
                 Kind::HostTasks => ("host", "host tasks".to_owned()),
+                Kind::Thread(thread) => ("threads of the host", timeline.threads[thread].clone()),
                 Kind::Queue(device, _, QueueRow::Partitions) => {
                     let is_new = tracks.groups.last().is_none_or(|last| last.name != device);
                     queues = if is_new { 0 } else { queues + 1 };
