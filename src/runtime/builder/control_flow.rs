@@ -143,7 +143,7 @@ impl Control {
 struct BodyContents {
     /// Where the first of their commands runs.
     device: Option<DeviceId>,
-    /// Whether something needs the host: a host task, a second device, scratch memory.
+    /// Whether something needs the host: a host task, a second device or its memory, scratch memory.
     needs_host: bool,
     kinds: CommandKinds,
     depth: usize,
@@ -187,6 +187,8 @@ impl BodyContents {
         }
         let device = graph.devices()[index];
         self.needs_host |= *self.device.get_or_insert(device) != device;
+        // CUDA refuses bodies that copy from or to what another driver has allocated.
+        self.needs_host |= command.allocations().any(|allocation| allocation.device().id() != device);
         match command {
             Command::Control(control) => {
                 self.depth = self.depth.max(control.depth);

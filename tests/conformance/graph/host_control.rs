@@ -17,7 +17,7 @@ tests!("graph/host_control":
         inside_each_other, the_same_body_in_several_places, other_executables_and_guards_wait,
         cancelled_between_two_iterations, a_failure_names_both_nodes, whole_updates_replace_bodies,
         a_dropped_submission_runs_to_its_end, parameters_stay_those_of_the_run],
-    &[Need::Results, Need::TwoDevices] => [bodies_of_two_devices, the_flag_is_on_another_device],
+    &[Need::Results, Need::TwoDevices] => [bodies_of_two_devices, memory_of_another_device, the_flag_is_on_another_device],
     &[] => [the_plan_shows_who_decides]);
 
 /// A body of a copy, a host task that takes 1 from `left` and a kernel that adds 1 to `x`.
@@ -311,6 +311,26 @@ fn bodies_of_two_devices(setup: &Setup) {
             exec.submit().await.unwrap();
             assert_eq!(x.to_vec().await.unwrap(), expected);
         }
+    });
+}
+
+fn memory_of_another_device(setup: &Setup) {
+    let [one, two] = [0, 1].map(|index| &setup.devices[index]);
+    let (flag, x, out) = (words(one, [3]), words(one, [1, 2]), two.host_buffer::<u32>(2).unwrap());
+    let mut body = Graph::new(one);
+    body.launch(add(1, &x), Range::linear(2));
+    body.copy(&x, &out);
+    body.launch(add(u32::MAX, &flag), Range::linear(1));
+    let mut inner = Graph::new(one);
+    inner.copy(&out, &x);
+    let mut graph = Graph::new(one);
+    graph.while_nonzero(&flag, &body);
+    graph.if_nonzero_else(&flag, &Graph::new(one), &inner);
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        exec.submit().await.unwrap();
+        assert_eq!((*out.read().await)[..], [4, 5]);
+        assert_eq!(x.to_vec().await.unwrap(), [4, 5]);
     });
 }
 
