@@ -6,4 +6,5 @@ pub(crate) mod attachment;
 pub(crate) mod console;
 pub(crate) mod deferred_drop;
 pub(crate) mod metrics;
+pub(crate) mod nvtx;
 pub(crate) mod panics;

@@ -14,6 +14,7 @@ use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::types::{Error, ErrorKind};
+use crate::util::nvtx::NvtxThreadRange;
 
 /// Enqueues a device partition behind its device-side predecessors. False if that failed: the
 /// partition is over then.
@@ -56,7 +57,7 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     let reactor = device.reactor().filter(|_| !template.polls_tails || is_tail());
     let now = reactor.map(|_| clock::now());
     run.will_enqueue(index, expected, device.notifies());
-    run.trace_begin(index);
+    let range = run.trace_begin(index);
     let enqueued = match (&partition.work, owner.command()) {
         (PartitionWork::Device { command_buffer, .. }, _) => {
             // SAFETY: conflicting accesses are ordered: inside the run by the plan's dependencies, which
@@ -69,6 +70,7 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
         (_, Some(command)) => unsafe { queue.enqueue(command, wait, signal) },
         (_, None) => Err(Error::new(ErrorKind::Bug, "a partition without a command")),
     };
+    drop(range);
     match enqueued {
         Ok(()) => {
             run.set_enqueued(index);
@@ -129,6 +131,7 @@ pub(crate) fn enqueue_batch(
     let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =
         buffers.iter().map(|buffer| &**buffer).collect();
     let signal = hal::Signal::new(event);
+    let _range = NvtxThreadRange::start(0, || format!("enqueue {} runs", owners.len()));
     // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner
     // keeps them until the event is final.
     unsafe { queue.enqueue_batch(&buffers, signal) }

@@ -1,5 +1,5 @@
-//! What `tracing` and tokio-console see of a run. A run has a trace only if a subscriber listens when
-//! it is submitted.
+//! What `tracing`, tokio-console and NVTX's tools see of a run. A run has a trace only if one of them
+//! listens when it is submitted.
 //!
 //! The page `docs/tracing.md` lists every span and event; a test compares the two.
 
@@ -19,6 +19,7 @@ use crate::runtime::execution::template::RunOwner;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{ResourceId, Result};
 use crate::util::console::{self, AsyncOperation};
+use crate::util::nvtx::{self, NvtxRange, NvtxThreadRange};
 
 const RUN: &str = "wakegraph::run";
 const PARTITION: &str = "wakegraph::partition";
@@ -43,6 +44,8 @@ pub(crate) struct RunTrace {
     /// The runs that it was ordered after.
     follows: Mutex<Vec<u64>>,
     span: Span,
+    /// Until it is over.
+    range: Mutex<Option<NvtxRange>>,
     partitions: Mutex<Box<[PartitionTrace]>>,
 }
 
@@ -69,6 +72,8 @@ struct PartitionTrace {
     moments: PartitionMoments,
     /// Of a host task, while a timeline is recorded.
     polls: Option<Arc<PollLog>>,
+    /// While a host task runs.
+    range: Option<NvtxRange>,
 }
 
 impl PartitionMoments {
@@ -88,6 +93,7 @@ impl RunTrace {
             || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
             || console::has_listener()
             || is_recording()
+            || nvtx::has_listener()
     }
 
     /// The trace of the owner's run with this number.
@@ -124,18 +130,32 @@ impl RunTrace {
             });
             let moments = PartitionMoments { queue: partition.queue_number(), ..PartitionMoments::default() };
             let polls = (is_recording && partition.device().is_none()).then(Arc::default);
-            traces.push(PartitionTrace { span, operation, waits_for, is_over: false, moments, polls });
+            traces.push(PartitionTrace {
+                span,
+                operation,
+                waits_for,
+                is_over: false,
+                moments,
+                polls,
+                range: None,
+            });
         }
+        let command = owner.command_label().map(|(label, _)| label.into_owned());
+        let range = NvtxRange::start(id, || match &command {
+            Some(command) => format!("run {id}: {command}"),
+            None => format!("run {id}: submission {number}"),
+        });
         Arc::new(Self {
             id,
             submission: number,
             labels: owner.labels.clone(),
-            command: owner.command_label().map(|(label, _)| label.into_owned()),
+            command,
             memory: owner.device_memory().into(),
             submitted: clock::now(),
             ended: AtomicU64::new(0),
             follows: Mutex::default(),
             span,
+            range: Mutex::new(range),
             partitions: Mutex::new(traces.into()),
         })
     }
@@ -168,6 +188,7 @@ impl RunTrace {
             return None;
         }
         trace.moments.ended = clock::now();
+        trace.range = None;
         trace.waits_for.clear();
         let span = std::mem::replace(&mut trace.span, Span::none());
         trace.set_state(if succeeded { "finished" } else { "failed or not started" });
@@ -204,6 +225,7 @@ impl RunTrace {
     /// The run is over.
     fn finished(&self, result: &Result<()>) {
         self.ended.store(clock::now(), Ordering::Release);
+        *self.range.lock() = None;
         self.span.in_scope(|| match result {
             Ok(()) => debug!(target: RUN, run = self.id, succeeded = true, "finished"),
             Err(error) => debug!(target: RUN, run = self.id, succeeded = false, %error, "finished"),
@@ -250,9 +272,15 @@ impl Run {
         }
     }
 
-    /// A partition is about to be enqueued. The device may have run it before the enqueue returns.
-    pub(super) fn trace_begin(&self, partition: usize) {
-        self.trace().into_iter().for_each(|trace| trace.partitions.lock()[partition].moments.begin());
+    /// A partition is about to be enqueued. The device may have run it before the enqueue returns, until when
+    /// the range is kept.
+    pub(super) fn trace_begin(&self, partition: usize) -> Option<NvtxThreadRange> {
+        let trace = self.trace()?;
+        trace.partitions.lock()[partition].moments.begin();
+        NvtxThreadRange::start(trace.id, || match &trace.command {
+            Some(command) => format!("enqueue {command}"),
+            None => format!("enqueue {}", list_names(trace.labels.names(partition))),
+        })
     }
 
     pub(super) fn trace_enqueued(&self, partition: usize) {
@@ -278,6 +306,7 @@ impl Run {
         let own = &mut partitions[partition];
         own.moments.begin();
         own.set_state("running on the host");
+        own.range = NvtxRange::start(trace.id, || nodes(owner, partition).into_owned());
         let enqueued_at = owner.command_label().map(|(_, location)| location);
         let location = enqueued_at.or(owner.labels.location_of(partition));
         debug_span!(
