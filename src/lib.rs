@@ -26,11 +26,11 @@ pub use runtime::timeline::{self, Timeline};
 pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, Device,
     DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph, GraphMemory,
-    Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostRef, Layout, LearnedDuration, MemoryArg,
-    NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue, PartitionExplanation, PartitionProgress,
-    PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess, Recording, RectCopy,
-    ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update, Wait, WaitMode,
-    WakePolicy, WriteAccess, kernel, read, write,
+    Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef, Layout, LearnedDuration,
+    MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue, PartitionExplanation,
+    PartitionProgress, PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess,
+    Recording, RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update,
+    Wait, WaitMode, WakePolicy, WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

@@ -55,6 +55,7 @@ pub use resource::buffer::Buffer;
 pub use resource::device::Device;
 pub use resource::health::Health;
 pub use resource::host_buffer::HostBuffer;
+pub use resource::host_pool::HostPoolStats;
 pub use resource::kernel;
 pub use resource::memory_arg::MemoryArg;
 pub use resource::native_event::NativeEvent;

@@ -21,11 +21,18 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    pub(crate) fn new(device: &Device, kind: hal::MemoryKind, len: usize) -> Result<Arc<Self>> {
-        let memory = device.observe(device.hal().allocate(&hal::MemoryDesc { len, kind }));
+    /// Zeroed memory of the device.
+    pub(crate) fn on_device(device: &Device, len: usize) -> Result<Arc<Self>> {
+        let desc = hal::MemoryDesc { len, kind: hal::MemoryKind::Device };
+        let memory = device.observe(device.hal().allocate(&desc));
         let memory = memory.map_err(|error| error.on_device(device.selector()))?;
-        let tally = device.metrics().allocated(kind == hal::MemoryKind::Host, len);
-        Ok(Self::with(device, memory, tally))
+        Ok(Self::with(device, memory, device.metrics().allocated(false, len)))
+    }
+
+    /// Memory of the host, zeroed or with anything in it.
+    pub(crate) fn on_host(device: &Device, len: usize, zeroed: bool) -> Result<Arc<Self>> {
+        let memory = device.host_memory(len, zeroed)?;
+        Ok(Self::with(device, memory, device.metrics().allocated(true, len)))
     }
 
     /// Of memory that is not a device's own.

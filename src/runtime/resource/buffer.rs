@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::hal::MemoryKind;
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
 use crate::types::{ResourceId, Result};
@@ -28,7 +27,7 @@ pub struct Buffer<T> {
 impl<T: Pod> Buffer<T> {
     pub(crate) fn allocate(device: &Device, len: usize) -> Result<Self> {
         let bytes = byte_len::<T>(len)?;
-        let allocation = Allocation::new(device, MemoryKind::Device, bytes)?;
+        let allocation = Allocation::on_device(device, bytes)?;
         Ok(Self::whole(allocation))
     }
 

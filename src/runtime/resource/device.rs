@@ -16,6 +16,7 @@ use crate::hal::{self, Capabilities, DeviceInfo};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::resource::health::{Health, HealthCell, Stall};
+use crate::runtime::resource::host_pool::HostPool;
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 use crate::util::attachment::Attachment;
 use crate::util::metrics::DeviceMetrics;
@@ -38,6 +39,7 @@ struct DeviceInner {
     in_flight: Attachment,
     health: Arc<HealthCell>,
     metrics: DeviceMetrics,
+    host_pool: Arc<HostPool>,
     /// Whether it refuses new work.
     is_shut_down: AtomicBool,
     /// The guards that have it profiled.
@@ -156,6 +158,7 @@ impl Device {
             submission_queue: Attachment::default(),
             in_flight: Attachment::default(),
             health: HealthCell::new(),
+            host_pool: Arc::default(),
             is_shut_down: AtomicBool::new(false),
             profilers: AtomicU32::new(0),
             kernels: LoadedKernels::default(),
@@ -213,16 +216,17 @@ impl Device {
 
     /// Gives memory back to the system that the device keeps for later allocations.
     ///
-    /// Devices that allocate from a pool, as CUDA's do, keep what dropped buffers have freed:
-    /// allocating it again is fast, and other processes cannot have it meanwhile. Call this after a
-    /// phase that needed much memory. There is no need to call it when memory runs out: an
-    /// allocation that fails does the same and tries again.
+    /// All devices keep what dropped [host buffers](Self::host_pool_stats) have left, and some, as CUDA's,
+    /// also what dropped buffers have: allocating it again is fast, and other processes cannot have it
+    /// meanwhile. Call this after a phase that needed much memory. There is no need to call it when memory
+    /// runs out: an allocation that fails does the same and tries again.
     ///
-    /// Blocks until what was freed before is free. On devices without a pool this does nothing.
+    /// Blocks until what was freed before is free.
     ///
     /// # Errors
     /// The driver's, such as [`DeviceLost`](ErrorKind::DeviceLost).
     pub fn trim(&self) -> Result<()> {
+        self.inner.host_pool.trim();
         self.observe(self.inner.hal.trim())
     }
 
@@ -373,6 +377,10 @@ impl Device {
     /// Whether queues of this device can wait for events of `other` themselves.
     pub(crate) fn can_wait_for(&self, other: &Self) -> bool {
         self.id() == other.id() || self.inner.hal.can_wait_for(&other.inner.hal)
+    }
+
+    pub(super) fn host_pool(&self) -> &Arc<HostPool> {
+        &self.inner.host_pool
     }
 
     pub(crate) fn metrics(&self) -> &DeviceMetrics {

@@ -3,10 +3,10 @@
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use crate::hal::MemoryKind;
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
 use crate::types::{ResourceId, Result};
@@ -26,9 +26,14 @@ pub struct HostBuffer<T> {
 
 impl<T: Pod> HostBuffer<T> {
     pub(crate) fn allocate(device: &Device, len: usize) -> Result<Self> {
-        let bytes = byte_len::<T>(len)?;
-        let allocation = Allocation::new(device, MemoryKind::Host, bytes)?;
-        Ok(Self { view: View { allocation, offset: 0, len: bytes }, elements: PhantomData })
+        let allocation = Allocation::on_host(device, byte_len::<T>(len)?, true)?;
+        Ok(Self::whole(allocation))
+    }
+
+    /// All of an allocation.
+    fn whole(allocation: Arc<Allocation>) -> Self {
+        let len = allocation.memory().len();
+        Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
     }
 
     /// Identifies the allocation, as in the [accesses](crate::Graph::accesses) of nodes. Slices of a buffer
@@ -66,7 +71,8 @@ impl<T: Pod> HostBuffer<T> {
 }
 
 impl Device {
-    /// Pinned host memory for `len` elements, zeroed.
+    /// Pinned host memory for `len` elements, zeroed. Mostly it is memory that an earlier host buffer has
+    /// left: see [`host_pool_stats`](Self::host_pool_stats).
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
@@ -79,9 +85,9 @@ impl Device {
     /// # Errors
     /// As [`buffer`](Self::buffer).
     pub fn host_buffer_from<T: Pod>(&self, elements: &[T]) -> Result<HostBuffer<T>> {
-        let buffer = self.host_buffer(elements.len())?;
-        buffer.view.allocation.initialise(bytemuck::cast_slice(elements))?;
-        Ok(buffer)
+        let allocation = Allocation::on_host(self, byte_len::<T>(elements.len())?, false)?;
+        allocation.initialise(bytemuck::cast_slice(elements))?;
+        Ok(HostBuffer::whole(allocation))
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod buffer;
 pub(crate) mod device;
 pub(crate) mod health;
 pub(crate) mod host_buffer;
+pub(crate) mod host_pool;
 pub mod kernel;
 pub(crate) mod memory_arg;
 pub(crate) mod native_event;

@@ -160,7 +160,7 @@ pub(crate) fn is_reachable(owner: &Device, device: &Device) -> Result<bool> {
         return Ok(true);
     }
     // What there will be is memory like any other of its device.
-    let like_it = Allocation::new(owner, MemoryKind::Device, 1)?;
+    let like_it = Allocation::on_device(owner, 1)?;
     Ok(device.hal().can_access(&**like_it.memory()))
 }
 
@@ -219,7 +219,7 @@ impl Places {
         let mut memory: Vec<GraphMemory> = Vec::new();
         for (of, Transient { bytes, .. }) in apart {
             let (device, bytes) = (of.device().clone(), bytes.next_multiple_of(ALIGNMENT));
-            let own = Allocation::new(&device, MemoryKind::Device, bytes)?;
+            let own = Allocation::on_device(&device, bytes)?;
             places.by_resource.insert(of.memory().resource(), (own, 0));
             match memory.iter_mut().find(|known| known.device == device) {
                 Some(known) => known.bytes += bytes,
@@ -240,7 +240,7 @@ impl Places {
             let piece = match (&places.shared, known) {
                 (Some(shared), _) => shared.at_least(device, bytes)?,
                 (None, Some(known)) => known.clone(),
-                (None, None) => Allocation::new(device, MemoryKind::Device, bytes)?,
+                (None, None) => Allocation::on_device(device, bytes)?,
             };
             pieces.insert(id, piece);
             memory.push(GraphMemory { device: device.clone(), bytes, saved: unshared - bytes });

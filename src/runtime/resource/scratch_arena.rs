@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::hal::MemoryKind;
 use crate::runtime::resource::allocation::Allocation;
 use crate::runtime::resource::device::Device;
 use crate::types::{DeviceId, Result};
@@ -92,7 +91,7 @@ impl ScratchArena {
         {
             return Ok(known.clone());
         }
-        let larger = Allocation::new(device, MemoryKind::Device, bytes)?;
+        let larger = Allocation::on_device(device, bytes)?;
         let outgrown = allocations.insert(device.id(), larger.clone());
         drop(allocations);
         drop(outgrown);

@@ -87,6 +87,11 @@ pub(super) fn calls(function: &'static str) -> usize {
     with(|state| state.calls.get(function).copied().unwrap_or(0))
 }
 
+/// How often any function has been called.
+pub(super) fn all_calls() -> usize {
+    with(|state| state.calls.values().sum())
+}
+
 /// From now on, queries answer that nothing is over; or that everything is.
 pub(super) fn hold(held: bool) {
     with(|state| state.held = held);

@@ -691,3 +691,19 @@ fn operands_of_fills_and_copies_change_by_a_comparison_of_graphs() {
     assert_eq!(counts()[1], failed[1] + 1);
     bench.run(&*buffer).unwrap();
 }
+
+#[test]
+fn host_buffers_in_steady_state_make_no_driver_call() {
+    let device = crate::Device::from_hal(Arc::new(CudaDevice::open(fake::driver(), 0).unwrap()));
+    let round = || {
+        drop(device.host_buffer::<f32>(2 << 20).unwrap());
+        drop(device.host_buffer_from(&[1u8; 5000]).unwrap());
+    };
+    round();
+    let (allocations, calls) = (fake::calls("cuMemHostAlloc"), fake::all_calls());
+    (0..100).for_each(|_| round());
+    assert_eq!(fake::calls("cuMemHostAlloc") - allocations, 0);
+    assert_eq!(fake::all_calls() - calls, 0);
+    device.trim().unwrap();
+    assert_eq!(fake::calls("cuMemFreeHost"), 2);
+}
