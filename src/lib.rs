@@ -24,13 +24,13 @@ pub use hal::{Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Prog
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan, Separation};
 pub use runtime::timeline::{self, Timeline};
 pub use runtime::{
-    AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, Device,
-    DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph, GraphMemory,
-    Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef, Layout, LearnedDuration,
-    MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue, PartitionExplanation,
-    PartitionProgress, PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue, ReadAccess,
-    Recording, RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput, Update,
-    Wait, WaitMode, WakePolicy, WriteAccess, kernel, read, write,
+    AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, CopySource,
+    Device, DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph,
+    GraphMemory, Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef, HostSource,
+    Layout, LearnedDuration, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue,
+    PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue,
+    ReadAccess, Recording, RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput,
+    Update, Wait, WaitMode, WakePolicy, WriteAccess, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,

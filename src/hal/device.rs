@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::builder::setters;
 use super::{
     Capabilities, CommandBuffer, CommandBufferDesc, Event, EventDesc, Kernel, KernelDesc, Memory, MemoryDesc,
-    Queue, QueueDesc,
+    PlainMemory, Queue, QueueDesc, UserMemory,
 };
 use crate::types::{DeviceId, Error, ErrorKind, Result};
 
@@ -168,6 +168,20 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory),
     /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 bytes.
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>>;
+
+    /// Makes memory of the application's host memory of this device, which is no longer used when the last
+    /// reference to it has gone; then its owner is dropped. Its address is as it comes, so
+    /// [`host_ptr`](Memory::host_ptr) need not be aligned to 64 bytes. Nothing writes memory that is
+    /// read-only.
+    ///
+    /// The default uses it in copies only, as memory that the driver does not know. So does a backend whose
+    /// driver refuses it.
+    ///
+    /// # Errors
+    /// [`DeviceLost`](crate::ErrorKind::DeviceLost).
+    fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(PlainMemory::new(self.info().id, memory, false)))
+    }
 
     /// Gives memory that the device keeps for later allocations back to the system. May wait for
     /// earlier frees.

@@ -59,7 +59,8 @@ pub trait Memory: Debug + Send + Sync + 'static {
 
     /// The address at which the host sees the memory; always there for [`MemoryKind::Host`].
     ///
-    /// The alignment is at least 64 bytes. Using the pointer is the caller's responsibility: no
+    /// The alignment is at least 64 bytes, but for [memory of the application's](super::Device::register).
+    /// Using the pointer is the caller's responsibility: no
     /// command in flight may touch the same bytes in a conflicting way.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 

@@ -67,6 +67,7 @@ mod queue;
 mod sources;
 pub(crate) mod support;
 mod update;
+mod user_memory;
 mod validation;
 
 pub(crate) use argument::Bytes;
@@ -91,4 +92,6 @@ pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrde
 pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
 pub use update::{CommandChange, CommandUpdate};
+pub(crate) use user_memory::PlainMemory;
+pub use user_memory::UserMemory;
 pub use validation::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};

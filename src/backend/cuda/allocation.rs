@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::memory_pool::MemoryPool;
 use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, call, get};
-use crate::hal::MemoryKind;
+use crate::hal::{MemoryKind, UserMemory};
 use crate::types::Result;
 
 /// Memory, freed when dropped. The host and all devices share one address space.
@@ -16,6 +16,8 @@ pub(super) struct CudaAllocation {
     pub(super) address: CUdeviceptr,
     pub(super) kind: MemoryKind,
     pool: Arc<MemoryPool>,
+    /// Memory of the application's, which is not freed but unregistered, and then dropped.
+    registered: Option<UserMemory>,
 }
 
 impl CudaAllocation {
@@ -36,7 +38,7 @@ impl CudaAllocation {
             }
         })?;
         // From here on the memory is freed when something fails.
-        let memory = Self { address, kind, pool: Arc::clone(pool) };
+        let memory = Self { address, kind, pool: Arc::clone(pool), registered: None };
         match kind {
             MemoryKind::Device => {
                 // SAFETY: the memory is as long as that, and nothing else uses it yet.
@@ -50,6 +52,14 @@ impl CudaAllocation {
     }
 }
 
+impl CudaAllocation {
+    /// Memory that has been registered with the driver.
+    pub(super) fn registered(pool: &Arc<MemoryPool>, memory: UserMemory) -> Self {
+        let address = memory.start().as_ptr().expose_provenance() as CUdeviceptr;
+        Self { address, kind: MemoryKind::Host, pool: Arc::clone(pool), registered: Some(memory) }
+    }
+}
+
 impl Drop for CudaAllocation {
     fn drop(&mut self) {
         let (context, address) = (self.pool.context(), self.address);
@@ -58,6 +68,10 @@ impl Drop for CudaAllocation {
                 let stream = self.pool.stream.raw();
                 // SAFETY: allocated from the pool, freed once; nothing that uses it is in flight.
                 unsafe { call!(context.driver, cuMemFreeAsync(address, stream)) }
+            }
+            MemoryKind::Host if self.registered.is_some() => {
+                // SAFETY: registered, and unregistered once; nothing that uses it is in flight.
+                unsafe { call!(context.driver, cuMemHostUnregister(address as *mut c_void)) }
             }
             // SAFETY: allocated by `cuMemHostAlloc`, freed once; nothing that uses it is in flight.
             MemoryKind::Host => unsafe { call!(context.driver, cuMemFreeHost(address as *mut c_void)) },

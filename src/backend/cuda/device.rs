@@ -13,10 +13,11 @@ use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
 use super::profiling;
 use super::queue::CudaQueue;
+use super::registered::register;
 use super::sys::Driver;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder,
+    Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder, UserMemory,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -78,6 +79,11 @@ unsafe impl Device for CudaDevice {
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
         Ok(Arc::new(self.create(|| CudaMemory::allocate(&self.inner, desc))?))
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        self.status()?;
+        self.inner.context.run(|| register(&self.inner, memory))
     }
 
     /// Waits for the stream on which memory is freed.

@@ -9,7 +9,7 @@ use super::allocation::CudaAllocation;
 use super::device_inner::CudaDeviceInner;
 use super::sys::{CUdeviceptr, CUstream, CudaFailure, Driver, call};
 use crate::hal::support::refusal;
-use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
+use crate::hal::{Memory, MemoryDesc, MemoryKind, UserMemory, UsmPointer};
 use crate::types::{DeviceId, ResourceId, Result};
 
 /// One allocation.
@@ -30,6 +30,13 @@ impl CudaMemory {
         }
         let allocation = CudaAllocation::zeroed(&device.pool, kind, len)?;
         Ok(Self { device: Arc::clone(device), resource: ResourceId::unique(), len, allocation })
+    }
+
+    /// Memory that has been registered with the driver.
+    pub(super) fn registered(device: &Arc<CudaDeviceInner>, memory: UserMemory) -> Self {
+        let (len, resource) = (memory.len(), ResourceId::unique());
+        let allocation = CudaAllocation::registered(&device.pool, memory);
+        Self { device: Arc::clone(device), resource, len, allocation }
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {

@@ -75,6 +75,7 @@ mod profiling;
 mod program;
 mod queue;
 mod recording;
+mod registered;
 mod signal;
 mod stream;
 mod sys;

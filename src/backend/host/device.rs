@@ -15,7 +15,8 @@ use super::queue::HostQueue;
 use super::thread_pool::ThreadPool;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, Progress, Queue, QueueDesc, UpdateCapabilities,
+    Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory, Progress, Queue, QueueDesc, UpdateCapabilities,
+    UserMemory,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
 
@@ -102,6 +103,10 @@ unsafe impl Device for HostDevice {
             Ok(memory) => Ok(Arc::new(memory)),
             Err(error) => Err(error.on_device(&self.info.selector)),
         }
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(PlainMemory::new(self.info.id, memory, true)))
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {

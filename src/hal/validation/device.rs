@@ -10,7 +10,7 @@ use super::kernel;
 use super::queue::ValidatedQueue;
 use crate::hal::{
     Capabilities, ClockSample, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc, GraphSupport, Kernel,
-    KernelDesc, Memory, MemoryDesc, QueueDesc, QueueOrder,
+    KernelDesc, Memory, MemoryDesc, QueueDesc, QueueOrder, UserMemory,
 };
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::console;
@@ -71,6 +71,11 @@ impl ValidatedDevice {
     pub fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
         check_allocation(desc, self.capabilities()).map_err(|error| self.here(error))?;
         self.inner.allocate(desc)
+    }
+
+    /// Uses memory of the application's: [`Device::register`].
+    pub fn register(&self, memory: UserMemory) -> Result<Arc<dyn Memory>> {
+        self.inner.register(memory).map_err(|error| self.here(error))
     }
 
     /// Gives unused memory back to the system: [`Device::trim`].

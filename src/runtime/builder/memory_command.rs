@@ -7,7 +7,7 @@ use crate::hal::{self, Advice, MemoryKind};
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::device::Device;
-use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
+use crate::runtime::resource::memory_arg::{CopySource, MemoryArg, Operand};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Pitch, Rect, Result};
@@ -70,7 +70,7 @@ impl CopyShape {
 
 impl Transfer {
     /// A copy of all of `src` to all of `dst`.
-    pub(crate) fn copy<T: Pod>(src: impl MemoryArg<T>, dst: impl MemoryArg<T>) -> Self {
+    pub(crate) fn copy<T: Pod>(src: impl CopySource<T>, dst: impl MemoryArg<T>) -> Self {
         let (Operand(src), Operand(dst)) = (src.operand(), dst.operand());
         if src.len != dst.len {
             let (from, to) = (src.len / size_of::<T>(), dst.len / size_of::<T>());
@@ -82,7 +82,7 @@ impl Transfer {
     }
 
     /// A rectangular copy.
-    pub(crate) fn rect<T: Pod>(src: impl MemoryArg<T>, dst: impl MemoryArg<T>, copy: RectCopy) -> Self {
+    pub(crate) fn rect<T: Pod>(src: impl CopySource<T>, dst: impl MemoryArg<T>, copy: RectCopy) -> Self {
         let (Operand(src), Operand(dst)) = (src.operand(), dst.operand());
         let bytes = match copy.to_bytes(size_of::<T>()) {
             Ok(bytes) => bytes,

@@ -11,7 +11,7 @@ use crate::runtime::builder::memory_command::{MemoryCommand, StagedCopy, Transfe
 use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::host_buffer::HostBuffer;
-use crate::runtime::resource::memory_arg::MemoryArg;
+use crate::runtime::resource::memory_arg::{CopySource, MemoryArg};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch;
 use crate::types::CommandKind;
@@ -25,7 +25,7 @@ impl Graph {
     /// At finalize: [`InvalidSize`](crate::ErrorKind::InvalidSize) when the lengths differ;
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the two overlap, or are both on the host.
     #[track_caller]
-    pub fn copy<T: Pod>(&mut self, src: impl MemoryArg<T>, dst: impl MemoryArg<T>) -> NodeBuilder<'_> {
+    pub fn copy<T: Pod>(&mut self, src: impl CopySource<T>, dst: impl MemoryArg<T>) -> NodeBuilder<'_> {
         self.transfer(Transfer::copy(src, dst))
     }
 
@@ -38,7 +38,7 @@ impl Graph {
     #[track_caller]
     pub fn copy_rect<T: Pod>(
         &mut self,
-        src: impl MemoryArg<T>,
+        src: impl CopySource<T>,
         dst: impl MemoryArg<T>,
         copy: RectCopy,
     ) -> NodeBuilder<'_> {

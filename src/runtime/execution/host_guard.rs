@@ -71,8 +71,8 @@ mod slices {
                 return &[];
             }
             // SAFETY: the view lies inside the allocation, which the guard keeps alive; allocations
-            // are aligned to 64 bytes and views are made of whole elements; the lease keeps writers
-            // away; `T: Pod` when it was made.
+            // are aligned to 64 bytes, or for `T` if they are registered memory, and views are made of
+            // whole elements; the lease keeps writers away; `T: Pod` when it was made.
             unsafe { std::slice::from_raw_parts(self.elements, self.len) }
         }
     }

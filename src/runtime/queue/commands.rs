@@ -25,7 +25,7 @@ use crate::runtime::queue::recording::{Recorder, RecordingInner, connect};
 use crate::runtime::queue::state::{Barrier, QueueInner};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
-use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
+use crate::runtime::resource::memory_arg::{CopySource, MemoryArg, Operand};
 use crate::runtime::resource::rect::RectCopy;
 use crate::runtime::resource::scratch;
 use crate::sync::Ordering;
@@ -144,7 +144,7 @@ macro_rules! commands {
             /// Out of the event: [`InvalidSize`](ErrorKind::InvalidSize) when the lengths differ;
             /// [`InvalidArgument`](ErrorKind::InvalidArgument) when the two overlap, or are both on the host.
             #[track_caller]
-            pub fn copy<T: Pod>(&self, src: impl MemoryArg<T>, dst: impl MemoryArg<T>) -> Event {
+            pub fn copy<T: Pod>(&self, src: impl CopySource<T>, dst: impl MemoryArg<T>) -> Event {
                 let to = self.call();
                 record!(to, |graph| graph.copy(&src, &dst));
                 match Transfer::copy(&src, &dst) {
@@ -164,7 +164,7 @@ macro_rules! commands {
             #[track_caller]
             pub fn copy_rect<T: Pod>(
                 &self,
-                src: impl MemoryArg<T>,
+                src: impl CopySource<T>,
                 dst: impl MemoryArg<T>,
                 copy: RectCopy,
             ) -> Event {

@@ -31,7 +31,7 @@ impl<T: Pod> HostBuffer<T> {
     }
 
     /// All of an allocation.
-    fn whole(allocation: Arc<Allocation>) -> Self {
+    pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
         let len = allocation.memory().len();
         Self { view: View { allocation, offset: 0, len }, elements: PhantomData }
     }

@@ -5,6 +5,7 @@ use bytemuck::Pod;
 use crate::runtime::resource::allocation::View;
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::host_buffer::HostBuffer;
+use crate::runtime::resource::registered::HostSource;
 
 /// Something a command can use as memory holding `T`s: `&Buffer<T>` or `&HostBuffer<T>`.
 #[diagnostic::on_unimplemented(
@@ -12,12 +13,20 @@ use crate::runtime::resource::host_buffer::HostBuffer;
     label = "not a `&Buffer<{T}>` or `&HostBuffer<{T}>`",
     note = "commands and kernels take `&Buffer<T>` or `&HostBuffer<T>`; both sides hold elements of one type"
 )]
-pub trait MemoryArg<T>: sealed::Sealed {
+pub trait MemoryArg<T>: CopySource<T> {}
+
+/// Something a copy can read `T`s from: a [`MemoryArg`], or a `&HostSource<T>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not memory of `{T}` to copy from",
+    label = "not a `&Buffer<{T}>`, `&HostBuffer<{T}>` or `&HostSource<{T}>`",
+    note = "both sides of a copy hold elements of one type"
+)]
+pub trait CopySource<T>: sealed::Sealed {
     #[doc(hidden)]
     fn operand(&self) -> Operand;
 }
 
-/// What a [`MemoryArg`] refers to.
+/// What a [`CopySource`] refers to.
 #[derive(Clone, Debug)]
 pub struct Operand(pub(crate) View);
 
@@ -25,23 +34,27 @@ mod sealed {
     pub trait Sealed {}
 }
 
-impl<T: Pod> sealed::Sealed for Buffer<T> {}
-impl<T: Pod> sealed::Sealed for HostBuffer<T> {}
 impl<M: sealed::Sealed> sealed::Sealed for &M {}
 
-impl<T: Pod> MemoryArg<T> for Buffer<T> {
-    fn operand(&self) -> Operand {
-        Operand(self.view().clone())
-    }
+macro_rules! operands {
+    ($($memory:ident)+) => {$(
+        impl<T: Pod> sealed::Sealed for $memory<T> {}
+
+        impl<T: Pod> CopySource<T> for $memory<T> {
+            fn operand(&self) -> Operand {
+                Operand(self.view().clone())
+            }
+        }
+    )+};
 }
 
-impl<T: Pod> MemoryArg<T> for HostBuffer<T> {
-    fn operand(&self) -> Operand {
-        Operand(self.view().clone())
-    }
-}
+operands! { Buffer HostBuffer HostSource }
 
-impl<T, M: MemoryArg<T>> MemoryArg<T> for &M {
+impl<T: Pod> MemoryArg<T> for Buffer<T> {}
+impl<T: Pod> MemoryArg<T> for HostBuffer<T> {}
+impl<T, M: MemoryArg<T>> MemoryArg<T> for &M {}
+
+impl<T, M: CopySource<T>> CopySource<T> for &M {
     fn operand(&self) -> Operand {
         (**self).operand()
     }

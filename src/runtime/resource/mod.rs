@@ -12,5 +12,6 @@ pub(crate) mod native_event;
 pub(crate) mod profiling;
 mod raw_memory;
 pub(crate) mod rect;
+pub(crate) mod registered;
 pub(crate) mod scratch;
 pub(crate) mod scratch_arena;

@@ -57,7 +57,7 @@ use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::host_task::{HostAccesses, HostTask, TaskOutput};
 use crate::runtime::resource::buffer::Buffer;
 use crate::runtime::resource::kernel::KernelCall;
-use crate::runtime::resource::memory_arg::MemoryArg;
+use crate::runtime::resource::memory_arg::{CopySource, MemoryArg};
 use crate::runtime::resource::rect::RectCopy;
 use crate::types::Range;
 pub use applied::Applied;
@@ -275,7 +275,7 @@ impl<'a> Update<'a> {
     pub fn copy<T: Pod>(
         self,
         node: impl Into<NodePath>,
-        src: impl MemoryArg<T>,
+        src: impl CopySource<T>,
         dst: impl MemoryArg<T>,
     ) -> Self {
         self.with(node, transfer(Transfer::copy(src, dst)))
@@ -286,7 +286,7 @@ impl<'a> Update<'a> {
     pub fn copy_rect<T: Pod>(
         self,
         node: impl Into<NodePath>,
-        src: impl MemoryArg<T>,
+        src: impl CopySource<T>,
         dst: impl MemoryArg<T>,
         copy: RectCopy,
     ) -> Self {

@@ -11,6 +11,7 @@ mod empty;
 mod failures;
 mod fills;
 mod host_control;
+mod host_memory;
 mod host_tasks;
 mod implicit;
 mod kernels;
@@ -46,6 +47,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         failures::TESTS,
         fills::TESTS,
         host_control::TESTS,
+        host_memory::TESTS,
         host_tasks::TESTS,
         implicit::TESTS,
         kernels::TESTS,

@@ -34,6 +34,8 @@ table! {
     cuMemAllocFromPoolAsync = "cuMemAllocFromPoolAsync"(*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
     cuMemFreeAsync = "cuMemFreeAsync"(CUdeviceptr, CUstream);
     cuMemHostAlloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
+    cuMemHostRegister = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    cuMemHostUnregister = "cuMemHostUnregister"(*mut c_void);
     cuMemFreeHost = "cuMemFreeHost"(*mut c_void);
     cuMemcpyHtoDAsync = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
     cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);

@@ -707,3 +707,28 @@ fn host_buffers_in_steady_state_make_no_driver_call() {
     device.trim().unwrap();
     assert_eq!(fake::calls("cuMemFreeHost"), 2);
 }
+
+#[test]
+fn memory_of_the_application_is_registered_once() {
+    let device = crate::Device::from_hal(Arc::new(CudaDevice::open(fake::driver(), 0).unwrap()));
+    let input = device.register_owned(vec![1u32; 1000]).unwrap();
+    let slice = input.slice(10..20).unwrap();
+    drop(input);
+    assert_eq!((fake::calls("cuMemHostRegister"), fake::calls("cuMemHostUnregister")), (1, 0));
+    assert_eq!(slice.try_read().unwrap()[..], [1; 10]);
+    drop(slice);
+    assert_eq!(fake::calls("cuMemHostUnregister"), 1);
+    assert_eq!((fake::calls("cuMemHostAlloc"), fake::calls("cuMemFreeHost")), (0, 0));
+
+    // What the driver refuses is copied from all the same.
+    fake::fail("cuMemHostRegister", 1, UNKNOWN);
+    let source = device.register_source(vec![1u8; 1000]).unwrap();
+    let x = device.buffer::<u8>(1000).unwrap();
+    let mut graph = crate::Graph::new(&device);
+    graph.copy(&source, &x);
+    graph.finalize().unwrap();
+    drop((graph, source));
+    assert_eq!(fake::calls("cuMemHostUnregister"), 1);
+    fake::fail("cuMemHostRegister", 1, ILLEGAL_ADDRESS);
+    assert_eq!(device.register_source(vec![1u8; 1000]).unwrap_err().kind(), ErrorKind::DeviceLost);
+}

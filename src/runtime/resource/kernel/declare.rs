@@ -290,6 +290,6 @@ macro_rules! __kernel {
         $crate::kernel::CallArg::Value($crate::kernel::ByValue::to_arg(&$arg))
     };
     (@give $memory:ident $arg:ident) => {
-        $crate::kernel::CallArg::Memory($crate::MemoryArg::operand(&$arg))
+        $crate::kernel::CallArg::Memory($crate::CopySource::operand(&$arg))
     };
 }
