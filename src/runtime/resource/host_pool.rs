@@ -342,7 +342,7 @@ mod tests {
         let (device, control) = fake(FakeOptions::new().manual(true));
         let buffer = device.host_buffer::<u8>(10).unwrap();
         let mut graph = Graph::new(&device);
-        graph.copy(&device.buffer::<u8>(10).unwrap(), &buffer);
+        graph.copy(device.buffer::<u8>(10).unwrap(), &buffer);
         let exec = graph.finalize().unwrap();
         drop(exec.submit());
         drop((graph, exec, buffer));

@@ -92,7 +92,9 @@ fn sources_have_any_owner(setup: &Setup) {
         assert_eq!(copied(device, &inline, 64).await, [5; 64]);
         let odd = inline.slice(1..9).unwrap();
         let error = odd.cast::<u64>().map(|odd| odd.len());
-        assert!(odd.as_ptr().addr() % 8 == 0 || error.unwrap_err().kind() == ErrorKind::InvalidArgument);
+        assert!(
+            odd.as_ptr().addr().is_multiple_of(8) || error.unwrap_err().kind() == ErrorKind::InvalidArgument
+        );
     });
 }
 
