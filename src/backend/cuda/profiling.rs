@@ -30,8 +30,12 @@ pub(super) struct DeviceClock {
     base: Mutex<Option<Arc<ClockBase>>>,
 }
 
-/// The driver gives milliseconds as an `f32`: within this time, to a quarter of a microsecond.
-const OLDEST_BASE: Duration = Duration::from_secs(2);
+/// The clocks of device and host drift apart by some ten microseconds in a second. And the driver gives
+/// milliseconds as an `f32`: within this time, to less than a quarter of a microsecond.
+const OLDEST_BASE: Duration = Duration::from_millis(500);
+
+/// Of so many attempts at a base, the one that took the least time is kept.
+const ATTEMPTS: usize = 3;
 
 /// That resolution, in nanoseconds.
 const RESOLUTION: u64 = 250;
@@ -48,6 +52,19 @@ impl DeviceClock {
         if let Some(base) = base.as_ref().filter(|base| base.made.elapsed() < OLDEST_BASE) {
             return Ok(Arc::clone(base));
         }
+        let mut best = self.attempt()?;
+        for _ in 1..ATTEMPTS {
+            let another = self.attempt()?;
+            if another.error < best.error {
+                best = another;
+            }
+        }
+        let best = Arc::new(best);
+        *base = Some(Arc::clone(&best));
+        Ok(best)
+    }
+
+    fn attempt(&self) -> Result<ClockBase, CudaFailure> {
         let event = RawEvent::create(&self.context, true)?;
         let _bound = self.context.bind()?;
         let before = now();
@@ -55,9 +72,7 @@ impl DeviceClock {
         self.stream.synchronize()?;
         let after = now();
         let (time, error) = (before.midpoint(after), (after - before) / 2 + RESOLUTION);
-        let new = Arc::new(ClockBase { event, time, error, made: Instant::now() });
-        *base = Some(Arc::clone(&new));
-        Ok(new)
+        Ok(ClockBase { event, time, error, made: Instant::now() })
     }
 
     /// How far times may be off, in nanoseconds; 0 before there are any.
