@@ -20,7 +20,9 @@ mod types;
 mod util;
 
 pub use graph::{GraphId, GraphProperties, NodeId, NodePath};
-pub use hal::{Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Progress, UpdateCapabilities};
+pub use hal::{
+    Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Progress, UpdateCapabilities, UsmPointer,
+};
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan, Separation};
 pub use runtime::timeline::{self, Timeline};
 pub use runtime::{

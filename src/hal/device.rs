@@ -241,13 +241,25 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Err(no_import("memory objects"))
     }
 
-    /// An event that another library has made in this device's driver and context, under the driver's
-    /// handle: a `cl_event` for OpenCL. It is pending or final, and is never signalled again. The event
-    /// object has a reference of its own to it.
+    /// Checks that commands on this device can use `len` bytes at an address, as far as the driver tells.
+    ///
+    /// The default accepts all.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for an address that the device cannot use, and
+    /// [`InvalidSize`](crate::ErrorKind::InvalidSize) when the memory there ends earlier.
+    fn check_address(&self, address: usize, len: usize) -> Result<()> {
+        let _ = (address, len);
+        Ok(())
+    }
+
+    /// An event that another library has made in this device's driver, under the driver's handle: for OpenCL a
+    /// `cl_event` of the device's context, for CUDA a `CUevent`. What counts is what the event tells of now:
+    /// the event object does not need the library's any more.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one of another context.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one that this device cannot wait for.
     ///
     /// # Safety
     /// The handle is null or that of a live object of the kind.
@@ -257,11 +269,12 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     }
 
     /// Has what another library enqueues on its queue from now on wait for events of this device, without
-    /// the host. The queue is the driver's handle, of this device's context: a `cl_command_queue` for OpenCL.
+    /// the host. The queue is the driver's handle: for OpenCL a `cl_command_queue` of the device's context, for
+    /// CUDA a `CUstream`, where null is the default stream of the device's context.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one of another context.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for one that cannot wait for this device.
     ///
     /// # Safety
     /// The handle is null or that of a live object of the kind.

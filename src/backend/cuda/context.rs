@@ -2,23 +2,34 @@
 //! it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
+use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::marker::PhantomData;
 
 use super::sys::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_DEINITIALIZED, CUcontext, CUdevice, CUdevice_attribute,
-    CudaFailure, Driver, call, get,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUcontext,
+    CUdevice, CUdevice_attribute, CudaFailure, Driver, call, get,
 };
 use crate::hal::support::health::DeviceHealth;
 use crate::types::{Error, ErrorKind, Result};
 
-/// The primary context of a device. Every object of the device keeps it alive.
+/// The primary context of a device, or one of the application's. Every object of the device keeps it alive.
 #[derive(Debug)]
 pub(super) struct CudaContext {
     pub(super) driver: &'static Driver,
     pub(super) device: CUdevice,
     pub(super) raw: CUcontext,
     pub(super) health: DeviceHealth,
+    owner: ContextOwner,
+}
+
+/// What keeps a context.
+#[derive(Debug)]
+enum ContextOwner {
+    /// The driver, which counts how often the primary context has been retained.
+    Driver,
+    /// What the application has given. Contexts that it creates are not counted.
+    Application { _keep_alive: Box<dyn Any + Send + Sync> },
 }
 
 // SAFETY: any thread may use a context, and several may do so at a time.
@@ -82,30 +93,52 @@ impl CudaContext {
         let _relaxed = CaptureRelaxed::enter(driver)?;
         // SAFETY: the driver gave the device.
         let raw = unsafe { get!(driver, cuDevicePrimaryCtxRetain(device)) }?;
-        Ok(Self { driver, device, raw, health: DeviceHealth::new(format!("cuda:{index}")) })
+        let health = DeviceHealth::new(format!("cuda:{index}"));
+        Ok(Self { driver, device, raw, health, owner: ContextOwner::Driver })
+    }
+
+    /// A context that the application has created, and that lives as long as `keep_alive`.
+    ///
+    /// # Safety
+    /// The context is null or live.
+    pub(super) unsafe fn lent(
+        driver: &'static Driver,
+        raw: CUcontext,
+        keep_alive: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
+        if raw.is_null() {
+            return Err(invalid("a null handle is no context"));
+        }
+        let device: CUdevice = {
+            let _bound = bind(driver, raw).map_err(|failure| match failure.code {
+                CUDA_ERROR_INVALID_CONTEXT => {
+                    invalid("the handle is not that of a context").caused_by(Error::from(failure))
+                }
+                _ => failure.into(),
+            })?;
+            // SAFETY: the context is current.
+            unsafe { get!(driver, cuCtxGetDevice()) }?
+        };
+        for index in 0..count(driver)? {
+            if self::device(driver, index)? == device {
+                let health = DeviceHealth::new(format!("cuda:{index}"));
+                let owner = ContextOwner::Application { _keep_alive: keep_alive };
+                return Ok(Self { driver, device, raw, health, owner });
+            }
+        }
+        Err(invalid("the context is of a device that the driver does not list"))
     }
 
     /// Makes the context current on this thread. If another library's is current, that is restored
     /// afterwards; a thread that has none keeps ours, so that the next call finds it there.
     pub(super) fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
-        let driver = self.driver;
-        let _relaxed = CaptureRelaxed::enter(driver)?;
-        // SAFETY: the driver is initialised.
-        let current: CUcontext = unsafe { get!(driver, cuCtxGetCurrent()) }?;
-        let pushed = current != self.raw && !current.is_null();
-        if pushed {
-            // SAFETY: the context is alive as long as this object.
-            unsafe { call!(driver, cuCtxPushCurrent(self.raw)) }?;
-        } else if current.is_null() {
-            self.make_current()?;
-        }
-        Ok(BoundContext { driver, pushed, _relaxed })
+        bind(self.driver, self.raw)
     }
 
     /// Makes the context current in the place of the one that is current now.
     pub(super) fn make_current(&self) -> Result<(), CudaFailure> {
-        // SAFETY: the context is alive as long as this object.
-        unsafe { call!(self.driver, cuCtxSetCurrent(self.raw)) }
+        make_current(self.driver, self.raw)
     }
 
     pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Result<usize, CudaFailure> {
@@ -146,6 +179,9 @@ impl CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
+        if matches!(self.owner, ContextOwner::Application { .. }) {
+            return;
+        }
         self.report(CaptureRelaxed::enter(self.driver).and_then(|_relaxed| {
             // SAFETY: retained once by `retain`, released once.
             unsafe { call!(self.driver, cuDevicePrimaryCtxRelease(self.device)) }
@@ -163,6 +199,26 @@ impl Drop for BoundContext<'_> {
             }
         }
     }
+}
+
+/// As [`CudaContext::bind`]. The context is live.
+fn bind(driver: &Driver, raw: CUcontext) -> Result<BoundContext<'_>, CudaFailure> {
+    let _relaxed = CaptureRelaxed::enter(driver)?;
+    // SAFETY: the driver is initialised.
+    let current: CUcontext = unsafe { get!(driver, cuCtxGetCurrent()) }?;
+    let pushed = current != raw && !current.is_null();
+    if pushed {
+        // SAFETY: the caller keeps the context.
+        unsafe { call!(driver, cuCtxPushCurrent(raw)) }?;
+    } else if current.is_null() {
+        make_current(driver, raw)?;
+    }
+    Ok(BoundContext { driver, pushed, _relaxed })
+}
+
+fn make_current(driver: &Driver, raw: CUcontext) -> Result<(), CudaFailure> {
+    // SAFETY: the caller keeps the context.
+    unsafe { call!(driver, cuCtxSetCurrent(raw)) }
 }
 
 /// The number of devices.

@@ -1,20 +1,23 @@
 //! The device: it creates everything on it.
-#![expect(unsafe_code, reason = "vouches for the backend")]
+#![expect(unsafe_code, reason = "vouches for the backend, and takes handles that the caller vouches for")]
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::command_buffer::CudaCommandBuffer;
+use super::context::CudaContext;
 use super::device_inner::CudaDeviceInner;
 use super::event::CudaEvent;
+use super::foreign;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
 use super::profiling;
 use super::queue::CudaQueue;
 use super::registered::register;
-use super::sys::Driver;
+use super::sys::{CUcontext, Driver};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder, UserMemory,
@@ -29,9 +32,24 @@ pub(super) struct CudaDevice {
 
 impl CudaDevice {
     pub(super) fn open(driver: &'static Driver, index: usize) -> Result<Self> {
-        let inner =
-            CudaDeviceInner::open(driver, index).map_err(|error| error.on_device(format!("cuda:{index}")))?;
+        let inner = CudaContext::retain(driver, index)
+            .and_then(CudaDeviceInner::open)
+            .map_err(|error| error.on_device(format!("cuda:{index}")))?;
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The device of a context that the application has created, and that lives as long as `keep_alive`.
+    ///
+    /// # Safety
+    /// The context is null or live.
+    pub(super) unsafe fn open_in_context(
+        driver: &'static Driver,
+        context: CUcontext,
+        keep_alive: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        // SAFETY: passed on to the caller.
+        let context = unsafe { CudaContext::lent(driver, context, keep_alive) }?;
+        Ok(Self { inner: Arc::new(CudaDeviceInner::open(context)?) })
     }
 
     #[cfg(test)]
@@ -110,6 +128,20 @@ unsafe impl Device for CudaDevice {
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
         Ok(Box::new(self.create(|| CudaCommandBuffer::create(&self.inner, *desc))?))
+    }
+
+    fn check_address(&self, address: usize, len: usize) -> Result<()> {
+        self.create(|| foreign::check_address(&self.inner, address, len))
+    }
+
+    unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(self.create(|| unsafe { foreign::event(&self.inner, handle.cast()) })?))
+    }
+
+    unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        self.create(|| unsafe { foreign::order_after(&self.inner, queue.cast(), events) })
     }
 
     /// This device's memory, the memory that CUDA has pinned, and peers' memory.

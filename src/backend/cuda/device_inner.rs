@@ -12,6 +12,7 @@ use super::context::{self, CudaContext};
 use super::function::CudaFunction;
 use super::memory_pool::MemoryPool;
 use super::profiling::DeviceClock;
+use super::stream::ImportStreams;
 use super::sys::{
     self, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUdevice_attribute, CudaFailure, Driver, call, get,
 };
@@ -34,6 +35,8 @@ pub(super) struct CudaDeviceInner {
     peers: Mutex<HashMap<DeviceId, bool>>,
     pub(super) counters: Arc<CounterPool>,
     pub(super) clock: DeviceClock,
+    /// Where events of other libraries are waited for.
+    pub(super) import_streams: ImportStreams,
     pub(super) pool: Arc<MemoryPool>,
     pub(super) context: Arc<CudaContext>,
 }
@@ -42,8 +45,8 @@ pub(super) struct CudaDeviceInner {
 const LOCAL_GAPS: usize = 1024;
 
 impl CudaDeviceInner {
-    pub(super) fn open(driver: &'static Driver, index: usize) -> Result<Self> {
-        let context = Arc::new(CudaContext::retain(driver, index)?);
+    pub(super) fn open(context: CudaContext) -> Result<Self> {
+        let (driver, context) = (context.driver, Arc::new(context));
         let attribute = |attribute| context.attribute(attribute);
         let three = |attributes: [CUdevice_attribute; 3]| -> Result<[usize; 3], CudaFailure> {
             let [x, y, z] = attributes;
@@ -91,6 +94,7 @@ impl CudaDeviceInner {
             peers: Mutex::default(),
             counters: Arc::new(CounterPool::new(&pool)),
             clock,
+            import_streams: ImportStreams::default(),
             pool,
             context,
         })

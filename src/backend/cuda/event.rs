@@ -27,6 +27,16 @@ impl CudaEvent {
         Ok(Self { device: Arc::clone(device), records, signal: Mutex::new(None) })
     }
 
+    /// An event with a signal.
+    pub(super) fn signalled(
+        device: &Arc<CudaDeviceInner>,
+        records: &Arc<EventRecords>,
+        signal: CudaSignal,
+    ) -> Self {
+        let (device, records) = (Arc::clone(device), Arc::clone(records));
+        Self { device, records, signal: Mutex::new(Some(Arc::new(signal))) }
+    }
+
     /// The event behind `event`, if it is one of `device`.
     pub(super) fn of<'a>(event: &'a dyn Event, device: &Arc<CudaDeviceInner>) -> Result<&'a Self> {
         let event = event.as_any().downcast_ref::<Self>();

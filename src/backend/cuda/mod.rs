@@ -4,7 +4,7 @@
 //!
 //! | contract | here |
 //! |---|---|
-//! | device | the primary context of a device, bound for each call |
+//! | device | the primary context of a device, or one of the application's, bound for each call |
 //! | memory | from a stream-ordered pool, or pinned host memory; in one address space |
 //! | kernel | a module and its function: cubin, PTX, or C that NVRTC, if it is there, compiles |
 //! | command-buffer | a graph of explicit nodes, instantiated at finalize |
@@ -24,7 +24,7 @@
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
-//! | `signal`, `event`, `queue`, `command_buffer`, `enqueue`, `device` | the contract's objects |
+//! | `signal`, `event`, `queue`, `command_buffer`, `enqueue`, `foreign`, `device` | the contract's objects |
 //!
 //! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the call.
 //!
@@ -59,6 +59,7 @@ mod device_inner;
 mod enqueue;
 mod error;
 mod event;
+mod foreign;
 mod function;
 mod graph;
 mod graph_exec;
@@ -84,6 +85,7 @@ mod tests;
 mod transfer;
 mod update;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::hal::support::open_devices::OpenDevices;
@@ -122,4 +124,39 @@ impl Backend for CudaBackend {
         let open = || CudaDevice::open(error::driver()?, index);
         Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
     }
+}
+
+/// Opens the device of a context that the application has created: a `CUcontext`. Addresses, events and streams
+/// of any context of a device can be used with any device of this backend, so there is mostly no need for
+/// this; the device that [`Device::open`](crate::Device::open) gives is that of the primary context, as in
+/// `cudarc`, PyTorch and ONNX Runtime. Each call returns a new object for the same hardware.
+///
+/// Contexts that the application creates are not counted: what is given as `keep_alive` is dropped when nothing
+/// uses the context any more. It is mostly what owns the context, such as an `Arc<cudarc::driver::CudaContext>`.
+///
+/// ```no_run
+/// # #![allow(unsafe_code)]
+/// # fn example(theirs: std::sync::Arc<cudarc::driver::CudaContext>) -> wakegraph::Result<()> {
+/// use wakegraph::{Device, backend::cuda};
+/// // SAFETY: the context lives as long as the clone.
+/// let device = unsafe { cuda::open_in_context(theirs.cu_ctx().cast(), theirs.clone()) }?;
+/// let device = Device::from_hal(device);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a null handle, and for what the driver does not
+/// know as a context; [`Unavailable`](crate::ErrorKind::Unavailable) without a driver.
+///
+/// # Safety
+/// `context` is null or a live context, and lives until `keep_alive` is dropped.
+#[expect(unsafe_code, reason = "takes a handle of another library")]
+pub unsafe fn open_in_context(
+    context: *mut c_void,
+    keep_alive: impl Send + Sync + 'static,
+) -> Result<Arc<dyn Device>> {
+    let (driver, context, keep_alive) = (error::driver()?, context.cast(), Box::new(keep_alive));
+    // SAFETY: passed on to the caller.
+    Ok(Arc::new(unsafe { CudaDevice::open_in_context(driver, context, keep_alive) }?))
 }

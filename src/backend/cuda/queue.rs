@@ -87,7 +87,7 @@ impl CudaQueue {
 }
 
 /// The last signals of these events.
-fn signals(events: &[&dyn Event]) -> Result<SmallVec<[Arc<CudaSignal>; 4]>> {
+pub(super) fn signals(events: &[&dyn Event]) -> Result<SmallVec<[Arc<CudaSignal>; 4]>> {
     let last = |event: &&dyn Event| {
         let event = event.as_any().downcast_ref::<CudaEvent>().ok_or_else(foreign_wait)?;
         event.last_signal().ok_or_else(idle_wait)

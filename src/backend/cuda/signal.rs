@@ -223,6 +223,15 @@ impl CudaSignal {
     /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that
     /// is known. The caller has bound the stream's context.
     pub(super) fn order_before(&self, stream: &Arc<CudaStream>) -> Result<Option<Error>> {
+        self.order_by(Arc::ptr_eq(&self.stream, stream), |event| Ok(stream.wait(event)?))
+    }
+
+    /// As [`order_before`](Self::order_before): `wait` makes later work on the stream wait for an event.
+    pub(super) fn order_by(
+        &self,
+        is_same_stream: bool,
+        wait: impl FnOnce(&RawEvent) -> Result<()>,
+    ) -> Result<Option<Error>> {
         let context = &self.device.context;
         // A wait for a complete event takes less time than a query whether it is.
         if context.health.lost().is_some() || !self.is_recorded() {
@@ -234,8 +243,8 @@ impl CudaSignal {
         }
         match &self.end {
             // The stream is in order.
-            _ if Arc::ptr_eq(&self.stream, stream) => {}
-            SignalEnd::Recorded(_) => stream.wait(&self.records.end)?,
+            _ if is_same_stream => {}
+            SignalEnd::Recorded(_) => wait(&self.records.end)?,
             SignalEnd::Broken(_) => self.stream.synchronize().map_err(|failure| context.error(failure))?,
             // The event is not recorded, so one is recorded now, behind everything on the stream.
             SignalEnd::Counted(_) => {
@@ -243,7 +252,7 @@ impl CudaSignal {
                     let _bound = context.bind()?;
                     RawEvent::recorded_on(&self.stream)?
                 };
-                stream.wait(&event)?;
+                wait(&event)?;
             }
         }
         Ok(None)

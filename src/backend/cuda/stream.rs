@@ -10,7 +10,7 @@ use super::context::{CaptureRelaxed, CudaContext};
 use super::handle::CudaObject;
 use super::sys::{
     CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS,
-    CUevent_st, CUstream, CUstream_st, CudaFailure, call, get,
+    CUevent, CUevent_st, CUstream, CUstream_st, CudaFailure, call, get,
 };
 
 /// A stream that runs independently of the default stream.
@@ -81,6 +81,45 @@ impl CudaStream {
     }
 }
 
+/// Streams on which nothing runs: each waits for an event of another library.
+#[derive(Default, Debug)]
+pub(super) struct ImportStreams(Mutex<Vec<Arc<CudaStream>>>);
+
+impl ImportStreams {
+    /// Has `then` recorded once the last record of another library's event is complete. Gives the stream that
+    /// it is recorded on, and its sequence number there. Each event that is still awaited has a stream of its
+    /// own, so that none waits for another. The caller has bound the context.
+    ///
+    /// # Safety
+    /// The event is live.
+    pub(super) unsafe fn follow(
+        &self,
+        event: CUevent,
+        then: &RawEvent,
+    ) -> Result<(Arc<CudaStream>, u64), CudaFailure> {
+        let mut streams = self.0.lock();
+        let mut idle = None;
+        for stream in &*streams {
+            if stream.is_idle()? {
+                idle = Some(Arc::clone(stream));
+                break;
+            }
+        }
+        let stream = match idle {
+            Some(stream) => stream,
+            None => {
+                let stream = Arc::new(CudaStream::create(then.context())?);
+                streams.push(Arc::clone(&stream));
+                stream
+            }
+        };
+        // SAFETY: the stream is alive; the caller vouches for the event, and has bound the context.
+        unsafe { call!(then.driver(), cuStreamWaitEvent(stream.raw(), event, 0)) }?;
+        let sequence = stream.record(then)?;
+        Ok((stream, sequence))
+    }
+}
+
 /// An event of the driver's. A stream that waits for it takes its record at once.
 pub(super) type RawEvent = CudaObject<CUevent_st>;
 
@@ -131,7 +170,8 @@ impl CudaObject<CUevent_st> {
     }
 }
 
-fn is_ready(call: &'static str, code: u32) -> Result<bool, CudaFailure> {
+/// Whether a query has found that the work is done.
+pub(super) fn is_ready(call: &'static str, code: u32) -> Result<bool, CudaFailure> {
     match code {
         CUDA_SUCCESS => Ok(true),
         CUDA_ERROR_NOT_READY => Ok(false),

@@ -94,12 +94,15 @@ pub(super) unsafe fn event(context: &Arc<OpenclContext>, handle: *mut c_void) ->
 }
 
 /// # Safety
-/// The handle is that of a live queue.
+/// The handle is null or that of a live queue.
 pub(super) unsafe fn order_after(
     context: &OpenclContext,
     queue: *mut c_void,
     events: &[&dyn crate::hal::Event],
 ) -> Result<()> {
+    if queue.is_null() {
+        return Err(Error::new(ErrorKind::InvalidArgument, "a null handle is no queue"));
+    }
     check_context(context, query::queue_context(context.core, queue)?, "queue")?;
     // Keeps the driver's events alive during the call.
     let mut signals: SmallVec<[Arc<OpenclSignal>; 4]> = SmallVec::new();

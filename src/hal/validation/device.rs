@@ -126,6 +126,11 @@ impl ValidatedDevice {
         unsafe { self.inner.import_memory(handle, len) }.map_err(|error| self.here(error))
     }
 
+    /// Checks an address of another library: [`Device::check_address`].
+    pub fn check_address(&self, address: usize, len: usize) -> Result<()> {
+        self.inner.check_address(address, len).map_err(|error| self.here(error))
+    }
+
     /// An event of another library: [`Device::import_event`].
     ///
     /// # Safety
@@ -141,7 +146,6 @@ impl ValidatedDevice {
     /// # Safety
     /// As there.
     pub unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
-        self.check_handle(queue, "a null handle is no queue")?;
         // SAFETY: passed on to the caller.
         unsafe { self.inner.order_after(queue, events) }.map_err(|error| self.here(error))
     }

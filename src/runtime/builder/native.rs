@@ -11,6 +11,7 @@ use crate::runtime::builder::node::NodeBuilder;
 use crate::runtime::builder::{Graph, memory_command};
 use crate::runtime::execution::conflicts;
 use crate::runtime::resource::allocation::View;
+use crate::runtime::resource::device::Device;
 use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
@@ -97,10 +98,7 @@ impl Graph {
         let declared = conflicts::merged_by_allocation(declared.collect());
         let device = views.iter().find(|view| view.kind() == MemoryKind::Device);
         let device = device.or(views.first()).map(|view| view.allocation.device().clone());
-        let memory = match views.iter().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
-            true => Err(scratch::refused("a native command")),
-            false => views.iter().map(View::to_hal).collect::<Result<Vec<_>>>(),
-        };
+        let memory = native_memory(&views, device.as_ref());
         let uses: Arc<[View]> = views.clone().into();
         let run = move |stream: &NativeStream<'_>| closure(stream, addresses(&views)?);
         // SAFETY: passed on to the caller.
@@ -114,6 +112,19 @@ impl Graph {
         };
         node.name(&*name)
     }
+}
+
+/// What the device has to be able to access. Of what is known by its address, it sees the address only.
+fn native_memory(views: &[View], device: Option<&Device>) -> Result<Vec<hal::MemoryView>> {
+    if views.iter().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
+        return Err(scratch::refused("a native command"));
+    }
+    let (raw, known): (Vec<_>, Vec<_>) = views.iter().partition(|view| view.is_raw());
+    if raw.iter().any(|view| Some(view.allocation.device()) != device) {
+        let why = "a native command uses memory that has been imported on another device";
+        return Err(Error::new(ErrorKind::InvalidArgument, why).help("import it on the command's device"));
+    }
+    known.into_iter().map(View::to_hal).collect()
 }
 
 fn addresses<const N: usize>(views: &[View; N]) -> Result<[UsmPointer; N]> {

@@ -104,18 +104,19 @@ impl Submission {
     }
 
     /// Has what another library enqueues on its own queue from now on wait for this submission, on the
-    /// device: no thread waits. The queue is the driver's handle, of the context of the submission's
-    /// devices: on OpenCL a `cl_command_queue`.
+    /// device: no thread waits. The queue is the driver's handle: on CUDA a `CUstream` of any context, where
+    /// null is the default stream of the context that the submission ends in; on OpenCL a `cl_command_queue`
+    /// of its context.
     ///
     /// What fails or is cancelled counts as over, as far as the driver tells: await the submission to know.
     ///
     /// # Errors
     /// [`InvalidOperation`](ErrorKind::InvalidOperation) where not all of the submission is on devices
     /// yet: it has host tasks, or waits for something on the host; await it instead.
-    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on backends other than OpenCL;
+    /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) on other backends;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) and
-    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) for a queue of another context. That of the
-    /// submission, if it has failed already.
+    /// [`InvalidWaitList`](ErrorKind::InvalidWaitList) for a queue that cannot wait for the devices. That of
+    /// the submission, if it has failed already.
     ///
     /// # Safety
     /// The handle is null or that of a live queue.

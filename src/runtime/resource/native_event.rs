@@ -16,13 +16,15 @@ pub struct NativeEvent {
 }
 
 impl Device {
-    /// An event that another library has made in this device's driver and context, under the driver's
-    /// handle: on OpenCL a `cl_event`. It has a reference of its own to it.
+    /// An event that another library has made in this device's driver, under the driver's handle: on OpenCL a
+    /// `cl_event` of the device's context, on CUDA a `CUevent` of any context. What counts is what the event
+    /// has been recorded for by now: it may be recorded again or released afterwards.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) on other backends;
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a null handle, and for one of another
-    /// context.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a null handle, and as far as the driver tells
+    /// for one that is no event, or not one that the device can wait for. A `CUevent` that has been recorded
+    /// in a capture is an error of the driver's.
     ///
     /// # Safety
     /// The handle is null or that of a live event.

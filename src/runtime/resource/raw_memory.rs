@@ -60,7 +60,8 @@ impl Device {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null address, or one that is not aligned
     /// for `T`; [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, or for more than there are
-    /// addresses.
+    /// addresses. On CUDA also `InvalidArgument` where the driver knows no memory, or memory of another
+    /// device, and `InvalidSize` where it ends before the last element.
     ///
     /// # Safety
     /// The elements are valid on the device, and in a copy from or to a host buffer as the device's
@@ -85,6 +86,7 @@ impl Device {
         if address.checked_add(bytes).is_none() {
             return Err(Error::new(ErrorKind::InvalidSize, "the buffer ends beyond the address space"));
         }
+        self.hal().check_address(address, bytes)?;
         // SAFETY: the caller vouches for these bytes.
         let pointer = unsafe { UsmPointer::new(address, bytes) };
         Ok(Buffer::whole(self.raw(pointer, Box::new(keep_alive))))

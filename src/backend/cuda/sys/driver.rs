@@ -22,6 +22,7 @@ table! {
     cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
     cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
     cuCtxGetCurrent = "cuCtxGetCurrent"(*mut CUcontext);
+    cuCtxGetDevice = "cuCtxGetDevice"(*mut CUdevice);
     cuCtxSetCurrent = "cuCtxSetCurrent"(CUcontext);
     cuCtxPushCurrent = "cuCtxPushCurrent_v2"(CUcontext);
     cuCtxPopCurrent = "cuCtxPopCurrent_v2"(*mut CUcontext);
@@ -39,6 +40,9 @@ table! {
     cuMemFreeHost = "cuMemFreeHost"(*mut c_void);
     cuMemcpyHtoDAsync = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
     cuMemcpyDtoHAsync = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
+    cuPointerGetAttributes = "cuPointerGetAttributes"(
+        c_uint, *const CUpointer_attribute, *const *mut c_void, CUdeviceptr
+    );
     cuMemsetD8Async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
     cuModuleLoadDataEx = "cuModuleLoadDataEx"(
         *mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void

@@ -42,8 +42,23 @@ struct State {
     /// This thread's capture mode.
     mode: c_uint,
     context: usize,
+    /// What `cuPointerGetAttributes` knows.
+    memory: Vec<FakeMemory>,
+    /// The arguments of the last `cuStreamWaitEvent`: stream and event.
+    last_wait: [usize; 2],
     /// The last handle or address that was given out.
     last: usize,
+}
+
+/// Memory that the driver knows.
+#[derive(Clone, Copy)]
+pub(super) struct FakeMemory {
+    pub(super) start: u64,
+    pub(super) len: usize,
+    pub(super) kind: CUmemorytype,
+    pub(super) device: CUdevice,
+    /// 0 for memory that is mapped in parts.
+    pub(super) context: usize,
 }
 
 struct Failing {
@@ -95,6 +110,16 @@ pub(super) fn all_calls() -> usize {
 /// From now on, queries answer that nothing is over; or that everything is.
 pub(super) fn hold(held: bool) {
     with(|state| state.held = held);
+}
+
+/// Makes memory known.
+pub(super) fn know(memory: FakeMemory) {
+    with(|state| state.memory.push(memory));
+}
+
+/// Stream and event of the last `cuStreamWaitEvent`.
+pub(super) fn last_wait() -> [usize; 2] {
+    with(|state| state.last_wait)
 }
 
 /// Another thread begins a capture in the global mode.
@@ -172,6 +197,7 @@ mod functions {
         cuDeviceGetAttribute(value: c_int, CUdevice_attribute, CUdevice) = 1024;
         cuDeviceCanAccessPeer(can: c_int, CUdevice, CUdevice) = 1;
         cuDevicePrimaryCtxRetain(context: CUcontext, CUdevice) = ptr::without_provenance_mut(fresh());
+        cuCtxGetDevice(device: CUdevice) = 0;
         cuCtxPopCurrent(context: CUcontext) = ptr::null_mut();
         cuMemPoolCreate(pool: CUmemoryPool, *const CUmemPoolProps) = ptr::without_provenance_mut(fresh());
         cuMemAllocFromPoolAsync(address: CUdeviceptr, usize, CUmemoryPool, CUstream) = fresh() as u64;
@@ -218,6 +244,44 @@ mod functions {
         called("cuThreadExchangeStreamCaptureMode")
     }
 
+    pub(super) unsafe extern "C" fn cuStreamWaitEvent(stream: CUstream, event: CUevent, _: c_uint) -> Code {
+        with(|state| state.last_wait = [stream.addr(), event.addr()]);
+        called("cuStreamWaitEvent")
+    }
+
+    /// Answers what this backend asks for, in its order.
+    pub(super) unsafe extern "C" fn cuPointerGetAttributes(
+        count: c_uint,
+        _: *const CUpointer_attribute,
+        places: *const *mut c_void,
+        address: CUdeviceptr,
+    ) -> Code {
+        let known = with(|state| {
+            let inside =
+                |memory: &&FakeMemory| (memory.start..memory.start + memory.len as u64).contains(&address);
+            state.memory.iter().find(inside).copied()
+        });
+        // SAFETY: the caller gives so many places.
+        let places = unsafe { std::slice::from_raw_parts(places, count as usize) };
+        let &[kind, context, pool, is_managed, device, start, len] = places else { return 1 };
+        let Some(memory) = known else { return called("cuPointerGetAttributes") };
+        // SAFETY: the place has the attribute's size, here and below.
+        unsafe { kind.cast::<CUmemorytype>().write(memory.kind) };
+        // SAFETY: as above.
+        unsafe { context.cast::<usize>().write(memory.context) };
+        // SAFETY: as above.
+        unsafe { pool.cast::<usize>().write(0) };
+        // SAFETY: as above.
+        unsafe { is_managed.cast::<c_uint>().write(0) };
+        // SAFETY: as above.
+        unsafe { device.cast::<CUdevice>().write(memory.device) };
+        // SAFETY: as above.
+        unsafe { start.cast::<CUdeviceptr>().write(memory.start) };
+        // SAFETY: as above.
+        unsafe { len.cast::<usize>().write(memory.len) };
+        called("cuPointerGetAttributes")
+    }
+
     /// The memory is real, as the host uses it, and is not freed.
     pub(super) unsafe extern "C" fn cuMemHostAlloc(place: *mut *mut c_void, len: usize, _: c_uint) -> Code {
         let code = called("cuMemHostAlloc");
@@ -242,6 +306,9 @@ fn table() -> Driver {
         cuDeviceCanAccessPeer,
         cuDevicePrimaryCtxRetain,
         cuCtxPopCurrent,
+        cuCtxGetDevice,
+        cuStreamWaitEvent,
+        cuPointerGetAttributes,
         cuCtxGetCurrent,
         cuCtxSetCurrent,
         cuThreadExchangeStreamCaptureMode,

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "enqueues what the tests order")]
 
 pub(in crate::backend::cuda) mod fake;
+mod foreign;
 mod probes;
 
 use std::sync::{Arc, Barrier};

@@ -1,0 +1,159 @@
+//! Objects of other libraries that use the same driver: events, streams and addresses.
+//!
+//! The driver counts no references, so an event's last record is taken over by an event of this backend at
+//! once. The application may record or destroy its own afterwards.
+#![expect(unsafe_code, reason = "calls the driver with handles that the caller vouches for")]
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use super::device_inner::CudaDeviceInner;
+use super::event::CudaEvent;
+use super::queue::signals;
+use super::signal::{CudaSignal, EventRecords, SignalEnd, SignalNeeds};
+use super::stream::is_ready;
+use super::sys::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE,
+    CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUevent, CUmemorytype, CUstream, CudaFailure, call,
+};
+use crate::hal::Event;
+use crate::types::{Error, ErrorKind, Result};
+
+/// An event that is complete once the last record of another library's is.
+///
+/// # Safety
+/// The handle is that of a live event.
+pub(super) unsafe fn event(device: &Arc<CudaDeviceInner>, handle: CUevent) -> Result<CudaEvent> {
+    let _bound = device.context.bind()?;
+    // SAFETY: the caller vouches for the event.
+    let code = unsafe { (device.context.driver.cuEventQuery)(handle) };
+    // An event that is recorded in a capture fails here, before a wait draws a stream of ours into it.
+    is_ready("cuEventQuery", code).map_err(|failure| unknown("event", failure))?;
+    let records = Arc::new(EventRecords::create(device, false)?);
+    // SAFETY: as above.
+    let following = unsafe { device.import_streams.follow(handle, &records.end) };
+    let (stream, sequence) = following.map_err(|failure| unknown("event", failure))?;
+    let (end, needs) = (SignalEnd::Recorded(sequence), SignalNeeds::default());
+    let signal = CudaSignal::new(device, &records, &stream, end, None, needs, None);
+    Ok(CudaEvent::signalled(device, &records, signal))
+}
+
+/// Makes what is enqueued on another library's stream from now on come after events of this backend, however
+/// they end.
+///
+/// # Safety
+/// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
+pub(super) unsafe fn order_after(
+    device: &CudaDeviceInner,
+    stream: CUstream,
+    events: &[&dyn Event],
+) -> Result<()> {
+    let (driver, signals) = (device.context.driver, signals(events)?);
+    // Null stands for the default stream of this context.
+    let _bound = device.context.bind()?;
+    for signal in &signals {
+        signal.order_by(false, |event| {
+            // SAFETY: the event is alive; the caller vouches for the stream.
+            let waits = unsafe { call!(driver, cuStreamWaitEvent(stream, event.raw(), 0)) };
+            waits.map_err(|failure| unknown("stream", failure))
+        })?;
+    }
+    Ok(())
+}
+
+/// The error of a call that was given a handle of another library.
+fn unknown(what: &str, failure: CudaFailure) -> Error {
+    match failure.code {
+        CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_INVALID_HANDLE => {
+            let why = format!("the handle is not that of a live {what} of this driver");
+            Error::new(ErrorKind::InvalidArgument, why).caused_by(Error::from(failure))
+        }
+        _ => failure.into(),
+    }
+}
+
+/// What the driver knows about an address.
+#[derive(Default, Debug)]
+struct AddressInfo {
+    /// 0 for memory that the driver does not know.
+    kind: CUmemorytype,
+    context: usize,
+    pool: usize,
+    is_managed: c_uint,
+    /// The device's number.
+    device: c_int,
+    /// Of the allocation.
+    start: CUdeviceptr,
+    /// 0 if the driver does not say.
+    len: usize,
+}
+
+impl AddressInfo {
+    fn query(device: &CudaDeviceInner, address: CUdeviceptr) -> Result<Self, CudaFailure> {
+        let mut info = Self::default();
+        let attributes = [
+            (CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut info.kind).cast::<c_void>()),
+            (CU_POINTER_ATTRIBUTE_CONTEXT, (&raw mut info.context).cast()),
+            (CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, (&raw mut info.pool).cast()),
+            (CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut info.is_managed).cast()),
+            (CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (&raw mut info.device).cast()),
+            (CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut info.start).cast()),
+            (CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut info.len).cast()),
+        ];
+        let (names, places) = (attributes.map(|(name, _)| name), attributes.map(|(_, place)| place));
+        let (count, names, places) = (attributes.len() as c_uint, names.as_ptr(), places.as_ptr());
+        // SAFETY: each place has the size of its attribute.
+        unsafe { call!(device.context.driver, cuPointerGetAttributes(count, names, places, address)) }?;
+        Ok(info)
+    }
+
+    fn end(&self) -> CUdeviceptr {
+        self.start.saturating_add(self.len as CUdeviceptr)
+    }
+
+    /// Whether the memory is mapped in parts, so that what follows may belong to it.
+    fn is_mapped(&self) -> bool {
+        self.context == 0 && self.pool == 0 && self.is_managed == 0 && self.kind == CU_MEMORYTYPE_DEVICE
+    }
+}
+
+/// Checks that `len` bytes at `address` lie inside memory that the driver knows and that this device can use.
+pub(super) fn check_address(device: &CudaDeviceInner, address: usize, len: usize) -> Result<()> {
+    let _bound = device.context.bind()?;
+    let mut part = AddressInfo::query(device, address as CUdeviceptr)?;
+    check_owner(device, &part, address)?;
+    let end = (address as CUdeviceptr).saturating_add(len as CUdeviceptr);
+    let mut known_to = part.end();
+    while part.len > 0 && known_to < end {
+        let is_mapped = part.is_mapped();
+        part = AddressInfo::query(device, known_to)?;
+        if !is_mapped || !part.is_mapped() || part.end() <= known_to {
+            let there = known_to - address as CUdeviceptr;
+            let why = format!("the memory at {address:#x} ends after {there} bytes, and {len} are asked for");
+            return Err(Error::new(ErrorKind::InvalidSize, why));
+        }
+        known_to = part.end();
+    }
+    Ok(())
+}
+
+fn check_owner(device: &CudaDeviceInner, info: &AddressInfo, address: usize) -> Result<()> {
+    let own = device.context.device;
+    let (why, help) = match info.kind {
+        _ if info.is_managed != 0 => return Ok(()),
+        CU_MEMORYTYPE_HOST => return Ok(()),
+        CU_MEMORYTYPE_DEVICE if info.device == own => return Ok(()),
+        CU_MEMORYTYPE_DEVICE => (
+            format!("the memory at {address:#x} is of CUDA device {}, and this is device {own}", info.device),
+            "import it on its own device",
+        ),
+        _ => (
+            format!("the driver knows no memory at {address:#x}"),
+            "pass an address on the device; the host's memory has to be registered, as by `cuMemHostRegister`",
+        ),
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, why).help(help))
+}

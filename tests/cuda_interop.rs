@@ -1,0 +1,623 @@
+//! Graphs in an application that uses CUDA through `cudarc`: on its memory, its events, streams and contexts,
+//! with cuBLAS in a native node. Without a device they are ignored by name.
+//!
+//! That nothing waits on the host is shown by a gate, a function in the application's stream that returns when
+//! the test lets it: whatever waited for the device while the gate is closed would never return. The calls
+//! that this crate makes itself are counted in a table of functions, by the unit test
+//! `backend::cuda::tests::foreign::rounds_between_other_libraries_never_synchronise`.
+//!
+//! `WAKEGRAPH_INTEROP_ROUNDS` sets the number of rounds: compute-sanitizer takes long for the 10,000.
+#![expect(unsafe_code, reason = "hands objects of cudarc to graphs; every test orders what it enqueues")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::ffi::c_void;
+use std::process::ExitCode;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use cudarc::cublas::sys::{cublasOperation_t, cublasSetWorkspace_v2};
+use cudarc::cublas::{CudaBlas, result as blas};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, LaunchConfig, PushKernelArg,
+    result, sys,
+};
+use cudarc::nvrtc::Ptx;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tokio::runtime::{Builder, Runtime};
+use wakegraph::backend::cuda::open_in_context;
+use wakegraph::{
+    Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, NativeAccess, NativeEvent, NativeStream, Range,
+    Submission, UsmPointer, backend,
+};
+
+wakegraph::kernel! {
+    /// x = 2 * x + 1
+    fn step(x: &mut [f32]) {
+        range: |x| x.len(),
+        // SAFETY: a work-item uses the element with its index, which the range bounds.
+        c: unsafe { "KERNEL(step, (SLICE(float, x))) { x[GLOBAL_ID(0)] = 2 * x[GLOBAL_ID(0)] + 1; }" },
+    }
+}
+
+/// The application's kernel: sets all elements.
+const FILL: &str = "
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry fill(.param .u64 to, .param .f32 value, .param .u32 len) {
+    .reg .pred outside;
+    .reg .u32 index, width, block, count;
+    .reg .u64 at, offset;
+    .reg .f32 what;
+    ld.param.u64 at, [to];
+    ld.param.f32 what, [value];
+    ld.param.u32 count, [len];
+    mov.u32 index, %tid.x;
+    mov.u32 width, %ntid.x;
+    mov.u32 block, %ctaid.x;
+    mad.lo.u32 index, block, width, index;
+    setp.ge.u32 outside, index, count;
+    @outside ret;
+    cvta.to.global.u64 at, at;
+    mul.wide.u32 offset, index, 4;
+    add.u64 at, at, offset;
+    st.global.f32 [at], what;
+    ret;
+}";
+
+const ROUNDS: &str = "rounds_through_both_libraries_never_wait_on_the_host";
+
+/// A test, and how many devices it needs.
+type Test = (&'static str, usize, fn());
+
+const TESTS: &[Test] = &[
+    (ROUNDS, 1, rounds),
+    ("many_short_runs_can_be_joined", 1, many_short_runs_can_be_joined),
+    ("host_tasks_wait_for_native_events_too", 1, host_tasks_wait_for_native_events_too),
+    ("objects_may_be_released_in_any_order", 1, objects_may_be_released_in_any_order),
+    ("an_event_may_be_recorded_again", 1, an_event_may_be_recorded_again),
+    ("the_default_stream_can_join", 1, the_default_stream_can_join),
+    ("what_is_over_can_be_joined", 1, what_is_over_can_be_joined),
+    ("a_context_of_the_application", 1, a_context_of_the_application),
+    ("handles_that_do_not_fit_are_refused", 1, handles_that_do_not_fit_are_refused),
+    ("addresses_that_do_not_fit_are_refused", 1, addresses_that_do_not_fit_are_refused),
+    ("events_and_streams_of_another_device", 2, events_and_streams_of_another_device),
+];
+
+fn main() -> ExitCode {
+    let there = backend::by_name("cuda").and_then(|cuda| cuda.device_count());
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default().contains("cuda");
+    let trials = TESTS.iter().map(|&(name, needed, test)| {
+        let there = there.clone();
+        Trial::ignorable_test(name, move || match there {
+            Err(error) if required => {
+                Err(Failed::from(format!("WAKEGRAPH_REQUIRE asks for this backend: {error}")))
+            }
+            Err(error) => Ok(Completion::ignored_with(error)),
+            Ok(count) if count < needed => {
+                Ok(Completion::ignored_with(format!("needs {needed} devices, and there are {count}")))
+            }
+            Ok(_) if name == ROUNDS && !has_cublas() => {
+                Ok(Completion::ignored_with("cuBLAS is not installed"))
+            }
+            Ok(_) => {
+                test();
+                Ok(Completion::Completed)
+            }
+        })
+    });
+    // One at a time: a gate that is closed holds back host functions of all streams.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+fn has_cublas() -> bool {
+    // SAFETY: the vendor's library, whose initialisers may run on any thread.
+    unsafe { cudarc::cublas::sys::is_culib_present() }
+}
+
+/// Holds a stream back until it is opened.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// A closed gate in the stream.
+    fn closed(stream: &CudaStream) -> Arc<Self> {
+        unsafe extern "C" fn wait(gate: *mut c_void) {
+            // SAFETY: `closed` has given a reference for this call.
+            let gate = unsafe { Arc::from_raw(gate.cast::<Gate>().cast_const()) };
+            let mut is_open = gate.is_open.lock().unwrap();
+            while !*is_open {
+                is_open = gate.opened.wait(is_open).unwrap();
+            }
+        }
+        let gate = Arc::<Self>::default();
+        let lent = Arc::into_raw(gate.clone()).cast_mut().cast();
+        stream.context().bind_to_thread().unwrap();
+        // SAFETY: the stream is alive, and the function calls nothing of the driver's.
+        unsafe { result::stream::launch_host_function(stream.cu_stream(), wait, lent) }.unwrap();
+        gate
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+/// Opens the gate when it is dropped, so that a test that fails does not hang.
+struct OpenAtEnd(Arc<Gate>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// What an application has that uses CUDA without this crate, and our device.
+struct Application {
+    runtime: Runtime,
+    stream: Arc<CudaStream>,
+    fill: CudaFunction,
+    device: Device,
+}
+
+const LEN: usize = 1001;
+
+impl Application {
+    fn new(index: usize) -> Self {
+        Self::of(&CudaContext::new(index).unwrap(), Device::open(&format!("cuda:{index}")).unwrap())
+    }
+
+    fn of(context: &Arc<CudaContext>, device: Device) -> Self {
+        let module = context.load_module(Ptx::from_src(FILL)).unwrap();
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let fill = module.load_function("fill").unwrap();
+        Self { runtime, stream: context.new_stream().unwrap(), fill, device }
+    }
+
+    /// Zeros, which are there.
+    fn slice(&self, len: usize) -> CudaSlice<f32> {
+        let slice = self.stream.alloc_zeros(len).unwrap();
+        self.stream.synchronize().unwrap();
+        slice
+    }
+
+    /// Starts to fill the slice.
+    fn fill(&self, slice: &mut CudaSlice<f32>, value: f32) -> CudaEvent {
+        let len = slice.len() as u32;
+        let mut launch = self.stream.launch_builder(&self.fill);
+        launch.arg(slice).arg(&value).arg(&len);
+        // SAFETY: the slice has so many elements.
+        unsafe { launch.launch(LaunchConfig::for_num_elems(len)) }.unwrap();
+        self.stream.record_event(None).unwrap()
+    }
+
+    /// Reads what is in the slice after everything on the application's stream.
+    fn read(&self, slice: &CudaSlice<f32>) -> Vec<f32> {
+        let values = self.stream.clone_dtoh(slice).unwrap();
+        self.stream.synchronize().unwrap();
+        values
+    }
+
+    fn address(&self, slice: &CudaSlice<f32>) -> usize {
+        slice.device_ptr(&self.stream).0 as usize
+    }
+
+    fn import(&self, slice: &CudaSlice<f32>) -> Buffer<f32> {
+        // SAFETY: the tests keep the memory, and order what uses it.
+        unsafe { self.device.import(self.address(slice), slice.len(), ()) }.unwrap()
+    }
+
+    fn wait(&self, event: &CudaEvent) -> NativeEvent {
+        // SAFETY: the event is alive.
+        unsafe { self.device.import_event(event.cu_event().cast()) }.unwrap()
+    }
+
+    fn join(&self, submission: &Submission) {
+        // SAFETY: the stream is alive.
+        unsafe { submission.join(self.stream.cu_stream().cast()) }.unwrap();
+    }
+
+    /// One step on the buffer.
+    fn step(&self, x: &Buffer<f32>) -> ExecutableGraph {
+        let mut graph = Graph::new(&self.device);
+        graph.launch(step(x), Range::linear(x.len()));
+        graph.finalize().unwrap()
+    }
+}
+
+/// Rows and columns of the matrices in the rounds.
+const N: usize = 32;
+
+/// Enqueues `y = x * x`, matrices of `N` rows and columns.
+fn square(
+    cublas: &CudaBlas,
+    lent: &NativeStream<'_>,
+    [x, y, workspace]: [UsmPointer; 3],
+) -> wakegraph::Result<()> {
+    let (handle, n, one, zero) = (*cublas.handle(), N as i32, 1.0, 0.0);
+    let plain = cublasOperation_t::CUBLAS_OP_N;
+    let [x, y] = [x, y].map(|matrix| ptr::with_exposed_provenance_mut(matrix.address()));
+    let room = ptr::with_exposed_provenance_mut(workspace.address());
+    // SAFETY: the stream is alive.
+    let on_stream = unsafe { blas::set_stream(handle, lent.stream().cast()) };
+    on_stream
+        // SAFETY: the workspace has so many bytes. Without one, cuBLAS would allocate.
+        .and_then(|()| unsafe { cublasSetWorkspace_v2(handle, room, workspace.len()) }.result())
+        // SAFETY: the matrices have so many elements.
+        .and_then(|()| unsafe { blas::sgemm(handle, plain, plain, n, n, n, &one, x, n, x, n, &zero, y, n) })
+        .map_err(|error| Error::new(ErrorKind::Driver, "cuBLAS failed").caused_by(error))
+}
+
+/// A step on `x`, then `y` becomes the square of that matrix.
+fn step_and_square(app: &Application, x: &Buffer<f32>, y: &Buffer<f32>) -> ExecutableGraph {
+    let mut graph = Graph::new(&app.device);
+    graph.launch(step(x), Range::linear(N * N));
+    let workspace = app.device.buffer::<u8>(32 << 20).unwrap();
+    let accesses = [NativeAccess::read(x), NativeAccess::write(y), NativeAccess::write(&workspace)];
+    let cublas = CudaBlas::new(app.stream.clone()).unwrap();
+    // SAFETY: cuBLAS uses what is declared, and enqueues on the stream that it is given.
+    unsafe { graph.native("product", accesses, move |lent, memory| square(&cublas, lent, memory)) };
+    graph.finalize().unwrap()
+}
+
+/// Their kernel fills, our graph works on it, cuBLAS in a node of it, they read: each round in the order of
+/// the device. The gate is closed while the host enqueues a window of rounds.
+fn rounds() {
+    const WINDOW: usize = 16;
+    let rounds = std::env::var("WAKEGRAPH_INTEROP_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let rounds: usize = rounds.unwrap_or(10_000);
+    let app = Application::new(0);
+    let (mut x, y, mut results) = (app.slice(N * N), app.slice(N * N), app.slice(rounds));
+    let exec = step_and_square(&app, &app.import(&x), &app.import(&y));
+    app.runtime.block_on(async {
+        // The driver loads code when it is first used, and may wait for the device then.
+        let filled = app.fill(&mut x, 0.0);
+        let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
+        app.join(&submission);
+        app.stream.memcpy_dtod(&y.slice(..1), &mut results.slice_mut(..1)).unwrap();
+        submission.await.unwrap();
+        let mut done = 0;
+        while done < rounds {
+            let window = done..rounds.min(done + WINDOW);
+            let gate = OpenAtEnd(Gate::closed(&app.stream));
+            let watchdog = Watchdog::start(gate.0.clone());
+            let mut submissions = Vec::with_capacity(WINDOW);
+            for round in window.clone() {
+                let filled = app.fill(&mut x, (round % 100) as f32);
+                let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
+                app.join(&submission);
+                // Another place each time.
+                let at = round % (N * N);
+                let mut to = results.slice_mut(round..=round);
+                app.stream.memcpy_dtod(&y.slice(at..=at), &mut to).unwrap();
+                submissions.push(submission);
+            }
+            assert!(submissions.iter().all(|submission| !submission.is_finished()), "the gate is closed");
+            assert!(!watchdog.stop(), "something waited for the device");
+            drop(gate);
+            for submission in submissions {
+                submission.await.unwrap();
+            }
+            done = window.end;
+        }
+    });
+    let expected = |round: usize| {
+        let step = 2.0 * (round % 100) as f32 + 1.0;
+        N as f32 * step * step
+    };
+    assert_eq!(app.read(&results), (0..rounds).map(expected).collect::<Vec<_>>());
+}
+
+/// Opens a gate after a time in which the host has done anything that does not wait for the device, so that
+/// a test that does wait fails instead of hanging.
+struct Watchdog {
+    stopped: Arc<(Mutex<bool>, Condvar)>,
+    thread: std::thread::JoinHandle<bool>,
+}
+
+impl Watchdog {
+    fn start(gate: Arc<Gate>) -> Self {
+        const LIMIT: Duration = Duration::from_secs(60);
+        let stopped = Arc::<(Mutex<bool>, Condvar)>::default();
+        let by = stopped.clone();
+        let thread = std::thread::spawn(move || {
+            let (is_stopped, changed) = &*by;
+            let guard = is_stopped.lock().unwrap();
+            let waited = changed.wait_timeout_while(guard, LIMIT, |is_stopped| !*is_stopped).unwrap().1;
+            if waited.timed_out() {
+                gate.open();
+            }
+            waited.timed_out()
+        });
+        Self { stopped, thread }
+    }
+
+    /// Whether it has opened the gate.
+    fn stop(self) -> bool {
+        *self.stopped.0.lock().unwrap() = true;
+        self.stopped.1.notify_all();
+        self.thread.join().unwrap()
+    }
+}
+
+/// Enough of them that the runtime launches some in batches, and counts others in memory.
+fn many_short_runs_can_be_joined() {
+    const EXECUTABLES: usize = 24;
+    const ROUNDS: usize = 40;
+    let app = Application::new(0);
+    let buffers: Vec<_> = (0..EXECUTABLES).map(|_| app.device.buffer::<f32>(LEN).unwrap()).collect();
+    let execs: Vec<_> = buffers.iter().map(|x| app.step(x)).collect();
+    app.runtime.block_on(async {
+        let mut expected = 0.0;
+        for _ in 0..ROUNDS {
+            let submissions: Vec<_> = execs.iter().map(ExecutableGraph::submit).collect();
+            submissions.iter().for_each(|submission| app.join(submission));
+            expected = 2.0 * expected + 1.0;
+            let copies: Vec<_> = buffers.iter().map(|x| read_ours(&app, x)).collect();
+            for submission in submissions {
+                submission.await.unwrap();
+            }
+            copies.into_iter().for_each(|copy| assert_eq!(app.read(&copy), [expected; LEN]));
+        }
+    });
+}
+
+/// A copy of our memory on the application's stream.
+fn read_ours(app: &Application, x: &Buffer<f32>) -> CudaSlice<f32> {
+    let copy = app.stream.alloc_zeros::<f32>(x.len()).unwrap();
+    let (from, to) = (x.address().unwrap() as u64, app.address(&copy) as u64);
+    // SAFETY: both have so many elements, and the stream comes after what uses them.
+    unsafe { result::memcpy_dtod_async(to, from, 4 * x.len(), app.stream.cu_stream()) }.unwrap();
+    copy
+}
+
+fn host_tasks_wait_for_native_events_too() {
+    let app = Application::new(0);
+    let mut theirs = app.slice(LEN);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let x = app.import(&theirs);
+    let mut graph = Graph::new(&app.device);
+    let sees = seen.clone();
+    let host = graph.host_task((), async move |()| _ = sees.fetch_add(1, Ordering::SeqCst)).id();
+    graph.launch(step(&x), Range::linear(LEN)).after([host]);
+    let exec = graph.finalize().unwrap();
+    let gate = OpenAtEnd(Gate::closed(&app.stream));
+    let filled = app.fill(&mut theirs, 4.0);
+    app.runtime.block_on(async {
+        let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
+        // SAFETY: the stream is alive.
+        let early = unsafe { submission.join(app.stream.cu_stream().cast()) };
+        assert_eq!(early.unwrap_err().kind(), ErrorKind::InvalidOperation);
+        assert!(!submission.is_finished());
+        assert_eq!(seen.load(Ordering::SeqCst), 0);
+        drop(gate);
+        submission.await.unwrap();
+    });
+    assert_eq!((seen.load(Ordering::SeqCst), app.read(&theirs)), (1, vec![9.0; LEN]));
+}
+
+fn objects_may_be_released_in_any_order() {
+    let app = Application::new(0);
+    app.fill(&mut app.slice(LEN), 0.0);
+    for round in 0..6_u8 {
+        let gate = OpenAtEnd(Gate::closed(&app.stream));
+        let mut theirs = app.stream.alloc_zeros(LEN).unwrap();
+        let filled = app.fill(&mut theirs, f32::from(round));
+        let (theirs, result) = (Arc::new(theirs), app.device.host_buffer::<f32>(LEN).unwrap());
+        // SAFETY: the clone keeps the memory; the event orders what uses it.
+        let x = unsafe { app.device.import::<f32>(app.address(&theirs), LEN, theirs.clone()) }.unwrap();
+        let mut graph = Graph::new(&app.device);
+        graph.launch(step(&x), Range::linear(LEN));
+        graph.copy(&x, &result);
+        let exec = graph.finalize().unwrap();
+        let native = app.wait(&filled);
+        match round % 3 {
+            0 => drop((theirs, filled, x, graph)),
+            1 => drop((x, graph, filled, theirs)),
+            _ => drop((filled, graph, theirs, x)),
+        }
+        app.runtime.block_on(async {
+            let submission = exec.prepare().after_native(&native).submit();
+            app.join(&submission);
+            drop((exec, native));
+            if round % 2 == 0 {
+                let event = submission.event();
+                drop((submission, gate));
+                event.await.unwrap();
+            } else {
+                drop(gate);
+                submission.await.unwrap();
+            }
+            assert_eq!(*result.read().await, [2.0 * f32::from(round) + 1.0; LEN]);
+        });
+    }
+}
+
+fn an_event_may_be_recorded_again() {
+    let app = Application::new(0);
+    let mut theirs = app.slice(LEN);
+    let exec = app.step(&app.import(&theirs));
+    let other = app.stream.context().new_stream().unwrap();
+    app.fill(&mut theirs, 0.0);
+    let gate = OpenAtEnd(Gate::closed(&app.stream));
+    let filled = app.fill(&mut theirs, 4.0);
+    let native = app.wait(&filled);
+    filled.record(&other).unwrap();
+    other.synchronize().unwrap();
+    assert!(filled.is_complete());
+    app.runtime.block_on(async {
+        let submission = exec.prepare().after_native(&native).submit();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            assert!(!submission.is_finished());
+        }
+        drop(gate);
+        submission.await.unwrap();
+    });
+    assert_eq!(app.read(&theirs), [9.0; LEN]);
+}
+
+fn the_default_stream_can_join() {
+    let app = Application::new(0);
+    let mut theirs = app.slice(LEN);
+    let exec = app.step(&app.import(&theirs));
+    let default = app.stream.context().default_stream();
+    app.fill(&mut theirs, 0.0);
+    let gate = OpenAtEnd(Gate::closed(&app.stream));
+    let filled = app.fill(&mut theirs, 4.0);
+    app.runtime.block_on(async {
+        let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
+        // SAFETY: null is the default stream.
+        unsafe { submission.join(ptr::null_mut()) }.unwrap();
+        let over = default.record_event(None).unwrap();
+        assert!(!over.is_complete());
+        drop(gate);
+        over.synchronize().unwrap();
+        assert!(submission.is_finished());
+    });
+    assert_eq!(app.read(&theirs), [9.0; LEN]);
+}
+
+fn what_is_over_can_be_joined() {
+    let app = Application::new(0);
+    let theirs = app.slice(LEN);
+    let exec = app.step(&app.import(&theirs));
+    app.runtime.block_on(async {
+        let submission = exec.submit();
+        submission.event().await.unwrap();
+        app.join(&submission);
+    });
+    assert_eq!(app.read(&theirs), [1.0; LEN]);
+}
+
+fn a_context_of_the_application() {
+    // SAFETY: null is refused.
+    let null = unsafe { open_in_context(ptr::null_mut(), ()) };
+    assert_eq!(null.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    let context = CudaContext::new_non_primary(0, 0).unwrap();
+    // SAFETY: the clone keeps the context.
+    let device = unsafe { open_in_context(context.cu_ctx().cast(), context.clone()) }.unwrap();
+    let app = Application::of(&context, Device::from_hal(device));
+    drop(context);
+    let mut theirs = app.slice(LEN);
+    let (exec, own) = (app.step(&app.import(&theirs)), app.device.buffer_from(&[1.0_f32; LEN]).unwrap());
+    let ours = app.step(&own);
+    app.runtime.block_on(async {
+        for round in 0..100_u8 {
+            let filled = app.fill(&mut theirs, f32::from(round));
+            let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
+            app.join(&submission);
+            assert_eq!(app.read(&theirs), [2.0 * f32::from(round) + 1.0; LEN]);
+            submission.await.unwrap();
+        }
+        ours.submit().await.unwrap();
+        assert_eq!(own.to_vec().await.unwrap(), [3.0; LEN]);
+    });
+}
+
+fn handles_that_do_not_fit_are_refused() {
+    let app = Application::new(0);
+    let host = Device::open("host").unwrap();
+    let event = app.stream.record_event(None).unwrap();
+    for (device, handle, kind) in [
+        (&app.device, ptr::null_mut(), ErrorKind::InvalidArgument),
+        (&host, event.cu_event().cast(), ErrorKind::FeatureNotSupported),
+    ] {
+        // SAFETY: the handle is null or that of a live event.
+        let error = unsafe { device.import_event(handle) }.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    // SAFETY: it is refused.
+    let memory = unsafe { app.device.import_memory::<f32>(ptr::dangling_mut(), 1) };
+    assert_eq!(memory.unwrap_err().kind(), ErrorKind::FeatureNotSupported);
+    // An event that tells of nothing but a place in a capture.
+    let captured = app.stream.context().new_stream().unwrap();
+    let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the stream is alive.
+    unsafe { result::stream::begin_capture(captured.cu_stream(), relaxed) }.unwrap();
+    event.record(&captured).unwrap();
+    // SAFETY: the event is alive.
+    let error = unsafe { app.device.import_event(event.cu_event().cast()) }.unwrap_err();
+    assert!([ErrorKind::Driver, ErrorKind::InvalidArgument].contains(&error.kind()), "{error}");
+    // SAFETY: the stream is alive. The capture may have become invalid.
+    let _ = unsafe { result::stream::end_capture(captured.cu_stream()) };
+    app.runtime.block_on(async {
+        let exec = app.step(&app.device.buffer::<f32>(LEN).unwrap());
+        let (open, waits) = tokio::sync::oneshot::channel::<()>();
+        let submission = exec.prepare().after_future(async move { _ = waits.await }).submit();
+        // SAFETY: the stream is alive.
+        let early = unsafe { submission.join(app.stream.cu_stream().cast()) };
+        assert_eq!(early.unwrap_err().kind(), ErrorKind::InvalidOperation);
+        open.send(()).unwrap();
+        submission.await.unwrap();
+    });
+}
+
+fn addresses_that_do_not_fit_are_refused() {
+    let app = Application::new(0);
+    let import = |address: usize, len: usize| {
+        // SAFETY: the memory is not used.
+        unsafe { app.device.import::<f32>(address, len, ()) }
+    };
+    let refused = |address, len, kind: ErrorKind, found: &str| {
+        let error = import(address, len).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.message().contains(found), "{error}");
+    };
+    let (invalid, size) = (ErrorKind::InvalidArgument, ErrorKind::InvalidSize);
+    let theirs = app.slice(LEN);
+    let address = app.address(&theirs);
+    import(address, LEN).unwrap();
+    import(address + 4, LEN - 1).unwrap();
+    refused(address, 1 << 40, size, "ends after");
+    let plain = vec![0.0_f32; LEN];
+    refused(plain.as_ptr().addr(), LEN, invalid, "no memory");
+    // SAFETY: the context is current.
+    let pinned = unsafe { result::malloc_host(4 * LEN, 0) }.unwrap();
+    import(pinned.addr(), LEN).unwrap();
+    // SAFETY: allocated above, and not used.
+    unsafe { result::free_host(pinned) }.unwrap();
+    refused(pinned.addr(), LEN, invalid, "no memory");
+    // SAFETY: the context is current.
+    let device = unsafe { result::malloc_sync(4 * LEN) }.unwrap();
+    import(device as usize, LEN).unwrap();
+    // The driver may have rounded the length up.
+    refused(device as usize, LEN + 128, size, "ends after 40");
+    refused(device as usize + 4, LEN + 127, size, "ends after 40");
+    // SAFETY: allocated above, and not used.
+    unsafe { result::free_sync(device) }.unwrap();
+}
+
+fn events_and_streams_of_another_device() {
+    let [one, other] = [0, 1].map(Application::new);
+    let mut theirs = one.slice(LEN);
+    let exec = one.step(&one.import(&theirs));
+    one.fill(&mut theirs, 4.0);
+    one.stream.synchronize().unwrap();
+    let gate = OpenAtEnd(Gate::closed(&other.stream));
+    let opened = other.stream.record_event(None).unwrap();
+    one.runtime.block_on(async {
+        let submission = exec.prepare().after_native(&one.wait(&opened)).submit();
+        let joins = other.stream.context().new_stream().unwrap();
+        // SAFETY: the stream is alive.
+        unsafe { submission.join(joins.cu_stream().cast()) }.unwrap();
+        let over = joins.record_event(None).unwrap();
+        assert!(!over.is_complete() && !submission.is_finished());
+        drop(gate);
+        over.synchronize().unwrap();
+        assert!(submission.is_finished());
+    });
+    assert_eq!(one.read(&theirs), [9.0; LEN]);
+    let elsewhere = other.slice(LEN);
+    // SAFETY: it is refused.
+    let error = unsafe { one.device.import::<f32>(other.address(&elsewhere), LEN, ()) }.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.message().contains("CUDA device 1"), "{error}");
+}
