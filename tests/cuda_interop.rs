@@ -1,17 +1,22 @@
 //! Graphs in an application that uses CUDA through `cudarc`: on its memory, its events, streams and contexts,
 //! with cuBLAS in a native node. Without a device they are ignored by name.
 //!
-//! That nothing waits on the host is shown by a gate, a function in the application's stream that returns when
-//! the test lets it: whatever waited for the device while the gate is closed would never return. The calls
-//! that this crate makes itself are counted in a table of functions, by the unit test
-//! `backend::cuda::tests::foreign::rounds_between_other_libraries_never_synchronise`.
+//! That nothing waits on the host is shown in two ways. One is a gate, a function in the application's stream
+//! that returns when the test lets it: whatever waited for the device while the gate is closed would never
+//! return. The other is CUPTI, where it is installed, which counts the driver's calls of all libraries in the
+//! process. The calls of this crate alone are counted in a table of functions by the unit test
+//! `backend::cuda::tests::foreign::rounds_between_other_libraries_never_synchronise`, which needs no GPU.
 //!
 //! `WAKEGRAPH_INTEROP_ROUNDS` sets the number of rounds: compute-sanitizer takes long for the 10,000.
 #![expect(unsafe_code, reason = "hands objects of cudarc to graphs; every test orders what it enqueues")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "prints what it has counted")]
+
+#[path = "support/driver_calls.rs"]
+mod driver_calls;
 
 use std::ffi::c_void;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -68,12 +73,14 @@ const FILL: &str = "
 }";
 
 const ROUNDS: &str = "rounds_through_both_libraries_never_wait_on_the_host";
+const COUNTED: &str = "counted_calls_of_the_rounds_never_synchronise";
 
 /// A test, and how many devices it needs.
 type Test = (&'static str, usize, fn());
 
 const TESTS: &[Test] = &[
-    (ROUNDS, 1, rounds),
+    (ROUNDS, 1, || rounds(false)),
+    (COUNTED, 1, in_a_process_of_its_own),
     ("many_short_runs_can_be_joined", 1, many_short_runs_can_be_joined),
     ("host_tasks_wait_for_native_events_too", 1, host_tasks_wait_for_native_events_too),
     ("objects_may_be_released_in_any_order", 1, objects_may_be_released_in_any_order),
@@ -86,7 +93,14 @@ const TESTS: &[Test] = &[
     ("events_and_streams_of_another_device", 2, events_and_streams_of_another_device),
 ];
 
+/// The process is for the counted rounds: CUPTI changes all of it.
+const COUNTS: &str = "WAKEGRAPH_INTEROP_COUNTS";
+
 fn main() -> ExitCode {
+    if std::env::var_os(COUNTS).is_some() {
+        rounds(true);
+        return ExitCode::SUCCESS;
+    }
     let there = backend::by_name("cuda").and_then(|cuda| cuda.device_count());
     let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default().contains("cuda");
     let trials = TESTS.iter().map(|&(name, needed, test)| {
@@ -99,8 +113,11 @@ fn main() -> ExitCode {
             Ok(count) if count < needed => {
                 Ok(Completion::ignored_with(format!("needs {needed} devices, and there are {count}")))
             }
-            Ok(_) if name == ROUNDS && !has_cublas() => {
+            Ok(_) if [ROUNDS, COUNTED].contains(&name) && !has_cublas() => {
                 Ok(Completion::ignored_with("cuBLAS is not installed"))
+            }
+            Ok(_) if name == COUNTED && !driver_calls::can_count() => {
+                Ok(Completion::ignored_with("CUPTI is not installed"))
             }
             Ok(_) => {
                 test();
@@ -269,7 +286,9 @@ fn step_and_square(app: &Application, x: &Buffer<f32>, y: &Buffer<f32>) -> Execu
 
 /// Their kernel fills, our graph works on it, cuBLAS in a node of it, they read: each round in the order of
 /// the device. The gate is closed while the host enqueues a window of rounds.
-fn rounds() {
+///
+/// With `counted`, CUPTI counts the driver's calls, and they are printed.
+fn rounds(counted: bool) {
     const WINDOW: usize = 16;
     let rounds = std::env::var("WAKEGRAPH_INTEROP_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
     let rounds: usize = rounds.unwrap_or(10_000);
@@ -283,6 +302,10 @@ fn rounds() {
         app.join(&submission);
         app.stream.memcpy_dtod(&y.slice(..1), &mut results.slice_mut(..1)).unwrap();
         submission.await.unwrap();
+        if counted {
+            driver_calls::start();
+            driver_calls::take();
+        }
         let mut done = 0;
         while done < rounds {
             let window = done..rounds.min(done + WINDOW);
@@ -308,11 +331,26 @@ fn rounds() {
             done = window.end;
         }
     });
+    if counted {
+        let calls = driver_calls::take();
+        println!("driver calls in {rounds} rounds:");
+        calls.iter().for_each(|(function, count)| println!("{count:>8} {function}"));
+        assert!(calls.values().sum::<usize>() > 4 * rounds, "the calls are not counted: {calls:?}");
+        let waits: Vec<_> = calls.keys().filter(|function| driver_calls::synchronises(function)).collect();
+        assert!(waits.is_empty(), "{waits:?}");
+    }
     let expected = |round: usize| {
         let step = 2.0 * (round % 100) as f32 + 1.0;
         N as f32 * step * step
     };
     assert_eq!(app.read(&results), (0..rounds).map(expected).collect::<Vec<_>>());
+}
+
+fn in_a_process_of_its_own() {
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this).env(COUNTS, "1").output().unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
 /// Opens a gate after a time in which the host has done anything that does not wait for the device, so that
