@@ -15,6 +15,8 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 
+#[path = "../support/cpu.rs"]
+mod cpu;
 mod memory_limit;
 mod overlap;
 mod spin;
@@ -222,6 +224,8 @@ struct Contender {
     exchanges: Arc<[(Bytes, Bytes)]>,
     latencies: Vec<Duration>,
     time: Duration,
+    /// Seconds of CPU time of the whole process, its clients included.
+    cpu: f64,
     refused: usize,
     failed: usize,
 }
@@ -232,13 +236,22 @@ impl Contender {
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, router).await });
         let exchanges = (1..9).map(|number| exchange(number, rounds)).collect();
-        Self { name, address, exchanges, latencies: Vec::new(), time: Duration::ZERO, refused: 0, failed: 0 }
+        Self {
+            name,
+            address,
+            exchanges,
+            latencies: Vec::new(),
+            time: Duration::ZERO,
+            cpu: 0.0,
+            refused: 0,
+            failed: 0,
+        }
     }
 
     /// `clients` clients send requests for some time, one after the other each.
     async fn round(&mut self, clients: usize, time: Duration, counts: bool) {
         let stop = Arc::new(AtomicBool::new(false));
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu::seconds());
         let exchanges = self.exchanges.iter().cycle().take(clients);
         let clients = exchanges.map(|exchange| client_loop(self.address, exchange.clone(), stop.clone()));
         let tasks: Vec<_> = clients.map(tokio::spawn).collect();
@@ -254,6 +267,7 @@ impl Contender {
         }
         if counts {
             self.time += start.elapsed();
+            self.cpu += cpu::seconds() - cpu;
         }
     }
 
@@ -271,9 +285,10 @@ impl Contender {
     fn print(&mut self, row: &str) {
         let (p50, p99) = (self.percentile(0.5), self.percentile(0.99));
         let (throughput, refused, failed) = (self.throughput(), self.refused, self.failed);
+        let cpu = self.cpu * 1e6 / self.latencies.len() as f64;
         println!(
             "BENCH {row}_{} requests_per_s={throughput:.0} p50_us={p50:.0} p99_us={p99:.0} \
-             refused={refused} failed={failed}",
+             cpu_us={cpu:.1} refused={refused} failed={failed}",
             self.name
         );
     }
@@ -415,7 +430,7 @@ async fn measure(check: &mut Check, device: &Device, rounds: usize, time: Durati
     race(&mut batched, CLIENTS, 1, time).await;
     let before = resident_kib();
     batched.iter_mut().for_each(|contender| contender.latencies = Vec::new());
-    batched.iter_mut().for_each(|contender| contender.time = Duration::ZERO);
+    batched.iter_mut().for_each(|contender| (contender.time, contender.cpu) = Default::default());
     race(&mut batched, CLIENTS, rounds, time).await;
     let latencies: usize = batched.iter().map(|one| one.latencies.capacity() * size_of::<Duration>()).sum();
     batched.iter_mut().for_each(|contender| contender.print("clients_256"));
