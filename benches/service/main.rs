@@ -15,6 +15,7 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 
+#[allow(unreachable_pub, reason = "other benchmarks use it from elsewhere")]
 #[path = "../support/cpu.rs"]
 mod cpu;
 mod memory_limit;

@@ -12,7 +12,7 @@ unsafe extern "C" {
 }
 
 /// Seconds of CPU time that the process has used, on all threads.
-pub(super) fn seconds() -> f64 {
+pub fn seconds() -> f64 {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: 2 is CLOCK_PROCESS_CPUTIME_ID on Linux, and the time is writable.
     let outcome = unsafe { clock_gettime(2, &raw mut time) };

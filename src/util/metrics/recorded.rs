@@ -169,8 +169,14 @@ pub(crate) struct RunMetrics {
 
 impl RunMetrics {
     /// The run is over. Called once.
+    #[inline]
     pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
-        let DeviceMetrics(Some(handles)) = &self.device else { return };
+        if let DeviceMetrics(Some(handles)) = &self.device {
+            self.record_end(handles, failure);
+        }
+    }
+
+    fn record_end(&self, handles: &DeviceHandles, failure: Option<ErrorKind>) {
         let _ = self.ended.set(Instant::now());
         handles.in_flight.decrement(1.0);
         if let Some(kind) = failure {
@@ -221,6 +227,7 @@ impl PartitionMetrics {
     }
 
     /// It is about to be handed to its device. It may be over already, if the device is lost.
+    #[inline]
     pub(crate) fn started(&self) {
         let exchange = |from, to| self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         if let DeviceMetrics(Some(device)) = &self.device
@@ -240,6 +247,7 @@ impl PartitionMetrics {
         self.leave_device(OVER);
     }
 
+    #[inline]
     fn leave_device(&self, state: u8) {
         if let DeviceMetrics(Some(device)) = &self.device
             && self.state.swap(state, Ordering::AcqRel) == ON_DEVICE

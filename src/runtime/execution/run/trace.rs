@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span, debug, debug_span, span_enabled, trace, trace_span};
 
 use crate::runtime::completion::clock;
@@ -88,10 +89,12 @@ impl PartitionMoments {
 impl RunTrace {
     /// Whether a subscriber listens to runs, or they are recorded.
     pub(super) fn is_wanted() -> bool {
-        span_enabled!(target: RUN, Level::DEBUG, run)
-            || span_enabled!(target: PARTITION, Level::TRACE, run)
-            || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
-            || console::has_listener()
+        // One load where nobody listens at any of these levels.
+        (LevelFilter::current() >= Level::DEBUG
+            && (span_enabled!(target: RUN, Level::DEBUG, run)
+                || span_enabled!(target: PARTITION, Level::TRACE, run)
+                || span_enabled!(target: HOST_TASK, Level::DEBUG, run)
+                || console::has_listener()))
             || is_recording()
             || nvtx::has_listener()
     }
