@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
-use wakegraph::{Device, Event, ExecutableGraph, Graph, Range};
+use wakegraph::{Device, Event, ExecutableGraph, Graph, HostBuffer, Range};
 
 /// Counts what every thread of the process asks for: `alloc_zeroed` and `realloc` come through `alloc`.
 struct Counting;
@@ -113,6 +113,13 @@ fn a_submission_in_steady_state_allocates_nothing() {
                 }
             })
             .await;
+            let (exec, host) = with_host_buffer(&device);
+            measure(&format!("{kind}: guards before and after"), async || {
+                host.write().await[0] = 1.0;
+                exec.submit().await.unwrap();
+                assert_eq!(host.read().await[0], 2.0);
+            })
+            .await;
             let empty = Graph::new(&device).finalize().unwrap();
             measure(&format!("{kind}: empty graph"), async || empty.submit().await.unwrap()).await;
         }
@@ -129,6 +136,16 @@ fn chain(device: &Device) -> ExecutableGraph {
     let exec = graph.finalize().unwrap();
     assert_eq!(exec.plan().partitions().len(), 1);
     exec
+}
+
+/// Adds 1 to the elements of a host buffer.
+fn with_host_buffer(device: &Device) -> (ExecutableGraph, HostBuffer<f32>) {
+    let (x, host) = (device.buffer::<f32>(64).unwrap(), device.host_buffer::<f32>(64).unwrap());
+    let mut graph = Graph::new(device);
+    graph.copy(&host, &x);
+    graph.launch(add(1.0, &x), Range::linear(64));
+    graph.copy(&x, &host);
+    (graph.finalize().unwrap(), host)
 }
 
 /// What grows once: the tables and the pool of runs, by a burst behind workers that are held up;

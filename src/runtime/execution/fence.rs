@@ -26,6 +26,18 @@ impl FenceGuard {
         Self(Arc::new(Fence { lifted: Latch::new() }))
     }
 
+    /// With the fence of a guard that is gone, unless something still refers to that.
+    pub(crate) fn reuse(fence: Option<Arc<Fence>>) -> Self {
+        let Some(mut fence) = fence else { return Self::new() };
+        match Arc::get_mut(&mut fence) {
+            Some(unused) => {
+                unused.lifted = Latch::new();
+                Self(fence)
+            }
+            None => Self::new(),
+        }
+    }
+
     pub(crate) fn fence(&self) -> &Arc<Fence> {
         &self.0
     }

@@ -47,7 +47,18 @@ impl<T: Pod> HostRef<T> {
     }
 }
 
+impl<T: Pod> HostRef<T> {
+    pub(super) fn into_bytes_guard(self) -> HostRef<u8> {
+        let Self { elements, len, _lease, _allocation } = self;
+        HostRef { elements: elements.cast(), len: len * size_of::<T>(), _lease, _allocation }
+    }
+}
+
 impl<T: Pod> HostMut<T> {
+    pub(super) fn into_bytes_guard(self) -> HostMut<u8> {
+        HostMut(self.0.into_bytes_guard())
+    }
+
     /// The caller's lease covers the view exclusively.
     pub(crate) fn new(view: &View, lease: Lease) -> Self {
         Self(HostRef::new(view, lease))

@@ -12,6 +12,7 @@ pub(crate) mod fence;
 pub(crate) mod host_access;
 pub(crate) mod host_control;
 pub(crate) mod host_guard;
+mod host_io;
 pub(crate) mod host_task;
 pub(crate) mod in_flight;
 pub(crate) mod labels;

@@ -91,21 +91,19 @@ impl Clone for Predecessor {
 
 /// Takes a place in the order for a guard: returns its lease and what it has to wait for.
 pub(crate) fn acquire(view: &View, mode: AccessMode) -> (FenceGuard, Predecessors) {
-    let lease = FenceGuard::new();
-    let predecessors = take_place(view, mode, &lease, true);
-    (lease, predecessors)
+    take_place(view, mode, true)
 }
 
 /// Takes a place for a guard that has to wait for nothing. If there is something, no place is taken, and no
 /// submission ever waits for the guard.
 pub(crate) fn try_acquire(view: &View, mode: AccessMode) -> Option<FenceGuard> {
-    let lease = FenceGuard::new();
-    take_place(view, mode, &lease, false).is_empty().then_some(lease)
+    let (lease, predecessors) = take_place(view, mode, false);
+    predecessors.is_empty().then_some(lease)
 }
 
 /// Records a guard, and gives what it has to wait for. If there is something, records it only if it
 /// `may_wait`.
-fn take_place(view: &View, mode: AccessMode, lease: &FenceGuard, may_wait: bool) -> Predecessors {
+fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> (FenceGuard, Predecessors) {
     let accesses = MergedAccesses::from(view.access(mode));
     let mut predecessors = Predecessors::new();
     // Dropped after the locks: the last reference to an executable or to a run may be among them.
@@ -114,12 +112,14 @@ fn take_place(view: &View, mode: AccessMode, lease: &FenceGuard, may_wait: bool)
     register.contest(&view.allocation, None, &accesses, &mut others);
     register.in_flight.take_finished(&mut finished);
     predecessors.extend(register.in_flight.conflicts(None, &accesses).cloned());
+    let lease = register.in_flight.fence();
     if may_wait || predecessors.is_empty() {
         // It supersedes nothing: a guard that is given up ends before what it waits for.
         register.in_flight.record(Predecessor::Fence(lease.fence().clone()), None, accesses);
+        register.linger();
     }
     drop(register);
-    predecessors
+    (lease, predecessors)
 }
 
 /// Makes known which memory later runs of an executable use, and none of `before` beside it: the next
@@ -229,7 +229,7 @@ impl Order<'_> {
             if !may_end_early {
                 register.in_flight.take_superseded(owner, &one.accesses, superseded);
             }
-            if register.is_contested(id, &one.accesses) {
+            if register.is_contested(id, &one.accesses) || register.lingers() {
                 if !run.is_done() {
                     register.in_flight.record(Predecessor::Run(run.clone()), owner, one.accesses.clone());
                 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::runtime::execution::conflicts::accesses::{MergedAccesses, conflict, covers};
 use crate::runtime::execution::conflicts::{Predecessor, Predecessors};
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
+use crate::runtime::execution::fence::{Fence, FenceGuard};
 use crate::runtime::resource::allocation::Allocation;
 use crate::types::Access;
 
@@ -26,8 +27,14 @@ pub(crate) struct Register {
     users: Vec<User>,
     /// How many users there have to be before those that are gone are taken out.
     sweep_at: usize,
+    /// So many submissions come here although nothing conflicts with them: where guards were taken, others
+    /// follow.
+    lingering: u8,
     pub(super) in_flight: RecordedUses,
 }
+
+/// Submissions between two guards of the same memory in a service that takes a guard for each.
+const LINGER: u8 = 8;
 
 /// An executable that uses the allocation.
 struct User {
@@ -122,6 +129,18 @@ impl Register {
             || self.in_flight.conflicts(Some(id), accesses).next().is_some()
     }
 
+    /// A guard comes here.
+    pub(super) fn linger(&mut self) {
+        self.lingering = LINGER;
+    }
+
+    /// Whether a submission that conflicts with nothing had better come here again.
+    pub(super) fn lingers(&mut self) -> bool {
+        let lingers = self.lingering > 0;
+        self.lingering = self.lingering.saturating_sub(1);
+        lingers
+    }
+
     /// Lets the executable's submissions pass this register by, until something contests the allocation
     /// again.
     pub(super) fn release(&mut self, id: ExecutableId) {
@@ -149,12 +168,12 @@ impl Register {
 
     #[cfg(test)]
     pub(super) fn has_guards(&self) -> bool {
-        self.in_flight.0.iter().any(|one| matches!(one.by, Predecessor::Fence(_)))
+        self.in_flight.uses.iter().any(|one| matches!(one.by, Predecessor::Fence(_)))
     }
 
     #[cfg(test)]
     pub(super) fn in_flight_count(&self) -> usize {
-        self.in_flight.0.len()
+        self.in_flight.uses.len()
     }
 
     #[cfg(test)]
@@ -165,7 +184,11 @@ impl Register {
 
 /// Uses of an allocation that may not be over.
 #[derive(Default)]
-pub(super) struct RecordedUses(Vec<Use>);
+pub(super) struct RecordedUses {
+    uses: Vec<Use>,
+    /// A fence that may be over, for the next guard.
+    spare: Option<Arc<Fence>>,
+}
 
 struct Use {
     by: Predecessor,
@@ -188,7 +211,7 @@ impl RecordedUses {
         accesses: &[Access],
     ) -> impl Iterator<Item = &Predecessor> {
         let conflicting = move |one: &&Use| !one.is_of(owner) && conflict(&one.accesses, accesses);
-        self.0.iter().filter(conflicting).map(|one| &one.by)
+        self.uses.iter().filter(conflicting).map(|one| &one.by)
     }
 
     /// Takes out what is over.
@@ -198,7 +221,7 @@ impl RecordedUses {
 
     /// Records a use.
     pub(super) fn record(&mut self, by: Predecessor, owner: Option<ExecutableId>, accesses: MergedAccesses) {
-        self.0.push(Use { by, owner, accesses });
+        self.uses.push(Use { by, owner, accesses });
     }
 
     /// Takes out what need not be waited for beside a new use of these accesses by this owner, which ends
@@ -219,12 +242,20 @@ impl RecordedUses {
     /// Most often there is one use or none. `extend` costs more than this loop, also for nothing.
     fn take_out(&mut self, is_out: impl Fn(&Use) -> bool, out: &mut Predecessors) {
         let mut at = 0;
-        while let Some(one) = self.0.get(at) {
+        while let Some(one) = self.uses.get(at) {
             match is_out(one) {
-                true => out.push(self.0.swap_remove(at).by),
+                true => match self.uses.swap_remove(at).by {
+                    Predecessor::Fence(fence) if self.spare.is_none() => self.spare = Some(fence),
+                    one => out.push(one),
+                },
                 false => at += 1,
             }
         }
+    }
+
+    /// A fence for a guard: one that nothing refers to any more, or a new one.
+    pub(super) fn fence(&mut self) -> FenceGuard {
+        FenceGuard::reuse(self.spare.take())
     }
 
     fn record_last(&mut self, state: &ExecutableState, user: &User) {
