@@ -29,7 +29,7 @@ pub use runtime::{
     AnyParam, Applied, Buffer, CancelOnDrop, CommandBuilder, CommandGroup, CommandGroupBuilder, CopySource,
     Device, DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph,
     GraphMemory, Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef, HostSource,
-    Layout, LearnedDuration, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue,
+    Layout, LearnedDuration, Loan, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue,
     PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue,
     ReadAccess, Recording, RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput,
     Update, Wait, WaitMode, WakePolicy, WriteAccess, kernel, read, write,

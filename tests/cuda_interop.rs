@@ -33,8 +33,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::cuda::open_in_context;
 use wakegraph::{
-    Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, NativeAccess, NativeEvent, NativeStream, Range,
-    Submission, UsmPointer, backend,
+    AccessMode, Buffer, Device, Error, ErrorKind, ExecutableGraph, Graph, NativeAccess, NativeEvent,
+    NativeStream, Range, Submission, UsmPointer, backend,
 };
 
 wakegraph::kernel! {
@@ -87,6 +87,7 @@ const TESTS: &[Test] = &[
     ("an_event_may_be_recorded_again", 1, an_event_may_be_recorded_again),
     ("the_default_stream_can_join", 1, the_default_stream_can_join),
     ("what_is_over_can_be_joined", 1, what_is_over_can_be_joined),
+    ("a_loan_is_used_between_submissions", 1, a_loan_is_used_between_submissions),
     ("a_context_of_the_application", 1, a_context_of_the_application),
     ("handles_that_do_not_fit_are_refused", 1, handles_that_do_not_fit_are_refused),
     ("addresses_that_do_not_fit_are_refused", 1, addresses_that_do_not_fit_are_refused),
@@ -533,6 +534,49 @@ fn what_is_over_can_be_joined() {
         app.join(&submission);
     });
     assert_eq!(app.read(&theirs), [1.0; LEN]);
+}
+
+/// Our memory in their calls: they set it, between two submissions that use it, in the order of the device.
+fn a_loan_is_used_between_submissions() {
+    const ROUNDS: u16 = 20;
+    let app = Application::new(0);
+    let x = app.device.buffer::<f32>(LEN).unwrap();
+    let (exec, queue) = (app.step(&x), app.stream.cu_stream());
+    let (address, words) = (x.address().unwrap() as u64, LEN);
+    let set = |value: f32| {
+        // SAFETY: so many words of memory that is lent to the stream.
+        unsafe { sys::cuMemsetD32Async(address, value.to_bits(), words, queue) }.result().unwrap();
+        app.stream.record_event(None).unwrap()
+    };
+    app.runtime.block_on(async {
+        exec.submit().await.unwrap();
+        let results: Vec<_> = (0..ROUNDS).map(|_| app.slice(LEN)).collect();
+        set(0.0).synchronize().unwrap();
+        let gate = OpenAtEnd(Gate::closed(&app.stream));
+        let mut submissions = Vec::new();
+        for (round, result) in results.iter().enumerate() {
+            // SAFETY: the stream is alive.
+            let mut loan = unsafe { x.lend_to(AccessMode::ReadWrite, queue.cast()) }.unwrap();
+            let written = set(round as f32);
+            loan.hold_until(&app.wait(&written)).unwrap();
+            drop((loan, written));
+            submissions.push(exec.submit());
+            // SAFETY: the stream is alive.
+            let mut loan = unsafe { x.lend_to(AccessMode::Read, queue.cast()) }.unwrap();
+            let to = app.address(result) as u64;
+            // SAFETY: both have so many bytes; the one is lent to the stream.
+            unsafe { result::memcpy_dtod_async(to, address, 4 * words, queue) }.unwrap();
+            loan.hold_until(&app.wait(&app.stream.record_event(None).unwrap())).unwrap();
+        }
+        assert!(submissions.iter().all(|submission| !submission.is_finished()), "the gate is closed");
+        drop(gate);
+        for submission in submissions {
+            submission.await.unwrap();
+        }
+        for (round, result) in results.iter().enumerate() {
+            assert_eq!(app.read(result), [2.0 * round as f32 + 1.0; LEN]);
+        }
+    });
 }
 
 fn a_context_of_the_application() {

@@ -17,7 +17,7 @@ use opencl3::platform::get_platforms;
 use opencl3::types::{CL_FALSE, cl_uint};
 use tokio::runtime::{Builder, Runtime};
 use wakegraph::backend::opencl::{OpenclOptions, open_in_context};
-use wakegraph::{Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, write};
+use wakegraph::{AccessMode, Buffer, Device, ErrorKind, ExecutableGraph, Graph, Range, write};
 
 wakegraph::kernel! {
     /// x := 3 x + 1
@@ -47,6 +47,8 @@ const TESTS: &[Test] = &[
     ("objects_of_another_context_are_refused", objects_of_another_context_are_refused),
     ("buffers_that_do_not_fit_are_refused", buffers_that_do_not_fit_are_refused),
     ("what_is_over_can_be_joined", what_is_over_can_be_joined),
+    ("a_loan_lasts_until_the_events_that_it_is_held_for", a_loan_lasts_until_the_events_that_it_is_held_for),
+    ("loans_follow_submissions_without_the_host", loans_follow_submissions_without_the_host),
 ];
 
 fn trials() -> Vec<Trial> {
@@ -311,4 +313,54 @@ fn what_is_over_can_be_joined(app: &Application) {
         // SAFETY: the queue is alive.
         unsafe { submission.join(app.queue.get()) }.unwrap();
     });
+}
+
+fn a_loan_lasts_until_the_events_that_it_is_held_for(app: &Application) {
+    let x = app.device.buffer_from(&[1; LEN]).unwrap();
+    let (early, late) = (app.steps(&x), app.steps(&x));
+    app.runtime.block_on(async {
+        for mode in [AccessMode::Read, AccessMode::ReadWrite] {
+            let gates = [app.user_event(), app.user_event()];
+            let mut loan = x.lend(mode).await.unwrap();
+            // Waits for the loan on the host, and starts when all of it is over.
+            let before = early.submit();
+            for gate in &gates {
+                loan.hold_until(&app.wait(gate)).unwrap();
+            }
+            drop(loan);
+            // Waits for the events on the device.
+            let theirs = late.submit();
+            for gate in &gates {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                    assert!(!before.is_finished() && !theirs.is_finished());
+                }
+                set_user_event_status(gate.get(), CL_COMPLETE).unwrap();
+            }
+            before.await.unwrap();
+            theirs.await.unwrap();
+        }
+    });
+}
+
+fn loans_follow_submissions_without_the_host(app: &Application) {
+    let _inside = app.runtime.enter();
+    let x = app.device.buffer_from(&[1; LEN]).unwrap();
+    let exec = app.steps(&x);
+    let gate = app.user_event();
+    let submission = exec.prepare().after_native(&app.wait(&gate)).submit();
+    // SAFETY: the queue is alive.
+    let mut loan = unsafe { x.lend_to(AccessMode::ReadWrite, app.queue.get()) }.unwrap();
+    // SAFETY: nothing is in the list.
+    let theirs = unsafe { app.queue.enqueue_marker_with_wait_list(&[]) }.unwrap();
+    loan.hold_until(&app.wait(&theirs)).unwrap();
+    drop((loan, x));
+    let later = exec.submit();
+    // SAFETY: the queue is alive. It can only wait for what is all on devices.
+    unsafe { later.join(app.queue.get()) }.unwrap();
+    assert!(!submission.is_finished() && !later.is_finished());
+    set_user_event_status(gate.get(), CL_COMPLETE).unwrap();
+    theirs.wait().unwrap();
+    assert!(submission.is_finished());
+    app.runtime.block_on(later).unwrap();
 }

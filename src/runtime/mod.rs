@@ -50,7 +50,7 @@ pub use execution::submission::{CancelOnDrop, Submission};
 pub use execution::submit::SubmitBuilder;
 pub use execution::timeline;
 pub use finalize::options::FinalizeOptions;
-pub use queue::{CommandBuilder, Queue, Recording};
+pub use queue::{CommandBuilder, Loan, Queue, Recording};
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;
 pub use resource::health::Health;

@@ -17,6 +17,7 @@ mod foreign_executors;
 mod guards;
 mod health;
 mod in_flight;
+mod loans;
 mod lost_devices;
 mod native_updates;
 mod notifications;

@@ -13,6 +13,7 @@ use crate::plan::{Plan, PlanOptions};
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
+use crate::runtime::execution::fence::FenceGuard;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::labels::{Labels, NodeLabel};
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork, Partitions};
@@ -151,6 +152,8 @@ pub(super) struct QueueCommand {
     /// Its closure is the user's.
     kernel: Option<KernelRef>,
     location: &'static Location<'static>,
+    /// Given up when the command is over.
+    lease: Option<Arc<FenceGuard>>,
 }
 
 impl QueueCommand {
@@ -164,7 +167,19 @@ impl QueueCommand {
         location: &'static Location<'static>,
     ) -> Arc<Self> {
         let (template, command) = (Some(template.clone()), Some(Arc::new(command)));
-        Arc::new(Self { template, command, uses: by_allocation(uses), kernel, location })
+        Arc::new(Self { template, command, uses: by_allocation(uses), kernel, location, lease: None })
+    }
+
+    /// A command that does nothing but hold memory, by a guard's lease.
+    pub(super) fn holding(
+        template: &Arc<CommandTemplate>,
+        used: UsedAllocation,
+        lease: Arc<FenceGuard>,
+        location: &'static Location<'static>,
+    ) -> Arc<Self> {
+        let (template, command) = (Some(template.clone()), Some(Arc::new(hal::Command::Empty)));
+        let (uses, lease) = (SmallVec::from_iter([used]), Some(lease));
+        Arc::new(Self { template, command, uses, kernel: None, location, lease })
     }
 
     /// A host task. It uses these allocations, each access by itself.
@@ -175,7 +190,8 @@ impl QueueCommand {
         location: &'static Location<'static>,
     ) -> Result<Arc<Self>> {
         let template = Some(CommandTemplate::host_task(task, failures)?);
-        Ok(Arc::new(Self { template, command: None, uses: by_allocation(uses), kernel: None, location }))
+        let uses = by_allocation(uses);
+        Ok(Arc::new(Self { template, command: None, uses, kernel: None, location, lease: None }))
     }
 
     /// What it has in common with other commands.
@@ -226,6 +242,7 @@ impl Drop for QueueCommand {
     /// The thread may be a device's, which must not free its own memory, nor run the user's code.
     fn drop(&mut self) {
         self.command = None;
+        self.lease = None;
         for used in self.uses.drain(..) {
             Arc::into_inner(used.allocation).into_iter().for_each(drop_later);
         }

@@ -7,6 +7,7 @@
 //! | `command` | a command as the owner of its run |
 //! | `state` | what is in flight, and the order between commands |
 //! | `recording` | recording into a graph |
+//! | `loan` | device memory that other libraries use |
 //!
 //! A command that runs is a run of one partition, as a submission is one of several: it is ordered by the
 //! registers of the memory that it uses (`execution::conflicts`), started as a submission is
@@ -14,6 +15,7 @@
 
 mod command;
 mod commands;
+mod loan;
 #[cfg(all(test, wakegraph_loom))]
 mod model;
 mod recording;
@@ -25,6 +27,7 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 pub use commands::CommandBuilder;
+pub use loan::Loan;
 pub use recording::Recording;
 
 use crate::hal::QueueOrder;

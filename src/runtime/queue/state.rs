@@ -22,6 +22,7 @@ use crate::runtime::execution::template::RunOwner;
 use crate::runtime::queue::command::{CommandTemplate, FirstFailure, QueueCommand};
 use crate::runtime::queue::recording::Recorder;
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::native_event::NativeEvent;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::types::Result;
 use crate::util::adaptive_spin::AdaptiveSpin;
@@ -115,6 +116,24 @@ impl QueueInner {
     /// Runs a command. One that is a `barrier` comes after all before it, and all later ones come after it.
     pub(super) fn run(&self, command: Arc<QueueCommand>, after: &[Event], barrier: Barrier) -> Arc<Run> {
         wake_after_locks(|| self.run_locked(&mut self.state.lock(), command, after, barrier))
+    }
+
+    /// Runs a command that comes after an event of another library, and whose place in the order of its memory
+    /// the caller holds. The event is one that this queue's device has imported.
+    pub(super) fn run_after_native(
+        &self,
+        command: &Arc<QueueCommand>,
+        event: &NativeEvent,
+    ) -> Result<Arc<Run>> {
+        wake_after_locks(|| {
+            let mut state = self.state.lock();
+            self.device.accepts_work()?;
+            let run = state.new_run(command, self.is_in_order(), false)?;
+            let waits = Waits::after_native(event);
+            submit::start_after(command, &run, Predecessors::new(), 0, waits).spawn_deferred();
+            state.runs.push_back(run.clone());
+            Ok(run)
+        })
     }
 
     /// Submits an executable in the order of the queue.

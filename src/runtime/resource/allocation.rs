@@ -16,6 +16,8 @@ pub(crate) struct Allocation {
     /// What the order between submissions knows about the allocation, kept here by
     /// `execution::conflicts`.
     pub(crate) register: Attachment,
+    /// Where loans of the allocation wait for other libraries, kept here by `queue::loan`.
+    pub(crate) loans: Attachment,
     /// Counts it among the memory of the device.
     _tally: Tally,
 }
@@ -41,7 +43,8 @@ impl Allocation {
     }
 
     fn with(device: &Device, memory: Arc<dyn hal::Memory>, tally: Tally) -> Arc<Self> {
-        Arc::new(Self { memory, device: device.clone(), register: Attachment::default(), _tally: tally })
+        let (register, loans) = (Attachment::default(), Attachment::default());
+        Arc::new(Self { memory, device: device.clone(), register, loans, _tally: tally })
     }
 
     /// Fills memory that has just been allocated.

@@ -122,6 +122,20 @@ fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> (FenceGuard, Pre
     (lease, predecessors)
 }
 
+/// Records runs in the place of a guard: what comes from now on is ordered after them, and not after the guard.
+/// What waits for the guard already goes on when it is given up.
+pub(crate) fn hand_over(view: &View, mode: AccessMode, lease: &FenceGuard, runs: &[Arc<Run>]) {
+    let accesses = MergedAccesses::from(view.access(mode));
+    // Dropped after the lock.
+    let mut replaced = Predecessors::new();
+    let mut register = lock_register(&view.allocation);
+    register.in_flight.take(lease.fence(), &mut replaced);
+    for run in runs.iter().filter(|run| !run.is_done()) {
+        register.in_flight.record(Predecessor::Run(run.clone()), None, accesses.clone());
+    }
+    drop(register);
+}
+
 /// Makes known which memory later runs of an executable use, and none of `before` beside it: the next
 /// submission comes after guards and runs of others that conflict with these uses, and they after it. What
 /// its runs in flight use stays on record until they are over. The accesses of each allocation are

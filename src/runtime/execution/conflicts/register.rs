@@ -219,6 +219,11 @@ impl RecordedUses {
         self.take_out(|one| one.by.is_over(), finished);
     }
 
+    /// Takes out the use of a guard.
+    pub(super) fn take(&mut self, guard: &Arc<Fence>, out: &mut Predecessors) {
+        self.take_out(|one| matches!(&one.by, Predecessor::Fence(fence) if Arc::ptr_eq(fence, guard)), out);
+    }
+
     /// Records a use.
     pub(super) fn record(&mut self, by: Predecessor, owner: Option<ExecutableId>, accesses: MergedAccesses) {
         self.uses.push(Use { by, owner, accesses });

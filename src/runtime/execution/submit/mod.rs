@@ -62,6 +62,11 @@ impl Waits {
         Self { events: events.to_vec(), ..Self::default() }
     }
 
+    /// For what comes after an event of another library.
+    pub(crate) fn after_native(event: &NativeEvent) -> Self {
+        Self { native: vec![event.clone()], ..Self::default() }
+    }
+
     fn is_empty(&self) -> bool {
         self.events.is_empty() && self.futures.is_empty() && self.native.is_empty()
     }
