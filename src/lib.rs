@@ -35,6 +35,6 @@ pub use runtime::{
     Update, Wait, WaitMode, WakePolicy, WriteAccess, kernel, read, write,
 };
 pub use types::{
-    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch, Range,
-    RangeBound, Rect, ResourceId, Result,
+    Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,
+    Priority, Range, RangeBound, Rect, ResourceId, Result,
 };

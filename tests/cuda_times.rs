@@ -21,7 +21,10 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{self, CUresult};
 use cupti::{Cupti, Kind};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use wakegraph::{Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Range, Timeline, backend, kernel};
+use wakegraph::{
+    Buffer, Device, ExecutableGraph, FinalizeOptions, Graph, Priority, Range, RangeBound, Timeline, backend,
+    kernel,
+};
 
 kernel! {
     /// Runs for so many nanoseconds, writes its begin and end, and tells the word at an address of both.
@@ -29,6 +32,15 @@ kernel! {
         range: |_, _, times| times.len() / 2,
         // SAFETY: the bound is one work-item for two elements, and there is one launch of one work-item at a
         // time. The word is null or one of pinned memory, which is never freed.
+        ptx: unsafe { include_str!("support/stamp.ptx") },
+    }
+}
+
+kernel! {
+    /// Every work-item runs for so many nanoseconds.
+    fn spin(nanoseconds: u64) {
+        range: |_| RangeBound::ANY,
+        // SAFETY: it uses no memory.
         ptx: unsafe { include_str!("support/stamp.ptx") },
     }
 }
@@ -41,6 +53,7 @@ const TESTS: &[Test] = &[
     ("nodes_take_as_long_as_cupti_says", true, nodes_take_as_long_as_cupti_says),
     ("host_and_device_are_on_one_clock", false, host_and_device_are_on_one_clock),
     ("cupti_gets_nvtx_ranges", true, cupti_gets_nvtx_ranges),
+    ("work_of_high_priority_overtakes", false, work_of_high_priority_overtakes),
 ];
 
 /// Which test this process is for.
@@ -96,7 +109,12 @@ fn open() -> Device {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 const ROUNDS: usize = 20;
@@ -306,6 +324,49 @@ fn cupti_gets_nvtx_ranges() {
     assert!(
         records.iter().filter(|record| !record.name.is_empty()).all(|record| record.domain == "wakegraph")
     );
+}
+
+/// A long launch has many more work-groups than fit on the device. A short one that is submitted meanwhile gets
+/// the room of the first that end, if its priority is higher.
+fn work_of_high_priority_overtakes() {
+    const GROUP: usize = 1024;
+    // Forty times as many as any device runs at a time.
+    const GROUPS: usize = 40 * 2 * 160;
+    let device = open();
+    let exec = |nanoseconds, groups, priority| {
+        let mut graph = Graph::new(&device);
+        graph.launch(spin(nanoseconds), Range::linear(groups * GROUP).local([GROUP]));
+        graph.finalize_with(FinalizeOptions::new().profiling(true).priority(priority)).unwrap()
+    };
+    let long = exec(1_000_000, GROUPS, Priority::Normal);
+    let [normal, high] = [Priority::Normal, Priority::High].map(|priority| exec(10_000, 1, priority));
+    assert!(high.explain().to_string().contains("priority: high\n"), "{}", high.explain());
+    let mut times = Vec::new();
+    for short in [&normal, &high] {
+        for _ in 0..3 {
+            block_on(async {
+                let recording = Timeline::record();
+                let before = long.submit();
+                // The device has begun it.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                short.submit().await.unwrap();
+                before.await.unwrap();
+                let timeline = recording.finish();
+                let [long, short] = [0, 1].map(|run| timeline.runs[run].partitions[0].span.unwrap());
+                times.push([long.end - long.start, short.end.saturating_sub(long.start)]);
+            });
+        }
+    }
+    let millis = |times: &[[Duration; 2]], index: usize| {
+        1e3 * median(&times.iter().map(|times| times[index].as_secs_f64()).collect::<Vec<_>>())
+    };
+    let (long, ends) = (millis(&times, 0), [millis(&times[..3], 1), millis(&times[3..], 1)]);
+    println!(
+        "BENCH priority: beside {long:.1} ms of work, submitted after 5 ms: normal is over after {:.1} ms, high \
+         after {:.1} ms",
+        ends[0], ends[1]
+    );
+    assert!(ends[1] < 0.5 * long, "{times:?}");
 }
 
 /// What the tests use of it.

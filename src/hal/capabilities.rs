@@ -66,6 +66,8 @@ pub struct Capabilities {
     pub progress: Progress,
     /// Whether in-order queues take [batches](super::Queue::enqueue_batch).
     pub batches: bool,
+    /// Whether it prefers the work of queues of higher [priority](super::QueueDesc::priority).
+    pub queue_priorities: bool,
     /// Whether out-of-order queues can be created.
     pub out_of_order_queues: bool,
     /// Largest number of work-items in a work-group.
@@ -100,6 +102,7 @@ impl Capabilities {
             notifies: false,
             progress: Progress::Device,
             batches: false,
+            queue_priorities: false,
             out_of_order_queues: false,
             max_work_group_size: 1,
             max_work_item_sizes: [1; 3],

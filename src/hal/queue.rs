@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::builder::setters;
 use super::{Appended, Command, CommandBufferInfo, CommandUpdate, Signal, SyncPoint, WaitList};
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::types::{DeviceId, Error, ErrorKind, Priority, Result};
 
 /// The order in which a queue runs what is enqueued on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,16 +41,18 @@ pub struct QueueDesc {
     pub profiling: bool,
     /// The preferred engine.
     pub engine: EngineKind,
+    /// How urgent its work is, on a device that [has priorities](super::Capabilities::queue_priorities).
+    pub priority: Priority,
 }
 
 impl QueueDesc {
-    /// A queue without profiling on the compute engine.
+    /// A queue of normal priority without profiling on the compute engine.
     pub const fn new(order: QueueOrder) -> Self {
-        Self { order, profiling: false, engine: EngineKind::Compute }
+        Self { order, profiling: false, engine: EngineKind::Compute, priority: Priority::Normal }
     }
 }
 
-setters! { const QueueDesc { profiling: bool, engine: EngineKind } }
+setters! { const QueueDesc { profiling: bool, engine: EngineKind, priority: Priority } }
 
 /// The result of a [batch](Queue::enqueue_batch).
 #[derive(Debug)]

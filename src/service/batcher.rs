@@ -12,10 +12,10 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::service::fair_queue::{FairQueue, Position, Priority};
+use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::pool::{DEFAULT_QUEUE, ExecutablePool};
 use crate::service::pool_guard::PoolGuard;
-use crate::types::{Error, ErrorKind, Result};
+use crate::types::{Error, ErrorKind, Priority, Result};
 use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 

@@ -2,18 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// How urgent a request is. As long as a more urgent one waits, a less urgent one does not get its
-/// turn.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Priority {
-    /// Before all others.
-    High,
-    /// What requests have unless they say otherwise.
-    #[default]
-    Normal,
-    /// When nothing else waits.
-    Low,
-}
+use crate::types::Priority;
 
 /// Requests that wait. Keys of the same priority take turns, so a key with many requests does not
 /// hold back a key with few.

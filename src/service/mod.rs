@@ -65,9 +65,9 @@ mod submit_each;
 #[cfg(feature = "tower")]
 mod tower_service;
 
+pub use crate::types::Priority;
 pub use batcher::{Batcher, BatcherBuilder, CallBuilder};
 pub use cache::{CachedExecutable, ExecutableCache};
-pub use fair_queue::Priority;
 pub use permit::Slot;
 pub use pool::{AcquireBuilder, ExecutablePool, PoolBuilder, PoolStatus};
 pub use pool_guard::PoolGuard;

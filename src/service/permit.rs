@@ -11,9 +11,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::runtime::{Device, ExecutableGraph};
-use crate::service::fair_queue::{FairQueue, Position, Priority};
+use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
-use crate::types::{Error, ErrorKind, ResourceId, Result};
+use crate::types::{Error, ErrorKind, Priority, ResourceId, Result};
 use crate::util::metrics::{QueueMetrics, Tally};
 use crate::util::panics;
 

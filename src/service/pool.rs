@@ -7,11 +7,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::runtime::{Device, ExecutableGraph};
-use crate::service::fair_queue::{FairQueue, Priority};
+use crate::service::fair_queue::FairQueue;
 use crate::service::permit::{Entered, PoolInner, PoolState, Slot};
 use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
-use crate::types::Result;
+use crate::types::{Priority, Result};
 use crate::util::metrics::QueueMetrics;
 
 /// How many requests wait in a pool's or batcher's queue, unless its builder says otherwise.
@@ -271,7 +271,9 @@ pub struct AcquireBuilder<'a, T> {
 }
 
 impl<T: Send + 'static> AcquireBuilder<'_, T> {
-    /// How urgent the request is among those that wait for a slot.
+    /// How urgent the request is among those that wait for a slot. As long as a more urgent one waits, a less
+    /// urgent one does not get its turn. How urgent the slot's work is on its device is decided where its
+    /// executable is [finalized](crate::FinalizeOptions::priority).
     pub fn priority(self, priority: Priority) -> Self {
         Self { priority, ..self }
     }

@@ -61,6 +61,7 @@ impl CudaDeviceInner {
             notifies: false,
             progress: Progress::Device,
             batches: true,
+            queue_priorities: true,
             out_of_order_queues: false,
             max_work_group_size: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: three([

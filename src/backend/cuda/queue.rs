@@ -24,7 +24,7 @@ pub(super) struct CudaQueue {
 
 impl CudaQueue {
     pub(super) fn create(device: &Arc<CudaDeviceInner>, desc: QueueDesc) -> Result<Self> {
-        let stream = Arc::new(CudaStream::create(&device.context)?);
+        let stream = Arc::new(CudaStream::create_with(&device.context, desc.priority)?);
         Ok(Self { device: Arc::clone(device), desc, stream })
     }
 

@@ -12,6 +12,7 @@ use super::sys::{
     CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS,
     CUevent, CUevent_st, CUstream, CUstream_st, CudaFailure, call, get,
 };
+use crate::types::Priority;
 
 /// A stream that runs independently of the default stream.
 #[derive(Debug)]
@@ -25,10 +26,22 @@ pub(super) struct CudaStream {
 
 impl CudaStream {
     pub(super) fn create(context: &Arc<CudaContext>) -> Result<Self, CudaFailure> {
+        Self::create_with(context, Priority::Normal)
+    }
+
+    /// A stream of this priority. The driver's streams have the lowest, unless they are created with another.
+    pub(super) fn create_with(context: &Arc<CudaContext>, priority: Priority) -> Result<Self, CudaFailure> {
         let flags = CU_STREAM_NON_BLOCKING;
         let stream = CudaObject::create_by(context, |driver, place| {
+            if priority != Priority::High {
+                // SAFETY: the context is bound, the place valid.
+                return unsafe { call!(driver, cuStreamCreate(place, flags)) };
+            }
+            let (mut lowest, mut highest) = (0, 0);
+            // SAFETY: the context is bound, the places valid.
+            unsafe { call!(driver, cuCtxGetStreamPriorityRange(&raw mut lowest, &raw mut highest)) }?;
             // SAFETY: the context is bound, the place valid.
-            unsafe { call!(driver, cuStreamCreate(place, flags)) }
+            unsafe { call!(driver, cuStreamCreateWithPriority(place, flags, highest)) }
         })?;
         Ok(Self { stream, recorded: Mutex::new(0), complete: AtomicU64::new(0) })
     }

@@ -58,6 +58,7 @@ impl HostDevice {
             notifies: !options.polled,
             progress: Progress::HostCores,
             batches: false,
+            queue_priorities: false,
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP; 3],

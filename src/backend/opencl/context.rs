@@ -11,8 +11,8 @@ use super::query::{self, DeviceQuery};
 use super::sys::{self, Context, Core, DriverResult, Event, Owned, Program, SubDevice, call, create};
 use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::program_cache::ProgramCache;
-use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueOrder};
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueDesc, QueueOrder};
+use crate::types::{DeviceId, Error, ErrorKind, Priority, Result};
 
 /// The context of a device.
 #[derive(Debug)]
@@ -100,7 +100,8 @@ impl OpenclContext {
         self.raw.raw() == other.raw.raw()
     }
 
-    pub(super) fn create_queue(&self, order: QueueOrder, profiling: bool) -> DriverResult<DriverQueue> {
+    pub(super) fn create_queue(&self, desc: QueueDesc) -> DriverResult<DriverQueue> {
+        let QueueDesc { order, profiling, priority, .. } = desc;
         // An in-order queue keeps every promise of an out-of-order one: what a command waits for was
         // enqueued before it.
         let order = if self.features.out_of_order_queues { order } else { QueueOrder::InOrder };
@@ -109,7 +110,15 @@ impl OpenclContext {
             | bit(profiling, sys::CL_QUEUE_PROFILING_ENABLE);
         let (core, context, device) = (self.core, self.raw.raw(), self.id.raw());
         let raw = if self.features.queue_properties {
-            let list = [sys::CL_QUEUE_PROPERTIES as sys::cl_queue_properties, bits, 0];
+            let priority = match priority {
+                Priority::High => sys::CL_QUEUE_PRIORITY_HIGH_KHR,
+                Priority::Normal => sys::CL_QUEUE_PRIORITY_MED_KHR,
+                Priority::Low => sys::CL_QUEUE_PRIORITY_LOW_KHR,
+            };
+            let mut list = [sys::CL_QUEUE_PROPERTIES as sys::cl_queue_properties, bits, 0, 0, 0];
+            if self.features.queue_priorities && desc.priority != Priority::Normal {
+                (list[2], list[3]) = (sys::CL_QUEUE_PRIORITY_KHR, priority.into());
+            }
             // SAFETY: the device is one of the context's, and the list ends in 0.
             unsafe { create!(core, clCreateCommandQueueWithProperties(context, device, list.as_ptr())) }
         } else {
@@ -125,7 +134,7 @@ impl OpenclContext {
         if let Some(queue) = self.service.get() {
             return Ok(queue);
         }
-        let queue = self.create_queue(QueueOrder::InOrder, false)?;
+        let queue = self.create_queue(QueueDesc::new(QueueOrder::InOrder))?;
         Ok(self.service.get_or_init(|| queue))
     }
 
@@ -185,7 +194,7 @@ impl OpenclContext {
 
     /// The time of a marker that has just run, for drivers that cannot read both clocks.
     fn marker_clock(&self) -> DriverResult<ClockSample> {
-        let queue = self.create_queue(QueueOrder::InOrder, true)?;
+        let queue = self.create_queue(QueueDesc::new(QueueOrder::InOrder).profiling(true))?;
         ClockSample::between(|| {
             let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
             queue.finish()?;

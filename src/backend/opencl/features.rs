@@ -27,6 +27,8 @@ pub(super) struct Features {
     pub(super) queue_properties: bool,
     /// Whether the driver's out-of-order queues can be used.
     pub(super) out_of_order_queues: bool,
+    /// Whether a queue can be created with a priority.
+    pub(super) queue_priorities: bool,
 }
 
 /// How a device records command-buffers.
@@ -61,6 +63,7 @@ impl Features {
             // Intel's CPU runtime sometimes deadlocks while it releases one: its last task waits for
             // itself.
             out_of_order_queues: platform != INTEL,
+            queue_priorities: numeric >= (2, 0) && device.extension("cl_khr_priority_hints").is_some(),
         }
     }
 }
@@ -133,6 +136,7 @@ pub(super) fn capabilities(
             _ => Progress::Device,
         },
         batches: false,
+        queue_priorities: features.queue_priorities,
         out_of_order_queues: queues & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),

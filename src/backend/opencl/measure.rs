@@ -20,7 +20,7 @@ use super::signal::{StartedWork, TimesWanted};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::{
     Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
-    ParamKind, QueueOrder,
+    ParamKind, QueueDesc, QueueOrder,
 };
 use crate::types::{AccessMode, Range, Result};
 
@@ -70,7 +70,7 @@ fn measure(context: &Arc<OpenclContext>, kernels: usize) -> Result<Lowering> {
     for number in 0..kernels as u32 {
         list.push(context, &launch, number.checked_sub(1).into_iter().collect())?;
     }
-    let queue = context.create_queue(QueueOrder::InOrder, false)?;
+    let queue = context.create_queue(QueueDesc::new(QueueOrder::InOrder))?;
     let recording = OpenclRecording::new(context, &list, false)?;
     let target = ReplayTarget { context, queue: &queue, wait: &[], wanted: TimesWanted::None };
     let (mut replayed, mut recorded) = (Vec::new(), Vec::new());

@@ -51,7 +51,7 @@ impl OpenclQueue {
         Ok(Self {
             context: Arc::clone(context),
             desc,
-            main: Arc::new(context.create_queue(desc.order, desc.profiling)?),
+            main: Arc::new(context.create_queue(desc)?),
             profiled: OnceLock::new(),
             on_profiled: Mutex::new(false),
         })
@@ -196,7 +196,7 @@ impl OpenclQueue {
         let profiled = match self.profiled.get() {
             Some(profiled) => profiled,
             None => {
-                let created = Arc::new(self.context.create_queue(self.desc.order, true)?);
+                let created = Arc::new(self.context.create_queue(self.desc.profiling(true))?);
                 self.profiled.get_or_init(|| created)
             }
         };

@@ -7,6 +7,7 @@ use crate::plan::Separation;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::progress::write_title;
+use crate::types::Priority;
 
 /// Why an executable runs as it does: [`ExecutableGraph::explain`](crate::ExecutableGraph::explain). Its text
 /// calls the partitions by the names of [`Submission::progress`](crate::Submission::progress).
@@ -49,6 +50,10 @@ pub struct PartitionExplanation {
     pub lowering: Option<&'static str>,
     /// Why the device runs it so; empty where it has no choice.
     pub lowering_reason: &'static str,
+    /// How urgent its work is, as the executable was [finalized](crate::FinalizeOptions::priority).
+    pub priority: Priority,
+    /// Whether its device has priorities. The priority is ignored where it has none.
+    pub has_priorities: bool,
     /// How long it takes, as far as that is known. The runtime measures where it can use the result to decide
     /// when to poll or how to wait.
     pub learned: Option<LearnedDuration>,
@@ -112,6 +117,8 @@ fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec
         starts_in_submit: partition.eager,
         lowering: command_buffer.as_ref().map(|buffer| buffer.lowering),
         lowering_reason: command_buffer.map_or("", |buffer| buffer.reason),
+        priority: partition.priority(),
+        has_priorities: partition.device().is_some_and(|device| device.capabilities().queue_priorities),
         learned,
         bodies: partition.bodies_text(),
     }
@@ -143,6 +150,11 @@ impl Display for PartitionExplanation {
             if !self.lowering_reason.is_empty() {
                 write!(f, ", as {}", self.lowering_reason)?;
             }
+        }
+        match (self.priority, self.has_priorities) {
+            (Priority::Normal, _) => {}
+            (priority, true) => write!(f, "\n  priority: {priority}")?,
+            (priority, false) => write!(f, "\n  priority: {priority}, which its device does not know")?,
         }
         if let Some(LearnedDuration { mean, deviation }) = self.learned {
             write!(f, "\n  takes:    {mean:.1?}, give or take {deviation:.1?}")?;
@@ -220,7 +232,7 @@ fn list(partitions: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::{Device, Graph, read};
+    use crate::runtime::{Device, FinalizeOptions, Graph, read};
     use crate::testing::{FakeDevice, FakeOptions};
 
     #[test]
@@ -256,6 +268,28 @@ partition 2 (buffer read 'last') on host:860
         let mut parts = text.split(" (#");
         let first = parts.next().unwrap_or_default().to_owned();
         parts.fold(first, |text, part| text + part.split_once(')').map_or("", |(_, rest)| rest))
+    }
+
+    #[test]
+    fn a_priority_is_there_unless_it_is_normal() {
+        let text = |has_priorities, priority| {
+            let options = FakeOptions::new().notifies(false);
+            let options = options.capabilities(|can| can.queue_priorities = has_priorities);
+            let device = Device::from_hal(FakeDevice::open(options).0);
+            let mut graph = Graph::new(&device);
+            graph.fill(&device.buffer::<u32>(4).unwrap(), 1);
+            let exec = graph.finalize_with(FinalizeOptions::new().priority(priority)).unwrap();
+            // The queues of batches have none.
+            assert_eq!(exec.inner.submission_queue.is_some(), priority == Priority::Normal);
+            exec.explain().to_string()
+        };
+        assert!(
+            text(true, Priority::High).contains("\n  priority: high\n"),
+            "{}",
+            text(true, Priority::High)
+        );
+        assert!(text(false, Priority::Low).contains("\n  priority: low, which its device does not know\n"));
+        assert!(!text(true, Priority::Normal).contains("priority"));
     }
 
     #[test]

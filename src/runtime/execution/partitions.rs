@@ -8,6 +8,7 @@ use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
+use crate::types::Priority;
 use crate::util::console;
 use crate::util::metrics::DeviceMetrics;
 
@@ -126,6 +127,16 @@ impl PartitionExec {
                 Some(queue_number)
             }
             PartitionWork::HostTask(_) => None,
+        }
+    }
+
+    /// How urgent its work is on its device.
+    pub(crate) fn priority(&self) -> Priority {
+        match &self.work {
+            PartitionWork::Device { queue, .. } | PartitionWork::Command { queue, .. } => {
+                queue.desc().priority
+            }
+            PartitionWork::HostTask(_) => Priority::Normal,
         }
     }
 

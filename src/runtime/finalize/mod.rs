@@ -117,7 +117,7 @@ fn build(
                     .and_then(|mut buffer| device.observe(buffer.finalize()).map(|()| buffer))
                     .map_err(|error| error.on_device(device.selector()))?;
                 let command_buffer = UpdatableCell::new(command_buffer, options.updatable);
-                let (queue, queue_number) = queues.get(device, partition.queue, options.profiling)?;
+                let (queue, queue_number) = queues.get(device, partition.queue, options)?;
                 PartitionWork::Device { device: device.clone(), queue, queue_number, command_buffer }
             }
         });
@@ -214,12 +214,13 @@ impl Queues {
         &mut self,
         device: &Device,
         number: u16,
-        profiling: bool,
+        options: FinalizeOptions,
     ) -> Result<(Arc<hal::ValidatedQueue>, u64)> {
         Ok(match self.0.entry((device.id(), number)) {
             Entry::Occupied(known) => known.get().clone(),
             Entry::Vacant(new) => {
-                let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder).profiling(profiling);
+                let desc = hal::QueueDesc::new(hal::QueueOrder::InOrder);
+                let desc = desc.profiling(options.profiling).priority(options.priority);
                 let queue = device.observe(device.hal().create_queue(&desc))?;
                 new.insert((queue, new_queue_number())).clone()
             }

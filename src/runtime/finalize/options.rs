@@ -1,6 +1,7 @@
 //! How a graph is finalized.
 
 use crate::plan::{ExecutionOrder, PartitionPolicy};
+use crate::types::Priority;
 
 /// How to finalize a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,10 +18,14 @@ pub struct FinalizeOptions {
     pub profiling: bool,
     /// Let the executable be [updated](crate::ExecutableGraph::update). Off, it costs nothing.
     pub updatable: bool,
+    /// How urgent the work is among what else runs on its devices. On a device that
+    /// [has priorities](crate::Capabilities::queue_priorities), work-groups that wait for room on it start in
+    /// this order; what runs is not interrupted. Other devices, such as the host, ignore it.
+    pub priority: Priority,
 }
 
 impl FinalizeOptions {
-    /// The defaults: signatures, depth-first, sync-points, no profiling, no updates.
+    /// The defaults: signatures, depth-first, sync-points, no profiling, no updates, normal priority.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,5 +58,11 @@ impl FinalizeOptions {
     #[must_use]
     pub fn updatable(self, updatable: bool) -> Self {
         Self { updatable, ..self }
+    }
+
+    /// Sets the priority.
+    #[must_use]
+    pub fn priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
     }
 }

@@ -1,6 +1,8 @@
 //! Explicit edges: forwards, backwards, to all leaves; what is refused.
 
-use wakegraph::{ErrorKind, ExecutionOrder, FinalizeOptions, Graph, NodeId, PartitionPolicy, Range};
+use wakegraph::{
+    ErrorKind, ExecutionOrder, FinalizeOptions, Graph, NodeId, PartitionPolicy, Priority, Range,
+};
 
 use crate::kernels::note;
 use crate::registry::{Need, Setup, lacks, tests};
@@ -92,12 +94,17 @@ fn after_leaves_follows_everything(setup: &Setup) {
 fn every_way_to_finalize_keeps_the_order(setup: &Setup) {
     for partition in [PartitionPolicy::Signature, PartitionPolicy::Fewest, PartitionPolicy::Eager] {
         for order in [ExecutionOrder::DepthFirst, ExecutionOrder::BreadthFirst] {
-            for (in_order, profiling) in [(false, false), (true, false), (false, true)] {
+            for (in_order, profiling, priority) in [
+                (false, false, Priority::Normal),
+                (true, false, Priority::High),
+                (false, true, Priority::Low),
+                (false, true, Priority::High),
+            ] {
                 let Some(mut this) = Noted::new(setup, 8) else { return };
                 let edges = [(0, 2), (1, 2), (2, 3), (2, 4), (7, 5), (3, 5), (4, 6), (6, 5)];
                 edges.into_iter().for_each(|(from, to)| this.edge(from, to));
                 let options = FinalizeOptions::new().partition(partition).order(order);
-                this.check(setup, options.in_order(in_order).profiling(profiling));
+                this.check(setup, options.in_order(in_order).profiling(profiling).priority(priority));
             }
         }
     }

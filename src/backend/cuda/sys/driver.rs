@@ -52,6 +52,8 @@ table! {
     cuFuncGetAttribute = "cuFuncGetAttribute"(*mut c_int, CUfunction_attribute, CUfunction);
     cuFuncSetAttribute = "cuFuncSetAttribute"(CUfunction, CUfunction_attribute, c_int);
     cuStreamCreate = "cuStreamCreate"(*mut CUstream, c_uint);
+    cuStreamCreateWithPriority = "cuStreamCreateWithPriority"(*mut CUstream, c_uint, c_int);
+    cuCtxGetStreamPriorityRange = "cuCtxGetStreamPriorityRange"(*mut c_int, *mut c_int);
     cuStreamDestroy = "cuStreamDestroy_v2"(CUstream);
     cuStreamQuery = "cuStreamQuery"(CUstream);
     cuStreamSynchronize = "cuStreamSynchronize"(CUstream);

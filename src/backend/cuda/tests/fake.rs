@@ -225,6 +225,28 @@ mod functions {
         cuGraphInstantiateWithFlags(exec: CUgraphExec, CUgraph, u64) = ptr::without_provenance_mut(fresh());
     }
 
+    pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(
+        stream: *mut CUstream,
+        _: c_uint,
+        priority: c_int,
+    ) -> Code {
+        assert_eq!(priority, -5, "nothing has asked for another priority");
+        // SAFETY: the caller gives a place for a handle.
+        unsafe { stream.write(ptr::without_provenance_mut(fresh())) };
+        called("cuStreamCreateWithPriority")
+    }
+
+    pub(super) unsafe extern "C" fn cuCtxGetStreamPriorityRange(
+        lowest: *mut c_int,
+        highest: *mut c_int,
+    ) -> Code {
+        // SAFETY: the caller gives a place for a number.
+        unsafe { lowest.write(0) };
+        // SAFETY: likewise.
+        unsafe { highest.write(-5) };
+        called("cuCtxGetStreamPriorityRange")
+    }
+
     pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut CUcontext) -> Code {
         let current = with(|state| state.context);
         // SAFETY: the caller gives a place for a pointer.
@@ -319,6 +341,8 @@ fn table() -> Driver {
         cuModuleGetFunction,
         cuFuncGetAttribute,
         cuStreamCreate,
+        cuStreamCreateWithPriority,
+        cuCtxGetStreamPriorityRange,
         cuEventCreate,
         cuEventElapsedTime,
         cuGraphCreate,

@@ -14,7 +14,7 @@ use crate::hal::{
     Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind, MemoryView,
     Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, SyncPoint, ValueBytes, WaitList,
 };
-use crate::types::{AccessMode, Error, ErrorKind, Range};
+use crate::types::{AccessMode, Error, ErrorKind, Priority, Range};
 
 #[test]
 fn a_missing_driver_is_unavailable_with_a_remedy() {
@@ -356,6 +356,22 @@ fn a_timed_signal_is_recorded_in_the_place_of_a_counter() {
     unsafe { buffer.enqueue(&*bench.queue, WaitList::NONE, Signal::new(&plain).timed(true)) }.unwrap();
     assert!(matches!(plain.wait(None), EventStatus::Complete) && plain.profile().is_err());
     assert_eq!(fake::calls("cuEventRecord"), records, "an event without times costs nothing");
+}
+
+#[test]
+fn queues_of_high_priority_have_such_streams() {
+    let bench = Bench::new();
+    let desc = QueueDesc::new(QueueOrder::InOrder);
+    for (priority, with_priority) in [(Priority::Normal, 0), (Priority::Low, 0), (Priority::High, 1)] {
+        let before = fake::calls("cuStreamCreateWithPriority");
+        bench.device.create_queue(&desc.priority(priority)).unwrap();
+        assert_eq!(fake::calls("cuStreamCreateWithPriority") - before, with_priority, "{priority}");
+    }
+    for function in ["cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority"] {
+        fake::fail(function, 1, 2);
+        let error = bench.device.create_queue(&desc.priority(Priority::High)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    }
 }
 
 #[test]

@@ -84,6 +84,7 @@ pub(super) fn everything() -> Capabilities {
         max_allocation: 1 << 20,
         progress: crate::hal::Progress::Device,
         batches: false,
+        queue_priorities: false,
     }
 }
 

@@ -33,6 +33,7 @@ use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::Run;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, Ordering};
+use crate::types::Priority;
 use completed::Completed;
 pub(crate) use completed::LeaderGuard;
 use submitter::SubmitterState;
@@ -139,10 +140,12 @@ impl Debug for SubmissionQueue {
 }
 
 /// The submission queue for the runs of an executable with these partitions, if they can be left to the
-/// reactor's thread: there is one partition, for a device that has to be polled and computes by itself.
+/// reactor's thread: there is one partition, for a device that has to be polled and computes by itself. The
+/// queues of batches have no priority.
 pub(crate) fn queue_for(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<SubmissionQueue>> {
     let [partition] = partitions else { return None };
-    let possible = partition.eager && progress == Progress::Device;
+    let possible =
+        partition.eager && progress == Progress::Device && partition.priority() == Priority::Normal;
     let device = partition.device().filter(|device| possible && device.capabilities().batches)?;
     let reactor = device.reactor()?;
     let queue = queue_of(device);
