@@ -136,44 +136,47 @@ fn has_cublas() -> bool {
     unsafe { cudarc::cublas::sys::is_culib_present() }
 }
 
-/// Holds a stream back until it is opened.
+/// Holds a stream back until it is dropped.
+struct Gate(Arc<GateState>);
+
 #[derive(Default)]
-struct Gate {
+struct GateState {
     is_open: Mutex<bool>,
     opened: Condvar,
 }
 
 impl Gate {
     /// A closed gate in the stream.
-    fn closed(stream: &CudaStream) -> Arc<Self> {
+    fn closed(stream: &CudaStream) -> Self {
+        /// Far longer than what the host does meanwhile, unless it waits for the device. The gate opens then,
+        /// so that such a test fails instead of hanging.
+        const LIMIT: Duration = Duration::from_secs(30);
+
         unsafe extern "C" fn wait(gate: *mut c_void) {
             // SAFETY: `closed` has given a reference for this call.
-            let gate = unsafe { Arc::from_raw(gate.cast::<Gate>().cast_const()) };
-            let mut is_open = gate.is_open.lock().unwrap();
-            while !*is_open {
-                is_open = gate.opened.wait(is_open).unwrap();
-            }
+            let gate = unsafe { Arc::from_raw(gate.cast::<GateState>().cast_const()) };
+            let is_open = gate.is_open.lock().unwrap();
+            let mut waited = gate.opened.wait_timeout_while(is_open, LIMIT, |is_open| !*is_open).unwrap();
+            *waited.0 = true;
         }
-        let gate = Arc::<Self>::default();
-        let lent = Arc::into_raw(gate.clone()).cast_mut().cast();
+        let state = Arc::<GateState>::default();
+        let lent = Arc::into_raw(state.clone()).cast_mut().cast();
         stream.context().bind_to_thread().unwrap();
         // SAFETY: the stream is alive, and the function calls nothing of the driver's.
         unsafe { result::stream::launch_host_function(stream.cu_stream(), wait, lent) }.unwrap();
-        gate
+        Self(state)
     }
 
-    fn open(&self) {
-        *self.is_open.lock().unwrap() = true;
-        self.opened.notify_all();
+    /// So that nothing behind it can have run.
+    fn assert_closed(&self) {
+        assert!(!*self.0.is_open.lock().unwrap(), "something has waited for the device");
     }
 }
 
-/// Opens the gate when it is dropped, so that a test that fails does not hang.
-struct OpenAtEnd(Arc<Gate>);
-
-impl Drop for OpenAtEnd {
+impl Drop for Gate {
     fn drop(&mut self) {
-        self.0.open();
+        *self.0.is_open.lock().unwrap() = true;
+        self.0.opened.notify_all();
     }
 }
 
@@ -196,7 +199,10 @@ impl Application {
         let module = context.load_module(Ptx::from_src(FILL)).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let fill = module.load_function("fill").unwrap();
-        Self { runtime, stream: context.new_stream().unwrap(), fill, device }
+        let app = Self { runtime, stream: context.new_stream().unwrap(), fill, device };
+        // The driver loads code when it is first used, and may wait for the device then.
+        app.fill(&mut app.slice(1), 0.0).synchronize().unwrap();
+        app
     }
 
     /// Zeros, which are there.
@@ -297,7 +303,7 @@ fn rounds(counted: bool) {
     let (mut x, y, mut results) = (app.slice(N * N), app.slice(N * N), app.slice(rounds));
     let exec = step_and_square(&app, &app.import(&x), &app.import(&y));
     app.runtime.block_on(async {
-        // The driver loads code when it is first used, and may wait for the device then.
+        // One round without a gate, for the code of cuBLAS.
         let filled = app.fill(&mut x, 0.0);
         let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
         app.join(&submission);
@@ -310,8 +316,7 @@ fn rounds(counted: bool) {
         let mut done = 0;
         while done < rounds {
             let window = done..rounds.min(done + WINDOW);
-            let gate = OpenAtEnd(Gate::closed(&app.stream));
-            let watchdog = Watchdog::start(gate.0.clone());
+            let gate = Gate::closed(&app.stream);
             let mut submissions = Vec::with_capacity(WINDOW);
             for round in window.clone() {
                 let filled = app.fill(&mut x, (round % 100) as f32);
@@ -323,8 +328,8 @@ fn rounds(counted: bool) {
                 app.stream.memcpy_dtod(&y.slice(at..=at), &mut to).unwrap();
                 submissions.push(submission);
             }
-            assert!(submissions.iter().all(|submission| !submission.is_finished()), "the gate is closed");
-            assert!(!watchdog.stop(), "something waited for the device");
+            assert!(submissions.iter().all(|submission| !submission.is_finished()));
+            gate.assert_closed();
             drop(gate);
             for submission in submissions {
                 submission.await.unwrap();
@@ -352,38 +357,6 @@ fn in_a_process_of_its_own() {
     let output = Command::new(this).env(COUNTS, "1").output().unwrap();
     print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-}
-
-/// Opens a gate after a time in which the host has done anything that does not wait for the device, so that
-/// a test that does wait fails instead of hanging.
-struct Watchdog {
-    stopped: Arc<(Mutex<bool>, Condvar)>,
-    thread: std::thread::JoinHandle<bool>,
-}
-
-impl Watchdog {
-    fn start(gate: Arc<Gate>) -> Self {
-        const LIMIT: Duration = Duration::from_secs(60);
-        let stopped = Arc::<(Mutex<bool>, Condvar)>::default();
-        let by = stopped.clone();
-        let thread = std::thread::spawn(move || {
-            let (is_stopped, changed) = &*by;
-            let guard = is_stopped.lock().unwrap();
-            let waited = changed.wait_timeout_while(guard, LIMIT, |is_stopped| !*is_stopped).unwrap().1;
-            if waited.timed_out() {
-                gate.open();
-            }
-            waited.timed_out()
-        });
-        Self { stopped, thread }
-    }
-
-    /// Whether it has opened the gate.
-    fn stop(self) -> bool {
-        *self.stopped.0.lock().unwrap() = true;
-        self.stopped.1.notify_all();
-        self.thread.join().unwrap()
-    }
 }
 
 /// Enough of them that the runtime launches some in batches, and counts others in memory.
@@ -427,7 +400,7 @@ fn host_tasks_wait_for_native_events_too() {
     let host = graph.host_task((), async move |()| _ = sees.fetch_add(1, Ordering::SeqCst)).id();
     graph.launch(step(&x), Range::linear(LEN)).after([host]);
     let exec = graph.finalize().unwrap();
-    let gate = OpenAtEnd(Gate::closed(&app.stream));
+    let gate = Gate::closed(&app.stream);
     let filled = app.fill(&mut theirs, 4.0);
     app.runtime.block_on(async {
         let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
@@ -444,18 +417,19 @@ fn host_tasks_wait_for_native_events_too() {
 
 fn objects_may_be_released_in_any_order() {
     let app = Application::new(0);
-    app.fill(&mut app.slice(LEN), 0.0);
     for round in 0..6_u8 {
-        let gate = OpenAtEnd(Gate::closed(&app.stream));
-        let mut theirs = app.stream.alloc_zeros(LEN).unwrap();
-        let filled = app.fill(&mut theirs, f32::from(round));
-        let (theirs, result) = (Arc::new(theirs), app.device.host_buffer::<f32>(LEN).unwrap());
+        let (theirs, result) = (Arc::new(app.slice(LEN)), app.device.host_buffer::<f32>(LEN).unwrap());
         // SAFETY: the clone keeps the memory; the event orders what uses it.
         let x = unsafe { app.device.import::<f32>(app.address(&theirs), LEN, theirs.clone()) }.unwrap();
         let mut graph = Graph::new(&app.device);
         graph.launch(step(&x), Range::linear(LEN));
         graph.copy(&x, &result);
         let exec = graph.finalize().unwrap();
+        let gate = Gate::closed(&app.stream);
+        let (address, word) = (app.address(&theirs) as u64, f32::from(round).to_bits());
+        // SAFETY: so many words are there.
+        unsafe { sys::cuMemsetD32Async(address, word, LEN, app.stream.cu_stream()) }.result().unwrap();
+        let filled = app.stream.record_event(None).unwrap();
         let native = app.wait(&filled);
         match round % 3 {
             0 => drop((theirs, filled, x, graph)),
@@ -485,12 +459,10 @@ fn an_event_may_be_recorded_again() {
     let exec = app.step(&app.import(&theirs));
     let other = app.stream.context().new_stream().unwrap();
     app.fill(&mut theirs, 0.0);
-    let gate = OpenAtEnd(Gate::closed(&app.stream));
+    let gate = Gate::closed(&app.stream);
     let filled = app.fill(&mut theirs, 4.0);
     let native = app.wait(&filled);
     filled.record(&other).unwrap();
-    other.synchronize().unwrap();
-    assert!(filled.is_complete());
     app.runtime.block_on(async {
         let submission = exec.prepare().after_native(&native).submit();
         for _ in 0..100 {
@@ -509,7 +481,7 @@ fn the_default_stream_can_join() {
     let exec = app.step(&app.import(&theirs));
     let default = app.stream.context().default_stream();
     app.fill(&mut theirs, 0.0);
-    let gate = OpenAtEnd(Gate::closed(&app.stream));
+    let gate = Gate::closed(&app.stream);
     let filled = app.fill(&mut theirs, 4.0);
     app.runtime.block_on(async {
         let submission = exec.prepare().after_native(&app.wait(&filled)).submit();
@@ -552,7 +524,7 @@ fn a_loan_is_used_between_submissions() {
         exec.submit().await.unwrap();
         let results: Vec<_> = (0..ROUNDS).map(|_| app.slice(LEN)).collect();
         set(0.0).synchronize().unwrap();
-        let gate = OpenAtEnd(Gate::closed(&app.stream));
+        let gate = Gate::closed(&app.stream);
         let mut submissions = Vec::new();
         for (round, result) in results.iter().enumerate() {
             // SAFETY: the stream is alive.
@@ -568,7 +540,8 @@ fn a_loan_is_used_between_submissions() {
             unsafe { result::memcpy_dtod_async(to, address, 4 * words, queue) }.unwrap();
             loan.hold_until(&app.wait(&app.stream.record_event(None).unwrap())).unwrap();
         }
-        assert!(submissions.iter().all(|submission| !submission.is_finished()), "the gate is closed");
+        assert!(submissions.iter().all(|submission| !submission.is_finished()));
+        gate.assert_closed();
         drop(gate);
         for submission in submissions {
             submission.await.unwrap();
@@ -683,7 +656,7 @@ fn events_and_streams_of_another_device() {
     let exec = one.step(&one.import(&theirs));
     one.fill(&mut theirs, 4.0);
     one.stream.synchronize().unwrap();
-    let gate = OpenAtEnd(Gate::closed(&other.stream));
+    let gate = Gate::closed(&other.stream);
     let opened = other.stream.record_event(None).unwrap();
     one.runtime.block_on(async {
         let submission = exec.prepare().after_native(&one.wait(&opened)).submit();
