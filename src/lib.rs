@@ -21,7 +21,8 @@ mod util;
 
 pub use graph::{GraphId, GraphProperties, NodeId, NodePath};
 pub use hal::{
-    Advice, Capabilities, DeviceInfo, GraphSupport, NativeStream, Progress, UpdateCapabilities, UsmPointer,
+    Advice, Capabilities, DeviceInfo, GraphSupport, NativeMemory, NativeStream, Progress, UpdateCapabilities,
+    UsmPointer,
 };
 pub use plan::{ExecutionOrder, Instruction, Partition, PartitionKind, PartitionPolicy, Plan, Separation};
 pub use runtime::timeline::{self, Timeline};

@@ -7,6 +7,8 @@
 //! | `throughput_N_policy_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
 //! | `throughput_N_policy_runtime_cores` | cores busy meanwhile | of the base | 2 |
 //! | `host_hop_runtime` | kernel, async host task, kernel | two launches, two synchronizes | 1.0 |
+//! | `stream_task_policy_runtime` | kernel of 20 us, a stream task that allocates, fills, copies and frees, kernel | the same calls on one stream, synchronize | 1.1 |
+//! | `stream_task_short_policy_runtime` | the same with the shortest kernels | the same | |
 //! | `wait_10ms_policy` | one kernel of 10 ms, awaited | launch, spin on an event | 30 us more |
 //! | `wait_10ms_policy_core` | percent of a core meanwhile | the same by hand in tokio, with a timer | 3, `Efficient` 1 |
 //! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning; in tokio, with a timer | 10.6 ms, 5 % |
@@ -26,6 +28,7 @@ mod by_hand;
 mod latency;
 mod memory;
 mod raw;
+mod stream_task;
 mod throughput;
 mod two_devices;
 mod update;
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
     let raw = raw::Raw::open(&device);
     latency::rows(&mut report, &device, &raw);
     update::rows(&mut report, &device, &raw);
+    stream_task::rows(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);
     throughput::rows(&mut report, &device, &raw);
     two_devices::rows(&mut report, &device, &raw);

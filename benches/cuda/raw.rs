@@ -103,7 +103,24 @@ impl Raw {
     }
 
     pub(crate) fn busy(&self, nanoseconds: u64) -> RawGraph {
-        self.graph(1, self.busy, nanoseconds, None, memory_of(&self.device))
+        self.busy_on(nanoseconds, &memory_of(&self.device))
+    }
+
+    /// One kernel that takes so long, on this memory.
+    pub(crate) fn busy_on(&self, nanoseconds: u64, memory: &Buffer<u32>) -> RawGraph {
+        self.graph(1, self.busy, nanoseconds, None, memory.clone())
+    }
+
+    /// Has the device keep what is freed, as anybody does who allocates often.
+    pub(crate) fn keep_freed_memory(&self) {
+        self.bind();
+        unsafe {
+            let (mut index, mut pool, mut all) = (0, ptr::null_mut(), u64::MAX);
+            check(sys::cuCtxGetDevice(&mut index));
+            check(sys::cuDeviceGetDefaultMemPool(&mut pool, index));
+            let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            check(sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast()));
+        }
     }
 
     fn graph(
@@ -144,6 +161,17 @@ impl Raw {
             check(sys::cuStreamSynchronize(stream));
             RawGraph { raw: self.clone(), graph, exec, stream, event, nodes, memory, _owner: owner }
         }
+    }
+}
+
+/// Allocates on the stream, fills, copies to the address, and frees.
+pub(crate) fn workspace(stream: *mut c_void, address: u64, bytes: usize) {
+    unsafe {
+        let (stream, mut memory) = (stream.cast(), 0);
+        check(sys::cuMemAllocAsync(&mut memory, bytes, stream));
+        check(sys::cuMemsetD8Async(memory, 7, bytes, stream));
+        check(sys::cuMemcpyDtoDAsync_v2(address, memory, bytes, stream));
+        check(sys::cuMemFreeAsync(memory, stream));
     }
 }
 
@@ -208,6 +236,15 @@ impl RawGraph {
 
     pub(crate) fn launch(&self) {
         unsafe { check(sys::cuGraphLaunch(self.exec, self.stream)) };
+    }
+
+    pub(crate) fn stream(&self) -> *mut c_void {
+        self.stream.cast()
+    }
+
+    /// Launches on the stream of another graph of the same device.
+    pub(crate) fn launch_on(&self, on: &Self) {
+        unsafe { check(sys::cuGraphLaunch(self.exec, on.stream)) };
     }
 
     /// Launches on the stream of another graph of the same device, after `before`, and records the

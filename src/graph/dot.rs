@@ -137,7 +137,7 @@ fn shape(kind: CommandKind) -> &'static str {
         CommandKind::SubGraph | CommandKind::Child => "folder",
         // A preparation, as in flow charts: it decides how often the following commands run.
         CommandKind::If | CommandKind::While => "hexagon",
-        CommandKind::Native => "component",
+        CommandKind::Native | CommandKind::StreamTask => "component",
         // Data movement, as in flow charts.
         _ => "parallelogram",
     }

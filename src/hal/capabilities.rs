@@ -68,6 +68,8 @@ pub struct Capabilities {
     pub batches: bool,
     /// Whether it prefers the work of queues of higher [priority](super::QueueDesc::priority).
     pub queue_priorities: bool,
+    /// Whether in-order queues run [stream tasks](super::Command::StreamTask).
+    pub stream_tasks: bool,
     /// Whether out-of-order queues can be created.
     pub out_of_order_queues: bool,
     /// Largest number of work-items in a work-group.
@@ -103,6 +105,7 @@ impl Capabilities {
             progress: Progress::Device,
             batches: false,
             queue_priorities: false,
+            stream_tasks: false,
             out_of_order_queues: false,
             max_work_group_size: 1,
             max_work_item_sizes: [1; 3],

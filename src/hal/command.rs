@@ -175,8 +175,11 @@ pub enum Command {
         /// condition 0.
         body: Arc<Body>,
     },
-    /// The user's own work on the backend's stream.
+    /// The user's own work on the backend's stream, recorded.
     Native(NativeCommand),
+    /// The user's own calls, in each enqueue. Only for in-order queues, never inside a command-buffer or a
+    /// body.
+    StreamTask(NativeCommand),
 }
 
 impl Command {
@@ -222,6 +225,7 @@ impl Command {
             Self::If { .. } => CommandKind::If,
             Self::While { .. } => CommandKind::While,
             Self::Native(_) => CommandKind::Native,
+            Self::StreamTask(_) => CommandKind::StreamTask,
         }
     }
 

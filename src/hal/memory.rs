@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "raw reads and writes are the caller's to order")]
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -66,6 +67,13 @@ pub trait Memory: Debug + Send + Sync + 'static {
 
     /// The memory as a pointer of unified shared memory, if the device has such pointers.
     fn usm(&self) -> Option<UsmPointer>;
+
+    /// The driver's handle of the memory, if it has one: a `cl_mem` for OpenCL.
+    ///
+    /// The default says that there is none, which suits drivers whose memory has addresses only.
+    fn native_handle(&self) -> Option<NonNull<c_void>> {
+        None
+    }
 
     /// Copies `bytes` to `offset`, blocking the caller until it is done.
     ///

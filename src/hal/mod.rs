@@ -85,7 +85,7 @@ pub use event::{
 pub use host_args::HostArgs;
 pub use kernel::{Kernel, KernelDesc};
 pub use memory::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
-pub use native::{NativeCommand, NativeFn, NativeStream};
+pub use native::{NativeCommand, NativeFn, NativeMemory, NativeStream};
 pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrder};
 /// The list type of [`ValueBytes`], of patterns in [`Command`]s and of other short lists, as a
 /// dependency of this crate has it.

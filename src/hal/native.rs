@@ -1,12 +1,13 @@
-//! Native commands: the user's own work on the backend's stream.
+//! Native commands and stream tasks: the user's own work on the backend's stream.
 
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::MemoryView;
-use crate::types::{Error, ErrorKind, Result};
+use super::{MemoryView, UsmPointer};
+use crate::types::{CommandKind, Error, ErrorKind, Result};
 use crate::util::panics::catch;
 
 /// What a native command calls: it enqueues its work on the stream, in the vendor's own calls.
@@ -44,19 +45,64 @@ impl NativeStream<'_> {
     }
 
     /// The stream: on `cuda` a `CUstream`, which is what CUDA's runtime and libraries call
-    /// `cudaStream_t`.
+    /// `cudaStream_t`; on `opencl` a `cl_command_queue`; null on `host`.
     pub fn stream(&self) -> *mut c_void {
         self.stream
     }
 
-    /// The context that the stream is of, current on the calling thread: on `cuda` a `CUcontext`.
+    /// The context that the stream is of: on `cuda` a `CUcontext`, which is current on the calling
+    /// thread; on `opencl` a `cl_context`; null on `host`.
     pub fn context(&self) -> *mut c_void {
         self.context
     }
 }
 
-/// The user's own work on the backend's stream, recorded once: the closure is called when the
-/// command is appended.
+/// Memory that a [stream task](super::Command::StreamTask) has declared, as its closure finds it: by address,
+/// by the driver's handle, or by both.
+#[derive(Clone, Copy, Debug)]
+pub struct NativeMemory<'a> {
+    view: &'a MemoryView,
+}
+
+impl<'a> NativeMemory<'a> {
+    /// As closures find this view.
+    pub fn new(view: &'a MemoryView) -> Self {
+        Self { view }
+    }
+
+    /// The address of the first byte: on `cuda` a `CUdeviceptr`, on `opencl` one of shared virtual memory
+    /// or of a host buffer. There is one except for device memory on OpenCL devices without shared
+    /// virtual memory.
+    pub fn address(&self) -> Option<usize> {
+        let memory = self.view.memory();
+        let start = memory.usm().map(UsmPointer::address);
+        let start = start.or(memory.host_ptr().map(|start| start.as_ptr().expose_provenance()));
+        start.map(|start| start + self.view.offset())
+    }
+
+    /// The driver's handle of the memory object that it is a part of: on `opencl` the `cl_mem` of device
+    /// memory. Null where there is none.
+    pub fn handle(&self) -> *mut c_void {
+        self.view.memory().native_handle().map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    /// The offset of the first byte in the memory object of the [handle](Self::handle).
+    pub fn offset(&self) -> usize {
+        self.view.offset()
+    }
+
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+}
+
+/// The user's own work on the backend's stream.
+///
+/// As a [native command](super::Command::Native) it is recorded once: the closure is called when the
+/// command is appended. As a [stream task](super::Command::StreamTask) it is live: the closure is called
+/// for each enqueue.
 #[derive(Clone)]
 pub struct NativeCommand {
     name: Arc<str>,
@@ -66,13 +112,14 @@ pub struct NativeCommand {
 
 #[expect(unsafe_code, reason = "the closure's work is the user's to vouch for")]
 impl NativeCommand {
-    /// A command that calls `run` once for each command-buffer that it is appended to.
+    /// A command that calls `run` once for each command-buffer that it is appended to, or for each time
+    /// that it is enqueued.
     ///
     /// # Safety
-    /// What the closure enqueues touches nothing but `memory`, which the command keeps alive, and
-    /// what stays valid for as long as a command-buffer that holds the command may run. It is
-    /// enqueued on the stream that the closure is given, or on streams that branch off it and join
-    /// it again before the closure returns, and leaves nothing else running. The closure keeps the
+    /// What the closure does and enqueues touches nothing but `memory`, which the command keeps alive, and
+    /// what stays valid for as long as a command-buffer that holds the command, or an enqueue of it, may
+    /// run. Work is enqueued on the stream that the closure is given, or on streams that branch off it and
+    /// join it again before the closure returns, and nothing else is left running. The closure keeps the
     /// stream no longer than the call.
     pub unsafe fn new(
         name: impl Into<Arc<str>>,
@@ -109,16 +156,36 @@ impl NativeCommand {
     /// }
     /// ```
     pub unsafe fn call(&self, stream: &NativeStream<'_>) -> Result<()> {
-        let name = &self.name;
         // What the closure leaves half done is dropped with the recording.
+        self.call_as(CommandKind::Native, stream)
+    }
+
+    /// Calls the closure of a [stream task](super::Command::StreamTask). For backends, which hold no lock
+    /// meanwhile that a call of theirs may need: the closure may enqueue other things. It may also have
+    /// enqueued something and then fail.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    ///
+    /// # Safety
+    /// What the stream runs from now on, and on `host` this call, comes after everything in the enqueue's
+    /// wait list. The event of the enqueue becomes final only after what is on the stream when this
+    /// returns. The context of the stream, if the backend has current ones, is current on the calling
+    /// thread.
+    pub unsafe fn call_live(&self, stream: &NativeStream<'_>) -> Result<()> {
+        self.call_as(CommandKind::StreamTask, stream)
+    }
+
+    fn call_as(&self, kind: CommandKind, stream: &NativeStream<'_>) -> Result<()> {
+        let name = &self.name;
         match catch(|| (self.run)(stream)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                let why = format!("the closure of native command '{name}' failed");
+                let why = format!("the closure of {kind} '{name}' failed");
                 Err(Error::new(error.kind(), why).caused_by(error))
             }
             Err(panic) => {
-                let why = format!("the closure of native command '{name}' panicked: {panic}");
+                let why = format!("the closure of {kind} '{name}' panicked: {panic}");
                 Err(Error::new(ErrorKind::NativePanicked, why))
             }
         }

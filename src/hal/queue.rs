@@ -85,6 +85,11 @@ pub trait Queue: Debug + Send + Sync + 'static {
     /// Enqueues one command, outside any command-buffer. A queue that reads the command later keeps a
     /// reference to it.
     ///
+    /// The closure of a [stream task](Command::StreamTask) is called once, inside this call or later on a
+    /// thread of the device, unless a dependency is known to have failed by then. It finds a stream on which
+    /// its work comes after the wait list and before the signal. If it fails, so does the event, once what is
+    /// on the stream is done: the closure may have enqueued something.
+    ///
     /// # Errors
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported),
     /// [`InvalidWaitList`](ErrorKind::InvalidWaitList), the driver's. Nothing was enqueued then.

@@ -17,7 +17,7 @@
 //! chains and trees of empty nodes.
 
 use super::csr::Csr;
-use super::placement::{EMPTY, HOST, Placement};
+use super::placement::{EMPTY, HOST, Placement, device_place};
 
 /// The longest list that is copied, and the most walks through one node.
 pub(super) const NARROW: usize = 8;
@@ -140,8 +140,8 @@ impl Pass<'_> {
 
     /// The place of a join whose predecessors are `found`.
     fn join_place(&self, own: u32, places: &Placement) -> Option<u32> {
-        let of_preds =
-            self.found.iter().map(|&pred| self.places[pred as usize]).filter(|&place| place != HOST);
+        let of_preds = self.found.iter().map(|&pred| device_place(self.places[pred as usize]));
+        let of_preds = of_preds.filter(|&place| place != HOST);
         of_preds.chain([own]).find(|&place| places.can_join(place))
     }
 }

@@ -31,6 +31,19 @@ pub enum Instruction<'a> {
         /// The partition that the command-buffer is for.
         partition: u32,
     },
+    /// Call the closure of a stream task in every submission, with a queue of its device.
+    StreamTask {
+        /// The partition of the stream task.
+        partition: u32,
+        /// The device whose queue it gets.
+        device: DeviceId,
+        /// Index of the queue.
+        queue: u16,
+        /// The planned node.
+        node: u32,
+        /// The partitions it waits for.
+        after: &'a [u32],
+    },
     /// Run a host task.
     HostTask {
         /// The partition of the host task.
@@ -43,7 +56,7 @@ pub enum Instruction<'a> {
 }
 
 impl Plan {
-    /// The plan as a flat list: command-buffers and host tasks in an order that respects every dependency.
+    /// The plan as a flat list: command-buffers, stream tasks and host tasks in an order that respects every dependency.
     pub fn instructions(&self) -> impl Iterator<Item = Instruction<'_>> {
         self.partitions.iter().enumerate().flat_map(|(index, &partition)| self.lowered(index, partition))
     }
@@ -54,6 +67,10 @@ impl Plan {
             PartitionKind::HostTask => {
                 let node = self.nodes(index)[0];
                 (Instruction::HostTask { partition, node, after }, 0, None)
+            }
+            PartitionKind::StreamTask(device) => {
+                let (node, queue) = (self.nodes(index)[0], part.queue);
+                (Instruction::StreamTask { partition, device, queue, node, after }, 0, None)
             }
             PartitionKind::Device(device) => {
                 let Partition { in_order, queue, .. } = part;

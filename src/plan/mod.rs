@@ -83,7 +83,7 @@ pub struct Plan {
     policy: PartitionPolicy,
 }
 
-/// A set of nodes that runs on one device without the host's help, or one host task.
+/// A set of nodes that runs on one device without the host's help, or one stream task, or one host task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partition {
     /// Where it runs.
@@ -99,8 +99,20 @@ pub struct Partition {
 pub enum PartitionKind {
     /// On a device, as one command-buffer.
     Device(DeviceId),
+    /// On a device, live: a stream task, whose closure is called in every submission.
+    StreamTask(DeviceId),
     /// On the host, as one task.
     HostTask,
+}
+
+impl PartitionKind {
+    /// The device that it is on; `None` for host tasks.
+    pub fn device(self) -> Option<DeviceId> {
+        match self {
+            Self::Device(device) | Self::StreamTask(device) => Some(device),
+            Self::HostTask => None,
+        }
+    }
 }
 
 /// Where a planned node comes from: a node of one instance of a graph.
@@ -180,6 +192,9 @@ impl Plan {
 
         let partitions = (partition_places.iter().zip(commands.in_order).zip(queues))
             .map(|((&place, in_order), queue)| match placement.device(place) {
+                Some(device) if placement::is_stream_task(place) => {
+                    Partition { kind: PartitionKind::StreamTask(device), in_order: false, queue }
+                }
                 Some(device) => Partition { kind: PartitionKind::Device(device), in_order, queue },
                 None => Partition { kind: PartitionKind::HostTask, in_order: false, queue },
             })
@@ -204,7 +219,8 @@ impl Plan {
         &self.partitions
     }
 
-    /// The planned nodes of a partition, in append order. The partition of a host task has one node.
+    /// The planned nodes of a partition, in append order. The partition of a host task or stream task has
+    /// one node.
     ///
     /// # Panics
     /// If there is no such partition, like every method that takes a partition.

@@ -1,6 +1,7 @@
 //! The options of a plan.
 
-/// How device nodes are grouped into partitions. Every host task is a partition of its own.
+/// How device nodes are grouped into partitions. Every host task and every stream task is a partition of its
+/// own.
 ///
 /// A partition of device nodes is one command-buffer. It starts when all nodes of other partitions that any
 /// of its nodes depends on have ended, and other partitions wait for the whole of it. So a node may wait for
@@ -9,9 +10,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum PartitionPolicy {
-    /// Nodes of one device that wait for the same host tasks and the same results of other devices share a
-    /// partition. No node waits for a host task that is not its ancestor. A node may wait for device nodes
-    /// that are not its ancestors, where those share a partition with one that is; so may a host task.
+    /// Nodes of one device that wait for the same host tasks, stream tasks and results of other devices share
+    /// a partition. No node waits for a host task or stream task that is not its ancestor. A node may wait for
+    /// device nodes that are not its ancestors, where those share a partition with one that is; so may a host
+    /// task or a stream task.
     #[default]
     Signature,
     /// Nodes of one device with the same number of crossings behind them share a partition: the fewest

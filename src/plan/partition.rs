@@ -1,16 +1,16 @@
 //! Pass 5: groups nodes into partitions.
 //!
-//! Every host task is a partition of its own. Two device nodes share one exactly when they have the
-//! same device and the same class; the [policy](PartitionPolicy) says what a class is.
+//! Every host task and every stream task is a partition of its own. Two other nodes share one exactly when
+//! they have the same device and the same class; the [policy](PartitionPolicy) says what a class is.
 //!
 //! # Why the partitions have no cycle
 //!
 //! **Signature**: the class is [`S(n)`](super::signature). Along an edge `S` only grows, so on a
 //! cycle of partitions it is the same everywhere. The cycle must leave a partition; take that edge
-//! `u -> v`. If `u` is a host task or the devices differ, the edge is cut: `u` is in `S(v) = S(u)`,
-//! and `u` would be its own ancestor. Otherwise `v` is a host task (the same device and the same
-//! signature would be the same partition), the cycle leaves `v` by an edge that is cut, and `v` is
-//! its own ancestor.
+//! `u -> v`. If `u` is a host task or a stream task, or the devices of two other nodes differ, the edge is
+//! cut: `u` is in `S(v) = S(u)`, and `u` would be its own ancestor. Otherwise `v` is a host task or a stream
+//! task (the same device and the same signature would be the same partition), the cycle leaves `v` by an
+//! edge that is cut, and `v` is its own ancestor.
 //!
 //! **Eager**: the class is `S(n)` and the set of host tasks after `n`. The latter only shrinks
 //! along an edge, so it is the same all around a cycle too, and the argument is the same. All nodes
@@ -19,12 +19,12 @@
 //!
 //! **Fewest**: the class is the largest number of cut edges on a path to `n`. It never falls along
 //! an edge and rises along a cut one, so a cycle has no cut edge; the edges left inside a class
-//! join a device to itself, or lead into a host task, which only cut edges leave.
+//! join a device to itself, or lead into a host task or a stream task, which only cut edges leave.
 
 use super::PartitionPolicy;
 use super::csr::Csr;
 use super::hash::PairMap;
-use super::placement::HOST;
+use super::placement::is_alone;
 use super::signature::{self, is_device_change};
 
 /// The partition of every position. Partitions are numbered in the order of their first nodes.
@@ -66,7 +66,7 @@ fn cut_levels(preds: &Csr, places: &[u32]) -> Vec<u32> {
     for (preds, &place) in preds.iter().zip(places) {
         let after = |&pred: &u32| {
             let from = places[pred as usize];
-            levels[pred as usize] + u32::from(from == HOST || is_device_change(from, place))
+            levels[pred as usize] + u32::from(is_alone(from) || is_device_change(from, place))
         };
         let level = preds.iter().map(after).max().unwrap_or(0);
         levels.push(level);
@@ -84,7 +84,7 @@ fn group(places: &[u32], classes: &[u32], bound: usize) -> Groups {
     let mut next: Vec<u32> = Vec::new();
     for (&place, &class) in places.iter().zip(classes) {
         let mut group = NONE;
-        if place != HOST {
+        if !is_alone(place) {
             group = first[class as usize];
             while group != NONE && groups.places[group as usize] != place {
                 group = next[group as usize];
@@ -93,7 +93,7 @@ fn group(places: &[u32], classes: &[u32], bound: usize) -> Groups {
         if group == NONE {
             group = groups.places.len() as u32;
             groups.places.push(place);
-            next.push(if place == HOST {
+            next.push(if is_alone(place) {
                 NONE
             } else {
                 std::mem::replace(&mut first[class as usize], group)

@@ -11,6 +11,23 @@ use crate::types::{CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Result
 pub(super) const HOST: u32 = 0;
 /// Set on the place of an empty node; the rest is the device it was given.
 pub(super) const EMPTY: u32 = 1 << 31;
+/// Set on the place of a stream task; the rest is its device.
+const STREAM_TASK: u32 = 1 << 30;
+
+/// Whether a node of this place is a partition of its own: a host task or a stream task.
+pub(super) fn is_alone(place: u32) -> bool {
+    place == HOST || is_stream_task(place)
+}
+
+/// Whether it is that of a stream task.
+pub(super) fn is_stream_task(place: u32) -> bool {
+    place & STREAM_TASK != 0
+}
+
+/// The place of other nodes of the same device; the host's for the host's.
+pub(super) fn device_place(place: u32) -> u32 {
+    place & !STREAM_TASK
+}
 
 /// The place of every node, and the devices behind the places.
 pub(super) struct Placement {
@@ -25,10 +42,10 @@ pub(super) struct Placement {
 impl Placement {
     /// The device behind a place; `None` for the host.
     pub(super) fn device(&self, place: u32) -> Option<DeviceId> {
-        place.checked_sub(1).map(|index| self.devices[index as usize])
+        device_place(place).checked_sub(1).map(|index| self.devices[index as usize])
     }
 
-    /// Whether the place supports empty commands.
+    /// Whether the device of a place supports empty commands.
     pub(super) fn can_join(&self, place: u32) -> bool {
         place.checked_sub(1).is_some_and(|index| self.joins[index as usize])
     }
@@ -69,7 +86,8 @@ pub(super) fn place_nodes<P: Payload>(
         if kind == CommandKind::Empty {
             places.of.push(place | EMPTY);
         } else if set.contains(kind.as_set()) {
-            places.of.push(place);
+            let mark = if kind == CommandKind::StreamTask { STREAM_TASK } else { 0 };
+            places.of.push(place | mark);
         } else {
             return Err(unsupported(flat, node as u32, kind, device));
         }
@@ -94,12 +112,13 @@ fn needs_host<P: Payload>(
 #[cold]
 fn unsupported<P>(flat: &FlatGraph<'_, P>, node: u32, kind: CommandKind, device: DeviceId) -> Error {
     let origin = flat.origin(node);
-    Error::new(
-        ErrorKind::FeatureNotSupported,
-        format!("the device cannot run a {kind} inside a command-buffer"),
-    )
-    .in_node(flat.label(node))
-    .on_device(device.to_string())
-    .at(flat.graphs[origin.instance as usize].location_at(origin.node as usize))
-    .help("put this node on another device, or use commands that the device supports")
+    let why = match kind {
+        CommandKind::StreamTask => format!("the device has no stream to lend to a {kind}"),
+        _ => format!("the device cannot run a {kind} inside a command-buffer"),
+    };
+    Error::new(ErrorKind::FeatureNotSupported, why)
+        .in_node(flat.label(node))
+        .on_device(device.to_string())
+        .at(flat.graphs[origin.instance as usize].location_at(origin.node as usize))
+        .help("put this node on another device, or use commands that the device supports")
 }

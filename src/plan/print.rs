@@ -103,6 +103,12 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for Listing<'_, F> {
                         write!(f, ": {lowering}")?;
                     }
                 }
+                Instruction::StreamTask { partition, device, queue, node, after } => {
+                    let device = (self.device)(device);
+                    let label = (self.label)(node);
+                    write!(f, "stream task {partition} on {device}, queue {queue}, calls {label} live")?;
+                    list(f, " after ", after)?;
+                }
                 Instruction::HostTask { partition, node, after } => {
                     write!(f, "host task {partition} runs {}", (self.label)(node))?;
                     list(f, " after ", after)?;
@@ -144,12 +150,15 @@ impl<L: fmt::Display, F: Fn(u32) -> L> fmt::Display for PlanDot<'_, F> {
                     writeln!(f, "label=\"{index}: host task\";\n    style=\"rounded,dashed\";")?;
                     f.write_str("    node [shape=ellipse];\n")?;
                 }
-                PartitionKind::Device(device) => {
+                PartitionKind::Device(device) | PartitionKind::StreamTask(device) => {
                     let name = (self.device)(device);
                     write!(f, "label=\"{index}: {}, queue {}", DotText(&name, "\\n"), partition.queue)?;
+                    let is_live = matches!(partition.kind, PartitionKind::StreamTask(_));
+                    f.write_str(if is_live { ", live" } else { "" })?;
                     f.write_str(if partition.in_order { ", in order" } else { "" })?;
+                    let style = if is_live { "rounded,dashed,filled" } else { "rounded,filled" };
                     let colour = device_colour(&mut devices, device);
-                    writeln!(f, "\";\n    style=\"rounded,filled\";\n    fillcolor=\"/set312/{colour}\";")?;
+                    writeln!(f, "\";\n    style=\"{style}\";\n    fillcolor=\"/set312/{colour}\";")?;
                 }
             }
             let nodes = plan.nodes(index);

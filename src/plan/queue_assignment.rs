@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::csr::Csr;
-use super::placement::HOST;
+use super::placement::{HOST, device_place};
 
 const NONE: u32 = u32::MAX;
 
@@ -21,7 +21,7 @@ pub(super) fn assign_queues(preds: &Csr, places: &[u32], devices: usize, max_que
     let mut ends = vec![NONE; places.len()];
     let mut is_continued = vec![false; places.len()];
     for (partition, preds) in preds.iter().enumerate() {
-        let place = places[partition];
+        let place = device_place(places[partition]);
         let open = preds.iter().map(|&pred| ends[pred as usize]).rev();
         let mut open = open.filter(|&end| end != NONE && !is_continued[end as usize]);
         if place == HOST {
@@ -29,7 +29,7 @@ pub(super) fn assign_queues(preds: &Csr, places: &[u32], devices: usize, max_que
             continue;
         }
         let loads = &mut loads[place as usize - 1];
-        queues[partition] = match open.find(|&end| places[end as usize] == place) {
+        queues[partition] = match open.find(|&end| device_place(places[end as usize]) == place) {
             Some(end) => {
                 is_continued[end as usize] = true;
                 queues[end as usize]

@@ -13,18 +13,20 @@ pub enum Separation {
     /// The host runs it: a host task, or a conditional or loop that its device cannot drive. Each is a
     /// partition of its own.
     Host,
+    /// It is a stream task. Each is a partition of its own.
+    StreamTask,
     /// No partition of its device comes before it.
     FirstOnDevice,
     /// It waits for `partitions`, and `other`, an earlier partition of its device, does not.
     WaitsFor {
-        /// Host tasks, and partitions of other devices.
+        /// Host tasks, stream tasks, and partitions of other devices.
         partitions: Vec<u32>,
         /// The neighbour.
         other: u32,
     },
     /// `other`, an earlier partition of its device, waits for `partitions`, and it does not.
     StartsBefore {
-        /// Host tasks, and partitions of other devices.
+        /// Host tasks, stream tasks, and partitions of other devices.
         partitions: Vec<u32>,
         /// The neighbour.
         other: u32,
@@ -32,7 +34,7 @@ pub enum Separation {
     /// It and `other`, an earlier partition of its device, wait for the same `partitions`, but for results of
     /// different nodes there.
     OtherResults {
-        /// Host tasks, and partitions of other devices.
+        /// Host tasks, stream tasks, and partitions of other devices.
         partitions: Vec<u32>,
         /// The neighbour.
         other: u32,
@@ -62,8 +64,10 @@ impl Plan {
     /// # Panics
     /// If there is no such partition.
     pub fn separation(&self, partition: usize) -> Separation {
-        if self.partitions[partition].kind == PartitionKind::HostTask {
-            return Separation::Host;
+        match self.partitions[partition].kind {
+            PartitionKind::HostTask => return Separation::Host,
+            PartitionKind::StreamTask(_) => return Separation::StreamTask,
+            PartitionKind::Device(_) => {}
         }
         let Some(other) = self.neighbour(partition) else { return Separation::FirstOnDevice };
         let is_on_another = |at: u32| self.partitions[at as usize].kind != self.partitions[partition].kind;

@@ -1,15 +1,15 @@
 //! Pass 5, first half: computes the signature of every node.
 //!
-//! A *cut node* is a host task, or a node whose result crosses to another device. With `p` over the
-//! predecessors of `n`,
+//! A *cut node* is a host task, a stream task, or a node whose result crosses to another device. With `p`
+//! over the predecessors of `n`,
 //!
 //! ```text
 //!   S(n) = union of S(p), and of {p} where the edge p -> n is cut
 //! ```
 //!
-//! An edge is cut when `p` is a host task, or when both run on devices and these differ. (Into a
-//! host task only host tasks count: a host task is a partition of its own whatever its signature
-//! says.)
+//! An edge is cut when `p` is a host task or a stream task, or when both are commands of devices and these
+//! differ. (Into a host task or stream task only such tasks count: each is a partition of its own whatever
+//! its signature says.)
 //!
 //! # Sets that need not be built
 //!
@@ -29,7 +29,7 @@
 
 use super::csr::Csr;
 use super::hash_consed_sets::{EMPTY_SET, HashConsedSets, SetId};
-use super::placement::HOST;
+use super::placement::{HOST, device_place, is_alone};
 
 /// A signature. Equal if and only if the sets are: either a set's id, or [`PRINCIPAL`] and a cut
 /// node's number.
@@ -40,7 +40,7 @@ const NONE: u32 = u32::MAX;
 
 /// The signature of every device node as a small number below `bound`.
 pub(super) struct Signatures {
-    /// The signature of each position; meaningless for host tasks.
+    /// The signature of each position; meaningless for host tasks and stream tasks.
     pub(super) of: Vec<u32>,
     pub(super) bound: usize,
 }
@@ -50,8 +50,8 @@ pub(super) fn ancestors(preds: &Csr, places: &[u32]) -> Signatures {
     let mut cuts = Cuts::new();
     // The signature that a position passes on along edges that a change of device does not cut.
     let mut out: Vec<Signature> = Vec::with_capacity(places.len());
-    // Other cut nodes than host tasks get their numbers when the first edge out of them turns out to be cut.
-    let several_devices = places.iter().any(|&place| place > 1);
+    // Other cut nodes than those tasks get their numbers when the first edge out of them turns out to be cut.
+    let several_devices = places.iter().any(|&place| device_place(place) > 1);
     let mut numbers = if several_devices { vec![NONE; places.len()] } else { Vec::new() };
     for (position, preds) in preds.iter().enumerate() {
         let place = places[position];
@@ -67,7 +67,7 @@ pub(super) fn ancestors(preds: &Csr, places: &[u32]) -> Signatures {
             }
             signature = cuts.union(signature, part);
         }
-        out.push(if place == HOST { PRINCIPAL | cuts.add(signature) } else { signature });
+        out.push(if is_alone(place) { PRINCIPAL | cuts.add(signature) } else { signature });
     }
     cuts.into_dense(out)
 }
@@ -89,9 +89,10 @@ pub(super) fn descendants(preds: &Csr, places: &[u32]) -> Signatures {
     cuts.into_dense(signatures)
 }
 
-/// Whether an edge between these places carries a result from one device to another.
+/// Whether an edge between these places, neither of a host task nor of a stream task, leads from one device
+/// to another.
 pub(super) fn is_device_change(from: u32, to: u32) -> bool {
-    from != to && from != HOST && to != HOST
+    from != to && !is_alone(from) && !is_alone(to)
 }
 
 /// The cut nodes and their signatures.

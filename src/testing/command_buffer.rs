@@ -45,7 +45,7 @@ impl CommandBuffer for FakeCommandBuffer {
         let queue = queue.as_any().downcast_ref::<FakeQueue>();
         let queue = queue.filter(|queue| queue.device() == info.device).ok_or_else(|| foreign("queue"))?;
         let timed_commands = info.desc.profiling.then_some(info.commands);
-        queue.submit(Some(info.id), timed_commands, wait, signal)
+        queue.submit(Some(info.id), timed_commands, None, wait, signal)
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {

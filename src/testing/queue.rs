@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::event::FakeEvent;
 use super::schedule::{FakeEnqueue, FakeSchedule};
+use crate::backend::null::call_stream_task;
 use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{
     Command, CommandBuffer, CommandBufferId, Enqueued, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList,
 };
-use crate::types::{DeviceId, Result};
+use crate::types::{DeviceId, Error, Result};
 
 /// A queue whose work the schedule completes.
 #[derive(Debug)]
@@ -33,11 +34,12 @@ impl FakeQueue {
     }
 
     /// Enqueues a command, or the commands of `buffer`; `timed_commands` is how many, where each
-    /// one's times are wanted.
+    /// one's times are wanted. Its event fails with `failure`, if there is one, in its turn.
     pub(super) fn submit(
         &self,
         buffer: Option<CommandBufferId>,
         timed_commands: Option<usize>,
+        failure: Option<Error>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
@@ -58,6 +60,7 @@ impl FakeQueue {
             notification: signal.notification,
             profiled: self.desc.profiling || signal.timed || timed_commands.is_some(),
             timed_commands: timed_commands.unwrap_or(0),
+            failure,
         })
     }
 }
@@ -75,8 +78,9 @@ impl Queue for FakeQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, _: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        self.submit(None, None, wait, signal)
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        self.schedule.status()?;
+        self.submit(None, None, call_stream_task(command, wait), wait, signal)
     }
 
     unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
@@ -94,7 +98,7 @@ impl Queue for FakeQueue {
             }
         }
         if (count > 0 || failure.is_none())
-            && let Err(error) = self.submit(None, None, WaitList::NONE, signal)
+            && let Err(error) = self.submit(None, None, None, WaitList::NONE, signal)
         {
             // The device has been lost meanwhile, and with it what was enqueued.
             (count, failure) = (0, Some(error));

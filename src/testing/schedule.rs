@@ -47,6 +47,8 @@ pub(super) struct FakeEnqueue {
     pub(super) notification: Option<Notification>,
     pub(super) profiled: bool,
     pub(super) timed_commands: usize,
+    /// Why it fails in its turn.
+    pub(super) failure: Option<Error>,
 }
 
 struct PendingEnqueue {
@@ -132,7 +134,7 @@ impl FakeSchedule {
             enqueue.notification = None;
         }
         let start = Instant::now();
-        let mut failure = None;
+        let mut failure = enqueue.failure.take();
         let mut state = self.state.lock();
         if state.lost {
             return Err(self.lost());

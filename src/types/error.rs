@@ -54,7 +54,7 @@ pub enum ErrorKind {
     HostTaskPanicked,
     /// A kernel that runs as a Rust closure panicked.
     KernelPanicked,
-    /// The closure of a native command panicked.
+    /// The closure of a native command or of a stream task panicked.
     NativePanicked,
     /// There are more requests than can be served; this one was refused at once. Try again later.
     Overloaded,

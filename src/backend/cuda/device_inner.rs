@@ -62,6 +62,7 @@ impl CudaDeviceInner {
             progress: Progress::Device,
             batches: true,
             queue_priorities: true,
+            stream_tasks: true,
             out_of_order_queues: false,
             max_work_group_size: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             max_work_item_sizes: three([
@@ -149,7 +150,8 @@ const CONDITIONALS_WITH_ELSE: c_int = 12_080;
 
 /// The commands that a graph can hold.
 fn commands(driver: &Driver, version: c_int) -> CommandKinds {
-    let all = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
+    let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+    let all = CommandKinds::all() - of_other_layers;
     let conditionals = driver.cuGraphAddNode.is_some() && driver.cuGraphConditionalHandleCreate.is_some();
     match conditionals && version >= CONDITIONALS {
         true => all,

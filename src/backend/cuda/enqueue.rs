@@ -36,6 +36,9 @@ impl Queue for CudaQueue {
         if matches!(**command, Command::Empty) {
             return self.submit(None, None, wait, signal, |_, _| Ok(None));
         }
+        if let Command::StreamTask(task) = &**command {
+            return self.run_stream_task(task, wait, signal);
+        }
         let command = self.device.context.run(|| SingleCommand::new(&self.device, command))?;
         let command = Arc::new(command);
         let kept: Kept = Arc::clone(&command) as Kept;

@@ -48,6 +48,20 @@ impl CudaEvent {
         self.signal.lock().clone()
     }
 
+    /// The driver's events.
+    pub(super) fn records(&self) -> &Arc<EventRecords> {
+        &self.records
+    }
+
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while the last signal is pending.
+    pub(super) fn check_not_pending(&self) -> Result<()> {
+        match self.status() {
+            EventStatus::Pending => Err(refusal::pending_signal()),
+            _ => Ok(()),
+        }
+    }
+
     /// Gives the event the signal of what `enqueue` enqueues.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 use super::transfer::{CopyAddress, CopyBox, FillRow};
 use crate::hal::support::transfer::shortest_element;
 use crate::hal::{Body, Command, MemoryDesc, MemoryKind, MemoryView};
-use crate::types::{Error, Result};
+use crate::types::{Error, ErrorKind, Result};
 
 /// The nodes that later commands follow to come after a command: as few as possible, each once.
 pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
@@ -150,6 +150,10 @@ impl NodeAdder<'_> {
             Command::Native(native) => {
                 let captured = capture(self.device, native)?;
                 Ok(smallvec![self.add_work(graph, NewNode::Graph(&captured), after)?])
+            }
+            Command::StreamTask(task) => {
+                let why = format!("stream task '{}' cannot be recorded", task.name());
+                Err(Error::new(ErrorKind::FeatureNotSupported, why))
             }
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct CudaSignal {
     records: Arc<EventRecords>,
     stream: Arc<CudaStream>,
     end: SignalEnd,
+    /// Why the enqueue fails once its work is over.
+    failure: Option<Error>,
     times: Option<SignalTimes>,
     pending: Mutex<PendingSignal>,
     outcome: EnqueueOutcome,
@@ -119,10 +121,22 @@ impl CudaSignal {
             records: Arc::clone(records),
             stream: Arc::clone(stream),
             end,
+            failure: None,
             times,
             pending: Mutex::new(PendingSignal { needs, kept, ..PendingSignal::default() }),
             outcome: EnqueueOutcome::default(),
         }
+    }
+
+    /// It fails once its work is over, if there is a reason.
+    pub(super) fn failing(mut self, failure: Option<Error>) -> Self {
+        self.failure = failure;
+        self
+    }
+
+    /// Why it fails once its work is over, as far as that was known when it was enqueued.
+    pub(super) fn known_failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Nothing was enqueued, as a signal that this one needs has failed.
@@ -189,6 +203,7 @@ impl CudaSignal {
             pending.seen = now();
         }
         let broken = if let SignalEnd::Broken(error) = &self.end { Some(error) } else { None };
+        let broken = self.failure.as_ref().or(broken);
         // Under the lock: a thread that finds no dependencies finds the outcome known.
         self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
         let settled = (std::mem::take(&mut pending.needs), pending.kept.take());
@@ -216,6 +231,7 @@ impl CudaSignal {
     /// Whether the driver's event tells of the end, and no failure is known.
     fn is_recorded(&self) -> bool {
         matches!(self.end, SignalEnd::Recorded(_))
+            && self.failure.is_none()
             && !self.outcome.is_known()
             && self.pending.lock().needs.failure().is_none()
     }

@@ -52,6 +52,7 @@ impl HostDevice {
             commands: CommandKinds::all()
                 - CommandKinds::HOST_TASK
                 - CommandKinds::SUB_GRAPH
+                - CommandKinds::STREAM_TASK
                 - CommandKinds::NATIVE,
             update: UpdateCapabilities::all(),
             profiling: true,
@@ -59,6 +60,7 @@ impl HostDevice {
             progress: Progress::HostCores,
             batches: false,
             queue_priorities: false,
+            stream_tasks: true,
             out_of_order_queues: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP; 3],

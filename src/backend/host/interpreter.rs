@@ -7,7 +7,8 @@
 use super::kernel::HostKernel;
 use crate::hal::support::refusal::foreign;
 use crate::hal::{
-    Body, Command, HostArgs, Kernel, KernelArg, KernelLaunch, MemoryView, NativeCommand, UsmPointer,
+    Body, Command, HostArgs, Kernel, KernelArg, KernelLaunch, MemoryView, NativeCommand, NativeStream,
+    UsmPointer,
 };
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 use crate::util::panics::catch;
@@ -33,6 +34,7 @@ pub(super) fn check(command: &Command) -> Result<()> {
         Command::BufferFill { dst, .. } => address(dst).map(drop),
         Command::Child(_) | Command::If { .. } | Command::While { .. } => check_control(command),
         Command::Native(native) => Err(unsupported(native)),
+        Command::StreamTask(task) => task.memory().iter().try_for_each(|view| address(view).map(drop)),
         Command::UsmCopy { .. }
         | Command::UsmFill { .. }
         | Command::UsmPrefetch { .. }
@@ -106,6 +108,13 @@ pub(super) unsafe fn execute(command: &Command, is_stopped: &mut dyn FnMut() -> 
             unsafe { execute_control(command, is_stopped) }
         }
         Command::Native(native) => Err(unsupported(native)),
+        Command::StreamTask(task) => {
+            let (stream, context) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: the host has neither, and says so.
+            let lent = unsafe { NativeStream::new("host", stream, context) };
+            // SAFETY: this comes after the wait list, and the event becomes final after it.
+            unsafe { task.call_live(&lent) }
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl CommandBuffer for NullCommandBuffer {
         let queue =
             queue.filter(|queue| queue.device() == self.device).ok_or_else(|| refusal::foreign("queue"))?;
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
-        queue.submit(timed_commands, wait, signal)
+        queue.submit(timed_commands, None, wait, signal)
     }
 
     /// A disabled command keeps its place in the order.

@@ -32,12 +32,14 @@ impl NullDevice {
     pub(super) fn new(selector: String) -> Self {
         let name = selector.clone();
         let info = DeviceInfo { driver: "none".into(), ..DeviceInfo::new("null", selector, name) };
-        let commands = CommandKinds::all() - CommandKinds::HOST_TASK - CommandKinds::SUB_GRAPH;
+        let of_other_layers = CommandKinds::HOST_TASK | CommandKinds::SUB_GRAPH | CommandKinds::STREAM_TASK;
+        let commands = CommandKinds::all() - of_other_layers;
         let capabilities = Capabilities {
             update: UpdateCapabilities::all(),
             profiling: true,
             notifies: true,
             out_of_order_queues: true,
+            stream_tasks: true,
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP, MAX_WORK_GROUP, 64],
             concurrent_parts: true,

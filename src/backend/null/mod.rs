@@ -26,6 +26,8 @@ use std::sync::Arc;
 use crate::hal::{Backend, Device};
 use crate::types::Result;
 use device::NullDevice;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use queue::call_stream_task;
 
 /// The backend that runs nothing.
 #[derive(Clone, Copy, Debug)]

@@ -2,14 +2,15 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
+use std::ptr;
 use std::sync::Arc;
 
 use super::event::{NullEvent, now};
 use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{
-    Command, CommandTimes, Event, EventProfile, EventStatus, Queue, QueueDesc, Signal, WaitList,
+    Command, CommandTimes, Event, EventProfile, EventStatus, NativeStream, Queue, QueueDesc, Signal, WaitList,
 };
-use crate::types::{DeviceId, Result};
+use crate::types::{DeviceId, Error, Result};
 
 /// A queue on which each enqueue is complete before the call returns.
 #[derive(Debug)]
@@ -23,10 +24,12 @@ impl NullQueue {
         Self { device, desc }
     }
 
-    /// Enqueues commands; `timed_commands` is how many, where each one's times are wanted.
+    /// Enqueues commands, or what has failed already; `timed_commands` is how many, where each one's times
+    /// are wanted.
     pub(super) fn submit(
         &self,
         timed_commands: Option<usize>,
+        failure: Option<Error>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
@@ -35,10 +38,7 @@ impl NullQueue {
             return Err(foreign_wait());
         }
         // Failure spreads along dependencies, and not along mere order.
-        let failure = wait.dependencies.iter().find_map(|event| match event.status() {
-            EventStatus::Failed(error) => Some(error),
-            _ => None,
-        });
+        let failure = failed_dependency(wait).or(failure);
         let is_profiled = self.desc.profiling || signal.timed || timed_commands.is_some();
         event.complete(failure, is_profiled.then(|| profile(timed_commands.unwrap_or(0))));
         if let Some(notification) = signal.notification {
@@ -50,6 +50,26 @@ impl NullQueue {
     fn own<'a>(&self, event: &'a dyn Event) -> Option<&'a NullEvent> {
         event.as_any().downcast_ref::<NullEvent>().filter(|event| event.device() == self.device)
     }
+}
+
+fn failed_dependency(wait: WaitList<'_>) -> Option<Error> {
+    wait.dependencies.iter().find_map(|event| match event.status() {
+        EventStatus::Failed(error) => Some(error),
+        _ => None,
+    })
+}
+
+/// Calls the closure of a stream task at its enqueue, as a device with streams does. There is no stream here.
+/// Gives why the event is to fail.
+pub(crate) fn call_stream_task(command: &Command, wait: WaitList<'_>) -> Option<Error> {
+    let Command::StreamTask(task) = command else { return None };
+    if failed_dependency(wait).is_some() {
+        return None;
+    }
+    // SAFETY: the backend says that there are no handles.
+    let lent = unsafe { NativeStream::new("null", ptr::null_mut(), ptr::null_mut()) };
+    // SAFETY: no command runs, so none uses the memory.
+    unsafe { task.call_live(&lent) }.err()
 }
 
 /// The times of work that takes no time.
@@ -72,8 +92,8 @@ impl Queue for NullQueue {
         &self.desc
     }
 
-    unsafe fn enqueue(&self, _: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        self.submit(None, wait, signal)
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        self.submit(None, call_stream_task(command, wait), wait, signal)
     }
 
     fn flush(&self) -> Result<()> {

@@ -30,6 +30,23 @@ impl DriverQueue {
         unsafe { call!(self.core, clFinish(self.raw())) }
     }
 
+    /// Has everything that is enqueued from now on wait for these events. Gives an event of that moment, if
+    /// one is wanted.
+    pub(super) fn barrier(
+        &self,
+        wait: &[sys::cl_event],
+        wants_event: bool,
+    ) -> DriverResult<Option<Owned<Event>>> {
+        if wait.is_empty() && !wants_event {
+            return Ok(None);
+        }
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
+        let place = if wants_event { &raw mut event } else { ptr::null_mut() };
+        // SAFETY: the queue and the events are alive.
+        unsafe { call!(self.core, clEnqueueBarrierWithWaitList(queue, waits, list, place)) }?;
+        wants_event.then(|| adopt(self.core, event)).transpose()
+    }
+
     /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
     /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {

@@ -114,6 +114,7 @@ pub(super) fn capabilities(
         - CommandKinds::SUB_GRAPH
         - CommandKinds::IF
         - CommandKinds::WHILE
+        - CommandKinds::STREAM_TASK
         - CommandKinds::NATIVE;
     if !features.shared_memory {
         commands -= CommandKinds::USM_COPY
@@ -137,6 +138,7 @@ pub(super) fn capabilities(
         },
         batches: false,
         queue_priorities: features.queue_priorities,
+        stream_tasks: true,
         out_of_order_queues: queues & sys::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE != 0,
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),

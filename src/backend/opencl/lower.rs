@@ -80,7 +80,11 @@ impl CommandLowering<'_> {
             }
             // OpenCL has no advice; the command only keeps its place in the order.
             Command::UsmAdvise { .. } | Command::Empty => smallvec![Operation::Marker],
-            Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_) => {
+            Command::Child(_)
+            | Command::If { .. }
+            | Command::While { .. }
+            | Command::Native(_)
+            | Command::StreamTask(_) => {
                 let why = format!("OpenCL cannot run a {}", command.kind());
                 return Err(Error::new(ErrorKind::FeatureNotSupported, why));
             }

@@ -8,6 +8,7 @@
 
 use std::alloc::{self, Layout};
 use std::any::Any;
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -238,6 +239,10 @@ impl Memory for OpenclMemory {
             Storage::Shared(_, block) | Storage::Host(block) => Some(block.start),
             Storage::Device(_) => None,
         }
+    }
+
+    fn native_handle(&self) -> Option<NonNull<c_void>> {
+        self.buffer_in(&self.context).and_then(|buffer| NonNull::new(buffer.raw()))
     }
 
     fn usm(&self) -> Option<UsmPointer> {

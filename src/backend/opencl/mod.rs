@@ -51,6 +51,7 @@ mod recording;
 mod replay;
 mod signal;
 mod spirv;
+mod stream_task;
 mod sys;
 #[cfg(test)]
 mod tests;

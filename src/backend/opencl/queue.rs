@@ -89,16 +89,8 @@ impl OpenclQueue {
         event: &Arc<dyn crate::hal::Event>,
     ) -> Result<Arc<OpenclSignal>> {
         let context = &self.context;
-        let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event =
-            event.filter(|event| event.device() == context.info.id).ok_or_else(|| foreign("event"))?;
-        let mut waits = DriverWaitList::default();
-        for dependency in wait.dependencies {
-            waits.add(self, *dependency, true)?;
-        }
-        for order in wait.order {
-            waits.add(self, *order, false)?;
-        }
+        let event = self.own_event(event)?;
+        let mut waits = self.driver_wait_list(wait)?;
         let mut on_profiled = self.on_profiled.lock();
         let selected = self.select(request.times != TimesWanted::None, *on_profiled, &mut waits);
         let (queue, is_profiled) = selected.map_err(|failure| context.error(failure))?;
@@ -123,13 +115,42 @@ impl OpenclQueue {
             tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
         }
         let new = OpenclSignal::new(context, queue, started, waits.dependencies);
-        // The signal of the event's last use is used again, unless something still refers to it.
-        if let Some(last) = slot.as_mut().and_then(Arc::get_mut) {
-            *last = new;
-        } else {
-            *slot = Some(Arc::new(new));
+        set_signal(&mut slot, new)
+    }
+
+    /// The event behind `event`, if it is one of this device.
+    pub(super) fn own_event<'a>(&self, event: &'a Arc<dyn crate::hal::Event>) -> Result<&'a OpenclEvent> {
+        let event = event.as_any().downcast_ref::<OpenclEvent>();
+        event.filter(|event| event.device() == self.context.info.id).ok_or_else(|| foreign("event"))
+    }
+
+    pub(super) fn driver_wait_list(&self, wait: WaitList<'_>) -> Result<DriverWaitList> {
+        let mut waits = DriverWaitList::default();
+        for dependency in wait.dependencies {
+            waits.add(self, *dependency, true)?;
         }
-        slot.clone().ok_or_else(|| Error::new(ErrorKind::Bug, "an enqueue without a signal"))
+        for order in wait.order {
+            waits.add(self, *order, false)?;
+        }
+        Ok(waits)
+    }
+
+    pub(super) fn context(&self) -> &Arc<OpenclContext> {
+        &self.context
+    }
+
+    /// Selects the driver's queue as [`select`](Self::select) does, and has what is enqueued there from now on
+    /// wait. Gives the queue, and an event of this moment if times are wanted.
+    pub(super) fn begin(
+        &self,
+        timed: bool,
+        waits: &mut DriverWaitList,
+    ) -> DriverResult<(Arc<DriverQueue>, Option<Owned<Event>>)> {
+        let mut on_profiled = self.on_profiled.lock();
+        let (queue, is_profiled) = self.select(timed, *on_profiled, waits)?;
+        let start = queue.barrier(&waits.events, timed || self.desc.profiling)?;
+        *on_profiled = is_profiled;
+        Ok((Arc::clone(queue), start))
     }
 
     /// Has the device notify when the signal is over, if it does so. Callers hold no lock.
@@ -210,14 +231,28 @@ impl OpenclQueue {
     }
 }
 
+/// Gives an event the signal of its last enqueue. The one of the enqueue before is used again, unless something
+/// still refers to it.
+pub(super) fn set_signal(
+    slot: &mut Option<Arc<OpenclSignal>>,
+    new: OpenclSignal,
+) -> Result<Arc<OpenclSignal>> {
+    if let Some(last) = slot.as_mut().and_then(Arc::get_mut) {
+        *last = new;
+    } else {
+        *slot = Some(Arc::new(new));
+    }
+    slot.clone().ok_or_else(|| Error::new(ErrorKind::Bug, "an enqueue without a signal"))
+}
+
 /// A wait list as the driver takes it.
 #[derive(Default)]
-struct DriverWaitList {
+pub(super) struct DriverWaitList {
     events: SmallVec<[sys::cl_event; 8]>,
     /// Signals whose failure is inherited.
-    dependencies: Dependencies<Arc<OpenclSignal>>,
+    pub(super) dependencies: Dependencies<Arc<OpenclSignal>>,
     /// The failure of a dependency that has failed already.
-    failure: Option<Error>,
+    pub(super) failure: Option<Error>,
     /// Keeps other events alive during the call.
     order: SmallVec<[Arc<OpenclSignal>; 2]>,
     marker: Option<Owned<Event>>,
@@ -261,6 +296,11 @@ impl Queue for OpenclQueue {
     }
 
     unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        if let Command::StreamTask(task) = &**command {
+            let enqueued = self.run_stream_task(task, wait, &signal)?;
+            self.notify(enqueued, signal.notification);
+            return Ok(());
+        }
         let mut list = CommandList::default();
         list.push(&self.context, command, After::new()).map_err(|error| self.context.error(error))?;
         let times = if signal.timed { TimesWanted::Whole } else { TimesWanted::None };

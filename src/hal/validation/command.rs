@@ -8,9 +8,13 @@ use super::rect::Region;
 use crate::hal::{Body, Command, Device, MemoryKind, MemoryView, NativeCommand, UsmPointer};
 use crate::types::{CommandKind, CommandKinds, Error, ErrorKind, Pitch, Rect, Result};
 
+/// Commands of queues only, whatever a device says.
+const NEVER_RECORDED: CommandKinds = CommandKinds::STREAM_TASK;
+
 /// Whether the device can put the command, and all that it holds, into a command-buffer.
 pub(super) fn check_supported(command: &Command, supported: CommandKinds) -> Result<()> {
     let kind = command.kind();
+    let supported = supported - NEVER_RECORDED;
     if !supported.contains(kind.as_set()) {
         return Err(unsupported(format!("the device cannot put this command into a command-buffer: {kind}")));
     }
@@ -78,7 +82,7 @@ pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
             check_condition(of.kind, condition, device)?;
             check_body(of.kind, body, device)
         }
-        Command::Native(native) => check_native(native, device),
+        Command::Native(native) | Command::StreamTask(native) => check_native(of.kind, native, device),
     }
 }
 
@@ -110,9 +114,8 @@ fn check_condition(kind: CommandKind, view: &MemoryView, device: &dyn Device) ->
     Ok(())
 }
 
-/// What a native command says that it touches.
-fn check_native(native: &NativeCommand, device: &dyn Device) -> Result<()> {
-    let kind = CommandKind::Native;
+/// What a native command or a stream task says that it touches.
+fn check_native(kind: CommandKind, native: &NativeCommand, device: &dyn Device) -> Result<()> {
     native
         .memory()
         .iter()

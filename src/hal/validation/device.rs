@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use super::command;
 use super::command_buffer::ValidatedCommandBuffer;
 use super::kernel;
 use super::queue::ValidatedQueue;
 use crate::hal::{
-    Capabilities, ClockSample, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc, GraphSupport, Kernel,
-    KernelDesc, Memory, MemoryDesc, QueueDesc, QueueOrder, UserMemory,
+    Capabilities, ClockSample, Command, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
+    GraphSupport, Kernel, KernelDesc, Memory, MemoryDesc, QueueDesc, QueueOrder, UserMemory,
 };
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::console;
@@ -155,6 +156,14 @@ impl ValidatedDevice {
             return Err(self.here(Error::new(ErrorKind::InvalidArgument, why)));
         }
         Ok(())
+    }
+
+    /// Checks a command that is to be enqueued on queues of this device, as these do.
+    ///
+    /// # Errors
+    /// Those of the command's operands.
+    pub fn check_command(&self, command: &Command) -> Result<()> {
+        command::check(command, &*self.inner).map_err(|error| self.here(error))
     }
 
     /// Whether commands on this device can use `memory` where it is: [`Device::can_access`].

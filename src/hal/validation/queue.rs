@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{command, submit};
-use crate::hal::{Command, Device, Queue, QueueDesc, Signal, WaitList};
-use crate::types::{DeviceId, Error, Result};
+use crate::hal::{Command, Device, Queue, QueueDesc, QueueOrder, Signal, WaitList};
+use crate::types::{DeviceId, Error, ErrorKind, Result};
 use crate::util::console;
 
 /// A queue that validates each call before it passes it on to the backend's [`Queue`].
@@ -60,10 +60,24 @@ impl ValidatedQueue {
         signal: Signal<'_>,
     ) -> Result<()> {
         submit::check(command.kind().name(), self.device(), wait, &signal)
+            .and_then(|()| self.check_stream_task(command))
             .and_then(|()| command::check(command, &*self.device))
             .map_err(|error| self.here(error))?;
         // SAFETY: the caller's promises are the inner queue's.
         unsafe { self.inner.enqueue(command, wait, signal) }
+    }
+
+    fn check_stream_task(&self, command: &Command) -> Result<()> {
+        let Command::StreamTask(task) = command else { return Ok(()) };
+        let refused = |why| {
+            let why = format!("{}: {why}, and '{}' is to be enqueued", command.kind(), task.name());
+            Err(Error::new(ErrorKind::FeatureNotSupported, why))
+        };
+        match (self.device.capabilities().stream_tasks, self.desc().order) {
+            (false, _) => refused("the device has no stream to lend"),
+            (true, QueueOrder::OutOfOrder) => refused("only in-order queues have a stream to lend"),
+            (true, QueueOrder::InOrder) => Ok(()),
+        }
     }
 
     /// Hands everything enqueued so far to the device: [`Queue::flush`].

@@ -10,6 +10,7 @@ use super::*;
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Kernel(u32),
+    StreamTask(u32),
     Host,
     /// An empty node that was given a device.
     Empty(u32),
@@ -36,6 +37,7 @@ pub(super) struct Case {
 pub(super) fn cases(devices: u32) -> impl Strategy<Value = Case> {
     let leaf = prop_oneof![
         6 => (0..devices).prop_map(Kind::Kernel),
+        1 => (0..devices).prop_map(Kind::StreamTask),
         2 => Just(Kind::Host),
         1 => (0..devices).prop_map(Kind::Empty),
     ];
@@ -151,6 +153,9 @@ impl Recipe {
             ids.push(match node {
                 &Kind::Kernel(device) => {
                     graph.add(CommandKind::Kernel, DeviceId::from_raw(device), Content::Command(()), &[])
+                }
+                &Kind::StreamTask(device) => {
+                    graph.add(CommandKind::StreamTask, DeviceId::from_raw(device), Content::Command(()), &[])
                 }
                 Kind::Host => graph.add(CommandKind::HostTask, host, Content::Command(()), &[]),
                 &Kind::Empty(device) => {

@@ -351,3 +351,70 @@ fn partitions_are_waited_for_as_a_whole() {
         ",
     );
 }
+
+// A --> (T) --> B --> C
+#[test]
+fn a_stream_task_is_a_partition_of_its_own_on_the_queue_of_its_neighbours() {
+    assert_plan(
+        "A T~ B C",
+        "A>T>B>C",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, queue 0, in order
+          append A
+        finalize 0
+        stream task 1 on device#0, queue 0, calls T live after 0
+        begin 2 on device#0, queue 0, in order after 1
+          append B
+          append C
+        finalize 2
+        ",
+    );
+}
+
+// A --> (T1) --> (T2) --> B
+//  \                    /
+//   +-------> C -------+
+#[test]
+fn what_is_beside_a_stream_task_does_not_wait_for_it() {
+    assert_plan(
+        "A T1~ T2~ C B",
+        "A>T1>T2>B A>C>B",
+        &SIGNATURE,
+        "
+        begin 0 on device#0, queue 0, in order
+          append A
+          append C
+        finalize 0
+        stream task 1 on device#0, queue 0, calls T1 live after 0
+        stream task 2 on device#0, queue 0, calls T2 live after 1
+        begin 3 on device#0, queue 0, in order after 2
+          append B
+        finalize 3
+        ",
+    );
+}
+
+// A@0 --> (T@1) --> B@1
+// C@1 -------------> D@1
+#[test]
+fn a_stream_task_takes_results_of_another_device() {
+    assert_plan(
+        "A C@1 T~@1 B@1 D@1",
+        "A>T>B C>D",
+        &SIGNATURE,
+        "
+        begin 0 on device#1, queue 0, in order
+          append C
+          append D
+        finalize 0
+        begin 1 on device#0, queue 0, in order
+          append A
+        finalize 1
+        stream task 2 on device#1, queue 1, calls T live after 1
+        begin 3 on device#1, queue 1, in order after 2
+          append B
+        finalize 3
+        ",
+    );
+}

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::cases::cases;
 use super::properties::any_options;
 use super::*;
+use crate::plan::Transient;
 use crate::plan::memory_plan::MemoryPlanLimits;
-use crate::plan::{PartitionKind, Transient};
 
 const ALIGNMENT: usize = 256;
 
@@ -40,10 +40,7 @@ fn before(plan: &Plan) -> BTreeMap<u32, BTreeSet<u32>> {
 /// The device nodes of a plan and their devices.
 fn device_nodes(plan: &Plan) -> Vec<(u32, DeviceId)> {
     let partitions = plan.partitions().iter().enumerate();
-    let on_device = partitions.filter_map(|(index, partition)| match partition.kind {
-        PartitionKind::Device(device) => Some((index, device)),
-        PartitionKind::HostTask => None,
-    });
+    let on_device = partitions.filter_map(|(index, partition)| Some((index, partition.kind.device()?)));
     on_device.flat_map(|(index, device)| plan.nodes(index).iter().map(move |&node| (node, device))).collect()
 }
 

@@ -38,8 +38,8 @@ fn random_cases(count: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(count) }
 }
 
-/// A graph from words: nodes `A` (kernel), `A@1` (kernel on device 1), `H!` (host task) and `E?`
-/// (empty), and edges as paths, `A>H>B`.
+/// A graph from words: nodes `A` (kernel), `A@1` (kernel on device 1), `H!` (host task), `T~` (stream
+/// task) and `E?` (empty), and edges as paths, `A>H>B`.
 fn graph(nodes: &str, paths: &str) -> (Graph<()>, Vec<String>) {
     let mut graph = Graph::new();
     let mut names: Vec<String> = Vec::new();
@@ -49,10 +49,11 @@ fn graph(nodes: &str, paths: &str) -> (Graph<()>, Vec<String>) {
         let device = DeviceId::from_raw(device.parse().unwrap());
         let (kind, content) = match word.chars().last().unwrap() {
             '!' => (CommandKind::HostTask, Content::Command(())),
+            '~' => (CommandKind::StreamTask, Content::Command(())),
             '?' => (CommandKind::Empty, Content::Empty),
             _ => (CommandKind::Kernel, Content::Command(())),
         };
-        let name = word.trim_end_matches(['!', '?']);
+        let name = word.trim_end_matches(['!', '~', '?']);
         let id = graph.add(kind, device, content, &[]);
         graph.set_name(id, name).unwrap();
         names.push(name.to_owned());

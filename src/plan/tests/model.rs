@@ -17,6 +17,7 @@ pub(super) struct Model {
     pub(super) joins: BTreeMap<usize, u32>,
     /// `None` for joins that vanish, `Some(None)` for host tasks.
     pub(super) device: Vec<Option<Option<u32>>>,
+    pub(super) stream_tasks: BTreeSet<usize>,
     /// Strict ancestors, joins among them.
     pub(super) ancestors: Vec<BTreeSet<usize>>,
     direct: Vec<BTreeSet<usize>>,
@@ -26,8 +27,14 @@ impl Model {
     /// The model of a graph, with the joins that its plan keeps as nodes, on the devices on which
     /// the plan has them.
     pub(super) fn of_plan(recipe: &Recipe, plan: &Plan) -> Self {
-        let mut model =
-            Self { paths: vec![], joins: BTreeMap::new(), device: vec![], ancestors: vec![], direct: vec![] };
+        let mut model = Self {
+            paths: vec![],
+            joins: BTreeMap::new(),
+            device: vec![],
+            stream_tasks: BTreeSet::new(),
+            ancestors: vec![],
+            direct: vec![],
+        };
         model.add_all(recipe, &[]);
         let count = model.paths.len();
         model.ancestors = model.direct.clone();
@@ -73,6 +80,11 @@ impl Model {
             let path: Vec<u32> = prefix.iter().copied().chain([index as u32]).collect();
             ends.push(match node {
                 &Kind::Kernel(device) => [self.add(&path, Some(Some(device))); 2].into(),
+                &Kind::StreamTask(device) => {
+                    let node = self.add(&path, Some(Some(device)));
+                    self.stream_tasks.insert(node);
+                    [node; 2].into()
+                }
                 Kind::Host => [self.add(&path, Some(None)); 2].into(),
                 &Kind::Empty(device) => [self.add_join(&path, device); 2].into(),
                 Kind::Sub(child) => {
@@ -138,8 +150,14 @@ impl Model {
 
     /// Whether a result crosses here.
     pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
-        let (from, to) = (self.device[from].unwrap(), self.device[to].unwrap());
-        from.is_none() || (to.is_some() && from != to)
+        let is_alone_before = self.is_alone(from);
+        let is_device_change = self.device[from] != self.device[to] && !self.is_alone(to);
+        is_alone_before || is_device_change
+    }
+
+    /// Whether the node is a partition of its own.
+    pub(super) fn is_alone(&self, node: usize) -> bool {
+        self.device[node] == Some(None) || self.stream_tasks.contains(&node)
     }
 
     /// The node that a planned node is.

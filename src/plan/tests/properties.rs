@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn partitions_are_of_one_device_or_one_host_task(case in cases(3), options in any_options()) {
+    fn partitions_are_of_one_device_or_one_task(case in cases(3), options in any_options()) {
         let read = read(&case, &options);
         let model = &read.model;
         for (index, (partition, nodes)) in read.plan.partitions().iter().zip(&read.nodes).enumerate() {
@@ -117,7 +117,14 @@ proptest! {
                     prop_assert_eq!(model.device[nodes[0]], Some(None));
                     prop_assert!(!partition.in_order);
                 }
+                PartitionKind::StreamTask(device) => {
+                    prop_assert_eq!(nodes.len(), 1);
+                    prop_assert!(model.stream_tasks.contains(&nodes[0]));
+                    prop_assert_eq!(model.device[nodes[0]], Some(Some(device.as_raw())));
+                    prop_assert!(!partition.in_order);
+                }
                 PartitionKind::Device(device) => {
+                    prop_assert!(nodes.iter().all(|node| !model.stream_tasks.contains(node)));
                     prop_assert!(nodes.iter().all(|&node| model.device[node] == Some(Some(device.as_raw()))));
                     prop_assert!(!(partition.in_order && options.profiling));
                     prop_assert!(partition.in_order || options.profiling || !options.in_order);
@@ -153,14 +160,14 @@ proptest! {
     }
 
     #[test]
-    fn nodes_wait_only_for_host_tasks_before_them(case in cases(3), eager in any::<bool>()) {
+    fn nodes_wait_only_for_tasks_before_them(case in cases(3), eager in any::<bool>()) {
         let read = read(&case, if eager { &EAGER } else { &SIGNATURE });
         let model = &read.model;
         for (partition, nodes) in read.nodes.iter().enumerate() {
             for &before in &read.before[partition] {
-                if read.plan.partitions()[before].kind == PartitionKind::HostTask {
-                    let host_task = read.nodes[before][0];
-                    prop_assert!(nodes.iter().all(|&node| model.ancestors[node].contains(&host_task)));
+                if !matches!(read.plan.partitions()[before].kind, PartitionKind::Device(_)) {
+                    let task = read.nodes[before][0];
+                    prop_assert!(nodes.iter().all(|&node| model.ancestors[node].contains(&task)));
                 }
             }
         }
@@ -198,7 +205,7 @@ proptest! {
         let mut classes: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
         for node in model.planned() {
             let device = model.device[node].unwrap();
-            let key = (device, device.is_none().then_some(node), &signatures[&node]);
+            let key = (device, model.is_alone(node).then_some(node), &signatures[&node]);
             classes.entry(key).or_default().insert(node);
         }
         let sets = read.nodes.iter().map(|nodes| nodes.iter().copied().collect());
@@ -216,9 +223,9 @@ proptest! {
             let level = model.preds(node).into_iter().map(cuts).max().unwrap_or(0);
             levels.insert(node, level);
         }
-        let device_nodes = model.planned().filter(|&node| model.device[node].unwrap().is_some());
+        let device_nodes = model.planned().filter(|&node| !model.is_alone(node));
         let expected: BTreeSet<_> = device_nodes.map(|node| (model.device[node], levels[&node])).collect();
-        let on_device = |partition: &&Partition| partition.kind != PartitionKind::HostTask;
+        let on_device = |partition: &&Partition| matches!(partition.kind, PartitionKind::Device(_));
         let found = plan.partitions().iter().filter(on_device).count();
         prop_assert_eq!(found, expected.len());
     }

@@ -27,6 +27,17 @@ fn a_host_task_between() {
     );
 }
 
+// A --> (T) --> B
+#[test]
+fn a_stream_task_between() {
+    assert_separations(
+        "A T~ B",
+        "A>T>B",
+        &SIGNATURE,
+        &[Separation::FirstOnDevice, Separation::StreamTask, waits_for(1, 0)],
+    );
+}
+
 // A --> [H] --> B
 //  \--> C@1 --> D
 #[test]
@@ -100,7 +111,7 @@ fn every_partition_of_a_random_graph_has_a_reason() {
             let plan = plan(&graph, &options);
             for partition in 0..plan.partitions().len() {
                 match plan.separation(partition) {
-                    Separation::Host | Separation::FirstOnDevice => {}
+                    Separation::Host | Separation::StreamTask | Separation::FirstOnDevice => {}
                     Separation::WaitsFor { partitions, other }
                     | Separation::StartsBefore { partitions, other }
                     | Separation::OtherResults { partitions, other }

@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Memory { command: Arc<hal::Command>, uses: [Option<View>; 2] },
     /// A conditional or a loop; its bodies are planned and recorded at finalize.
     Control(Arc<Control>),
-    /// The user's own work on a device's stream.
+    /// The user's own work on a device's stream, captured or, as a stream task, live.
     Native { command: Arc<hal::Command>, uses: Arc<[View]> },
     /// A closure of the host.
     HostTask {

@@ -62,13 +62,15 @@ impl Control {
     ///
     /// # Errors
     /// [`InvalidSize`](ErrorKind::InvalidSize) for a nesting that is too deep;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in scratch memory.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a flag in scratch memory, and for a stream task in
+    /// a body, by its name.
     pub(crate) fn new(condition: View, kind: ControlKind) -> Result<(Self, Option<DeviceId>)> {
         if ScratchMemory::of(&condition.allocation).is_some() {
             return Err(scratch::refused("the flag of a conditional or loop"));
         }
         let mut found = BodyContents {
             device: None,
+            stream_task: None,
             needs_host: false,
             kinds: kind.command_kind().as_set(),
             depth: 0,
@@ -76,6 +78,11 @@ impl Control {
         };
         found.keep(&condition.allocation);
         kind.bodies().for_each(|body| found.search(body.inner()));
+        if let Some(task) = found.stream_task {
+            let why = format!("{task} is in the body of a {}, and runs in no body", kind.command_kind());
+            return Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("call it before or after, or from a host task in the body"));
+        }
         let depth = found.depth + 1;
         if depth >= hal::Body::MAX_DEPTH {
             let why = format!("conditionals and loops lie more than {} deep", hal::Body::MAX_DEPTH - 1);
@@ -143,6 +150,8 @@ impl Control {
 struct BodyContents {
     /// Where the first of their commands runs.
     device: Option<DeviceId>,
+    /// The name of a stream task, if there is one.
+    stream_task: Option<String>,
     /// Whether something needs the host: a host task, a second device or its memory, scratch memory.
     needs_host: bool,
     kinds: CommandKinds,
@@ -184,6 +193,9 @@ impl BodyContents {
         if let Command::HostTask { .. } = command {
             self.needs_host = true;
             return;
+        }
+        if graph.kinds()[index] == CommandKind::StreamTask {
+            self.stream_task.get_or_insert_with(|| graph.label_at(index));
         }
         let device = graph.devices()[index];
         self.needs_host |= *self.device.get_or_insert(device) != device;

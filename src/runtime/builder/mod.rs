@@ -24,6 +24,7 @@ pub(crate) mod parameter;
 mod queries;
 pub(crate) mod recorded_queues;
 mod scratch_buffers;
+mod stream_task;
 mod transfer;
 
 pub use native::NativeAccess;

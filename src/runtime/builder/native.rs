@@ -1,4 +1,4 @@
-//! Native commands: the user's own work on a device's stream.
+//! Native commands: the user's own work on a device's stream, captured.
 #![expect(unsafe_code, reason = "the closure's work is the user's to vouch for")]
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::runtime::resource::memory_arg::{MemoryArg, Operand};
 use crate::runtime::resource::scratch::{self, ScratchMemory};
 use crate::types::{AccessMode, CommandKind, Error, ErrorKind, Result};
 
-/// What a [native command](Graph::native) does with a buffer.
+/// What a [native command](Graph::native) or a [stream task](Graph::stream_task) does with a buffer.
 #[derive(Clone, Debug)]
 pub struct NativeAccess {
-    view: View,
+    pub(super) view: View,
     mode: AccessMode,
 }
 
@@ -94,34 +94,57 @@ impl Graph {
     ) -> NodeBuilder<'_> {
         let name: Arc<str> = name.into();
         let views = accesses.each_ref().map(|access| access.view.clone());
+        let command = memory_of(CommandKind::Native, &accesses).map(|memory| {
+            let run = move |stream: &NativeStream<'_>| closure(stream, addresses(&views)?);
+            // SAFETY: passed on to the caller.
+            hal::Command::Native(unsafe { hal::NativeCommand::new(name.clone(), memory, run) })
+        });
+        self.add_native(CommandKind::Native, &accesses, command).name(&*name)
+    }
+
+    /// Adds a native command or a stream task.
+    #[track_caller]
+    pub(super) fn add_native(
+        &mut self,
+        kind: CommandKind,
+        accesses: &[NativeAccess],
+        command: Result<hal::Command>,
+    ) -> NodeBuilder<'_> {
         let declared = accesses.iter().map(|access| access.view.access(access.mode));
         let declared = conflicts::merged_by_allocation(declared.collect());
-        let device = views.iter().find(|view| view.kind() == MemoryKind::Device);
-        let device = device.or(views.first()).map(|view| view.allocation.device().clone());
-        let memory = native_memory(&views, device.as_ref());
-        let uses: Arc<[View]> = views.clone().into();
-        let run = move |stream: &NativeStream<'_>| closure(stream, addresses(&views)?);
-        // SAFETY: passed on to the caller.
-        let command = memory.map(|memory| unsafe { hal::NativeCommand::new(name.clone(), memory, run) });
-        let node = match command {
-            Err(error) => self.refuse(CommandKind::Native, error),
-            Ok(command) => self.add(CommandKind::Native, device, Ok(declared), || Command::Native {
-                command: Arc::new(hal::Command::Native(command)),
-                uses,
-            }),
-        };
-        node.name(&*name)
+        let uses: Arc<[View]> = accesses.iter().map(|access| access.view.clone()).collect();
+        let device = device_of(accesses).cloned();
+        match command {
+            Err(error) => self.refuse(kind, error),
+            Ok(command) => {
+                let command = Arc::new(command);
+                self.add(kind, device, Ok(declared), || Command::Native { command, uses })
+            }
+        }
     }
 }
 
+/// The device of the memory.
+fn device_of(accesses: &[NativeAccess]) -> Option<&Device> {
+    let mut views = accesses.iter().map(|access| &access.view);
+    let first = views.clone().next();
+    let device = views.find(|view| view.kind() == MemoryKind::Device).or(first);
+    device.map(|view| view.allocation.device())
+}
+
 /// What the device has to be able to access. Of what is known by its address, it sees the address only.
-fn native_memory(views: &[View], device: Option<&Device>) -> Result<Vec<hal::MemoryView>> {
-    if views.iter().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
-        return Err(scratch::refused("a native command"));
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch buffers, and for memory that has been imported
+/// on another device.
+pub(super) fn memory_of(kind: CommandKind, accesses: &[NativeAccess]) -> Result<Vec<hal::MemoryView>> {
+    let (device, views) = (device_of(accesses), accesses.iter().map(|access| &access.view));
+    if views.clone().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
+        return Err(scratch::refused(&format!("a {kind}")));
     }
-    let (raw, known): (Vec<_>, Vec<_>) = views.iter().partition(|view| view.is_raw());
+    let (raw, known): (Vec<_>, Vec<_>) = views.partition(|view| view.is_raw());
     if raw.iter().any(|view| Some(view.allocation.device()) != device) {
-        let why = "a native command uses memory that has been imported on another device";
+        let why = format!("a {kind} uses memory that has been imported on another device");
         return Err(Error::new(ErrorKind::InvalidArgument, why).help("import it on the command's device"));
     }
     known.into_iter().map(View::to_hal).collect()

@@ -46,6 +46,11 @@ pub struct PartitionExplanation {
     /// Whether [`submit`](crate::ExecutableGraph::submit) itself hands it to its device. Otherwise
     /// a task does, when the host has seen the ends of what it waits for.
     pub starts_in_submit: bool,
+    /// The native commands among its nodes: the device has captured what their closures enqueued, and runs
+    /// that in every submission.
+    pub captured: Vec<String>,
+    /// Whether it is a stream task: its closure is called in every submission.
+    pub is_live: bool,
     /// How its device runs it, such as "CUDA graph"; `None` where the host runs it.
     pub lowering: Option<&'static str>,
     /// Why the device runs it so; empty where it has no choice.
@@ -115,6 +120,8 @@ fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec
         separation: labels.plan.separation(index),
         waits_for: partition.predecessors.iter().map(wait).collect(),
         starts_in_submit: partition.eager,
+        captured: labels.captured(index).map(str::to_owned).collect(),
+        is_live: partition.is_stream_task(),
         lowering: command_buffer.as_ref().map(|buffer| buffer.lowering),
         lowering_reason: command_buffer.map_or("", |buffer| buffer.reason),
         priority: partition.priority(),
@@ -151,6 +158,12 @@ impl Display for PartitionExplanation {
                 write!(f, ", as {}", self.lowering_reason)?;
             }
         }
+        if self.is_live {
+            write!(f, "\n  runs as:  live calls, on a queue that its device lends it in every submission")?;
+        }
+        if !self.captured.is_empty() {
+            write!(f, "\n  captured: {}", self.captured.join(", "))?;
+        }
         match (self.priority, self.has_priorities) {
             (Priority::Normal, _) => {}
             (priority, true) => write!(f, "\n  priority: {priority}")?,
@@ -173,6 +186,7 @@ impl PartitionExplanation {
                 "the host drives this conditional or loop, as its device cannot".into()
             }
             Separation::Host => "each host task is a partition of its own".into(),
+            Separation::StreamTask => "each stream task is a partition of its own".into(),
             Separation::FirstOnDevice => "it is the first of its device".into(),
             Separation::WaitsFor { partitions, other } => {
                 format!("it waits for {}, and partition {other} does not", list(partitions))

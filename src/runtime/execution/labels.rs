@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::panic::Location;
 
-use crate::plan::Plan;
+use crate::plan::{PartitionKind, Plan};
 use crate::runtime::resource::device::Device;
 use crate::types::{CommandKind, DeviceId, Error};
 
@@ -46,8 +46,14 @@ impl Labels {
         lowering: impl Fn(usize) -> Option<&'static str>,
         bodies: impl Fn(usize) -> Option<String>,
     ) -> String {
-        // The list says by itself what is a host task.
-        let label = |node| self.label(node).trim_start_matches("host task ");
+        let label = |node| {
+            // The list says by itself what is a host task or a stream task.
+            let label = self.label(node).trim_start_matches("host task ").trim_start_matches("stream task ");
+            match self.nodes[node as usize].kind {
+                CommandKind::Native => Cow::Owned(format!("{label}, captured")),
+                _ => Cow::Borrowed(label),
+            }
+        };
         let listing = self.plan.display(label).devices(|device| self.device_name(device));
         let listing = listing.lowerings(|partition| lowering(partition as usize));
         listing.bodies(|partition| bodies(partition as usize)).to_string()
@@ -61,6 +67,17 @@ impl Labels {
     /// The names of a partition's nodes.
     pub(crate) fn names(&self, partition: usize) -> impl ExactSizeIterator<Item = &str> {
         self.plan.nodes(partition).iter().map(|&node| self.label(node))
+    }
+
+    /// Whether a partition is a stream task.
+    pub(crate) fn is_stream_task(&self, partition: usize) -> bool {
+        matches!(self.plan.partitions()[partition].kind, PartitionKind::StreamTask(_))
+    }
+
+    /// The names of a partition's native commands.
+    pub(crate) fn captured(&self, partition: usize) -> impl Iterator<Item = &str> {
+        let nodes = self.plan.nodes(partition).iter().map(|&node| &self.nodes[node as usize]);
+        nodes.filter(|node| node.kind == CommandKind::Native).map(|node| &*node.label)
     }
 
     /// A partition's name in traces and the console.

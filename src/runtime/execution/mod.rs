@@ -23,6 +23,7 @@ pub(crate) mod progress;
 pub(crate) mod run;
 pub(crate) mod run_wait;
 pub(crate) mod spin_time;
+pub(crate) mod stream_tasks;
 pub(crate) mod submission;
 pub(crate) mod submission_queue;
 pub(crate) mod submit;

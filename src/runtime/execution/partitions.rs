@@ -90,6 +90,14 @@ pub(crate) enum PartitionWork {
         /// The queue's number in the reactor.
         queue_number: u64,
     },
+    /// A stream task: a command whose closure is the user's, and is called while it is enqueued.
+    StreamTask {
+        device: Device,
+        queue: Arc<hal::ValidatedQueue>,
+        /// The queue's number in the reactor.
+        queue_number: u64,
+        task: UpdatableCell<Arc<hal::Command>>,
+    },
     HostTask(UpdatableCell<Arc<HostTask>>),
 }
 
@@ -98,52 +106,66 @@ impl PartitionExec {
     pub(crate) fn command_buffer(&self) -> Option<hal::CommandBufferInfo> {
         match &self.work {
             PartitionWork::Device { command_buffer, .. } => Some(command_buffer.with(|buffer| buffer.info())),
-            PartitionWork::Command { .. } | PartitionWork::HostTask(_) => None,
+            PartitionWork::Command { .. } | PartitionWork::StreamTask { .. } | PartitionWork::HostTask(_) => {
+                None
+            }
         }
+    }
+
+    /// Whether it is a stream task.
+    pub(crate) fn is_stream_task(&self) -> bool {
+        matches!(self.work, PartitionWork::StreamTask { .. })
     }
 
     /// The plans of what a host task submits by itself.
     pub(crate) fn bodies_text(&self) -> Option<String> {
         match &self.work {
             PartitionWork::HostTask(task) => task.with(|task| task.plan_text()),
-            PartitionWork::Device { .. } | PartitionWork::Command { .. } => None,
+            _ => None,
         }
     }
 
     /// The queue as tokio-console knows it.
     pub(crate) fn console_resource(&self) -> Option<&console::Resource> {
-        match &self.work {
-            PartitionWork::Device { queue, .. } | PartitionWork::Command { queue, .. } => {
-                Some(queue.console())
-            }
-            PartitionWork::HostTask(_) => None,
-        }
+        self.work.queue().map(|queue| queue.console())
     }
 
     /// The queue's number in the reactor.
     pub(crate) fn queue_number(&self) -> Option<u64> {
         match self.work {
-            PartitionWork::Device { queue_number, .. } | PartitionWork::Command { queue_number, .. } => {
-                Some(queue_number)
-            }
+            PartitionWork::Device { queue_number, .. }
+            | PartitionWork::Command { queue_number, .. }
+            | PartitionWork::StreamTask { queue_number, .. } => Some(queue_number),
             PartitionWork::HostTask(_) => None,
         }
     }
 
     /// How urgent its work is on its device.
     pub(crate) fn priority(&self) -> Priority {
-        match &self.work {
-            PartitionWork::Device { queue, .. } | PartitionWork::Command { queue, .. } => {
-                queue.desc().priority
+        self.work.queue().map_or(Priority::Normal, |queue| queue.desc().priority)
+    }
+
+    pub(crate) fn device(&self) -> Option<&Device> {
+        self.work.device()
+    }
+}
+
+impl PartitionWork {
+    fn queue(&self) -> Option<&Arc<hal::ValidatedQueue>> {
+        match self {
+            Self::Device { queue, .. } | Self::Command { queue, .. } | Self::StreamTask { queue, .. } => {
+                Some(queue)
             }
-            PartitionWork::HostTask(_) => Priority::Normal,
+            Self::HostTask(_) => None,
         }
     }
 
     pub(crate) fn device(&self) -> Option<&Device> {
-        match &self.work {
-            PartitionWork::Device { device, .. } | PartitionWork::Command { device, .. } => Some(device),
-            PartitionWork::HostTask(_) => None,
+        match self {
+            Self::Device { device, .. } | Self::Command { device, .. } | Self::StreamTask { device, .. } => {
+                Some(device)
+            }
+            Self::HostTask(_) => None,
         }
     }
 }

@@ -77,6 +77,10 @@ impl Profile {
                     if let Some(moved) = event_of(index).and_then(|event| clocks.times(device, event)) {
                         times = moved.commands.iter().map(|t| (t.start, t.end)).collect();
                         whole = Some((moved.start, moved.end)).filter(|_| times.is_empty());
+                        // It is the only node of its partition.
+                        if labels.is_stream_task(index) {
+                            times.extend(whole.take());
+                        }
                     }
                 }
                 None => {

@@ -33,6 +33,9 @@ pub(crate) struct RunTemplate {
     /// Whether no partition needs the host: then a run is enqueued at once and devices can wait for
     /// its tails.
     pub(crate) all_eager: bool,
+    /// Whether there is a stream task: runs are then enqueued without locks, because that calls closures of
+    /// the user's.
+    pub(crate) has_stream_tasks: bool,
     /// Whether a device does not notify, so that its events have to be polled.
     pub(crate) polled: bool,
     /// Whether only the ends of the tails are polled for. Their devices have waited for all other

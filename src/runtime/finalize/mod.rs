@@ -110,6 +110,14 @@ fn build(
                 let task = host_task(&source, &plan, index, options, &mut uses)?;
                 PartitionWork::HostTask(UpdatableCell::new(task, options.updatable))
             }
+            PartitionKind::StreamTask(id) => {
+                let device = device_of(id)?;
+                device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
+                let task = stream_task(&source, &plan, index, device, &mut uses)?;
+                let task = UpdatableCell::new(task, options.updatable);
+                let (queue, queue_number) = queues.get(device, partition.queue, options)?;
+                PartitionWork::StreamTask { device: device.clone(), queue, queue_number, task }
+            }
             PartitionKind::Device(id) => {
                 let device = device_of(id)?;
                 device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
@@ -252,6 +260,32 @@ pub(super) fn host_task(
     Err(Error::new(ErrorKind::Bug, "a partition of the host without a task").in_partition(partition as u32))
 }
 
+/// The command of a partition that is a stream task.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for memory that the device cannot access.
+pub(super) fn stream_task(
+    source: &Source<'_>,
+    plan: &Plan,
+    partition: usize,
+    device: &Device,
+    uses: &mut Uses,
+) -> Result<Arc<hal::Command>> {
+    let node = plan.nodes(partition)[0];
+    match source.command(plan, node) {
+        Some((command @ Command::Native { command: task, .. }, accesses)) => {
+            let (graph, index) = source.place(plan, node);
+            let checked = device.hal().check_command(task);
+            checked.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
+            uses.add(plan.origin(node), command, accesses);
+            Ok(task.clone())
+        }
+        _ => {
+            Err(Error::new(ErrorKind::Bug, "a stream task without a closure").in_partition(partition as u32))
+        }
+    }
+}
+
 /// Records a device partition, for the caller to finalize.
 pub(super) fn record(
     source: &Source<'_>,
@@ -265,7 +299,7 @@ pub(super) fn record(
     let in_order = plan.partitions()[partition].in_order;
     let FinalizeOptions { updatable, profiling, .. } = options;
     // Where another device partition waits for this one, an event has to tell of its end anyway.
-    let is_device = |later: &u32| matches!(plan.partitions()[*later as usize].kind, PartitionKind::Device(_));
+    let is_device = |later: &u32| plan.partitions()[*later as usize].kind.device().is_some();
     let low_latency =
         device.wake_policy() != WakePolicy::Efficient && !plan.successors(partition).iter().any(is_device);
     let desc = hal::CommandBufferDesc { updatable, in_order, profiling, low_latency };
@@ -368,10 +402,7 @@ fn assemble(
     let mut wakes: Vec<Vec<u32>> = vec![Vec::new(); work.len()];
     for (index, work) in work.into_iter().enumerate() {
         let predecessors: Box<[u32]> = plan.predecessors(index).into();
-        let device = match &work {
-            PartitionWork::Device { device, .. } | PartitionWork::Command { device, .. } => Some(device),
-            PartitionWork::HostTask(_) => None,
-        };
+        let device = work.device();
         // A predecessor that `submit` enqueues itself can be waited for by the device, without the host.
         let on_device = |&p: &u32| {
             let predecessor = &partitions[p as usize];
@@ -398,6 +429,7 @@ fn assemble(
     let progress = progress(partitions.iter().filter_map(PartitionExec::device));
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
     let all_eager = partitions.iter().all(|partition| partition.eager);
+    let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
     let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(|device| !device.notifies());
     let polls_tails = all_eager && tails.iter().all(is_polled);
     ExecutableInner {
@@ -414,6 +446,7 @@ fn assemble(
             polls_tails,
             progress,
             all_eager,
+            has_stream_tasks,
             labels: Arc::new(Labels {
                 plan,
                 nodes,

@@ -109,6 +109,7 @@ impl CommandTemplate {
                 roots: Box::new([0]),
                 tails: Box::new([0]),
                 all_eager: !is_task,
+                has_stream_tasks: false,
                 polled,
                 polls_tails: polled,
                 progress,

@@ -17,7 +17,7 @@ use crate::runtime::execution::in_flight::{self, RunSource};
 use crate::runtime::execution::run::{Run, SpinPlan, Timing};
 use crate::runtime::execution::spin_time::spin_time_among;
 use crate::runtime::execution::submission::Submission;
-use crate::runtime::execution::submit::{self, Started, Waits};
+use crate::runtime::execution::submit::{self, LaunchAwaited, Started, Waits};
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::queue::command::{CommandTemplate, FirstFailure, QueueCommand};
 use crate::runtime::queue::recording::Recorder;
@@ -115,7 +115,12 @@ impl QueueInner {
 
     /// Runs a command. One that is a `barrier` comes after all before it, and all later ones come after it.
     pub(super) fn run(&self, command: Arc<QueueCommand>, after: &[Event], barrier: Barrier) -> Arc<Run> {
-        wake_after_locks(|| self.run_locked(&mut self.state.lock(), command, after, barrier))
+        loop {
+            match wake_after_locks(|| self.run_locked(&mut self.state.lock(), &command, after, barrier)) {
+                Ok(run) => return run,
+                Err(awaited) => awaited.wait(),
+            }
+        }
     }
 
     /// Runs a command that comes after an event of another library, and whose place in the order of its memory
@@ -130,7 +135,7 @@ impl QueueInner {
             self.device.accepts_work()?;
             let run = state.new_run(command, self.is_in_order(), false)?;
             let waits = Waits::after_native(event);
-            submit::start_after(command, &run, Predecessors::new(), 0, waits).spawn_deferred();
+            submit::start_after(command, &run, Predecessors::new(), 0, waits).without_locks();
             state.runs.push_back(run.clone());
             Ok(run)
         })
@@ -138,18 +143,27 @@ impl QueueInner {
 
     /// Submits an executable in the order of the queue.
     pub(super) fn submit(&self, executable: &ExecutableGraph, after: &[Event]) -> Submission {
-        wake_after_locks(|| {
-            let mut waits = Waits::after(after);
-            let mut state = self.state.lock();
-            waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
-            waits.order.retain(|earlier| !earlier.is_over());
-            let may_end_early = !after.is_empty();
-            let submission = submit::submit_after(&executable.inner, waits);
-            let run = submission.event().run().clone();
-            self.submitted(&mut state, &run, false, may_end_early, Barrier::None);
-            state.keep(run, &self.failures);
-            submission
-        })
+        loop {
+            let submitted = wake_after_locks(|| {
+                let mut waits = Waits::after(after);
+                let mut state = self.state.lock();
+                waits.order.extend(state.tail.iter().map(|tail| Predecessor::Run(tail.run.clone())));
+                waits.order.retain(|earlier| !earlier.is_over());
+                let (submission, started) = submit::submit_locked(&executable.inner, &mut waits)?;
+                let may_end_early = !after.is_empty() || started.as_ref().is_some_and(Started::is_launch);
+                let run = submission.event().run().clone();
+                self.submitted(&mut state, &run, false, may_end_early, Barrier::None);
+                state.keep(run, &self.failures);
+                Ok((submission, started))
+            });
+            match submitted {
+                Ok((submission, started)) => {
+                    started.into_iter().for_each(Started::without_locks);
+                    return submission;
+                }
+                Err(awaited) => LaunchAwaited::wait(awaited),
+            }
+        }
     }
 
     /// All runs that may be in flight.
@@ -166,10 +180,10 @@ impl QueueInner {
     fn run_locked(
         &self,
         state: &mut QueueState,
-        owner: Arc<QueueCommand>,
+        owner: &Arc<QueueCommand>,
         after: &[Event],
         barrier: Barrier,
-    ) -> Arc<Run> {
+    ) -> Result<Arc<Run>, LaunchAwaited> {
         let (mut others, mut over) = (Vec::new(), Predecessors::new());
         let mut order = conflicts::lock_all(self.owner, &owner.uses, &mut others);
         let mut order_after = Predecessors::new();
@@ -185,6 +199,7 @@ impl QueueInner {
         }
         let own = order_after.len();
         order.add_predecessors(&mut order_after, &mut over);
+        submit::check_launched(&order_after)?;
         // Those that are kept for reuse are let go at once. The others may be the last references.
         if !over.is_empty() {
             over.retain(|one| match one {
@@ -194,20 +209,20 @@ impl QueueInner {
         }
         let alone = state.runs.back().is_none_or(|last| last.is_done());
         let accepts = self.device.accepts_work();
-        let run = match accepts.and_then(|()| state.new_run(&owner, self.is_in_order(), alone)) {
+        let run = match accepts.and_then(|()| state.new_run(owner, self.is_in_order(), alone)) {
             Ok(run) => run,
-            Err(error) => return Arc::new(Run::failed(self.refused(owner.locate(error)))),
+            Err(error) => return Ok(Arc::new(Run::failed(self.refused(owner.locate(error))))),
         };
         if alone {
-            state.plan_spin(&owner, &run);
+            state.plan_spin(owner, &run);
         }
         let started = if owner.is_on_device() && order_after.is_empty() && after.is_empty() {
-            submit::start_now(&owner, &run)
+            submit::start_now(owner, &run)
         } else {
             let mut waits = Waits::after(after);
             match waits.take_finished() {
                 Some(failure) => Started::abandoned(&run, &failure),
-                None => submit::start_after(&owner, &run, order_after, own, waits),
+                None => submit::start_after(owner, &run, order_after, own, waits),
             }
         };
         self.submitted(state, &run, owner.is_on_device(), started.may_end_early, barrier);
@@ -216,8 +231,8 @@ impl QueueInner {
             false => state.keep(run.clone(), &self.failures),
         }
         order.record_command(&run, started.may_end_early, &mut over);
-        started.spawn_deferred();
-        run
+        started.without_locks();
+        Ok(run)
     }
 
     /// Makes a run what later commands come after, if they do.

@@ -193,11 +193,12 @@ impl Device {
     /// What nodes on the device may be: what it records, and hints, which become empty commands
     /// where it has no use for them.
     pub(crate) fn node_kinds(&self) -> CommandKinds {
-        let commands = self.capabilities().commands;
-        match commands.contains(CommandKinds::EMPTY) {
-            true => commands | CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE,
-            false => commands,
+        let mut kinds = self.capabilities().commands;
+        if kinds.contains(CommandKinds::EMPTY) {
+            kinds |= CommandKinds::USM_PREFETCH | CommandKinds::USM_ADVISE;
         }
+        kinds.set(CommandKinds::STREAM_TASK, self.capabilities().stream_tasks);
+        kinds
     }
 
     /// The device of the backend contract, behind its validation. The contract is unstable; naming

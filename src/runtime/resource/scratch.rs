@@ -307,6 +307,7 @@ impl Places {
             | Command::If { .. }
             | Command::While { .. }
             | Command::Native(_)
+            | Command::StreamTask(_)
             | Command::Empty => {}
         }
         Ok(())

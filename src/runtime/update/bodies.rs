@@ -194,8 +194,6 @@ fn lower(
             let [new, old] = [new, old].map(|control| control_flow::to_hal(control, device).map(Box::new));
             Ok(Lowered::Command { new: new?, old: old? })
         }
-        PartitionWork::HostTask(_) | PartitionWork::Command { .. } => {
-            Ok(Lowered::Task(Arc::new(control_flow::host_task(new, label.into(), options)?)))
-        }
+        _ => Ok(Lowered::Task(Arc::new(control_flow::host_task(new, label.into(), options)?))),
     }
 }

@@ -98,7 +98,7 @@ impl Nodes {
                 self.nodes.push(Node { origin, command, enabled: None });
                 return Ok(());
             }
-            (PartitionWork::HostTask(_) | PartitionWork::Command { .. }, _) => return Err(bug()),
+            (_, _) => return Err(bug()),
         };
         let buffer = command_buffer.with(|buffer| buffer.info().id);
         let handle = CommandHandle { buffer, index: position };

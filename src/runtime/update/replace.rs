@@ -24,6 +24,7 @@ pub(crate) struct Recorded {
     graphs: Vec<graph::Graph<Command>>,
     buffers: Vec<(usize, hal::ValidatedCommandBuffer)>,
     tasks: Vec<(usize, Arc<HostTask>)>,
+    stream_tasks: Vec<(usize, Arc<hal::Command>)>,
     uses: Uses,
     scratch: Arc<Places>,
 }
@@ -31,6 +32,7 @@ pub(crate) struct Recorded {
 /// What has been replaced.
 pub(super) struct ReplacedGraph {
     _tasks: Vec<(usize, Arc<HostTask>)>,
+    _stream_tasks: Vec<(usize, Arc<hal::Command>)>,
     _graphs: Vec<graph::Graph<Command>>,
     _uses: Uses,
     _scratch: Arc<Places>,
@@ -58,7 +60,7 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
         false => now.emptied(),
     };
     let mut uses = Uses::of_shared(&scratch);
-    let (mut buffers, mut tasks) = (Vec::new(), Vec::new());
+    let (mut buffers, mut tasks, mut stream_tasks) = (Vec::new(), Vec::new(), Vec::new());
     for (index, partition) in executable.partitions.iter().enumerate() {
         match &partition.work {
             PartitionWork::Device { device, .. } => {
@@ -68,12 +70,15 @@ pub(super) fn record(executable: &ExecutableInner, graph: &Graph) -> Result<Reco
             }
             // Not of an executable.
             PartitionWork::Command { .. } => {}
+            PartitionWork::StreamTask { device, .. } => {
+                stream_tasks.push((index, finalize::stream_task(&source, plan, index, device, &mut uses)?));
+            }
             PartitionWork::HostTask(_) => {
                 tasks.push((index, finalize::host_task(&source, plan, index, updatable.options, &mut uses)?));
             }
         }
     }
-    Ok(Recorded { graphs, buffers, tasks, uses, scratch: Arc::new(scratch) })
+    Ok(Recorded { graphs, buffers, tasks, stream_tasks, uses, scratch: Arc::new(scratch) })
 }
 
 impl Recorded {
@@ -107,6 +112,11 @@ impl Recorded {
                 place.change(|place| std::mem::swap(place, task));
             }
         }
+        for (partition, new) in &mut self.stream_tasks {
+            if let PartitionWork::StreamTask { task, .. } = &executable.partitions[*partition].work {
+                task.change(|task| std::mem::swap(task, new));
+            }
+        }
         Ok(())
     }
 
@@ -124,6 +134,7 @@ impl Recorded {
         current.index = Arc::new(index);
         ReplacedGraph {
             _tasks: std::mem::take(&mut self.tasks),
+            _stream_tasks: std::mem::take(&mut self.stream_tasks),
             _graphs: std::mem::replace(&mut current.graphs, graphs),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
             _scratch: std::mem::replace(&mut current.scratch, self.scratch.clone()),

@@ -28,6 +28,7 @@ mod recording;
 mod rectangles;
 mod refusals;
 mod scratch;
+mod stream_tasks;
 mod sub_graphs;
 mod updates;
 
@@ -69,4 +70,5 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
     .flatten()
     .copied()
     .chain(native::tests())
+    .chain(stream_tasks::tests())
 }

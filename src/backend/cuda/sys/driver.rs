@@ -59,6 +59,7 @@ table! {
     cuStreamSynchronize = "cuStreamSynchronize"(CUstream);
     cuStreamBeginCapture = "cuStreamBeginCapture_v2"(CUstream, CUstreamCaptureMode);
     cuStreamEndCapture = "cuStreamEndCapture"(CUstream, *mut CUgraph);
+    cuStreamIsCapturing = "cuStreamIsCapturing"(CUstream, *mut CUstreamCaptureStatus);
     cuStreamWaitEvent = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
     cuEventCreate = "cuEventCreate"(*mut CUevent, c_uint);
     cuEventDestroy = "cuEventDestroy_v2"(CUevent);

@@ -125,6 +125,9 @@ numbers! {
         CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
         CU_STREAM_CAPTURE_MODE_RELAXED = 2,
     }
+    CUstreamCaptureStatus {
+        CU_STREAM_CAPTURE_STATUS_NONE = 0,
+    }
     CUgraphNodeType {
         CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
     }
@@ -286,6 +289,7 @@ mod tests {
             CUstream_flags_enum: CU_STREAM_NON_BLOCKING;
             CUevent_flags_enum: CU_EVENT_DEFAULT CU_EVENT_DISABLE_TIMING;
             CUstreamCaptureMode: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL CU_STREAM_CAPTURE_MODE_RELAXED;
+            CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE;
             CUgraphNodeType: CU_GRAPH_NODE_TYPE_CONDITIONAL;
             CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE;
         }

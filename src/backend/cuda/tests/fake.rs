@@ -37,6 +37,8 @@ struct State {
     calls: HashMap<&'static str, usize>,
     /// Queries answer that nothing is over.
     held: bool,
+    /// Streams say that they capture.
+    captures_stay_open: bool,
     /// The calls that have invalidated another thread's capture, while there is one.
     capture: Option<Vec<&'static str>>,
     /// This thread's capture mode.
@@ -120,6 +122,11 @@ pub(super) fn know(memory: FakeMemory) {
 /// Stream and event of the last `cuStreamWaitEvent`.
 pub(super) fn last_wait() -> [usize; 2] {
     with(|state| state.last_wait)
+}
+
+/// From now on, streams say that they capture; or that they do not.
+pub(super) fn leave_captures_open(open: bool) {
+    with(|state| state.captures_stay_open = open);
 }
 
 /// Another thread begins a capture in the global mode.
@@ -254,6 +261,13 @@ mod functions {
         called("cuCtxGetCurrent")
     }
 
+    pub(super) unsafe extern "C" fn cuStreamIsCapturing(_: CUstream, status: *mut c_uint) -> Code {
+        let open = with(|state| state.captures_stay_open);
+        // SAFETY: the caller gives a place for a number.
+        unsafe { status.write(c_uint::from(open)) };
+        called("cuStreamIsCapturing")
+    }
+
     pub(super) unsafe extern "C" fn cuCtxSetCurrent(context: CUcontext) -> Code {
         with(|state| state.context = context.addr());
         called("cuCtxSetCurrent")
@@ -343,6 +357,7 @@ fn table() -> Driver {
         cuStreamCreate,
         cuStreamCreateWithPriority,
         cuCtxGetStreamPriorityRange,
+        cuStreamIsCapturing,
         cuEventCreate,
         cuEventElapsedTime,
         cuGraphCreate,

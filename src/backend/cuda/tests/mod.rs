@@ -4,6 +4,7 @@
 pub(in crate::backend::cuda) mod fake;
 mod foreign;
 mod probes;
+mod stream_tasks;
 
 use std::sync::{Arc, Barrier};
 

@@ -85,6 +85,7 @@ pub(super) fn everything() -> Capabilities {
         progress: crate::hal::Progress::Device,
         batches: false,
         queue_priorities: false,
+        stream_tasks: true,
     }
 }
 

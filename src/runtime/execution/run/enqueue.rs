@@ -11,6 +11,7 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::stream_tasks::StreamTaskCall;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::types::{Error, ErrorKind};
@@ -29,7 +30,9 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     let template = owner.template();
     let partition = &template.partitions[index];
     let (
-        PartitionWork::Device { device, queue, .. } | PartitionWork::Command { device, queue, .. },
+        PartitionWork::Device { device, queue, .. }
+        | PartitionWork::Command { device, queue, .. }
+        | PartitionWork::StreamTask { device, queue, .. },
         Some(event),
     ) = (&partition.work, run.event(index))
     else {
@@ -65,6 +68,14 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
             // `order`; against other executables, commands of queues and host guards by `conflicts`. The
             // run owns the executable, and with it all memory, until the event is final.
             command_buffer.with(|buffer| unsafe { buffer.enqueue(queue, wait, signal) })
+        }
+        (PartitionWork::StreamTask { task, .. }, _) => {
+            // Without the lock of the cell: the closure may ask for an update.
+            let task = task.with(Arc::clone);
+            let _inside = StreamTaskCall::enter();
+            // SAFETY: as above; the run owns the executable, which keeps the task or, after an update, gives
+            // it to the run to keep.
+            unsafe { queue.enqueue(&task, wait, signal) }
         }
         // SAFETY: as above; the run owns the command, and with it all memory, until the event is final.
         (_, Some(command)) => unsafe { queue.enqueue(command, wait, signal) },
@@ -125,7 +136,7 @@ pub(crate) fn enqueue_batch(
         .flat_map(|owner| owner.partitions.first())
         .filter_map(|partition| match &partition.work {
             PartitionWork::Device { command_buffer, .. } => Some(command_buffer.read()),
-            PartitionWork::Command { .. } | PartitionWork::HostTask(_) => None,
+            _ => None,
         })
         .collect();
     let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =

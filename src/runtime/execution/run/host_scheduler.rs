@@ -65,11 +65,11 @@ impl HostScheduler {
             let index = partition as usize;
             let exec = &owner.partitions[index];
             match (run.go(&exec.predecessors), &exec.work) {
-                (Go::Start, PartitionWork::Device { .. } | PartitionWork::Command { .. }) => {
+                (Go::Start, PartitionWork::HostTask(_)) => host_tasks.push(partition),
+                (Go::Start, _) => {
                     // If it fails, the partition has ended.
                     enqueue(&**owner, run, index, &[], &[]);
                 }
-                (Go::Start, PartitionWork::HostTask(_)) => host_tasks.push(partition),
                 // A list instead of nested calls: there may be thousands.
                 (why, _) => ready.extend(run.skip(index, why)),
             }

@@ -19,11 +19,24 @@ const LAUNCHING: u8 = 2;
 const IN_BATCH: u8 = 3;
 /// Launched on its executable's queue after all.
 const ALONE: u8 = 4;
+/// `submit` launches it as soon as it holds no lock.
+const AFTER_LOCKS: u8 = 5;
 
 impl Run {
     /// Whether the reactor launches it and polls for its end.
     pub(crate) fn is_left_to_reactor(&self) -> bool {
-        !matches!(self.progress.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE)
+        !matches!(self.progress.launch.load(Ordering::Acquire), AT_SUBMIT | ALONE | AFTER_LOCKS)
+    }
+
+    /// A thread launches it, which has let go of its locks: those that find the run may wait for that.
+    pub(crate) fn set_launching_without_locks(&self, launching: bool) {
+        let state = if launching { AFTER_LOCKS } else { AT_SUBMIT };
+        self.progress.launch.store(state, Ordering::Release);
+    }
+
+    /// Whether a thread is launching it without locks.
+    pub(crate) fn is_launched_without_locks(&self) -> bool {
+        self.progress.launch.load(Ordering::Acquire) == AFTER_LOCKS
     }
 
     /// The reactor's thread is going to launch it.

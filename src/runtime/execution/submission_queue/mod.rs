@@ -144,8 +144,10 @@ impl Debug for SubmissionQueue {
 /// queues of batches have no priority.
 pub(crate) fn queue_for(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<SubmissionQueue>> {
     let [partition] = partitions else { return None };
-    let possible =
-        partition.eager && progress == Progress::Device && partition.priority() == Priority::Normal;
+    let possible = partition.eager
+        && progress == Progress::Device
+        && partition.priority() == Priority::Normal
+        && !partition.is_stream_task();
     let device = partition.device().filter(|device| possible && device.capabilities().batches)?;
     let reactor = device.reactor()?;
     let queue = queue_of(device);

@@ -5,6 +5,7 @@ mod start;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -19,6 +20,7 @@ use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::host_task::TaskOutput;
 use crate::runtime::execution::run::{Run, SpinPlan, Timing};
 use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::stream_tasks::StreamTaskCall;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
@@ -230,20 +232,30 @@ impl<'a> SubmitBuilder<'a> {
     }
 }
 
-/// Submits behind `waits`, while the caller holds the lock of a queue.
-pub(crate) fn submit_after(executable: &Arc<ExecutableInner>, waits: Waits) -> Submission {
-    wake_after_locks(|| submit_ordered(executable, waits))
+/// Submits behind `waits`.
+pub(crate) fn submit_after(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submission {
+    loop {
+        match wake_after_locks(|| submit_locked(executable, &mut waits)) {
+            Ok((submission, started)) => {
+                started.into_iter().for_each(Started::without_locks);
+                return submission;
+            }
+            Err(awaited) => awaited.wait(),
+        }
+    }
 }
 
 /// Submits without a wait list. In the common case nothing else uses the executable's memory in a
 /// conflicting way, no update waits, and either nothing is in flight or only what a device orders
 /// by itself: one lock, no allocation.
 pub(crate) fn submit(executable: &Arc<ExecutableInner>) -> Submission {
-    wake_after_locks(|| submit_without_waits(executable))
+    let submission = wake_after_locks(|| submit_without_waits(executable));
+    submission.unwrap_or_else(|| submit_after(executable, Waits::default()))
 }
 
-fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
-    {
+/// `None` where the case is not the common one.
+fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission> {
+    if !executable.has_stream_tasks {
         let mut state = executable.state.lock();
         let alone = state.last.as_ref().is_none_or(|last| last.is_done());
         let in_queue_order = || {
@@ -255,7 +267,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
             let submitter = if alone { submitter_for(executable, &mut state) } else { None };
             let run = match new_run(executable, &mut state, alone && submitter.is_none()) {
                 Ok(run) => run,
-                Err(error) => return refused(executable, error),
+                Err(error) => return Some(refused(executable, error)),
             };
             let queue = match submitter {
                 Some((reactor, queue)) => {
@@ -272,15 +284,53 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Submission {
                 }
             };
             state.submitted(&run);
-            return Submission::new(run, queue);
+            return Some(Submission::new(run, queue));
         }
     }
-    submit_ordered(executable, Waits::default())
+    None
+}
+
+/// A submission, and what is left to do for it without locks. Nothing is left if it was refused.
+type SubmittedRun = (Submission, Option<Started<ExecutableInner>>);
+
+/// Nothing has been submitted: it would come after a run that another thread is about to launch.
+#[must_use = "the caller waits, without locks, and tries again"]
+pub(crate) struct LaunchAwaited(Arc<Run>);
+
+impl LaunchAwaited {
+    /// Waits until the run has been launched. For callers without locks: the launch calls code of the user's.
+    pub(crate) fn wait(self) {
+        while self.0.is_launched_without_locks() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// # Errors
+/// If another thread is launching one of these runs, and the caller can wait for that.
+pub(crate) fn check_launched<'a>(
+    earlier: impl IntoIterator<Item = &'a Predecessor>,
+) -> Result<(), LaunchAwaited> {
+    let is_awaited = |run: &&Arc<Run>| run.is_launched_without_locks();
+    let run = earlier.into_iter().find_map(|earlier| match earlier {
+        Predecessor::Run(run) => Some(run).filter(is_awaited),
+        Predecessor::Fence(_) => None,
+    });
+    match run.filter(|_| !StreamTaskCall::is_inside()) {
+        Some(run) => Err(LaunchAwaited(run.clone())),
+        None => Ok(()),
+    }
 }
 
 /// The general case: collects what the run has to come after, and leaves the waiting to devices as
-/// far as they can.
-fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submission {
+/// far as they can. The caller may hold the lock of a queue; when it has let go of that, it does what is left.
+///
+/// # Errors
+/// If there is a launch to wait for first. `waits` is as it was then.
+pub(crate) fn submit_locked(
+    executable: &Arc<ExecutableInner>,
+    waits: &mut Waits,
+) -> Result<SubmittedRun, LaunchAwaited> {
     // Dropped after the locks: errors in runs and futures are the user's code.
     let mut over = Predecessors::new();
     let mut contested;
@@ -297,6 +347,7 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submis
     order_after.extend(state.last_unfinished().map(Predecessor::Run));
     let own = order_after.len();
     order.add_predecessors(&mut order_after, &mut over);
+    check_launched(order_after.iter().chain(&waits.order))?;
     order_after.append(&mut waits.order);
     // Let go at once, so that it can be used again.
     over.retain(|one| !state.is_last(one));
@@ -305,39 +356,67 @@ fn submit_ordered(executable: &Arc<ExecutableInner>, mut waits: Waits) -> Submis
     let alone = order_after.is_empty() && waits.is_empty();
     let run = match new_run(executable, &mut state, alone) {
         Ok(run) => run,
-        Err(error) => return refused(executable, error),
+        Err(error) => return Ok((refused(executable, error), None)),
     };
     if alone {
         plan_spin(executable, &mut state, &run);
     }
     let started = match failure {
         Some(failure) => Started::abandoned(&run, &failure),
-        None => start_after(executable, &run, order_after, own, waits),
+        None => start_after(executable, &run, order_after, own, std::mem::take(waits)),
     };
     state.submitted(&run);
     order.record(&mut state, &run, started.may_end_early, &mut over);
-    let submission = Submission::new(run, None);
-    drop(state);
-    started.spawn_deferred();
-    submission
+    Ok((Submission::new(run, None), Some(started)))
 }
 
-/// A run that has started, or that a task has yet to start.
+/// A run that has started, or is to be started as soon as the caller holds no lock, or by a task.
 pub(crate) struct Started<O: RunOwner + 'static> {
     /// Whether it may be over, as failed, before what it comes after.
     pub(crate) may_end_early: bool,
+    launch: Option<Launch<O>>,
     deferred: Option<Deferred<O>>,
+}
+
+/// The launch of a run with stream tasks: it calls code of the user's, so it needs a caller without locks.
+struct Launch<O: RunOwner + 'static> {
+    owner: Arc<O>,
+    run: Arc<Run>,
+    order_events: Vec<Arc<dyn hal::Event>>,
+    dependencies: Vec<Arc<dyn hal::Event>>,
+    /// The runs of these events, which are not used again meanwhile.
+    _earlier: Predecessors,
+}
+
+impl<O: RunOwner + 'static> Launch<O> {
+    fn go(self) {
+        start(&self.owner, &self.run, &self.order_events, &self.dependencies);
+    }
+}
+
+impl<O: RunOwner + 'static> Drop for Launch<O> {
+    /// Whatever became of it, others must not wait for it for ever.
+    fn drop(&mut self) {
+        self.run.set_launching_without_locks(false);
+    }
 }
 
 impl<O: RunOwner + 'static> Started<O> {
     /// Ends a run that cannot start.
     pub(crate) fn abandoned(run: &Run, error: &Error) -> Self {
         run.abandon(error);
-        Self { may_end_early: true, deferred: None }
+        Self { may_end_early: true, launch: None, deferred: None }
     }
 
-    /// Spawns the task that starts the run, if one has to. The caller holds no lock.
-    pub(crate) fn spawn_deferred(self) {
+    /// Whether it is to be launched without locks.
+    pub(crate) fn is_launch(&self) -> bool {
+        self.launch.is_some()
+    }
+
+    /// Does what has to be done without locks: launches a run with stream tasks, or spawns the task that
+    /// starts the run.
+    pub(crate) fn without_locks(self) {
+        self.launch.into_iter().for_each(Launch::go);
         // A runtime that is shutting down drops the task, and the user's futures with it, right here.
         self.deferred.into_iter().for_each(Deferred::spawn);
     }
@@ -346,7 +425,24 @@ impl<O: RunOwner + 'static> Started<O> {
 /// Starts a run of device partitions that comes after nothing, or after what its devices' queues order.
 pub(crate) fn start_now<O: RunOwner + 'static>(owner: &Arc<O>, run: &Arc<Run>) -> Started<O> {
     start(owner, run, &[], &[]);
-    Started { may_end_early: run.is_done(), deferred: None }
+    Started { may_end_early: run.is_done(), launch: None, deferred: None }
+}
+
+/// Starts a run that waits on its devices, or has that done without locks.
+fn start_or_launch<O: RunOwner + 'static>(
+    owner: &Arc<O>,
+    run: &Arc<Run>,
+    order_events: Vec<Arc<dyn hal::Event>>,
+    dependencies: Vec<Arc<dyn hal::Event>>,
+    earlier: Predecessors,
+) -> Option<Launch<O>> {
+    if !owner.template().has_stream_tasks {
+        start(owner, run, &order_events, &dependencies);
+        return None;
+    }
+    run.set_launching_without_locks(true);
+    let (owner, run) = (owner.clone(), run.clone());
+    Some(Launch { owner, run, order_events, dependencies, _earlier: earlier })
 }
 
 /// Starts a run after all of `order_after`, the first `own` of which are of its owner, and after `waits`.
@@ -371,7 +467,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         }
     }
     let waits = !events.is_empty() || !futures.is_empty() || !native.is_empty();
-    if template.all_eager && order_after.is_empty() && !waits {
+    if template.all_eager && order_after.is_empty() && !waits && !template.has_stream_tasks {
         return start_now(owner, run);
     }
     let depends = !events.is_empty() || !native.is_empty();
@@ -382,7 +478,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
         })
         && events.iter().all(|event| devices_can_wait(template, event.run()) || event.run().is_done())
         && native.iter().all(|event| begins_on(template, event.hal().device()));
-    let mut deferred = None;
+    let (mut launch, mut deferred) = (None, None);
     if on_device && (template.all_eager || Handle::try_current().is_ok()) {
         let order_events: Vec<_> = order_after.iter().flat_map(tail_events).collect();
         match dependencies(&events) {
@@ -396,7 +492,7 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
                 if has_work && depends {
                     run.set_depends_on(events.iter().map(|event| event.run().clone()));
                 }
-                start(owner, run, &order_events, &dependencies);
+                launch = start_or_launch(owner, run, order_events, dependencies, order_after);
             }
             Err(error) => run.abandon(&error),
         }
@@ -413,7 +509,8 @@ pub(crate) fn start_after<O: RunOwner + 'static>(
     }
     // On its devices, a run fails with what it depends on, at once. One that is over has failed
     // before it started.
-    Started { may_end_early: run.is_done() || deferred.is_none() && depends, deferred }
+    let may_end_early = run.is_done() || deferred.is_none() && depends || launch.is_some();
+    Started { may_end_early, launch, deferred }
 }
 
 /// Whether the first partitions of a run can wait on their devices for all of `earlier`.

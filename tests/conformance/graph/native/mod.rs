@@ -6,7 +6,7 @@ mod blas;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cuda")]
-mod raw;
+pub(super) mod raw;
 
 use wakegraph::{CommandKind, ErrorKind, Graph, NativeAccess};
 

@@ -1,0 +1,56 @@
+//! Stream tasks: the user's own calls, on the driver's queue.
+#![expect(unsafe_code, reason = "lends a queue of the driver's")]
+
+use std::sync::Arc;
+
+use super::queue::{OpenclQueue, set_signal};
+use super::signal::{EnqueueTimes, OpenclSignal, StartedWork, TimesWanted};
+use crate::hal::support::refusal::pending_signal;
+use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
+use crate::types::Result;
+
+impl OpenclQueue {
+    /// Has the driver's queue wait, calls the closure, and ends with a marker. No lock is held during the call.
+    pub(super) fn run_stream_task(
+        &self,
+        task: &NativeCommand,
+        wait: WaitList<'_>,
+        signal: &Signal<'_>,
+    ) -> Result<Arc<OpenclSignal>> {
+        let context = self.context();
+        let event = self.own_event(signal.event)?;
+        let is_pending = || event.signal.lock().as_ref().is_some_and(|last| !last.is_final());
+        if is_pending() {
+            return Err(pending_signal());
+        }
+        let mut waits = self.driver_wait_list(wait)?;
+        let begun = self.begin(signal.timed, &mut waits);
+        let (queue, start) = begun.map_err(|failure| context.error(failure))?;
+        let failure = match waits.failure.take() {
+            Some(inherited) => Some(inherited),
+            None => {
+                // SAFETY: the queue and the context live as long as this queue.
+                let lent = unsafe { NativeStream::new("opencl", queue.raw(), context.raw.raw()) };
+                // SAFETY: the queue is in order and waits for the wait list; the marker is behind what is on
+                // it then.
+                unsafe { task.call_live(&lent) }.err()
+            }
+        };
+        let wanted = if start.is_some() { TimesWanted::Whole } else { TimesWanted::None };
+        let mut times = EnqueueTimes::new(wanted, 1);
+        start.into_iter().for_each(|start| times.add(0, start));
+        times.last = Some(0);
+        let mut slot = event.signal.lock();
+        if slot.as_ref().is_some_and(|last| !last.is_final()) {
+            return Err(pending_signal());
+        }
+        let marker = queue.marker(&[]).map_err(|failure| context.error(failure))?;
+        if let Err(failure) = queue.flush() {
+            // The commands are enqueued all the same.
+            let error = context.error(failure);
+            tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
+        }
+        let work = StartedWork { event: marker, failure, times };
+        set_signal(&mut slot, OpenclSignal::new(context, &queue, work, waits.dependencies))
+    }
+}
