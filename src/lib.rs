@@ -33,7 +33,7 @@ pub use runtime::{
     Layout, LearnedDuration, Loan, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue,
     PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue,
     ReadAccess, Recording, RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput,
-    Update, Wait, WaitMode, WakePolicy, WriteAccess, kernel, read, write,
+    Update, Wait, WaitMode, WakePolicy, WriteAccess, dlpack, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,

@@ -53,6 +53,7 @@ pub use finalize::options::FinalizeOptions;
 pub use queue::{CommandBuilder, Loan, Queue, Recording};
 pub use resource::buffer::Buffer;
 pub use resource::device::Device;
+pub use resource::dlpack;
 pub use resource::health::Health;
 pub use resource::host_buffer::HostBuffer;
 pub use resource::host_pool::HostPoolStats;

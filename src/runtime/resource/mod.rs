@@ -3,6 +3,7 @@
 pub(crate) mod allocation;
 pub(crate) mod buffer;
 pub(crate) mod device;
+pub mod dlpack;
 pub(crate) mod health;
 pub(crate) mod host_buffer;
 pub(crate) mod host_pool;
