@@ -52,7 +52,7 @@ impl UserMemory {
         self.len == 0
     }
 
-    /// Whether nobody may write the bytes.
+    /// Whether the bytes must not be written.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }

@@ -33,7 +33,12 @@ impl Allocation {
 
     /// Memory of the host, zeroed or with anything in it.
     pub(crate) fn on_host(device: &Device, len: usize, zeroed: bool) -> Result<Arc<Self>> {
-        let memory = device.host_memory(len, zeroed)?;
+        // A lost device refuses.
+        let largest = device.loss().map_or(device.capabilities().max_allocation, |_| 0);
+        let memory = device.host_pool().allocate(len, largest, zeroed, |len| {
+            let memory = device.hal().allocate(&hal::MemoryDesc { len, kind: hal::MemoryKind::Host });
+            device.observe(memory).map_err(|error| error.on_device(device.selector()))
+        })?;
         Ok(Self::with(device, memory, device.metrics().allocated(true, len)))
     }
 

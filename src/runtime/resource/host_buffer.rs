@@ -9,6 +9,7 @@ use bytemuck::Pod;
 
 use crate::runtime::resource::allocation::{Allocation, View, byte_len};
 use crate::runtime::resource::device::Device;
+use crate::runtime::resource::host_pool::HostPoolStats;
 use crate::types::{ResourceId, Result};
 
 /// Pinned host memory holding `len` elements of `T`: the host's side of copies, and what host tasks
@@ -88,6 +89,30 @@ impl Device {
         let allocation = Allocation::on_host(self, byte_len::<T>(elements.len())?, false)?;
         allocation.initialise(bytemuck::cast_slice(elements))?;
         Ok(HostBuffer::whole(allocation))
+    }
+
+    /// What the device's pool of host memory has done, and how much it keeps.
+    ///
+    /// The memory of a dropped [`HostBuffer`](crate::HostBuffer) is kept, once nothing uses it any more, for
+    /// later host buffers of about the same size: these then need no call of the driver.
+    /// [`trim`](Self::trim) gives it back to the system.
+    ///
+    /// ```
+    /// # let device = wakegraph::Device::open("host:77")?;
+    /// drop(device.host_buffer::<f32>(1 << 20)?);
+    /// let again = device.host_buffer::<f32>(1 << 20)?;
+    /// assert_eq!((device.host_pool_stats().allocations, device.host_pool_stats().reuses), (1, 1));
+    /// # Ok::<(), wakegraph::Error>(())
+    /// ```
+    pub fn host_pool_stats(&self) -> HostPoolStats {
+        self.host_pool().stats()
+    }
+
+    /// Sets how many bytes the device keeps for later host buffers at most: 256 MiB unless set, and 0 to
+    /// free the memory of each host buffer with it. What is kept beyond that is freed, first of the sizes
+    /// that have not been asked for for longest.
+    pub fn set_host_pool_limit(&self, bytes: usize) {
+        self.host_pool().set_limit(bytes);
     }
 }
 

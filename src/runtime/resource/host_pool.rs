@@ -8,8 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
-use crate::runtime::resource::device::Device;
+use crate::hal::{Memory, MemoryKind, UsmPointer};
 use crate::types::{DeviceId, ErrorKind, ResourceId, Result};
 
 /// The memory of dropped host buffers, by its length.
@@ -17,11 +16,11 @@ use crate::types::{DeviceId, ErrorKind, ResourceId, Result};
 /// Memory comes here when its last reference has gone, so nothing uses it any more.
 #[derive(Debug)]
 pub(crate) struct HostPool {
-    state: Mutex<PoolState>,
+    state: Mutex<HostPoolState>,
 }
 
 #[derive(Debug)]
-struct PoolState {
+struct HostPoolState {
     classes: BTreeMap<usize, SizeClass>,
     stats: HostPoolStats,
     /// The most bytes that are kept.
@@ -36,7 +35,8 @@ struct SizeClass {
     last_use: u64,
 }
 
-/// What a device's pool of host memory has done so far: [`Device::host_pool_stats`].
+/// What a device's pool of host memory has done so far:
+/// [`Device::host_pool_stats`](crate::Device::host_pool_stats).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct HostPoolStats {
@@ -60,14 +60,53 @@ fn class_of(len: usize) -> Option<usize> {
 impl Default for HostPool {
     fn default() -> Self {
         let (classes, stats) = (BTreeMap::new(), HostPoolStats::default());
-        Self { state: Mutex::new(PoolState { classes, stats, limit: DEFAULT_LIMIT, now: 0 }) }
+        Self { state: Mutex::new(HostPoolState { classes, stats, limit: DEFAULT_LIMIT, now: 0 }) }
     }
 }
 
 impl HostPool {
+    /// Memory of `len` bytes, zeroed or with anything in it: memory that is kept, or else what `allocate` gives
+    /// for a number of bytes, which is zeroed. More than `largest` bytes are never kept.
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        len: usize,
+        largest: usize,
+        zeroed: bool,
+        allocate: impl Fn(usize) -> Result<Arc<dyn Memory>>,
+    ) -> Result<Arc<dyn Memory>> {
+        let allocate = |len| {
+            let memory = allocate(len)?;
+            self.state.lock().stats.allocations += 1;
+            Ok(memory)
+        };
+        let Some(class) = class_of(len).filter(|&class| class <= largest) else { return allocate(len) };
+        let memory = match self.take(class) {
+            Some(memory) => {
+                if let Some(start) = memory.host_ptr().filter(|_| zeroed) {
+                    // SAFETY: nothing else has the memory, which is as long as that.
+                    unsafe { start.write_bytes(0, len) };
+                }
+                memory
+            }
+            None => match allocate(class) {
+                Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                    self.trim();
+                    return allocate(len);
+                }
+                memory => memory?,
+            },
+        };
+        let (resource, pool) = (ResourceId::unique(), Arc::downgrade(self));
+        Ok(Arc::new(PooledMemory { resource, len, memory: Some(memory), pool }))
+    }
+
+    pub(super) fn stats(&self) -> HostPoolStats {
+        self.state.lock().stats
+    }
+
     fn take(&self, class: usize) -> Option<Arc<dyn Memory>> {
         let mut state = self.state.lock();
-        let now = state.tick();
+        let now = state.count_use();
         let of_class = state.classes.get_mut(&class)?;
         of_class.last_use = now;
         let memory = of_class.idle.pop()?;
@@ -80,7 +119,7 @@ impl HostPool {
     fn give_back(&self, memory: Arc<dyn Memory>) {
         let len = memory.len();
         let mut state = self.state.lock();
-        let now = state.tick();
+        let now = state.count_use();
         let of_class = state.classes.entry(len).or_default();
         of_class.last_use = now;
         of_class.idle.push(memory);
@@ -91,7 +130,7 @@ impl HostPool {
         drop(too_much);
     }
 
-    fn set_limit(&self, limit: usize) {
+    pub(super) fn set_limit(&self, limit: usize) {
         let mut state = self.state.lock();
         state.limit = limit;
         let too_much = state.shrink();
@@ -109,8 +148,8 @@ impl HostPool {
     }
 }
 
-impl PoolState {
-    fn tick(&mut self) -> u64 {
+impl HostPoolState {
+    fn count_use(&mut self) -> u64 {
         self.now += 1;
         self.now
     }
@@ -202,73 +241,12 @@ impl Memory for PooledMemory {
     }
 }
 
-impl Device {
-    /// What the device's pool of host memory has done, and how much it keeps.
-    ///
-    /// The memory of a dropped [`HostBuffer`](crate::HostBuffer) is kept, once nothing uses it any more, for
-    /// later host buffers of about the same size: these then need no call of the driver.
-    /// [`trim`](Self::trim) gives it back to the system.
-    ///
-    /// ```
-    /// # let device = wakegraph::Device::open("host:77")?;
-    /// drop(device.host_buffer::<f32>(1 << 20)?);
-    /// let again = device.host_buffer::<f32>(1 << 20)?;
-    /// assert_eq!((device.host_pool_stats().allocations, device.host_pool_stats().reuses), (1, 1));
-    /// # Ok::<(), wakegraph::Error>(())
-    /// ```
-    pub fn host_pool_stats(&self) -> HostPoolStats {
-        self.host_pool().state.lock().stats
-    }
-
-    /// Sets how many bytes the device keeps for later host buffers at most: 256 MiB unless set, and 0 to
-    /// free the memory of each host buffer with it. What is kept beyond that is freed, first of the sizes
-    /// that have not been asked for for longest.
-    pub fn set_host_pool_limit(&self, bytes: usize) {
-        self.host_pool().set_limit(bytes);
-    }
-
-    /// Host memory of so many bytes, zeroed or with anything in it.
-    pub(super) fn host_memory(&self, len: usize, zeroed: bool) -> Result<Arc<dyn Memory>> {
-        let pool = self.host_pool();
-        let class = class_of(len).filter(|&class| class <= self.capabilities().max_allocation);
-        // A lost device refuses.
-        let kept = class.filter(|_| self.loss().is_none()).and_then(|class| pool.take(class));
-        if let Some(memory) = &kept
-            && zeroed
-            && let Some(start) = memory.host_ptr()
-        {
-            // SAFETY: nothing else has the memory, which is as long as that.
-            unsafe { start.write_bytes(0, len) };
-        }
-        let memory = match (kept, class) {
-            (Some(memory), _) => memory,
-            (None, Some(class)) => match self.allocate_host(class) {
-                Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                    pool.trim();
-                    return self.allocate_host(len);
-                }
-                memory => memory?,
-            },
-            (None, None) => return self.allocate_host(len),
-        };
-        let (resource, pool) = (ResourceId::unique(), Arc::downgrade(pool));
-        Ok(Arc::new(PooledMemory { resource, len, memory: Some(memory), pool }))
-    }
-
-    fn allocate_host(&self, len: usize) -> Result<Arc<dyn Memory>> {
-        let memory = self.hal().allocate(&MemoryDesc { len, kind: MemoryKind::Host });
-        let memory = self.observe(memory).map_err(|error| error.on_device(self.selector()))?;
-        self.host_pool().state.lock().stats.allocations += 1;
-        Ok(memory)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use super::*;
-    use crate::Graph;
     use crate::testing::{FakeDevice, FakeOptions};
+    use crate::{Device, Graph};
 
     const PAGE: usize = 4096;
 

@@ -95,8 +95,8 @@ impl Device {
     ///
     /// The driver pins the memory where it can (`cuMemHostRegister` on CUDA), which takes as long as
     /// allocating pinned memory. Copies then go directly between it and the device, and kernels may use it, on
-    /// the CPU as well. Elsewhere, on OpenCL and where the driver refuses, it is for copies only, which the
-    /// driver may stage.
+    /// the CPU as well. On OpenCL, and where the driver refuses, it is for copies only, which the driver may
+    /// stage.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null address, one that is not aligned for `T`,
