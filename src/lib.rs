@@ -31,9 +31,9 @@ pub use runtime::{
     Device, DeviceProfiling, DynamicParam, Event, ExecutableGraph, Explanation, FinalizeOptions, Graph,
     GraphMemory, Health, HostAccess, HostAccesses, HostBuffer, HostMut, HostPoolStats, HostRef, HostSource,
     Layout, LearnedDuration, Loan, MemoryArg, NativeAccess, NativeEvent, NodeBuilder, NodeTimes, ParamValue,
-    PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, Profile, ProfileTimeline, Queue,
-    ReadAccess, Recording, RectCopy, ScratchArena, Submission, SubmissionProgress, SubmitBuilder, TaskOutput,
-    Update, Wait, WaitMode, WakePolicy, WriteAccess, dlpack, kernel, read, write,
+    PartitionExplanation, PartitionProgress, PartitionState, PartitionTimes, PartitionWait, Profile,
+    ProfileTimeline, Queue, ReadAccess, Recording, RectCopy, ScratchArena, Submission, SubmissionProgress,
+    SubmitBuilder, TaskOutput, Update, WaitMode, WakePolicy, WriteAccess, dlpack, kernel, read, write,
 };
 pub use types::{
     Access, AccessMode, BoxError, CommandKind, CommandKinds, DeviceId, Error, ErrorKind, Fault, Pitch,

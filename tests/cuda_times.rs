@@ -129,7 +129,7 @@ fn chain(device: &Device) -> (ExecutableGraph, [Buffer<u64>; 3]) {
     let mut graph = Graph::new(device);
     let mut last = None;
     for (nanoseconds, times) in NANOSECONDS.into_iter().zip(&times) {
-        last = Some(graph.launch(stamp(nanoseconds, 0, times), Range::linear(1)).after(last).id());
+        last = Some(graph.launch(stamp(nanoseconds, 0, times), Range::linear(1).local([1])).after(last).id());
     }
     last = Some(graph.copy(&from, &to).after(last).id());
     graph.fill(&to, 7).after(last);
@@ -279,7 +279,10 @@ fn host_and_device_are_on_one_clock() {
     let word = pinned_word();
     let times = device.buffer::<u64>(2).unwrap();
     let mut graph = Graph::new(&device);
-    graph.launch(stamp(500_000, word.as_ptr().expose_provenance() as u64, &times), Range::linear(1));
+    graph.launch(
+        stamp(500_000, word.as_ptr().expose_provenance() as u64, &times),
+        Range::linear(1).local([1]),
+    );
     let exec = graph.finalize_with(FinalizeOptions::new().profiling(true)).unwrap();
     for _ in 0..3 {
         differences(&exec, word);
@@ -309,7 +312,7 @@ fn cupti_gets_nvtx_ranges() {
     let device = open();
     let times = device.buffer::<u64>(2).unwrap();
     let mut graph = Graph::new(&device);
-    graph.launch(stamp(1000, 0, &times), Range::linear(1));
+    graph.launch(stamp(1000, 0, &times), Range::linear(1).local([1]));
     let exec = graph.finalize().unwrap();
     block_on(async {
         for _ in 0..ROUNDS {

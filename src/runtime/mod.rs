@@ -41,7 +41,7 @@ pub use builder::{Graph, NativeAccess};
 pub use completion::wake_policy::WakePolicy;
 pub use execution::event::Event;
 pub use execution::executable_graph::ExecutableGraph;
-pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, Wait, WaitMode};
+pub use execution::explain::{Explanation, LearnedDuration, PartitionExplanation, PartitionWait, WaitMode};
 pub use execution::host_guard::{HostMut, HostRef};
 pub use execution::host_task::{HostAccess, HostAccesses, ReadAccess, TaskOutput, WriteAccess, read, write};
 pub use execution::profile::{NodeTimes, PartitionTimes, Profile, ProfileTimeline};

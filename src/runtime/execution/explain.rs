@@ -42,7 +42,7 @@ pub struct PartitionExplanation {
     /// Why it is a partition of its own.
     pub separation: Separation,
     /// The partitions that it waits for, without those that others imply.
-    pub waits_for: Vec<Wait>,
+    pub waits_for: Vec<PartitionWait>,
     /// Whether [`submit`](crate::ExecutableGraph::submit) itself hands it to its device. Otherwise
     /// a task does, when the host has seen the ends of what it waits for.
     pub starts_in_submit: bool,
@@ -69,7 +69,7 @@ pub struct PartitionExplanation {
 /// A partition that another one waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Wait {
+pub struct PartitionWait {
     /// The number of the partition that is waited for.
     pub partition: u32,
     /// Who waits.
@@ -107,7 +107,10 @@ impl Explanation {
 
 fn explain(executable: &ExecutableInner, index: usize, partition: &PartitionExec) -> PartitionExplanation {
     let labels = &executable.labels;
-    let wait = |&earlier: &u32| Wait { partition: earlier, mode: wait_mode(executable, partition, earlier) };
+    let wait = |&earlier: &u32| PartitionWait {
+        partition: earlier,
+        mode: wait_mode(executable, partition, earlier),
+    };
     let command_buffer = partition.command_buffer();
     let learned = partition.estimator.estimate().map(|estimate| LearnedDuration {
         mean: Duration::from_nanos(estimate.mean),
@@ -319,7 +322,7 @@ partition 2 (buffer read 'last') on host:860
         let explained = exec.explain().partitions;
         let waits: Vec<_> = explained.iter().map(|partition| partition.waits_for.clone()).collect();
         let mode = if a.can_wait_for(&b) { WaitMode::Device } else { WaitMode::Host };
-        let wait = |partition| vec![Wait { partition, mode }];
+        let wait = |partition| vec![PartitionWait { partition, mode }];
         assert_eq!(waits, [vec![], wait(0), wait(1)]);
         assert_eq!(explained[2].separation, Separation::WaitsFor { partitions: vec![1], other: 0 });
         assert_eq!(explained[1].device.as_deref(), Some(b.selector()));

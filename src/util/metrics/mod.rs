@@ -2,10 +2,272 @@
 //! compares the two.
 //!
 //! Handles to metrics are made once for each device and pool, so counting allocates nothing.
-//! Without the feature `metrics`, everything here is empty.
+//! Without the feature `metrics`, the handles are `silent`.
 
-#[cfg_attr(feature = "metrics", path = "recorded.rs")]
-#[cfg_attr(not(feature = "metrics"), path = "unrecorded.rs")]
-mod recording;
+#[cfg_attr(feature = "metrics", path = "facade.rs")]
+#[cfg_attr(not(feature = "metrics"), path = "silent.rs")]
+mod handles;
 
-pub(crate) use recording::{DeviceMetrics, PartitionMetrics, QueueMetrics, RunMetrics, Tally};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::sync::{AtomicU8, Ordering};
+use crate::types::ErrorKind;
+use handles::{Counter, Gauge, Histogram, counter, describe, gauge, has_listener, histogram};
+
+const RUNS: &str = "wakegraph_runs_total";
+const RUNS_FAILED: &str = "wakegraph_runs_failed_total";
+const RUNS_IN_FLIGHT: &str = "wakegraph_runs_in_flight";
+const HOST_TASK: &str = "wakegraph_host_task_seconds";
+const WAKE: &str = "wakegraph_wake_seconds";
+const BUSY: &str = "wakegraph_device_busy_nanoseconds_total";
+const MEMORY: &str = "wakegraph_memory_bytes";
+const WAITING: &str = "wakegraph_requests_waiting";
+const REFUSED: &str = "wakegraph_requests_refused_total";
+
+/// The metrics of one device. Clones are handles to the same. Empty where no recorder listens.
+#[derive(Clone, Default)]
+pub(crate) struct DeviceMetrics(Option<Arc<DeviceHandles>>);
+
+struct DeviceHandles {
+    device: String,
+    runs: Counter,
+    in_flight: Gauge,
+    host_task: Histogram,
+    wake: Histogram,
+    busy: Mutex<Busy>,
+    device_memory: Gauge,
+    host_memory: Gauge,
+}
+
+/// The partitions on a device, and since when there have been any.
+struct Busy {
+    nanoseconds: Counter,
+    partitions: i64,
+    since: Instant,
+}
+
+impl DeviceMetrics {
+    pub(crate) fn new(selector: &str) -> Self {
+        describe();
+        let handles = DeviceHandles::new(selector);
+        let gauges = [&handles.in_flight, &handles.device_memory, &handles.host_memory];
+        let is_heard = has_listener(gauges, [&handles.host_task, &handles.wake]);
+        Self(is_heard.then(|| Arc::new(handles)))
+    }
+
+    /// Of runs that use no device.
+    pub(crate) fn without_device() -> Self {
+        static NONE: LazyLock<DeviceMetrics> = LazyLock::new(|| DeviceMetrics::new("none"));
+        NONE.clone()
+    }
+
+    /// A run is submitted.
+    pub(crate) fn run(&self) -> RunMetrics {
+        if let Some(handles) = &self.0 {
+            handles.runs.increment(1);
+            handles.in_flight.increment(1.0);
+        }
+        RunMetrics { device: self.clone(), ended: OnceLock::new() }
+    }
+
+    /// A submission is refused before it becomes a run.
+    pub(crate) fn refused(&self, why: ErrorKind) {
+        self.run().ended(Some(why));
+    }
+
+    /// A host task is called, and over when the guard is dropped.
+    pub(crate) fn host_task(&self) -> Option<HostTaskTimer> {
+        Some(HostTaskTimer { device: self.0.clone()?, start: Instant::now() })
+    }
+
+    /// Memory is allocated, and freed when the guard is dropped.
+    pub(crate) fn allocated(&self, is_on_host: bool, bytes: usize) -> Tally {
+        match &self.0 {
+            Some(handles) if is_on_host => Tally::new(&handles.host_memory, bytes as f64),
+            Some(handles) => Tally::new(&handles.device_memory, bytes as f64),
+            None => Tally::none(),
+        }
+    }
+}
+
+impl DeviceHandles {
+    fn new(selector: &str) -> Self {
+        let device = [("device", selector)];
+        let memory = |kind| gauge(MEMORY, &[device[0], ("kind", kind)]);
+        let nanoseconds = counter(BUSY, &device);
+        Self {
+            device: selector.to_owned(),
+            runs: counter(RUNS, &device),
+            in_flight: gauge(RUNS_IN_FLIGHT, &device),
+            host_task: histogram(HOST_TASK, &device),
+            wake: histogram(WAKE, &device),
+            busy: Mutex::new(Busy { nanoseconds, partitions: 0, since: Instant::now() }),
+            device_memory: memory("device"),
+            host_memory: memory("host"),
+        }
+    }
+
+    fn partition_starts(&self) {
+        let mut busy = self.busy.lock();
+        if busy.partitions == 0 {
+            busy.since = Instant::now();
+        }
+        busy.partitions += 1;
+    }
+
+    fn partition_ends(&self) {
+        let mut busy = self.busy.lock();
+        busy.partitions -= 1;
+        if busy.partitions == 0 {
+            busy.nanoseconds.increment(busy.since.elapsed().as_nanos() as u64);
+        }
+    }
+}
+
+/// What is counted of one run.
+#[derive(Default)]
+pub(crate) struct RunMetrics {
+    device: DeviceMetrics,
+    ended: OnceLock<Instant>,
+}
+
+impl RunMetrics {
+    /// The run is over. Called once.
+    #[inline]
+    pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
+        if let DeviceMetrics(Some(handles)) = &self.device {
+            self.record_end(handles, failure);
+        }
+    }
+
+    fn record_end(&self, handles: &DeviceHandles, failure: Option<ErrorKind>) {
+        let _ = self.ended.set(Instant::now());
+        handles.in_flight.decrement(1.0);
+        if let Some(kind) = failure {
+            let kind = format!("{kind:?}");
+            counter(RUNS_FAILED, &[("device", &handles.device), ("kind", &kind)]).increment(1);
+        }
+    }
+
+    /// A task that was waiting for the run finds it over.
+    pub(crate) fn woken(&self) {
+        if let (DeviceMetrics(Some(handles)), Some(ended)) = (&self.device, self.ended.get()) {
+            handles.wake.record(ended.elapsed());
+        }
+    }
+}
+
+/// Measures a host task until it is dropped.
+pub(crate) struct HostTaskTimer {
+    device: Arc<DeviceHandles>,
+    start: Instant,
+}
+
+impl Drop for HostTaskTimer {
+    fn drop(&mut self) {
+        self.device.host_task.record(self.start.elapsed());
+    }
+}
+
+/// Whether a partition of a run counts as being on its device.
+pub(crate) struct PartitionMetrics {
+    device: DeviceMetrics,
+    state: AtomicU8,
+}
+
+const WAITS: u8 = 0;
+const ON_DEVICE: u8 = 1;
+const OVER: u8 = 2;
+
+impl PartitionMetrics {
+    /// Without a device for a host task.
+    pub(crate) fn new(device: Option<&DeviceMetrics>) -> Self {
+        Self { device: device.cloned().unwrap_or_default(), state: AtomicU8::new(WAITS) }
+    }
+
+    /// Of the next run.
+    pub(crate) fn reset(&mut self) {
+        self.state = AtomicU8::new(WAITS);
+    }
+
+    /// It is about to be handed to its device. It may be over already, if the device is lost.
+    #[inline]
+    pub(crate) fn started(&self) {
+        let exchange = |from, to| self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        if let DeviceMetrics(Some(device)) = &self.device
+            && exchange(WAITS, ON_DEVICE).is_ok()
+        {
+            device.partition_starts();
+        }
+    }
+
+    /// It was not handed to its device after all.
+    pub(crate) fn given_back(&self) {
+        self.leave_device(WAITS);
+    }
+
+    /// It is over, or will not start.
+    pub(crate) fn ended(&self) {
+        self.leave_device(OVER);
+    }
+
+    #[inline]
+    fn leave_device(&self, state: u8) {
+        if let DeviceMetrics(Some(device)) = &self.device
+            && self.state.swap(state, Ordering::AcqRel) == ON_DEVICE
+        {
+            device.partition_ends();
+        }
+    }
+}
+
+/// The metrics of the requests that wait in the queue of a pool or batcher.
+pub(crate) struct QueueMetrics {
+    waiting: Gauge,
+    refused: Counter,
+}
+
+impl QueueMetrics {
+    /// `of` says whether it is a pool's or a batcher's.
+    pub(crate) fn new(of: &'static str, pool: &str) -> Self {
+        describe();
+        let labels = [("pool", pool), ("queue", of)];
+        Self { waiting: gauge(WAITING, &labels), refused: counter(REFUSED, &labels) }
+    }
+
+    /// A request waits until the guard is dropped.
+    pub(crate) fn waiting(&self) -> Tally {
+        Tally::new(&self.waiting, 1.0)
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.increment(1);
+    }
+}
+
+/// Counts in a gauge until it is dropped.
+pub(crate) struct Tally {
+    gauge: Gauge,
+    amount: f64,
+}
+
+impl Tally {
+    fn new(gauge: &Gauge, amount: f64) -> Self {
+        gauge.increment(amount);
+        Self { gauge: gauge.clone(), amount }
+    }
+
+    /// Counts nothing.
+    pub(crate) fn none() -> Self {
+        Self { gauge: Gauge::noop(), amount: 0.0 }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.gauge.decrement(self.amount);
+    }
+}
