@@ -6,6 +6,7 @@ mod command_groups;
 mod control;
 mod control_nodes;
 mod copies;
+mod dlpack;
 mod edges;
 mod empty;
 mod failures;
@@ -42,6 +43,7 @@ pub(crate) fn tests() -> impl Iterator<Item = Test> {
         control::TESTS,
         control_nodes::TESTS,
         copies::TESTS,
+        dlpack::TESTS,
         many_in_flight::TESTS,
         edges::TESTS,
         empty::TESTS,
