@@ -4,7 +4,8 @@
 use wakegraph::hal::{Capabilities, UpdateCapabilities};
 use wakegraph::testing::{FakeDevice, FakeOptions};
 use wakegraph::{
-    Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, PartitionPolicy, Range,
+    Advice, CommandKind, CommandKinds, Device, ErrorKind, FinalizeOptions, Graph, NativeAccess,
+    PartitionPolicy, Range,
 };
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -200,4 +201,18 @@ fn scratch_buffers_do_not_share_without_concurrent_parts() {
         assert_eq!(memory.bytes, 4096 * if concurrent_parts { 2 } else { 3 });
         block_on(exec.submit()).unwrap();
     }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "makes a stream task that does nothing")]
+fn a_device_without_streams_refuses_stream_tasks() {
+    let device = device(|can| can.stream_tasks = false);
+    let x = device.buffer::<u32>(4).unwrap();
+    let mut graph = Graph::new(&device);
+    // SAFETY: it does nothing.
+    unsafe { graph.stream_task("mine", [NativeAccess::write(&x)], |_, [_]| Ok(())) };
+    let error = graph.finalize().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FeatureNotSupported);
+    assert!(error.node().unwrap().contains("stream task 'mine'"), "{error}");
+    assert!(error.message().contains("no stream to lend"), "{error}");
 }

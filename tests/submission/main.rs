@@ -25,6 +25,7 @@ mod order;
 mod outside_tokio;
 mod runtimes;
 mod shutdown;
+mod stream_tasks;
 #[path = "../support/mod.rs"]
 mod support;
 mod updates;

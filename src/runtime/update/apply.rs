@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::run::Replaced;
+use crate::runtime::execution::submit::check_launched;
 use crate::runtime::execution::template::RunOwner;
 use crate::runtime::finalize::updatable::CurrentGraph;
 use crate::runtime::update::change::Change;
@@ -18,7 +20,7 @@ pub(super) enum Attempt {
     Done(Result<()>, Option<Replaced>),
     /// A run has to be waited for first.
     Busy,
-    /// Another update has changed what this one was worked out from.
+    /// Another update has changed what this one was worked out from, or a launch has to be waited for.
     Stale,
     /// A device refused the update, and `partitions` that had been updated before it have to be
     /// restored. The caller does that without a lock. An update that had no turn has taken one, so
@@ -67,7 +69,9 @@ pub(super) fn try_apply(
     }
     let (outcome, in_flight) = {
         let mut state = executable.state.lock();
-        if turn.is_none() && is_busy(&state) {
+        if turn.is_none() && is_launched(&state) {
+            (Err(Attempt::Stale), None)
+        } else if turn.is_none() && is_busy(&state) {
             (Err(Attempt::Busy), None)
         } else {
             let applied = match &mut staged {
@@ -108,6 +112,11 @@ pub(super) fn try_apply(
         current.register(executable, &before, &[]);
     }
     outcome.unwrap_or_else(|attempt| attempt)
+}
+
+/// Whether another thread is launching the last run, and the caller can wait for that.
+fn is_launched(state: &ExecutableState) -> bool {
+    check_launched(&state.last_unfinished().map(Predecessor::Run)).is_err()
 }
 
 /// Whether a run has something left to start. If the last one has not, none has.

@@ -10,6 +10,7 @@ use crate::runtime::completion::spawn::spawn;
 use crate::runtime::execution::conflicts::Predecessor;
 use crate::runtime::execution::executable::ExecutableInner;
 use crate::runtime::execution::run::Replaced;
+use crate::runtime::execution::submit::check_launched;
 use crate::runtime::finalize::updatable::Updatable;
 use crate::runtime::update::applied::Applied;
 use crate::runtime::update::apply::{Attempt, try_apply};
@@ -29,6 +30,10 @@ fn apply_or_take_turn(executable: &Arc<ExecutableInner>, change: Result<Change>)
         Err(error) => return Applied::known(Err(error)),
     };
     let (mut current, attempt) = loop {
+        let last = executable.state.lock().last_unfinished().map(Predecessor::Run);
+        if let Err(awaited) = check_launched(&last) {
+            awaited.wait();
+        }
         // Without a lock, because it calls code of the user's.
         let waits = !updatable.lock().waiting.is_empty();
         if !waits && let Err(error) = change.prepare(executable, updatable) {

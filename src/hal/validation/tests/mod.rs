@@ -11,6 +11,7 @@ mod fake;
 mod kernels;
 mod operands;
 mod states;
+mod stream_tasks;
 mod submits;
 mod updates;
 
