@@ -57,7 +57,7 @@ impl NativeStream<'_> {
     }
 }
 
-/// Memory that a [stream task](super::Command::StreamTask) has declared, as its closure finds it: by address,
+/// Memory that a [stream task](crate::Graph::stream_task) has declared, as its closure finds it: by address,
 /// by the driver's handle, or by both.
 #[derive(Clone, Copy, Debug)]
 pub struct NativeMemory<'a> {

@@ -14,7 +14,8 @@ fn in_order_queues_take_them() {
     let this = Fixture::new();
     let task = stream_task(vec![this.memory(64), this.host_memory(4)]);
     enqueue(&this.queue(), &task, &[], &this.event()).unwrap();
-    assert_eq!(this.log.take(), ["queue StreamTask after 0 events, token None"]);
+    let heard = this.log.take();
+    assert!(heard.len() == 1 && heard[0].starts_with("queue StreamTask"), "{heard:?}");
 }
 
 #[test]
