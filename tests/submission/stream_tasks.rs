@@ -102,26 +102,25 @@ fn a_failed_closure_fails_the_submission_in_its_turn() {
     }
 }
 
-/// An executable whose closure submits it, and what that gave.
-fn submits_itself(
-    device: &Device,
-) -> (ExecutableGraph, Arc<Mutex<Option<ExecutableGraph>>>, Arc<Mutex<Vec<Submission>>>) {
-    let (own, nested) = (Arc::new(Mutex::new(None::<ExecutableGraph>)), Arc::default());
-    let (this, list): (_, Arc<Mutex<Vec<Submission>>>) = (own.clone(), Arc::clone(&nested));
+/// An executable whose closure submits it, once, and what that gave.
+fn submits_itself(device: &Device) -> (ExecutableGraph, Arc<Mutex<Vec<Submission>>>) {
+    let own = Arc::new(Mutex::new(None::<ExecutableGraph>));
+    let nested = Arc::new(Mutex::new(Vec::new()));
+    let (this, list) = (own.clone(), nested.clone());
     let exec = exec(device, &device.buffer(4).unwrap(), move || {
         let again = this.lock().take();
         list.lock().extend(again.map(|exec| exec.submit()));
         Ok(())
     });
     *own.lock() = Some(exec.clone());
-    (exec, own, nested)
+    (exec, nested)
 }
 
 #[test]
 fn a_closure_submits_its_own_executable() {
     in_both_runtimes(async || {
         let (device, control) = manual(true);
-        let (exec, _, nested) = submits_itself(&device);
+        let (exec, nested) = submits_itself(&device);
         let first = exec.submit();
         assert_eq!(control.pending(), 3, "the other one waits on the host");
         let second = nested.lock().pop().unwrap();
@@ -138,7 +137,7 @@ fn a_closure_submits_its_own_executable() {
 #[test]
 fn without_a_runtime_a_closure_cannot_submit_its_own_executable() {
     let (device, control) = manual(true);
-    let (exec, _, nested) = submits_itself(&device);
+    let (exec, nested) = submits_itself(&device);
     let first = exec.submit();
     control.complete_all();
     assert!(finished(&first));
