@@ -253,9 +253,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// An event that another library has made in this device's driver, under the driver's handle: for OpenCL a
-    /// `cl_event` of the device's context, for CUDA a `CUevent`. What counts is what the event tells of now:
-    /// the event object does not need the library's any more.
+    /// An event that another library has made in this device's driver, under the driver's handle:
+    /// for OpenCL a `cl_event` of the device's context, for CUDA a `CUevent`. What counts is what
+    /// the event tells of now: the event object does not need the library's any more.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;
@@ -268,9 +268,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Err(no_import("events"))
     }
 
-    /// Has what another library enqueues on its queue from now on wait for events of this device, without
-    /// the host. The queue is the driver's handle: for OpenCL a `cl_command_queue` of the device's context, for
-    /// CUDA a `CUstream`, where null is the default stream of the device's context.
+    /// Has what another library enqueues on its queue from now on wait for events of this device,
+    /// without the host. The queue is the driver's handle: for OpenCL a `cl_command_queue` of the
+    /// device's context, for CUDA a `CUstream`, where null is the default stream of the device's
+    /// context.
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) where the backend cannot do so;

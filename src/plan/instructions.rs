@@ -56,7 +56,8 @@ pub enum Instruction<'a> {
 }
 
 impl Plan {
-    /// The plan as a flat list: command-buffers, stream tasks and host tasks in an order that respects every dependency.
+    /// The plan as a flat list: command-buffers, stream tasks and host tasks in an order that
+    /// respects every dependency.
     pub fn instructions(&self) -> impl Iterator<Item = Instruction<'_>> {
         self.partitions.iter().enumerate().flat_map(|(index, &partition)| self.lowered(index, partition))
     }

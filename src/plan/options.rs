@@ -10,10 +10,10 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum PartitionPolicy {
-    /// Nodes of one device that wait for the same host tasks, stream tasks and results of other devices share
-    /// a partition. No node waits for a host task or stream task that is not its ancestor. A node may wait for
-    /// device nodes that are not its ancestors, where those share a partition with one that is; so may a host
-    /// task or a stream task.
+    /// Nodes of one device that wait for the same host tasks, stream tasks and results of other
+    /// devices share a partition. No node waits for a host task or stream task that is not its
+    /// ancestor. A node may wait for device nodes that are not its ancestors, where those share a
+    /// partition with one that is; so may a host task or a stream task.
     #[default]
     Signature,
     /// Nodes of one device with the same number of crossings behind them share a partition: the fewest

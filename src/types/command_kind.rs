@@ -73,7 +73,8 @@ command_kinds! {
     While = 17, WHILE, "loop";
     /// The user's own work on the backend's stream.
     Native = 18, NATIVE, "native command";
-    /// The user's own calls in each submission, on a stream that the device lends; never inside a command-buffer.
+    /// The user's own calls in each submission, on a stream that the device lends; never inside a
+    /// command-buffer.
     StreamTask = 19, STREAM_TASK, "stream task";
 }
 

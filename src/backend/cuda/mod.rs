@@ -127,13 +127,15 @@ impl Backend for CudaBackend {
     }
 }
 
-/// Opens the device of a context that the application has created: a `CUcontext`. Addresses, events and streams
-/// of any context of a device can be used with any device of this backend, so there is mostly no need for
-/// this; the device that [`Device::open`](crate::Device::open) gives is that of the primary context, as in
-/// `cudarc`, PyTorch and ONNX Runtime. Each call returns a new object for the same hardware.
+/// Opens the device of a context that the application has created: a `CUcontext`. Addresses, events
+/// and streams of any context of a device can be used with any device of this backend, so there is
+/// mostly no need for this; the device that [`Device::open`](crate::Device::open) gives is that of
+/// the primary context, as in `cudarc`, PyTorch and ONNX Runtime. Each call returns a new object
+/// for the same hardware.
 ///
-/// Contexts that the application creates are not counted: what is given as `keep_alive` is dropped when nothing
-/// uses the context any more. It is mostly what owns the context, such as an `Arc<cudarc::driver::CudaContext>`.
+/// Contexts that the application creates are not counted: what is given as `keep_alive` is dropped
+/// when nothing uses the context any more. It is mostly what owns the context, such as an
+/// `Arc<cudarc::driver::CudaContext>`.
 ///
 /// ```no_run
 /// # #![allow(unsafe_code)]

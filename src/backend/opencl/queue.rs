@@ -139,8 +139,8 @@ impl OpenclQueue {
         &self.context
     }
 
-    /// Selects the driver's queue as [`select`](Self::select) does, and has what is enqueued there from now on
-    /// wait. Gives the queue, and an event of this moment if times are wanted.
+    /// Selects the driver's queue as [`select`](Self::select) does, and has what is enqueued there
+    /// from now on wait. Gives the queue, and an event of this moment if times are wanted.
     pub(super) fn begin(
         &self,
         timed: bool,
@@ -231,8 +231,8 @@ impl OpenclQueue {
     }
 }
 
-/// Gives an event the signal of its last enqueue. The one of the enqueue before is used again, unless something
-/// still refers to it.
+/// Gives an event the signal of its last enqueue. The one of the enqueue before is used again,
+/// unless something still refers to it.
 pub(super) fn set_signal(
     slot: &mut Option<Arc<OpenclSignal>>,
     new: OpenclSignal,

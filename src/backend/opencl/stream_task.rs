@@ -10,7 +10,8 @@ use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
 
 impl OpenclQueue {
-    /// Has the driver's queue wait, calls the closure, and ends with a marker. No lock is held during the call.
+    /// Has the driver's queue wait, calls the closure, and ends with a marker. No lock is held
+    /// during the call.
     pub(super) fn run_stream_task(
         &self,
         task: &NativeCommand,

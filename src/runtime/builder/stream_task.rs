@@ -14,7 +14,7 @@ impl Graph {
     /// Adds a stream task: `closure` runs live in every submission. It gets a stream of the device on which
     /// its work comes after the nodes before it and before those after it, without the host waiting for
     /// either. So it may do what a [native command](Self::native) may not: allocate, load modules, choose
-    /// its work anew each time, call libraries that refuse to be captured.
+    /// its work again each time, call libraries that refuse to be captured.
     ///
     /// `accesses` declares what the work uses; the closure gets the stream, and these memory ranges in
     /// their order. What the stream is, the [backend](NativeStream::backend) decides:
@@ -53,12 +53,13 @@ impl Graph {
     /// ```
     ///
     /// # When the closure is called
-    /// By whoever enqueues the node: [`submit`](crate::ExecutableGraph::submit) itself where no host task or
-    /// future has to be waited for, otherwise a task of the runtime. So it must not block, nor wait for the
-    /// device: it would keep the submitting thread, and the order of what is submitted. For one executable
-    /// it is never called twice at a time, nor out of order; it is called for a submission while earlier
-    /// ones may still run on the device. It is not called if something before it is known to have failed,
-    /// or after the submission was cancelled or its deadline has passed before the node was enqueued.
+    /// By the thread that enqueues the node: [`submit`](crate::ExecutableGraph::submit) itself
+    /// where no host task or future has to be waited for, otherwise a task of the runtime. So it
+    /// must not block, nor wait for the device: it would keep the submitting thread, and the order
+    /// of what is submitted. For one executable it is never called twice at a time, nor out of
+    /// order; it is called for a submission while earlier ones may still run on the device. It is
+    /// not called if something before it is known to have failed, or after the submission was
+    /// cancelled or its deadline has passed before the node was enqueued.
     ///
     /// The runtime holds no lock meanwhile, so the closure may submit, update and drop executables, its own
     /// too, but must not wait for them. A submission made there of the same executable, or on the same
@@ -82,12 +83,13 @@ impl Graph {
     /// what a closure has enqueued.
     ///
     /// # Safety
-    /// The closure and the work that it enqueues touch nothing but what is declared, in the declared way, and
-    /// what stays valid until that work is done, used by nothing else meanwhile. On devices with a stream,
-    /// all work is enqueued on the stream that the closure is given, or on streams that branch off it and join
-    /// it again before the closure returns. On the host it is done when the closure returns. The closure
-    /// keeps neither the stream nor the addresses and handles, and leaves the stream and the current context
-    /// as they were: it begins no capture there that it does not end.
+    /// The closure and the work that it enqueues touch nothing but what is declared, in the
+    /// declared way, and what stays valid until that work is done, used by nothing else meanwhile.
+    /// On devices with a stream, all work is enqueued on the stream that the closure is given, or
+    /// on streams that branch off it and join it again before the closure returns. On the host it
+    /// is done when the closure returns. The closure keeps neither the stream nor the addresses and
+    /// handles, and leaves the stream and the current context as they were: it begins no capture
+    /// there that it does not end.
     #[track_caller]
     pub unsafe fn stream_task<const N: usize>(
         &mut self,

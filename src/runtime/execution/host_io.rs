@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::runtime::execution::host_guard::{HostMut, HostRef};
 
 impl<T: Pod> HostMut<T> {
-    /// Reads from a socket, say, straight into the elements, until they are full or the reader ends. Gives the
-    /// number of bytes, which is that of all elements unless the reader has ended before. Bytes behind them
-    /// stay as they are.
+    /// Reads from a socket, say, straight into the elements, until they are full or the reader
+    /// ends. Gives the number of bytes, which is that of all elements unless the reader has ended
+    /// before. Bytes behind them stay as they are.
     ///
     /// ```
     /// # use tokio::io::AsyncWriteExt;
@@ -70,8 +70,8 @@ impl<T: Pod> HostRef<T> {
     ///
     /// # Cancel safety
     /// Not cancel safe: how much has been written is not known then. A loop over
-    /// `tokio::io::AsyncWriteExt::write_buf(&mut rest)` with `let mut rest = &guard[..]` of bytes is: each call
-    /// shortens `rest` by what it has written.
+    /// `tokio::io::AsyncWriteExt::write_buf(&mut rest)` with `let mut rest = &guard[..]` of bytes
+    /// is: each call shortens `rest` by what it has written.
     pub async fn write_to<W: AsyncWrite + Unpin + ?Sized>(&self, writer: &mut W) -> io::Result<()> {
         let mut rest: &[u8] = bytemuck::cast_slice(self);
         poll_fn(|context| {

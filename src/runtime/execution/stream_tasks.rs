@@ -1,8 +1,9 @@
 //! Whether this thread calls the closure of a stream task, which is code of the user's and may submit.
 //!
-//! A submission that comes after a run which another thread is just enqueueing waits for that thread, so that
-//! its devices can do the rest of the waiting. Inside a closure it must not: the run may be the closure's own,
-//! or its thread may wait for this one. It then waits as for a run that needs the host.
+//! A submission that comes after a run which another thread is just enqueueing waits for that
+//! thread, so that its devices can do the rest of the waiting. Inside a closure it must not: the
+//! run may be the closure's own, or its thread may wait for this one. It then waits as for a run
+//! that needs the host.
 
 use std::cell::Cell;
 

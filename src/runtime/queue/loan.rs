@@ -24,7 +24,8 @@ use crate::types::{AccessMode, Error, ErrorKind, Result};
 /// [`Buffer::lend`]. Submissions and guards that conflict with the use wait until the loan is dropped, and
 /// until the events that it is [held](Self::hold_until) for are over.
 ///
-/// The other library's calls say that the memory is a pointer, which is their `unsafe`; a loan is about order.
+/// The other library's calls say that the memory is a pointer, which is their `unsafe`; a loan is
+/// about order.
 #[must_use = "submissions do not wait for a loan that is dropped"]
 pub struct Loan<T: Pod> {
     buffer: Buffer<T>,
@@ -76,8 +77,8 @@ impl<T: Pod> Buffer<T> {
         Ok(loan)
     }
 
-    /// As [`lend`](Self::lend), for what the other library enqueues on `queue` from now on: the queue waits on
-    /// the device, and no thread does. The queue is the driver's handle, as for
+    /// As [`lend`](Self::lend), for what the other library enqueues on `queue` from now on: the
+    /// queue waits on the device, and no thread does. The queue is the driver's handle, as for
     /// [`Submission::join`](crate::Submission::join).
     ///
     /// # Errors
@@ -126,9 +127,10 @@ impl<T: Pod> Loan<T> {
         &self.buffer
     }
 
-    /// Has the loan last until `event` is over, also when it is dropped before: what the other library has
-    /// enqueued may still use the memory. Submissions that come after the drop wait for the event on the
-    /// device; those that wait already go on when a thread has noticed its end. The memory is kept until then.
+    /// Has the loan last until `event` is over, also when it is dropped before: what the other
+    /// library has enqueued may still use the memory. Submissions that come after the drop wait for
+    /// the event on the device; those that wait already go on when a thread has noticed its end.
+    /// The memory is kept until then.
     ///
     /// ```no_run
     /// # #![allow(unsafe_code)]

@@ -123,8 +123,8 @@ impl QueueInner {
         }
     }
 
-    /// Runs a command that comes after an event of another library, and whose place in the order of its memory
-    /// the caller holds. The event is one that this queue's device has imported.
+    /// Runs a command that comes after an event of another library, and whose place in the order of
+    /// its memory the caller holds. The event is one that this queue's device has imported.
     pub(super) fn run_after_native(
         &self,
         command: &Arc<QueueCommand>,

@@ -22,9 +22,9 @@ impl Device {
     ///
     /// # Errors
     /// [`FeatureNotSupported`](crate::ErrorKind::FeatureNotSupported) on other backends;
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a null handle, and as far as the driver tells
-    /// for one that is no event, or not one that the device can wait for. A `CUevent` that has been recorded
-    /// in a capture is an error of the driver's.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a null handle, and as far as the
+    /// driver tells for one that is no event, or not one that the device can wait for. A `CUevent`
+    /// that has been recorded in a capture is an error of the driver's.
     ///
     /// # Safety
     /// The handle is null or that of a live event.

@@ -93,15 +93,16 @@ impl Device {
     /// more, on another thread, and is mostly what owns it. Memory of a vector needs no `unsafe`:
     /// [`register_owned`](Self::register_owned).
     ///
-    /// The driver pins the memory where it can (`cuMemHostRegister` on CUDA), which takes as long as
-    /// allocating pinned memory. Copies then go directly between it and the device, and kernels may use it, on
-    /// the CPU as well. On OpenCL, and where the driver refuses, it is for copies only, which the driver may
-    /// stage.
+    /// The driver pins the memory where it can (`cuMemHostRegister` on CUDA), which takes as long
+    /// as allocating pinned memory. Copies then go directly between it and the device, and kernels
+    /// may use it, on the CPU as well. On OpenCL, and where the driver refuses, it is for copies
+    /// only, which the driver may stage.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null address, one that is not aligned for `T`,
-    /// and memory a part of which is registered already, on any device; [`InvalidSize`](ErrorKind::InvalidSize)
-    /// for 0 elements, or for more than there are addresses; those of a lost device.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a null address, one that is not aligned
+    /// for `T`, and memory a part of which is registered already, on any device;
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for 0 elements, or for more than there are
+    /// addresses; those of a lost device.
     ///
     /// # Safety
     /// Until `keep_alive` is dropped, the elements are valid for reads and writes on any thread, and nothing
@@ -116,9 +117,10 @@ impl Device {
         Ok(HostBuffer::whole(unsafe { self.registered::<T>(address, len, false, keep_alive) }?))
     }
 
-    /// A host buffer of the elements of `owner`, a `Vec<T>` or a `Box<[T]>` for example, which stay where they
-    /// are. The owner is dropped when nothing uses the memory any more, on another thread, and at once in case
-    /// of an error. See [`register`](Self::register) for what can be done with the buffer.
+    /// A host buffer of the elements of `owner`, a `Vec<T>` or a `Box<[T]>` for example, which stay
+    /// where they are. The owner is dropped when nothing uses the memory any more, on another
+    /// thread, and at once in case of an error. See [`register`](Self::register) for what can be
+    /// done with the buffer.
     ///
     /// ```
     /// # use wakegraph::{Device, Graph};
@@ -189,8 +191,9 @@ impl Device {
     }
 
     /// # Safety
-    /// Until `keep_alive` is dropped, the elements are valid on any thread, for reads, and nothing else writes
-    /// them; unless they are read-only they are valid for writes, too, and nothing else reads them.
+    /// Until `keep_alive` is dropped, the elements are valid on any thread, for reads, and nothing
+    /// else writes them; unless they are read-only they are valid for writes, too, and nothing else
+    /// reads them.
     unsafe fn registered<T: Pod>(
         &self,
         address: usize,
@@ -220,7 +223,8 @@ impl<T: Pod> HostSource<T> {
         Self { view, elements: PhantomData }
     }
 
-    /// Identifies the memory, as in the [accesses](crate::Graph::accesses) of nodes. Slices have it in common.
+    /// Identifies the memory, as in the [accesses](crate::Graph::accesses) of nodes. Slices have it
+    /// in common.
     pub fn resource(&self) -> ResourceId {
         self.view.allocation.memory().resource()
     }

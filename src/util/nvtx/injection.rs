@@ -218,7 +218,7 @@ mod library {
     /// Loads the tool's library, if the environment names one, and has it write its functions.
     pub(super) fn initialize(export_table: ExportTable) -> bool {
         let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else { return false };
-        // SAFETY: it is for this that whoever started the process has named the library.
+        // SAFETY: the user who started the process has named the library for this purpose.
         let library = match unsafe { Library::new(&path) } {
             Ok(library) => library,
             Err(error) => {

@@ -38,7 +38,8 @@ impl Drop for NvtxRange {
     }
 }
 
-/// A range of the thread that begins it, which contains what that thread hands to devices, until it is dropped.
+/// A range of the thread that begins it, which contains what that thread hands to devices, until it
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct NvtxThreadRange {
     tool: &'static Tool,

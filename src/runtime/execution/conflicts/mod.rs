@@ -122,8 +122,8 @@ fn take_place(view: &View, mode: AccessMode, may_wait: bool) -> (FenceGuard, Pre
     (lease, predecessors)
 }
 
-/// Records runs in the place of a guard: what comes from now on is ordered after them, and not after the guard.
-/// What waits for the guard already goes on when it is given up.
+/// Records runs in the place of a guard: what comes from now on is ordered after them, and not
+/// after the guard. What waits for the guard already goes on when it is given up.
 pub(crate) fn hand_over(view: &View, mode: AccessMode, lease: &FenceGuard, runs: &[Arc<Run>]) {
     let accesses = MergedAccesses::from(view.access(mode));
     // Dropped after the lock.

@@ -89,7 +89,7 @@ impl PartitionMoments {
 impl RunTrace {
     /// Whether a subscriber listens to runs, or they are recorded.
     pub(super) fn is_wanted() -> bool {
-        // One load where nobody listens at any of these levels.
+        // One load where no subscriber listens at any of these levels.
         (LevelFilter::current() >= Level::DEBUG
             && (span_enabled!(target: RUN, Level::DEBUG, run)
                 || span_enabled!(target: PARTITION, Level::TRACE, run)

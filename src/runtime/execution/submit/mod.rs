@@ -323,7 +323,8 @@ pub(crate) fn check_launched<'a>(
 }
 
 /// The general case: collects what the run has to come after, and leaves the waiting to devices as
-/// far as they can. The caller may hold the lock of a queue; when it has let go of that, it does what is left.
+/// far as they can. The caller may hold the lock of a queue; when it has let go of that, it does
+/// what is left.
 ///
 /// # Errors
 /// If there is a launch to wait for first. `waits` is as it was then.
