@@ -78,6 +78,8 @@ pub struct Capabilities {
     pub max_work_item_sizes: [usize; 3],
     /// Largest number of work-groups in each dimension.
     pub max_work_groups: [usize; 3],
+    /// Largest global index that a work-item can have, its offset included.
+    pub max_global_index: usize,
     /// Whether several devices may use different parts of one allocation of this device at the same
     /// time, also where one of them writes. Where they may not, accesses to one allocation have to
     /// be ordered whichever bytes they are to.
@@ -110,6 +112,7 @@ impl Capabilities {
             max_work_group_size: 1,
             max_work_item_sizes: [1; 3],
             max_work_groups: [usize::MAX; 3],
+            max_global_index: usize::MAX,
             concurrent_parts: false,
             global_offset: false,
             view_alignment: 1,

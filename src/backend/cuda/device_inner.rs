@@ -75,6 +75,7 @@ impl CudaDeviceInner {
                 sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
                 sys::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
             ])?,
+            max_global_index: usize::MAX,
             concurrent_parts: true,
             global_offset: true,
             view_alignment: 1,

@@ -65,6 +65,7 @@ impl HostDevice {
             max_work_group_size: MAX_WORK_GROUP,
             max_work_item_sizes: [MAX_WORK_GROUP; 3],
             max_work_groups: [usize::MAX; 3],
+            max_global_index: usize::MAX,
             concurrent_parts: true,
             global_offset: true,
             view_alignment: 1,

@@ -27,6 +27,9 @@ pub(super) struct Features {
     pub(super) queue_properties: bool,
     /// Whether the driver's out-of-order queues can be used.
     pub(super) out_of_order_queues: bool,
+    /// Whether the slices of a rectangle have to lie in the buffer object as a whole, with the bytes
+    /// between the rectangle and the pitch.
+    pub(super) whole_slices: bool,
     /// Whether a queue can be created with a priority.
     pub(super) queue_priorities: bool,
 }
@@ -63,6 +66,9 @@ impl Features {
             // Intel's CPU runtime sometimes deadlocks while it releases one: its last task waits for
             // itself.
             out_of_order_queues: platform != INTEL,
+            // NVIDIA's driver (580) refuses some rectangles that lie in the buffer by the specification's
+            // formula.
+            whole_slices: platform == NVIDIA,
             queue_priorities: numeric >= (2, 0) && device.extension("cl_khr_priority_hints").is_some(),
         }
     }
@@ -99,6 +105,11 @@ fn parse_version(text: &str) -> (u32, u32) {
 
 const INTEL: &str = "Intel(R) OpenCL";
 
+const NVIDIA: &str = "NVIDIA CUDA";
+
+/// Bytes of local memory that are left for the gaps between a kernel's arguments.
+const LOCAL_GAPS: usize = 1024;
+
 pub(super) const POCL: &str = "Portable Computing Language";
 
 /// `alone` is whether the device is the only one of its context.
@@ -122,6 +133,7 @@ pub(super) fn capabilities(
             | CommandKinds::USM_PREFETCH
             | CommandKinds::USM_ADVISE;
     }
+    let nvidia = platform == NVIDIA;
     let bytes = |what| Ok(device.value::<u64>(what)?.try_into().unwrap_or(usize::MAX));
     let queues = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)?;
     let sizes = device.values::<usize>(sys::CL_DEVICE_MAX_WORK_ITEM_SIZES)?;
@@ -143,13 +155,20 @@ pub(super) fn capabilities(
         max_work_group_size: device.value(sys::CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
         max_work_item_sizes: std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(1)),
         max_work_groups: [usize::MAX; 3],
+        // NVIDIA's driver (580) cuts an offset to 32 bits without a word.
+        max_global_index: if nvidia { u32::MAX as usize } else { usize::MAX },
         // Unless it is shared virtual memory, the specification leaves undefined what happens to a
         // buffer object that several devices of a context use at once.
         concurrent_parts: features.shared_memory || alone,
         global_offset: true,
         // `lower.rs` passes a copy of a part that the driver does not accept.
         view_alignment: 1,
-        local_memory: bytes(sys::CL_DEVICE_LOCAL_MEM_SIZE)?,
+        // NVIDIA's driver aligns each argument, and counts the gaps.
+        local_memory: bytes(sys::CL_DEVICE_LOCAL_MEM_SIZE)?.saturating_sub(if nvidia {
+            LOCAL_GAPS
+        } else {
+            0
+        }),
         max_allocation: bytes(sys::CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
     })
 }

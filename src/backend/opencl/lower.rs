@@ -169,9 +169,15 @@ impl CommandLowering<'_> {
         let at =
             |(view, pitch): (&MemoryView, Pitch)| Pitch { offset: pitch.offset + view.offset(), ..pitch };
         let same_buffer = src.0.memory().resource() == dst.0.memory().resource();
+        let accepted = |corner: &Corner, depth: usize, view: &MemoryView| {
+            let is_object = !matches!(self.side(view), Ok(CopySide::Host(_)));
+            !self.context.features.whole_slices || !is_object || corner.end(depth) <= view.memory().len()
+        };
         let whole = |rect: Rect, from, to| {
             // Inside one buffer object the driver wants the same pitch on both sides.
-            let corners = corner(rect, from).zip(corner(rect, to)).filter(|_| !same_buffer);
+            let corners = corner(rect, from).zip(corner(rect, to)).filter(|(from, to)| {
+                !same_buffer && accepted(from, rect.depth, src.0) && accepted(to, rect.depth, dst.0)
+            });
             let region = [rect.width, rect.height, rect.depth];
             corners.map(|(from, to)| Operation::CopyRect { route: route.clone(), from, to, region })
         };
@@ -266,15 +272,15 @@ enum CopySide {
 /// slices are whole rows apart.
 fn corner(rect: Rect, pitch: Pitch) -> Option<Corner> {
     let row = pitch.row;
-    // The pitch of an only slice is free to choose.
-    let slice = if rect.depth == 1 { row.checked_mul(rect.height)? } else { pitch.slice };
-    if row < rect.width || !slice.is_multiple_of(row) || slice < row.checked_mul(rect.height)? {
+    if row < rect.width {
         return None;
     }
     let (x, rows) = (pitch.offset % row, pitch.offset / row);
+    // The pitch of an only slice is free to choose: it has all rows up to the rectangle's last.
+    let slice = if rect.depth == 1 { row.checked_mul(rows + rect.height)? } else { pitch.slice };
     let rows_in_slice = slice / row;
-    let (y, z) = if rect.depth == 1 { (rows, 0) } else { (rows % rows_in_slice, rows / rows_in_slice) };
-    let fits = x + rect.width <= row && (rect.depth == 1 || y + rect.height <= rows_in_slice);
+    let (y, z) = (rows % rows_in_slice.max(1), rows / rows_in_slice.max(1));
+    let fits = slice.is_multiple_of(row) && x + rect.width <= row && y + rect.height <= rows_in_slice;
     fits.then_some(Corner { origin: [x, y, z], row, slice })
 }
 

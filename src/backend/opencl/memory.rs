@@ -2,18 +2,19 @@
 //!
 //! Shared memory has one address for kernels, commands and the host. The buffer object over it adds
 //! what exists for buffer objects only: rectangular copies, and commands that every version can
-//! record. On a device without shared memory, device memory is a buffer object, and host memory is
-//! plain memory that only copies use.
+//! record. On a device without shared memory, device memory is a buffer object, and host memory is a
+//! mapped one that the driver has allocated on the host, of which copies use the address only: from
+//! plain memory, NVIDIA's driver takes the bytes of a write when it is enqueued, and not behind the
+//! commands that the write waits for.
 #![expect(unsafe_code, reason = "allocates, and accesses memory that the caller orders")]
 
-use std::alloc::{self, Layout};
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::context::OpenclContext;
-use super::sys::{self, Core, DriverResult, MemObject, Owned, call, create};
+use super::sys::{self, Core, DriverResult, MemObject, OpenclFailure, Owned, call, create};
 use crate::hal::support::refusal::{check_range, empty_allocation, foreign};
 use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
@@ -41,7 +42,7 @@ enum Storage {
     Shared(Buffer, HostBlock),
     /// A buffer object of the device's own.
     Device(Buffer),
-    /// Plain memory of the host.
+    /// A mapped buffer object on the host.
     Host(HostBlock),
 }
 
@@ -49,8 +50,8 @@ enum Storage {
 #[derive(Debug)]
 struct HostBlock {
     start: NonNull<u8>,
-    /// The layout of plain memory; `None` for shared virtual memory.
-    layout: Option<Layout>,
+    /// The buffer object that is mapped to this address; `None` for shared virtual memory.
+    mapped: Option<Owned<MemObject>>,
     context: Arc<OpenclContext>,
 }
 
@@ -62,9 +63,11 @@ unsafe impl Sync for HostBlock {}
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        if let Some(layout) = self.layout {
-            // SAFETY: allocated by `plain` with this layout, freed once.
-            unsafe { alloc::dealloc(self.start.as_ptr(), layout) }
+        if let Some(buffer) = &self.mapped {
+            if let Err(failure) = self.unmap(buffer) {
+                let error = self.context.error(failure);
+                tracing::warn!(target: "wakegraph::opencl", %error, "host memory was not unmapped");
+            }
         } else if let Some(free) = self.context.core.clSVMFree {
             // SAFETY: allocated in this context by `shared`, freed once.
             unsafe { free(self.context.raw.raw(), self.start.as_ptr().cast()) }
@@ -82,16 +85,45 @@ impl HostBlock {
         let start = NonNull::new(start.cast::<u8>())?;
         // SAFETY: `len` bytes have just been allocated at `start`, and the host may use them.
         unsafe { start.write_bytes(0, len) };
-        Some(Self { start, layout: None, context: Arc::clone(context) })
+        Some(Self { start, mapped: None, context: Arc::clone(context) })
     }
 
-    /// Zeroed plain memory.
-    fn plain(context: &Arc<OpenclContext>, len: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(len, ALIGN).ok()?;
-        // SAFETY: an allocation of 0 bytes has been refused.
-        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
-        Some(Self { start, layout: Some(layout), context: Arc::clone(context) })
+    /// Zeroed memory of a buffer object, which stays mapped for as long as the block lives.
+    fn mapped(context: &Arc<OpenclContext>, len: usize) -> DriverResult<Self> {
+        let buffer = create_buffer(context, len, BufferPlace::Host)?;
+        let (service, raw) = (context.service()?, buffer.raw());
+        let (queue, flags, none) = (service.raw(), sys::CL_MAP_READ | sys::CL_MAP_WRITE, ptr::null());
+        let (wait, event) = (sys::CL_TRUE, ptr::null_mut());
+        // SAFETY: the queue and the buffer object are alive, and the buffer object has `len` bytes.
+        let start = unsafe {
+            create!(context.core, clEnqueueMapBuffer(queue, raw, wait, flags, 0, len, 0, none, event))
+        }?;
+        let start = start.cast::<u8>();
+        // SAFETY: `len` bytes have just been mapped at `start` for writing.
+        unsafe { start.write_bytes(0, len) };
+        Ok(Self { start, mapped: Some(buffer), context: Arc::clone(context) })
     }
+
+    fn unmap(&self, buffer: &Owned<MemObject>) -> DriverResult {
+        let service = self.context.service()?;
+        let (queue, start) = (service.raw(), self.start.as_ptr().cast());
+        let (none, event) = (ptr::null(), ptr::null_mut());
+        // SAFETY: the buffer object is mapped at this address, and nothing uses the block any more. The
+        // driver keeps the buffer object until the command is over.
+        unsafe {
+            call!(self.context.core, clEnqueueUnmapMemObject(queue, buffer.raw(), start, 0, none, event))
+        }?;
+        service.flush()
+    }
+}
+
+/// Where the bytes of a buffer object are.
+enum BufferPlace {
+    Device,
+    /// Memory that the driver allocates on the host.
+    Host,
+    /// A block, which outlives the buffer object.
+    Block(NonNull<u8>),
 }
 
 impl OpenclMemory {
@@ -109,23 +141,20 @@ impl OpenclMemory {
             let why = format!("the device allocates at most {most} bytes at once");
             return Err(out_of_memory().caused_by(why));
         }
-        let object = |buffer: DriverResult<Owned<MemObject>>| {
-            buffer.map(Arc::new).map_err(|failure| match failure.code {
-                sys::CL_OUT_OF_RESOURCES | sys::CL_INVALID_BUFFER_SIZE => {
-                    out_of_memory().caused_by(Error::from(failure))
-                }
-                _ => failure.into(),
-            })
+        let refused = |failure: OpenclFailure| match failure.code {
+            sys::CL_OUT_OF_RESOURCES | sys::CL_INVALID_BUFFER_SIZE => {
+                out_of_memory().caused_by(Error::from(failure))
+            }
+            _ => failure.into(),
         };
+        let object = |buffer: DriverResult<Owned<MemObject>>| buffer.map(Arc::new).map_err(refused);
         let storage = match (context.features.shared_memory, kind) {
             (true, _) => {
                 let block = HostBlock::shared(context, len).ok_or_else(out_of_memory)?;
-                let buffer = create_buffer(context, len, Some(block.start));
+                let buffer = create_buffer(context, len, BufferPlace::Block(block.start));
                 Storage::Shared(object(buffer)?, block)
             }
-            (false, MemoryKind::Host) => {
-                Storage::Host(HostBlock::plain(context, len).ok_or_else(out_of_memory)?)
-            }
+            (false, MemoryKind::Host) => Storage::Host(HostBlock::mapped(context, len).map_err(refused)?),
             (false, MemoryKind::Device) => Storage::Device(object(create_zeroed(context, len))?),
         };
         Ok(Self { resource: ResourceId::unique(), kind, len, storage, context: Arc::clone(context) })
@@ -187,14 +216,14 @@ impl OpenclMemory {
     }
 }
 
-/// A buffer object of `len` bytes: those of a block, which outlives it, or memory of its own.
-fn create_buffer(
-    context: &OpenclContext,
-    len: usize,
-    block: Option<NonNull<u8>>,
-) -> DriverResult<Owned<MemObject>> {
-    let flags = sys::CL_MEM_READ_WRITE | block.map_or(0, |_| sys::CL_MEM_USE_HOST_PTR);
-    let (raw, start) = (context.raw.raw(), block.map_or(ptr::null_mut(), |start| start.as_ptr().cast()));
+/// A buffer object of `len` bytes.
+fn create_buffer(context: &OpenclContext, len: usize, place: BufferPlace) -> DriverResult<Owned<MemObject>> {
+    let (place, start) = match place {
+        BufferPlace::Device => (0, ptr::null_mut()),
+        BufferPlace::Host => (sys::CL_MEM_ALLOC_HOST_PTR, ptr::null_mut()),
+        BufferPlace::Block(start) => (sys::CL_MEM_USE_HOST_PTR, start.as_ptr().cast()),
+    };
+    let (raw, flags) = (context.raw.raw(), sys::CL_MEM_READ_WRITE | place);
     // SAFETY: the context is alive, and the block has `len` bytes.
     let buffer = unsafe { create!(context.core, clCreateBuffer(raw, flags, len, start)) }?;
     // SAFETY: the driver has just created the buffer for this object.
@@ -203,7 +232,7 @@ fn create_buffer(
 
 /// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
 fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
-    let buffer = create_buffer(context, len, None)?;
+    let buffer = create_buffer(context, len, BufferPlace::Device)?;
     let (service, zero) = (context.service()?, 0u8);
     let (queue, to, from) = (service.raw(), buffer.raw(), (&raw const zero).cast());
     let (none, event) = (ptr::null(), ptr::null_mut());

@@ -79,6 +79,13 @@ pub(super) struct Corner {
     pub(super) slice: usize,
 }
 
+impl Corner {
+    /// Where the last of `depth` slices ends, with all its rows whole.
+    pub(super) fn end(&self, depth: usize) -> usize {
+        self.slice.saturating_mul(self.origin[2].saturating_add(depth))
+    }
+}
+
 /// The bytes that a fill repeats: 1, 2, 4 ... 128 of them.
 pub(super) type Pattern = SmallVec<[u8; 16]>;
 

@@ -210,12 +210,13 @@ impl<'a> Launch<'a> {
     fn range(&self) -> Result<()> {
         let range = &self.launch.range;
         range.check().map_err(|error| self.error(error.kind(), error.message()))?;
-        let mut ends = range.global_size().into_iter().zip(range.global_offset());
-        if ends.any(|(size, offset)| size.checked_add(offset).is_none()) {
-            let why = format_args!("the indices of {range} do not fit into usize");
-            return Err(self.error(ErrorKind::InvalidSize, why));
-        }
         let capabilities = self.device.capabilities();
+        let most = capabilities.max_global_index;
+        let mut ends = range.global_size().into_iter().zip(range.global_offset());
+        if ends.any(|(size, offset)| size.checked_add(offset).is_none_or(|end| end - 1 > most)) {
+            let why = format_args!("the indices of {range} go beyond {most}, the device's largest");
+            return Err(self.error(ErrorKind::InvalidSize, why).help("launch a part of the range at a time"));
+        }
         if range.global_offset() != [0; 3] && !capabilities.global_offset {
             let why = format_args!("{range} starts at an offset, which the device cannot do");
             return Err(self

@@ -9,6 +9,7 @@ use wakegraph::hal::{
 use wakegraph::{AccessMode, CommandKinds, ErrorKind, Pitch, Range, Rect};
 
 use super::bench::{Bench, bytes, enqueue_command, launch, part, pointer, source, value};
+use super::launches::number;
 use crate::registry::{Setup, lacks, tests};
 
 tests!("operands": &[] => [sides, lengths_and_overlap, patterns, rectangles, pointers, kernel_arguments, aliases,
@@ -158,8 +159,9 @@ fn aliases(setup: &Setup) {
 
 fn index_spaces(setup: &Setup) {
     let bench = Bench::new(setup);
-    let k = kernel(&bench, &[]);
+    let k = kernel(&bench, &[value("v", 4)]);
     let capabilities = bench.device.capabilities();
+    let beyond = capabilities.max_global_index;
     let too_many = capabilities.max_work_group_size + 1;
     let too_wide = capabilities.max_work_item_sizes[0] + 1;
     for range in [
@@ -171,8 +173,9 @@ fn index_spaces(setup: &Setup) {
         Range::linear(2).offset([usize::MAX]),
         Range::linear(too_many).local([too_many]),
         Range::linear(too_wide).local([too_wide]),
+        Range::linear(2).offset([beyond]),
     ] {
-        refuses(&bench, &launch(&k, Vec::new(), range), SIZE);
+        refuses(&bench, &launch(&k, vec![number(0)], range), SIZE);
     }
 }
 

@@ -98,6 +98,8 @@ table! {
     clEnqueueCopyBuffer: clEnqueueCopyBuffer_t,
     clEnqueueCopyBufferRect: clEnqueueCopyBufferRect_t,
     clEnqueueFillBuffer: clEnqueueFillBuffer_t,
+    clEnqueueMapBuffer: clEnqueueMapBuffer_t,
+    clEnqueueUnmapMemObject: clEnqueueUnmapMemObject_t,
     clEnqueueReadBuffer: clEnqueueReadBuffer_t,
     clEnqueueReadBufferRect: clEnqueueReadBufferRect_t,
     clEnqueueWriteBuffer: clEnqueueWriteBuffer_t,

@@ -77,6 +77,7 @@ pub(super) fn everything() -> Capabilities {
         max_work_group_size: 64,
         max_work_item_sizes: [64, 32, 16],
         max_work_groups: [1 << 20, 16, 16],
+        max_global_index: 1 << 40,
         concurrent_parts: true,
         global_offset: true,
         view_alignment: 4,
