@@ -7,6 +7,8 @@
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod host;
+#[cfg(feature = "level-zero")]
+pub mod level_zero;
 pub mod null;
 #[cfg(feature = "opencl")]
 pub mod opencl;

@@ -18,7 +18,7 @@
 
 pub(crate) mod dependency;
 pub(crate) mod health;
-#[cfg(any(feature = "cuda", feature = "opencl"))]
+#[cfg(any(feature = "cuda", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
 pub(crate) mod open_devices;
 pub(crate) mod polling;
