@@ -10,7 +10,8 @@
 //! | `update_100_of_100` | an update of all of them, each | the same update of a command-buffer of the contract | |
 //! | `cycles` | bytes that 10,000 cycles of record, finalize, submit and drop leave behind, each | none | 16 |
 //!
-//! On the host device, with two threads, in a tokio runtime of the current thread.
+//! On the host device, with two threads, in a tokio runtime of the current thread. `--device=NAME` runs the
+//! `eager_*` rows on another device. Where that device does not notify, the base polls its event in the task.
 #![expect(unsafe_code, reason = "the base enqueues commands whose order it vouches for itself")]
 
 mod support;
@@ -44,8 +45,12 @@ const CYCLES: usize = 10_000;
 wakegraph::kernel! {
     fn bump(x: &mut [u32]) {
         host: |_range, x| bump_all(x),
+        // SAFETY: a work-item uses the element with its index.
+        c: unsafe { BUMP },
     }
 }
+
+const BUMP: &str = "KERNEL(bump, (SLICE(u32, x))) { x[GLOBAL_ID(0)] += 1; }";
 
 fn bump_all(x: &mut [u32]) {
     x.iter_mut().for_each(|x| *x = x.wrapping_add(1));
@@ -54,9 +59,14 @@ fn bump_all(x: &mut [u32]) {
 
 fn main() -> ExitCode {
     let mut report = Report::from_args();
-    let device = Device::from_hal(host::open(HostOptions::new().threads(2)).expect("a host device"));
     let runtime = support::current_thread();
-
+    let mut options = std::env::args().skip(1);
+    if let Some(name) = options.find_map(|option| option.strip_prefix("--device=").map(String::from)) {
+        let device = Device::open(&name).unwrap_or_else(|error| panic!("nothing to measure: {error}"));
+        eager(&mut report, &runtime, &device);
+        return report.finish();
+    }
+    let device = Device::from_hal(host::open(HostOptions::new().threads(2)).expect("a host device"));
     for in_order in [true, false] {
         for (what, kernels) in [("launches", true), ("fills", false)] {
             let name = format!("record_{what}_{}", if in_order { "in_order" } else { "out_of_order" });
@@ -65,17 +75,7 @@ fn main() -> ExitCode {
             report.race(row, &runtime, Recorded(program.clone()), Added(program));
         }
     }
-    for (what, kind) in [("fill", Kind::Fill), ("launch", Kind::Launch)] {
-        let name = format!("eager_{what}");
-        let row = Row::new(&name).limit(1.2);
-        report.race(row, &runtime, Eager::new(&device, kind, 1, 1), Plain::new(&device, kind, 1, 1));
-        let name = format!("eager_{what}_64");
-        let row = Row::new(&name).limit(1.2).operations(64).rounds(60, 20);
-        report.race(row, &runtime, Eager::new(&device, kind, 64, 1), Plain::new(&device, kind, 64, 1));
-    }
-    let (ours, base) = (Eager::new(&device, Kind::Launch, 64, 8), Plain::new(&device, Kind::Launch, 64, 8));
-    let row = Row::new("eager_alternating_64").limit(1.2).operations(64).rounds(60, 20);
-    report.race(row, &runtime, ours, base);
+    eager(&mut report, &runtime, &device);
     for count in [1, updates::PARAMS] {
         let name = format!("update_{count}_of_{}", updates::PARAMS);
         let row = Row::new(&name).operations(count);
@@ -84,6 +84,20 @@ fn main() -> ExitCode {
     }
     cycles(&mut report, &runtime, &device);
     report.finish()
+}
+
+fn eager(report: &mut Report, runtime: &tokio::runtime::Runtime, device: &Device) {
+    for (what, kind) in [("fill", Kind::Fill), ("launch", Kind::Launch)] {
+        let name = format!("eager_{what}");
+        let row = Row::new(&name).limit(1.2);
+        report.race(row, runtime, Eager::new(device, kind, 1, 1), Plain::new(device, kind, 1, 1));
+        let name = format!("eager_{what}_64");
+        let row = Row::new(&name).limit(1.2).operations(64).rounds(60, 20);
+        report.race(row, runtime, Eager::new(device, kind, 64, 1), Plain::new(device, kind, 64, 1));
+    }
+    let (ours, base) = (Eager::new(device, Kind::Launch, 64, 8), Plain::new(device, Kind::Launch, 64, 8));
+    let row = Row::new("eager_alternating_64").limit(1.2).operations(64).rounds(60, 20);
+    report.race(row, runtime, ours, base);
 }
 
 /// What is recorded, or added.
@@ -187,6 +201,7 @@ struct Plain {
     kernel: Arc<dyn hal::Kernel>,
     kind: Kind,
     done: Vec<(Arc<dyn hal::Event>, Arc<Done>)>,
+    notifies: bool,
 }
 
 /// Wakes a task when an event is final.
@@ -208,10 +223,12 @@ impl Plain {
         let device = device.hal();
         let param = ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 };
         let params = [Param { name: "x".into(), kind: param }];
-        let sources = KernelSources::new().host(|_, args| {
-            bump_all(args.write::<u32>()?);
-            Ok(())
-        });
+        let sources = KernelSources::new()
+            .host(|_, args| {
+                bump_all(args.write::<u32>()?);
+                Ok(())
+            })
+            .c(BUMP);
         let desc = KernelDesc::new("bump", &params, &sources);
         let memory = MemoryDesc::new(ELEMENTS * size_of::<u32>(), MemoryKind::Device);
         let event = || (device.create_event(&EventDesc::new()).expect("an event"), Arc::<Done>::default());
@@ -221,6 +238,7 @@ impl Plain {
             kernel: device.create_kernel(&desc).expect("a kernel"),
             kind,
             done: (0..count).map(|_| event()).collect(),
+            notifies: device.capabilities().notifies,
         }
     }
 
@@ -244,15 +262,20 @@ impl Contender for Plain {
     async fn once(&mut self) {
         for ((event, done), memory) in self.done.iter().zip(self.memory.iter().cycle()) {
             done.is_set.store(false, Ordering::Relaxed);
-            let notification = Some(Notification::new(done.clone(), 0));
+            let notification = self.notifies.then(|| Notification::new(done.clone(), 0));
             let signal = Signal::new(event).notification(notification);
             // SAFETY: the queue is in order, nothing else uses the memory, and `self` keeps it.
             let enqueued =
                 unsafe { self.queue.enqueue(&Arc::new(self.command(memory)), WaitList::NONE, signal) };
             enqueued.expect("a valid command");
         }
-        let (_, done) = self.done.last().expect("an event");
+        let (event, done) = self.done.last().expect("an event");
         poll_fn(|cx| {
+            if !self.notifies {
+                let is_final = !matches!(event.status(), hal::EventStatus::Pending);
+                cx.waker().wake_by_ref();
+                return if is_final { Poll::Ready(()) } else { Poll::Pending };
+            }
             done.waker.register(cx.waker());
             if done.is_set.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
         })
