@@ -152,7 +152,7 @@ fn check_owner(device: &CudaDeviceInner, info: &AddressInfo, address: usize) -> 
         ),
         _ => (
             format!("the driver knows no memory at {address:#x}"),
-            "pass an address on the device; the host's memory has to be registered, as by `cuMemHostRegister`",
+            "pass an address on the device; memory of the host has to be registered with the driver",
         ),
     };
     Err(Error::new(ErrorKind::InvalidArgument, why).help(help))

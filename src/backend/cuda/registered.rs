@@ -37,7 +37,8 @@ pub(super) fn register(device: &Arc<CudaDeviceInner>, memory: UserMemory) -> Res
             if error.kind() == ErrorKind::DeviceLost {
                 return Err(error);
             }
-            tracing::warn!(target: "wakegraph", %error, "memory is not registered: the driver stages its copies");
+            let why = "memory is not registered: the driver stages its copies";
+            tracing::warn!(target: "wakegraph", %error, "{why}");
             Ok(plain(memory))
         }
     }

@@ -23,7 +23,7 @@ impl Graph {
     /// |---|---|---|
     /// | `cuda` | a `CUstream`, and its context is current | when the node is enqueued |
     /// | `opencl` | an in-order `cl_command_queue` | when the node is enqueued |
-    /// | `host` | null: the closure does the work itself | on a thread of the pool, when the nodes before it are done |
+    /// | `host` | null: the closure does the work itself | on a thread of the pool, when its turn comes |
     ///
     /// ```
     /// # #![allow(unsafe_code)]

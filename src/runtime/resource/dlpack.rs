@@ -177,11 +177,16 @@ pub unsafe trait DlpackElement: Pod {
     const DATA_TYPE: DLDataType;
 }
 
+/// The type of one number of so many bytes.
+const fn scalar(code: u8, bytes: usize) -> DLDataType {
+    DLDataType { code, bits: 8 * bytes as u8, lanes: 1 }
+}
+
 macro_rules! elements {
     ($($code:literal: $($element:ident)+;)+) => {$($(
         // SAFETY: the number with as many bits.
         unsafe impl DlpackElement for $element {
-            const DATA_TYPE: DLDataType = DLDataType { code: $code, bits: 8 * size_of::<$element>() as u8, lanes: 1 };
+            const DATA_TYPE: DLDataType = scalar($code, size_of::<$element>());
         }
     )+)+};
 }
@@ -251,8 +256,8 @@ impl Device {
     /// the CPU takes tensors of the CPU. See [`import`](Self::import) for what can be done with the buffer.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a tensor of another device or type, with gaps or in
-    /// another order, and one that is read-only; [`InvalidSize`](ErrorKind::InvalidSize) for one without
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a tensor of another device or type, with gaps
+    /// or in another order, and one that is read-only; [`InvalidSize`](ErrorKind::InvalidSize) for one without
     /// elements; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a later major version of DLPack,
     /// and on devices of OpenCL; those of [`import`](Self::import).
     ///
