@@ -57,7 +57,7 @@ pub(super) type MakeSlot<T> = dyn Fn(&Slot) -> Result<(ExecutableGraph, T)> + Se
 pub(super) struct PoolState<T> {
     pub(super) table: SlotTable<T>,
     /// While a request waits, no slot is free.
-    pub(super) waiting: FairQueue<oneshot::Sender<Result<Permit<T>>>>,
+    pub(super) waiting: FairQueue<Answer<T>>,
 }
 
 /// What became of a request that entered a pool.
@@ -83,7 +83,7 @@ impl<T> PoolInner<T> {
         let (sender, receiver) = oneshot::channel();
         let position = state.waiting.push(priority, key, sender);
         let _tally = self.metrics.waiting();
-        Ok(Entered::Waiting(Waiter { pool: self.clone(), position, receiver, _tally }))
+        Ok(Entered::Waiting(Waiter { pool: self.clone(), position: Some(position), receiver, _tally }))
     }
 
     /// The error of a request that is refused.
@@ -111,49 +111,58 @@ impl<T> PoolInner<T> {
         claim.map(|claim| Permit::new(self, claim))
     }
 
-    /// Takes a slot back. What is no longer needed is dropped after the lock.
-    fn put_back(&self, claim: Claim<T>) {
-        let dropped = self.state.lock().table.put_back(claim);
-        drop(dropped);
-    }
-
     fn lose(&self, claim: &mut Claim<T>, error: Error) {
         let dropped = self.state.lock().table.lose(claim, error);
         drop(dropped);
     }
 
-    /// Gives free slots to requests that wait. Wakes them after the lock.
-    fn serve(self: &Arc<Self>) {
+    /// Takes a slot back, if there is one to take back, and gives free slots to requests that wait. Wakes
+    /// them, and drops what is no longer needed, after the lock.
+    fn serve(self: &Arc<Self>, mut given_back: Option<Claim<T>>) {
         loop {
             let mut state = self.state.lock();
-            let closed = state.table.closed();
-            let claim = match closed {
-                None if state.waiting.is_empty() => return,
-                None => match state.table.take() {
-                    Some(claim) => Ok(claim),
-                    None => return,
-                },
-                Some(error) => Err(error),
-            };
-            let sender = state.waiting.pop();
+            let dropped = given_back.take().and_then(|claim| state.table.put_back(claim));
+            let grant = state.grant();
+            let is_last = !state.may_grant();
             drop(state);
-            let Some(sender) = sender else { return };
-            let granted = sender.send(claim.map(|claim| Permit::new(self, claim)));
-            // The request has gone. The next one gets its slot in the next round of this loop,
-            // which keeps the drop of a permit from calling itself.
-            if let Err(Ok(mut permit)) = granted
-                && let Some(claim) = permit.claim.take()
-            {
-                self.put_back(claim);
+            drop(dropped);
+            let Some((sender, claim)) = grant else { return };
+            match sender.send(claim.map(|claim| Permit::new(self, claim))) {
+                Ok(()) if is_last => return,
+                // The request has gone. The next one gets its slot in the next round of this loop,
+                // which keeps the drop of a permit from calling itself.
+                Err(Ok(mut permit)) => given_back = permit.claim.take(),
+                Ok(()) | Err(Err(_)) => {}
             }
         }
+    }
+}
+
+/// Where a request waits for its answer.
+type Answer<T> = oneshot::Sender<Result<Permit<T>>>;
+
+impl<T> PoolState<T> {
+    /// Whether another request may get its answer.
+    fn may_grant(&self) -> bool {
+        !self.waiting.is_empty() && (self.table.has_free() || self.table.slots() == 0)
+    }
+
+    /// The next request to be answered, and its answer: a slot, or why there never will be one.
+    fn grant(&mut self) -> Option<(Answer<T>, Result<Claim<T>>)> {
+        let claim = match self.table.closed() {
+            _ if self.waiting.is_empty() => return None,
+            None => Ok(self.table.take()?),
+            Some(error) => Err(error),
+        };
+        Some((self.waiting.pop()?, claim))
     }
 }
 
 /// A request in the queue. It leaves the queue when it is dropped.
 pub(super) struct Waiter<T> {
     pool: Arc<PoolInner<T>>,
-    position: Position,
+    /// None once it has left the queue.
+    position: Option<Position>,
     /// A permit that is in here when the waiter is dropped goes back to the pool.
     receiver: oneshot::Receiver<Result<Permit<T>>>,
     _tally: Tally,
@@ -164,6 +173,7 @@ impl<T> Future for Waiter<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| {
+            self.position = None;
             received.unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "a pool forgot a request")))
         })
     }
@@ -171,7 +181,8 @@ impl<T> Future for Waiter<T> {
 
 impl<T> Drop for Waiter<T> {
     fn drop(&mut self) {
-        let sender = self.pool.state.lock().waiting.remove(self.position);
+        let Some(position) = self.position else { return };
+        let sender = self.pool.state.lock().waiting.remove(position);
         drop(sender);
     }
 }
@@ -254,7 +265,7 @@ impl<T: Send + 'static> Permit<T> {
         };
         if fits {
             // Other slots may have waited to see how large this one is.
-            self.pool.serve();
+            self.pool.serve(None);
             return Ok(Some(self));
         }
         self.discard();
@@ -302,8 +313,7 @@ impl<T> Drop for Permit<T> {
 impl<T> Permit<T> {
     fn give_back(&mut self) {
         if let Some(claim) = self.claim.take() {
-            self.pool.put_back(claim);
-            self.pool.serve();
+            self.pool.serve(Some(claim));
         }
     }
 }

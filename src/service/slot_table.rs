@@ -131,6 +131,11 @@ impl<T> SlotTable<T> {
         })
     }
 
+    /// Whether a slot is free, or is to be made where the memory allows.
+    pub(super) fn has_free(&self) -> bool {
+        self.places.iter().any(|place| !place.idle.is_empty() || !place.unmade.is_empty())
+    }
+
     /// A slot that is free and does not have to be made first.
     pub(super) fn take_made(&mut self) -> Option<Claim<T>> {
         self.places.iter_mut().enumerate().find_map(|(place, state)| {
