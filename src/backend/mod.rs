@@ -22,10 +22,10 @@ use crate::types::{Error, ErrorKind, Result};
 const NOT_BUILT: &[&str] = &[
     #[cfg(not(feature = "cuda"))]
     "cuda",
+    #[cfg(not(feature = "level-zero"))]
+    "level_zero",
     #[cfg(not(feature = "opencl"))]
     "opencl",
-    "level_zero",
-    "level-zero",
     "hip",
 ];
 
@@ -34,6 +34,8 @@ pub fn backends() -> &'static [&'static dyn Backend] {
     &[
         #[cfg(feature = "cuda")]
         &cuda::CudaBackend,
+        #[cfg(feature = "level-zero")]
+        &level_zero::LevelZeroBackend,
         &host::HostBackend,
         #[cfg(feature = "opencl")]
         &opencl::OpenclBackend,
@@ -41,11 +43,12 @@ pub fn backends() -> &'static [&'static dyn Backend] {
     ]
 }
 
-/// The backend with this name, such as `"host"`.
+/// The backend with this name, such as `"host"`; a hyphen is as good as an underscore.
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) when this version has no such backend.
 pub fn by_name(name: &str) -> Result<&'static dyn Backend> {
+    let name = &*name.replace('-', "_");
     if let Some(backend) = backends().iter().find(|backend| backend.name() == name) {
         return Ok(*backend);
     }
@@ -121,6 +124,8 @@ mod tests {
             let expected = format!("backend '{name}' is not part of this version");
             assert!(error.message().starts_with(&expected), "{error}");
         }
+        #[cfg(feature = "level-zero")]
+        assert_eq!(by_name("level-zero").unwrap().name(), "level_zero");
         assert_eq!(open("abacus:0").unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(open("host:").unwrap_err().kind(), ErrorKind::InvalidArgument);
         for selector in ["host:x", "host:-1", "host:0:1", "null:x"] {

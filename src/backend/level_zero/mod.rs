@@ -1,6 +1,87 @@
 //! The Level Zero backend: Intel's GPUs through the loader of their drivers, loaded at run time.
 //!
-//! Imports `types` and `hal` only.
+//! What each object is:
+//!
+//! | contract | here |
+//! |---|---|
+//! | device | a device or sub-device of a driver. All devices of a driver share its context |
+//! | memory | the device's, or the host's that all devices of the driver see, in one address space |
+//!
+//! # Files
+//!
+//! Each imports only from those above it: `sys` `error` `options` `driver` `features` `clock`
+//! `context` `memory` `device`. The backend imports `types` and `hal` only.
+#![allow(dead_code, reason = "the backend does not use all of it yet")]
 
-#[allow(dead_code, unused_imports, unused_macros, reason = "the backend does not use all of it yet")]
+mod clock;
+mod context;
+mod device;
+mod driver;
+mod error;
+mod features;
+mod memory;
+mod options;
+#[allow(unused_imports, unused_macros, reason = "the backend does not use all of it yet")]
 mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::hal::support::open_devices::OpenDevices;
+use crate::hal::{Backend, Device};
+use crate::types::Result;
+use device::LevelZeroDevice;
+
+pub use options::{LevelZeroOptions, Lowering};
+
+/// The backend that finds the GPUs of Level Zero's drivers.
+#[derive(Clone, Copy, Debug)]
+pub struct LevelZeroBackend;
+
+impl Backend for LevelZeroBackend {
+    fn name(&self) -> &'static str {
+        "level_zero"
+    }
+
+    /// The GPUs of all drivers, in the loader's order. `ZE_FLAT_DEVICE_HIERARCHY` decides whether
+    /// the parts of a GPU are devices, and `ZE_AFFINITY_MASK` which ones there are.
+    fn device_names(&self) -> Result<Vec<String>> {
+        let name = |found: driver::FoundDevice| {
+            Ok(format!("{} ({})", driver::text(&found.properties()?.name), found.driver.name))
+        };
+        driver::devices()?.into_iter().map(name).collect()
+    }
+
+    fn device_count(&self) -> Result<usize> {
+        Ok(driver::devices()?.len())
+    }
+
+    fn gpu_count(&self) -> Result<usize> {
+        self.device_count()
+    }
+
+    /// While a device is open and works, opening its index again gives the same device.
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
+        static OPEN: OpenDevices<LevelZeroDevice> = OpenDevices::new();
+        let open = || LevelZeroDevice::open(index, LevelZeroOptions::from_environment());
+        Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
+    }
+}
+
+/// Opens the device with this index with options of its own. Each call returns a new object for the same
+/// hardware. [`LevelZeroBackend`]'s [`device_names`](Backend::device_names) says in which order devices are
+/// counted.
+///
+/// ```no_run
+/// use wakegraph::backend::level_zero::{self, LevelZeroOptions, Lowering};
+/// let device = level_zero::open(0, LevelZeroOptions::new().lowering(Lowering::Execute))?;
+/// # Ok::<(), wakegraph::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Unavailable`](crate::ErrorKind::Unavailable) without a loader or a driver, or without a device of this
+/// index.
+pub fn open(index: usize, options: LevelZeroOptions) -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(LevelZeroDevice::open(index, options)?))
+}

@@ -9,16 +9,16 @@ pub(in crate::backend::level_zero) trait ObjectKind: 'static {
     fn destroy(api: &Api) -> (unsafe extern "C" fn(*mut Self) -> ze_result_t, &'static str);
 }
 
-/// An object of the driver. Its owner sees to it that nothing uses the object any more when it is dropped, and
-/// that its context is still there.
+/// An object of the driver. Its owner sees to it that nothing uses the object any more when it is
+/// dropped, and that its context is still there.
 #[derive(Debug)]
 pub(in crate::backend::level_zero) struct Owned<K: ObjectKind> {
     raw: *mut K,
     api: &'static Api,
 }
 
-// SAFETY: the driver's objects may be used and destroyed on any thread. Where the driver takes one call at a
-// time, as for lists, kernels and pools, their owners see to it.
+// SAFETY: the driver's objects may be used and destroyed on any thread. Where the driver takes one
+// call at a time, as for lists, kernels and pools, their owners see to it.
 unsafe impl<K: ObjectKind> Send for Owned<K> {}
 // SAFETY: as for `Send`.
 unsafe impl<K: ObjectKind> Sync for Owned<K> {}

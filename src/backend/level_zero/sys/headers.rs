@@ -7,7 +7,8 @@ use std::process::Command;
 use super::table::DECLARATIONS;
 use super::types::{LAYOUTS, NUMBERS};
 
-/// Where the headers are looked for: `libze-dev` installed, or where `scripts/level-zero.sh` puts it.
+/// Where the headers are looked for: `libze-dev` installed, or where `scripts/level-zero.sh` puts
+/// it.
 fn include_folder() -> Option<PathBuf> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/level-zero/include");
     [unpacked, PathBuf::from("/usr/include")]
@@ -39,8 +40,8 @@ fn c_type(rust: &str) -> String {
     base.to_owned()
 }
 
-/// A program whose compilation fails where a declaration is not that of the headers. What older headers do not
-/// have yet is left out.
+/// A program whose compilation fails where a declaration is not that of the headers. What older
+/// headers do not have yet is left out.
 fn program(header: &str) -> String {
     let has = |name: &str| {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -23,8 +23,8 @@ pub(in crate::backend::level_zero) enum NoLibrary {
     Lacks(&'static str),
 }
 
-/// The functions of the loader, which the first call loads. It is never unloaded: drivers leave threads
-/// behind.
+/// The functions of the loader, which the first call loads. It is never unloaded: drivers leave
+/// threads behind.
 ///
 /// # Errors
 /// Why they cannot be had.

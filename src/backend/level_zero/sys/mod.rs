@@ -15,8 +15,8 @@ pub(super) use library::{NoLibrary, api};
 pub(super) use table::Api;
 pub(super) use types::*;
 
-/// Calls a function of the table: `Ok` where it returned success. Everything else is a failure, which
-/// includes [`ZE_RESULT_NOT_READY`].
+/// Calls a function of the table: `Ok` where it returned success. Everything else is a failure,
+/// which includes [`ZE_RESULT_NOT_READY`].
 ///
 /// Expands to one unsafe operation.
 macro_rules! call {
@@ -25,8 +25,8 @@ macro_rules! call {
     };
 }
 
-/// Calls a function of the table that writes its result, such as a handle, to the place that its last argument
-/// names: the result where it returned success.
+/// Calls a function of the table that writes its result, such as a handle, to the place that its
+/// last argument names: the result where it returned success.
 ///
 /// Expands to one unsafe operation. The place is valid.
 macro_rules! get {
@@ -37,8 +37,8 @@ macro_rules! get {
     }};
 }
 
-/// Calls a function of the table that fills a structure, which the last argument names and which says what it
-/// is: the structure where it returned success.
+/// Calls a function of the table that fills a structure, which the last argument names and which
+/// says what it is: the structure where it returned success.
 ///
 /// Expands to one unsafe operation. The place is valid.
 macro_rules! fill {

@@ -1,8 +1,9 @@
 //! The functions of the loader.
 //!
-//! Those of version 1.0 are required. The optional ones are newer, and the driver behind the loader may be too
-//! old for a function that the loader has: whether one may be called is decided by what the driver reports
-//! (`features.rs`). One that the loader does not have answers that it is not supported.
+//! Those of version 1.0 are required. The optional ones are newer, and the driver behind the loader
+//! may be too old for a function that the loader has: whether one may be called is decided by what
+//! the driver reports (`features.rs`). One that the loader does not have answers that it is not
+//! supported.
 #![allow(non_snake_case, reason = "the vendor's names")]
 
 use std::ffi::{c_char, c_void};
@@ -26,7 +27,8 @@ macro_rules! table {
         }
 
         impl Api {
-            /// The library stays loaded for good. The error is the name of a function that it does not have.
+            /// The library stays loaded for good. The error is the name of a function that it does
+            /// not have.
             pub(super) fn fill(library: libloading::Library) -> Result<Self, &'static str> {
                 let mut missing = Vec::new();
                 $(unsafe extern "C" fn $newer($(_: $newer_argument),*) -> ze_result_t {
@@ -234,7 +236,8 @@ table! {
 }
 
 impl Api {
-    /// Whether the loader has this optional function. The driver may be too old for it nevertheless.
+    /// Whether the loader has this optional function. The driver may be too old for it
+    /// nevertheless.
     pub(in crate::backend::level_zero) fn has(&self, function: &str) -> bool {
         !self.missing.contains(&function)
     }

@@ -1,8 +1,8 @@
 //! The driver's types, as far as this backend uses them, under the vendor's names.
 //!
-//! The public headers (`ze_api.h`, MIT) are where they come from, and a test compares them with the headers
-//! where those are installed. Enumerations are numbers: a newer driver's values would not be values of a Rust
-//! enum. The test driver in `tests/level_zero_driver` uses this file, too.
+//! The public headers (`ze_api.h`, MIT) are where they come from, and a test compares them with the
+//! headers where those are installed. Enumerations are numbers: a newer driver's values would not
+//! be values of a Rust enum. The test driver in `tests/level_zero_driver` uses this file, too.
 #![allow(
     dead_code,
     missing_docs,
@@ -287,8 +287,8 @@ numbers! {
 
 pub(crate) type ze_bool_t = u8;
 
-/// Structures that the driver reads or writes. One that begins with its type has a function `new`, which gives
-/// it that type and leaves everything else zero.
+/// Structures that the driver reads or writes. One that begins with its type has a function `new`,
+/// which gives it that type and leaves everything else zero.
 macro_rules! structures {
     ($($name:ident $(= $stype:ident)? { $($field:ident: $type:ty,)+ })+) => {
         $(

@@ -1,0 +1,131 @@
+//! The device's clock in nanoseconds. The hardware counts cycles in few bits: 32 of them at 83 ns
+//! are six minutes.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::driver::FoundDevice;
+use super::sys::{self, DriverResult, call, version};
+
+/// Converts counts of cycles to times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Timer {
+    /// A cycle is this many nanoseconds, divided by `per`.
+    nanoseconds: u64,
+    per: u64,
+}
+
+impl Timer {
+    fn new(resolution: u64, in_cycles_per_second: bool) -> Self {
+        match (resolution.max(1), in_cycles_per_second) {
+            (frequency, true) => Self { nanoseconds: 1_000_000_000, per: frequency },
+            (nanoseconds, false) => Self { nanoseconds, per: 1 },
+        }
+    }
+
+    fn to_nanoseconds(self, cycles: u64) -> u64 {
+        scale(cycles, self.nanoseconds, self.per)
+    }
+
+    fn to_cycles(self, nanoseconds: u64) -> u64 {
+        scale(nanoseconds, self.per, self.nanoseconds)
+    }
+}
+
+fn scale(value: u64, by: u64, per: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(by) / u128::from(per)).unwrap_or(u64::MAX)
+}
+
+/// The count that ends in the `bits` low bits of `value` and is nearest to `near`.
+fn unwrap(value: u64, bits: u32, near: u64) -> u64 {
+    if bits == 0 || bits >= 64 {
+        return value;
+    }
+    let period = 1u64 << bits;
+    let distance = value.wrapping_sub(near) & (period - 1);
+    match distance <= period / 2 {
+        true => near.saturating_add(distance),
+        // Before the count begins there is no earlier one.
+        false => near.checked_sub(period - distance).unwrap_or(near.saturating_add(distance)),
+    }
+}
+
+/// The clock of a device.
+#[derive(Debug)]
+pub(super) struct DeviceClock {
+    timer: Timer,
+    bits: u32,
+    kernel_bits: u32,
+    /// The last reading, in cycles, and when that was: from it, the next reading is expected.
+    last: Mutex<Option<(u64, Instant)>>,
+}
+
+impl DeviceClock {
+    pub(super) fn new(device: FoundDevice, properties: &sys::ze_device_properties_t) -> Self {
+        let in_cycles_per_second = device.driver.version >= version(1, 2);
+        Self {
+            timer: Timer::new(properties.timerResolution, in_cycles_per_second),
+            bits: properties.timestampValidBits,
+            kernel_bits: properties.kernelTimestampValidBits,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// The time now.
+    pub(super) fn now(&self, device: FoundDevice) -> DriverResult<u64> {
+        let mut last = self.last.lock();
+        let (mut host, mut cycles) = (0, 0);
+        // SAFETY: the driver gave the device, both places are numbers.
+        unsafe {
+            call!(device.driver.api, zeDeviceGetGlobalTimestamps(device.raw, &raw mut host, &raw mut cycles))
+        }?;
+        let now = Instant::now();
+        let cycles = match *last {
+            None => unwrap(cycles, self.bits, cycles & mask(self.bits)),
+            Some((before, then)) => {
+                let elapsed = u64::try_from((now - then).as_nanos()).unwrap_or(u64::MAX);
+                let expected = before.saturating_add(self.timer.to_cycles(elapsed));
+                unwrap(cycles, self.bits, expected)
+            }
+        };
+        *last = Some((cycles, now));
+        Ok(self.timer.to_nanoseconds(cycles))
+    }
+
+    /// The time of a count in the timestamps of kernels, of which `near` is not far away.
+    pub(super) fn kernel_time(&self, cycles: u64, near: u64) -> u64 {
+        self.timer.to_nanoseconds(unwrap(cycles, self.kernel_bits, self.timer.to_cycles(near)))
+    }
+}
+
+fn mask(bits: u32) -> u64 {
+    1u64.checked_shl(bits).map_or(u64::MAX, |period| period.wrapping_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_of_the_resolution_depends_on_the_version() {
+        let old = Timer::new(83, false);
+        assert_eq!((old.to_nanoseconds(10), old.to_cycles(830)), (830, 10));
+        let new = Timer::new(12_000_000, true);
+        assert_eq!((new.to_nanoseconds(12), new.to_cycles(1000)), (1000, 12));
+        assert_eq!(Timer::new(0, true).to_nanoseconds(0), 0);
+    }
+
+    #[test]
+    fn counts_are_unwrapped_to_the_nearest_to_what_is_expected() {
+        let wrap = 1 << 32;
+        assert_eq!(unwrap(5, 32, wrap - 3), wrap + 5);
+        assert_eq!(unwrap(wrap - 3, 32, wrap + 5), wrap - 3);
+        assert_eq!(unwrap(7, 32, 3 * wrap + 8), 3 * wrap + 7);
+        assert_eq!(unwrap(7 | 0xff << 32, 32, 3 * wrap + 8), 3 * wrap + 7, "bits that are not valid");
+        assert_eq!(unwrap(wrap - 1, 32, 0), wrap - 1, "there is nothing before zero");
+        assert_eq!(unwrap(u64::MAX, 64, 0), u64::MAX);
+        assert_eq!((mask(32), mask(64), mask(0)), (wrap - 1, u64::MAX, 0));
+    }
+}
