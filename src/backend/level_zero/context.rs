@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::clock::DeviceClock;
 use super::driver::{self, FoundDevice};
+use super::event_pool::EventPools;
 use super::features::{self, Features};
 use super::options::{LevelZeroOptions, Lowering};
 use super::sys::{self, Api, CommandList, CommandQueue, Context, DriverResult, Module, Owned, call, get};
@@ -39,6 +40,8 @@ pub(super) struct LevelZeroContext {
     peers: Mutex<HashMap<usize, bool>>,
     /// For the backend's own fills and copies, once one has been needed.
     service: Mutex<Option<Service>>,
+    /// The driver's events that are not in use (`event_pool.rs`).
+    pub(super) events: EventPools,
     /// The driver's context, which all devices of the driver share.
     raw: Arc<Owned<Context>>,
 }
@@ -132,6 +135,7 @@ impl LevelZeroContext {
             clock,
             peers: Mutex::default(),
             service: Mutex::default(),
+            events: EventPools::new(),
             raw: driver.context()?,
         })
     }

@@ -5,10 +5,13 @@ use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use super::command_buffer::LevelZeroCommandBuffer;
 use super::context::LevelZeroContext;
 use super::driver::{self, FoundDevice};
+use super::event::LevelZeroEvent;
 use super::memory::{self, LevelZeroMemory};
 use super::options::LevelZeroOptions;
+use super::queue::LevelZeroQueue;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc,
@@ -82,18 +85,15 @@ unsafe impl Device for LevelZeroDevice {
     }
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
-        let _ = desc;
-        Err(unfinished("queues"))
+        Ok(Arc::new(self.create(|| LevelZeroQueue::create(&self.context, *desc))?))
     }
 
-    fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>> {
-        let _ = desc;
-        Err(unfinished("events"))
+    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(LevelZeroEvent::new(&self.context)))
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
-        let _ = desc;
-        Err(unfinished("command-buffers"))
+        Ok(Box::new(LevelZeroCommandBuffer::new(&self.context, *desc)))
     }
 
     fn check_address(&self, address: usize, len: usize) -> Result<()> {

@@ -37,6 +37,8 @@ pub(super) fn set(stream: &NativeStream<'_>, x: NativeMemory<'_>, word: u32) -> 
             };
             release(event)?;
         }
+        #[cfg(feature = "level-zero")]
+        "level_zero" => super::level_zero::set(stream.stream(), pointer(x), word)?,
         other => panic!("what does {other} lend?"),
     }
     Ok(())
@@ -59,6 +61,8 @@ pub(super) fn copy(stream: &NativeStream<'_>, from: NativeMemory<'_>, to: Native
             };
             release(event)?;
         }
+        #[cfg(feature = "level-zero")]
+        "level_zero" => super::level_zero::copy(stream.stream(), pointer(from), pointer(to))?,
         other => panic!("what does {other} lend?"),
     }
     Ok(())
@@ -76,7 +80,7 @@ fn release(event: std::result::Result<*mut std::ffi::c_void, i32>) -> Result<()>
 #[cfg(feature = "cuda")]
 use super::super::native::raw;
 
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "level-zero"))]
 fn pointer(memory: NativeMemory<'_>) -> wakegraph::hal::UsmPointer {
     // SAFETY: so many bytes are at the address.
     unsafe { wakegraph::hal::UsmPointer::new(memory.address().unwrap(), memory.len()) }

@@ -4,6 +4,8 @@
 mod calls;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "level-zero")]
+mod level_zero;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

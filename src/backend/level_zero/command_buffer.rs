@@ -1,0 +1,203 @@
+//! Command-buffers: commands, and recordings of them, each of which runs once at a time.
+#![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::command_list::CommandList;
+use super::context::LevelZeroContext;
+use super::options::Lowering;
+use super::queue::{LevelZeroQueue, RunRequest, Work};
+use super::recording::Recording;
+use super::signal::LevelZeroSignal;
+use super::update::StagedUpdate;
+use crate::hal::support::refusal;
+use crate::hal::support::retired::Retired;
+use crate::hal::{
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
+    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
+};
+use crate::types::Result;
+
+/// A command-buffer.
+#[derive(Debug)]
+pub(super) struct LevelZeroCommandBuffer {
+    id: CommandBufferId,
+    desc: CommandBufferDesc,
+    context: Arc<LevelZeroContext>,
+    state: CommandBufferState,
+    /// Dropped before the operations that the recordings hold.
+    runs: Mutex<Runs>,
+    /// Keeps the operands of the commands alive, and is what updates build on.
+    commands: Vec<Command>,
+    list: CommandList,
+}
+
+/// What the driver may use.
+#[derive(Debug, Default)]
+struct Runs {
+    /// From finalize on at least one. Runs come one after the other, so the first is idle before the others.
+    recordings: VecDeque<Recording>,
+    /// The last enqueue, which the next must not overlap.
+    last: Option<Arc<LevelZeroSignal>>,
+    /// What updates have replaced, with the last enqueue that may use it.
+    retired: Retired<Arc<LevelZeroSignal>, (VecDeque<Recording>, StagedUpdate)>,
+}
+
+impl Runs {
+    /// The last enqueue, if it is still pending. A signal that is over is dropped, so that its event can use it
+    /// again.
+    fn pending(&mut self) -> Option<&Arc<LevelZeroSignal>> {
+        self.last = self.last.take().filter(|last| !last.is_final());
+        self.last.as_ref()
+    }
+}
+
+impl LevelZeroCommandBuffer {
+    pub(super) fn new(context: &Arc<LevelZeroContext>, desc: CommandBufferDesc) -> Self {
+        Self {
+            id: CommandBufferId::unique(),
+            desc,
+            context: Arc::clone(context),
+            state: CommandBufferState::Recording,
+            runs: Mutex::default(),
+            commands: Vec::new(),
+            list: CommandList::default(),
+        }
+    }
+
+    fn record(&self) -> Result<Recording> {
+        let recording = Recording::new(&self.context, &self.commands, &self.list, self.desc);
+        recording.map_err(|error| self.context.error(error))
+    }
+
+    /// Puts the staged commands in place, in the first recording if it is idle, or else in a new one. Enqueued
+    /// runs keep the old ones.
+    fn apply(&mut self, mut update: StagedUpdate) -> Result<()> {
+        update.exchange(&mut self.commands, &mut self.list);
+        let Self { runs, commands, list, context, .. } = self;
+        let runs = runs.get_mut();
+        let is_idle = runs.recordings.front_mut().map_or(Ok(false), Recording::is_idle);
+        // A recording that the driver has changed in part is dropped.
+        let first = if matches!(is_idle, Ok(true)) { runs.recordings.pop_front() } else { None };
+        let changed = first.and_then(|mut first| {
+            update.change_in_place(context, &mut first, commands, list).then_some(first)
+        });
+        let changed = match changed {
+            Some(changed) => changed,
+            None => match self.record() {
+                Ok(new) => new,
+                Err(error) => {
+                    update.exchange(&mut self.commands, &mut self.list);
+                    return Err(error);
+                }
+            },
+        };
+        let runs = self.runs.get_mut();
+        let replaced = std::mem::replace(&mut runs.recordings, VecDeque::from([changed]));
+        if let Some(pending) = runs.pending().cloned() {
+            runs.retired.keep(pending, (replaced, update));
+        }
+        Ok(())
+    }
+}
+
+impl CommandBuffer for LevelZeroCommandBuffer {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn info(&self) -> CommandBufferInfo {
+        let lowering = self.context.lowering();
+        let reason = match (self.context.options.lowering, lowering) {
+            (Some(_), _) => "an option of the device asks for it",
+            (None, Lowering::Append) => "the driver appends closed lists to immediate ones",
+            (None, Lowering::Execute) => "the driver cannot append closed lists to immediate ones",
+        };
+        let lowering = match lowering {
+            Lowering::Append => "immediate append",
+            Lowering::Execute => "prefix, list, suffix",
+        };
+        CommandBufferInfo {
+            id: self.id,
+            device: self.context.info.id,
+            desc: self.desc,
+            state: self.state,
+            commands: self.commands.len(),
+            lowering,
+            reason,
+        }
+    }
+
+    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
+        if self.state == CommandBufferState::Executable {
+            return Err(refusal::append_after_finalize());
+        }
+        let (index, mut after) = refusal::next_command(self.id, self.commands.len(), after)?;
+        if self.desc.in_order {
+            after = index.checked_sub(1).into_iter().collect();
+        }
+        self.list.push(&self.context, command, after).map_err(|error| self.context.error(error))?;
+        self.commands.push(command.clone());
+        Ok(Appended::new(self.id, index, command, &self.desc))
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        if self.state == CommandBufferState::Executable {
+            return Err(refusal::finalized_twice());
+        }
+        let recording = self.record()?;
+        self.runs.get_mut().recordings.push_back(recording);
+        self.state = CommandBufferState::Executable;
+        Ok(())
+    }
+
+    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(refusal::enqueue_before_finalize());
+        }
+        let queue = LevelZeroQueue::of(queue, &self.context)?;
+        // The lock is held until the commands are enqueued: enqueues of one command-buffer follow each
+        // other.
+        let mut runs = self.runs.lock();
+        let runs = &mut *runs;
+        runs.retired.purge(LevelZeroSignal::is_final);
+        runs.pending();
+        let is_idle = runs.recordings.front_mut().map_or(Ok(false), Recording::is_idle);
+        if !is_idle.map_err(|failure| self.context.error(failure))? {
+            runs.recordings.push_front(self.record()?);
+        }
+        let Runs { recordings, last, .. } = runs;
+        let Some(recording) = recordings.front_mut() else { return Err(refusal::enqueue_before_finalize()) };
+        let timed_commands = self.desc.profiling.then_some(self.commands.len());
+        let request = RunRequest { recording, previous: last.as_ref(), timed_commands };
+        // SAFETY: passed on to the caller.
+        let enqueued = unsafe { queue.submit(Work::Run(request), wait, &signal) }?;
+        recordings.rotate_left(1);
+        *last = Some(enqueued);
+        Ok(())
+    }
+
+    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(refusal::update_before_finalize());
+        }
+        let staged = StagedUpdate::of_changes(&self.context, updates, &self.commands, &self.list);
+        let staged = staged.map_err(|error| self.context.error(error))?;
+        if staged.is_empty() { Ok(()) } else { self.apply(staged) }
+    }
+
+    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
+        if self.state == CommandBufferState::Recording {
+            return Err(refusal::update_before_finalize());
+        }
+        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
+        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
+        let staged = StagedUpdate::of_all(&self.context, &other.commands, &other.list);
+        self.apply(staged.map_err(|error| self.context.error(error))?)
+    }
+}

@@ -1,0 +1,405 @@
+//! Queues, and the one way in which anything is enqueued on them.
+#![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::append::AppendQueue;
+use super::command_list::CommandList;
+use super::context::LevelZeroContext;
+use super::event::LevelZeroEvent;
+use super::event_pool::EventKind;
+use super::execute::ExecuteQueue;
+use super::handover::{Handover, HandoverFailure};
+use super::lower::After;
+use super::options::Lowering;
+use super::profiling::SignalTimes;
+use super::recording::Recording;
+use super::run_slot::{RunSlot, RunSlots};
+use super::signal::{LevelZeroSignal, SignalUses, StartedWork};
+use super::sys::{self, call};
+use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
+use crate::hal::{
+    Command, CommandBufferDesc, Event as _, EventStatus, Queue, QueueDesc, QueueOrder, Signal, WaitList,
+};
+use crate::types::{DeviceId, Error, Result};
+
+/// A queue.
+#[derive(Debug)]
+pub(super) struct LevelZeroQueue {
+    /// Tells it from others.
+    id: u64,
+    context: Arc<LevelZeroContext>,
+    desc: QueueDesc,
+    /// Held while enqueueing: an enqueue is several calls.
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    driver: DriverQueue,
+    /// On an in-order queue whose lists the driver does not order: the last enqueue, which the next has to come
+    /// after.
+    last: Option<Arc<LevelZeroSignal>>,
+    /// For enqueues without a recording.
+    marks: RunSlots,
+}
+
+#[derive(Debug)]
+enum DriverQueue {
+    Append(AppendQueue),
+    Execute(ExecuteQueue),
+}
+
+/// What to enqueue.
+#[derive(Debug)]
+pub(super) enum Work<'a> {
+    Run(RunRequest<'a>),
+    /// Only the signal, which fails if there is a reason.
+    Nothing(Option<Error>),
+}
+
+/// A run of a recording to enqueue.
+#[derive(Debug)]
+pub(super) struct RunRequest<'a> {
+    /// It is idle.
+    pub(super) recording: &'a mut Recording,
+    /// An earlier enqueue of the same commands, which must be over first.
+    pub(super) previous: Option<&'a Arc<LevelZeroSignal>>,
+    /// How many commands have times of their own.
+    pub(super) timed_commands: Option<usize>,
+}
+
+impl LevelZeroQueue {
+    pub(super) fn create(context: &Arc<LevelZeroContext>, desc: QueueDesc) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let driver = match context.lowering() {
+            Lowering::Append => DriverQueue::Append(AppendQueue::new(context, desc)?),
+            Lowering::Execute => DriverQueue::Execute(ExecuteQueue::new(context, desc)?),
+        };
+        let state = QueueState { driver, last: None, marks: RunSlots::default() };
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { id, context: Arc::clone(context), desc, state: Mutex::new(state) })
+    }
+
+    /// The queue behind `queue`, if it is one of `device`.
+    pub(super) fn of<'a>(queue: &'a dyn Queue, device: &LevelZeroContext) -> Result<&'a Self> {
+        let queue = queue.as_any().downcast_ref::<Self>();
+        queue.filter(|queue| queue.context.info.id == device.info.id).ok_or_else(|| foreign("queue"))
+    }
+
+    pub(super) fn context(&self) -> &Arc<LevelZeroContext> {
+        &self.context
+    }
+
+    /// The event behind `event`, if it is one of this device.
+    pub(super) fn own_event<'a>(&self, event: &'a Arc<dyn crate::hal::Event>) -> Result<&'a LevelZeroEvent> {
+        let event = event.as_any().downcast_ref::<LevelZeroEvent>();
+        event.filter(|event| event.device() == self.context.info.id).ok_or_else(|| foreign("event"))
+    }
+
+    /// Whether everything enqueued from now on comes after `signal` by the queue's order.
+    fn follows(&self, signal: &LevelZeroSignal) -> bool {
+        self.desc.order == QueueOrder::InOrder && signal.is_on(self.id)
+    }
+
+    pub(super) fn driver_wait_list(&self, wait: WaitList<'_>) -> Result<DriverWaitList> {
+        let mut waits = DriverWaitList::default();
+        for dependency in wait.dependencies {
+            waits.add(self, *dependency, true)?;
+        }
+        for order in wait.order {
+            waits.add(self, *order, false)?;
+        }
+        Ok(waits)
+    }
+
+    /// Enqueues a run, or nothing but the signal.
+    ///
+    /// # Safety
+    /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue).
+    pub(super) unsafe fn submit(
+        &self,
+        work: Work<'_>,
+        wait: WaitList<'_>,
+        signal: &Signal<'_>,
+    ) -> Result<Arc<LevelZeroSignal>> {
+        let context = &self.context;
+        context.health()?;
+        let event = self.own_event(signal.event)?;
+        let mut waits = self.driver_wait_list(wait)?;
+        let mut state = self.state.lock();
+        // A signal that is over is dropped, so that its event can use it again.
+        state.last = state.last.take().filter(|last| !last.is_final());
+        state.last.iter().for_each(|last| waits.push(last));
+        let (previous, timed_commands) = match &work {
+            Work::Run(request) => (request.previous, request.timed_commands),
+            Work::Nothing(_) => (None, None),
+        };
+        if let Some(previous) = previous.filter(|previous| !self.follows(previous) && !previous.is_final()) {
+            waits.push(previous);
+        }
+        let mut current = event.signal.lock();
+        if current.as_ref().is_some_and(|last| !last.is_final()) {
+            return Err(pending_signal());
+        }
+        let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
+        let kind = state.event_kind(context, &self.desc, is_timed);
+        let time = || SignalTimes::begin(context, timed_commands, matches!(work, Work::Run(_)));
+        let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
+        let (slot, failure) = match (work, waits.failure.take()) {
+            (Work::Run(request), None) => {
+                // SAFETY: passed on to the caller.
+                let started = unsafe { state.run(context, request.recording, kind, &waits.events) };
+                started.map_err(|error| context.error(error))?
+            }
+            (Work::Run(_), failure) => (state.mark(context, kind, &waits.events)?, failure),
+            // What does not run keeps its place in the order.
+            (Work::Nothing(failure), inherited) => {
+                (state.mark(context, kind, &waits.events)?, inherited.or(failure))
+            }
+        };
+        let times = times.filter(|_| failure.is_none());
+        let work = StartedWork { slot, failure, times };
+        let new = LevelZeroSignal::new(context, self.id, work, waits.uses);
+        let new = set_signal(&mut current, new);
+        if self.desc.order == QueueOrder::InOrder && matches!(state.driver, DriverQueue::Execute(_)) {
+            state.last = Some(Arc::clone(&new));
+        }
+        Ok(new)
+    }
+
+    /// Enqueues a recording that runs only once.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    pub(super) unsafe fn run_once(
+        &self,
+        mut run: Box<SingleRun>,
+        wait: WaitList<'_>,
+        signal: &Signal<'_>,
+    ) -> Result<()> {
+        let request = RunRequest { recording: &mut run.recording, previous: None, timed_commands: None };
+        // SAFETY: passed on to the caller.
+        let enqueued = unsafe { self.submit(Work::Run(request), wait, signal) }?;
+        enqueued.keep(run);
+        Ok(())
+    }
+}
+
+/// Gives an event the signal of its last enqueue. The one of the enqueue before is used again,
+/// unless something still refers to it.
+pub(super) fn set_signal(
+    current: &mut Option<Arc<LevelZeroSignal>>,
+    new: LevelZeroSignal,
+) -> Arc<LevelZeroSignal> {
+    if let Some(last) = current
+        && let Some(place) = Arc::get_mut(last)
+    {
+        *place = new;
+        return Arc::clone(last);
+    }
+    Arc::clone(current.insert(Arc::new(new)))
+}
+
+impl QueueState {
+    /// The kind of event that an enqueue signals.
+    fn event_kind(&self, context: &LevelZeroContext, desc: &QueueDesc, is_timed: bool) -> EventKind {
+        let counts = desc.order == QueueOrder::InOrder && context.features.counter_based_events;
+        match &self.driver {
+            _ if is_timed => EventKind::Timed,
+            DriverQueue::Append(_) if counts => EventKind::Counting,
+            _ => EventKind::Plain,
+        }
+    }
+
+    /// Hands over a run. Gives its slot, and why it fails.
+    ///
+    /// # Safety
+    /// As for [`LevelZeroQueue::submit`].
+    unsafe fn run(
+        &mut self,
+        context: &LevelZeroContext,
+        recording: &mut Recording,
+        kind: EventKind,
+        waits: &[sys::ze_event_handle_t],
+    ) -> Result<(Arc<RunSlot>, Option<Error>)> {
+        let slot = recording.slot(kind)?;
+        let handed = match &mut self.driver {
+            // SAFETY: passed on to the caller.
+            DriverQueue::Append(queue) => unsafe { queue.run(recording, &slot, waits) },
+            // SAFETY: passed on to the caller.
+            DriverQueue::Execute(queue) => unsafe { queue.run(recording, &slot, waits) },
+        };
+        match handed {
+            Ok(Handover::Whole) => {
+                recording.started(&slot);
+                Ok((slot, None))
+            }
+            Ok(Handover::WithoutCopies(failure)) => {
+                recording.started(&slot);
+                if let Err(failure) = recording.skip_copies() {
+                    let error = context.error(failure);
+                    tracing::warn!(target: "wakegraph::level_zero", %error, "a run will not end");
+                }
+                Ok((slot, Some(context.error(failure))))
+            }
+            Err(HandoverFailure { failure, is_partial }) => {
+                if is_partial {
+                    recording.discard(slot);
+                }
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// Signals a slot behind these events, and in its place in the queue's order.
+    fn mark(
+        &mut self,
+        context: &Arc<LevelZeroContext>,
+        kind: EventKind,
+        waits: &[sys::ze_event_handle_t],
+    ) -> Result<Arc<RunSlot>> {
+        let slot = self.marks.take(kind, || RunSlot::new(context, kind));
+        let slot = slot.map_err(|failure| context.error(failure))?;
+        let marked = match &mut self.driver {
+            DriverQueue::Append(queue) => queue.mark(&slot, waits),
+            DriverQueue::Execute(queue) => queue.mark(&slot, waits),
+        };
+        if let Err(failure) = marked {
+            // A part of it may be on the list.
+            self.marks.discard(slot);
+            return Err(context.error(failure));
+        }
+        slot.started();
+        Ok(slot)
+    }
+}
+
+/// A wait list as the driver takes it.
+#[derive(Default)]
+pub(super) struct DriverWaitList {
+    pub(super) events: SmallVec<[sys::ze_event_handle_t; 8]>,
+    /// What the enqueue keeps until it is over. Failures of its dependencies are inherited.
+    pub(super) uses: SignalUses,
+    /// The failure of a dependency that has failed already.
+    pub(super) failure: Option<Error>,
+}
+
+impl DriverWaitList {
+    fn add(&mut self, queue: &LevelZeroQueue, event: &dyn crate::hal::Event, needed: bool) -> Result<()> {
+        let event = event.as_any().downcast_ref::<LevelZeroEvent>();
+        let event = event.filter(|event| event.context.shares_memory_with(&queue.context));
+        let signal = event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?;
+        // A signal that is going to fail may still be pending because of earlier work on its queue.
+        if let Some(error) = signal.known_failure().filter(|_| needed) {
+            self.failure.get_or_insert_with(|| error.clone());
+        }
+        match signal.status() {
+            EventStatus::Failed(error) if needed => {
+                self.failure.get_or_insert(error);
+            }
+            EventStatus::Pending => {
+                if !queue.follows(&signal) {
+                    self.push(&signal);
+                }
+                if needed {
+                    self.uses.dependencies.push(signal);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for a signal that is pending.
+    fn push(&mut self, signal: &Arc<LevelZeroSignal>) {
+        self.events.push(signal.event());
+        self.uses.order.push(Arc::clone(signal));
+    }
+}
+
+impl Queue for LevelZeroQueue {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn device(&self) -> DeviceId {
+        self.context.info.id
+    }
+
+    fn desc(&self) -> &QueueDesc {
+        &self.desc
+    }
+
+    /// A single command is a closed list of one command, too.
+    unsafe fn enqueue(&self, command: &Arc<Command>, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
+        let context = &self.context;
+        match &**command {
+            // SAFETY: passed on to the caller.
+            Command::StreamTask(task) => return unsafe { self.run_stream_task(task, wait, &signal) },
+            Command::Empty => {
+                // SAFETY: passed on to the caller.
+                unsafe { self.submit(Work::Nothing(None), wait, &signal) }?;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let recorded = SingleRun::of_command(context, command).map_err(|error| context.error(error))?;
+        // SAFETY: passed on to the caller.
+        unsafe { self.run_once(recorded, wait, &signal) }
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.context.health()
+    }
+
+    fn finish(&self) -> Result<()> {
+        let (api, state) = (self.context.api, self.state.lock());
+        let finished = match &state.driver {
+            DriverQueue::Append(queue) => {
+                let list = queue.main();
+                // Others may enqueue meanwhile.
+                drop(state);
+                // SAFETY: the list lives as long as this queue.
+                unsafe { call!(api, zeCommandListHostSynchronize(list, u64::MAX)) }
+            }
+            DriverQueue::Execute(queue) => {
+                let queues = queue.queues();
+                drop(state);
+                queues.into_iter().try_for_each(|queue| {
+                    // SAFETY: the queues live as long as this one.
+                    unsafe { call!(api, zeCommandQueueSynchronize(queue, u64::MAX)) }
+                })
+            }
+        };
+        finished.map_err(|failure| self.context.error(failure))
+    }
+}
+
+/// What runs once, outside command-buffers.
+#[derive(Debug)]
+pub(super) struct SingleRun {
+    /// Before what it uses.
+    recording: Recording,
+    _list: CommandList,
+    _command: Option<Arc<Command>>,
+}
+
+impl SingleRun {
+    pub(super) fn new(recording: Recording) -> Box<Self> {
+        Box::new(Self { recording, _list: CommandList::default(), _command: None })
+    }
+
+    fn of_command(context: &Arc<LevelZeroContext>, command: &Arc<Command>) -> Result<Box<Self>> {
+        let mut list = CommandList::default();
+        list.push(context, command, After::new())?;
+        let (commands, desc) = (std::slice::from_ref(&**command), CommandBufferDesc::new().in_order(true));
+        let recording = Recording::new(context, commands, &list, desc)?;
+        Ok(Box::new(Self { recording, _list: list, _command: Some(Arc::clone(command)) }))
+    }
+}
