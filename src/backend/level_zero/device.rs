@@ -9,6 +9,7 @@ use super::command_buffer::LevelZeroCommandBuffer;
 use super::context::LevelZeroContext;
 use super::driver::{self, FoundDevice};
 use super::event::LevelZeroEvent;
+use super::kernel::LevelZeroKernel;
 use super::memory::{self, LevelZeroMemory};
 use super::options::LevelZeroOptions;
 use super::queue::LevelZeroQueue;
@@ -34,6 +35,11 @@ impl LevelZeroDevice {
         };
         let selector = format!("level_zero:{index}");
         Self::of(*found, selector.clone(), options).map_err(|error| error.on_device(selector))
+    }
+
+    #[cfg(test)]
+    pub(super) fn context(&self) -> &Arc<LevelZeroContext> {
+        &self.context
     }
 
     fn of(found: FoundDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {
@@ -80,8 +86,7 @@ unsafe impl Device for LevelZeroDevice {
     }
 
     fn create_kernel(&self, desc: &KernelDesc<'_>) -> Result<Arc<dyn Kernel>> {
-        let _ = desc;
-        Err(unfinished("kernels"))
+        Ok(Arc::new(self.create(|| LevelZeroKernel::load(&self.context, desc))?))
     }
 
     fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
@@ -135,8 +140,4 @@ unsafe impl Device for LevelZeroDevice {
         });
         parts.collect()
     }
-}
-
-fn unfinished(what: &str) -> Error {
-    Error::new(ErrorKind::FeatureNotSupported, format!("the level_zero backend has no {what} yet"))
 }

@@ -15,8 +15,6 @@ use crate::types::CommandKinds;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EngineGroup {
     pub(super) ordinal: u32,
-    /// How many engines there are.
-    pub(super) queues: u32,
     /// The longest pattern that they fill with, in bytes.
     pub(super) longest_pattern: usize,
 }
@@ -60,14 +58,13 @@ impl Features {
             let mut groups = (0..).zip(&groups).filter(|(_, group)| group.numQueues > 0);
             let (ordinal, group) =
                 groups.find(|(_, group)| group.flags & has != 0 && group.flags & has_not == 0)?;
-            let (queues, longest_pattern) = (group.numQueues, group.maxMemoryFillPatternSize);
-            Some(EngineGroup { ordinal, queues, longest_pattern })
+            Some(EngineGroup { ordinal, longest_pattern: group.maxMemoryFillPatternSize })
         };
         let (compute, copy) = (
             sys::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE,
             sys::ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY,
         );
-        let missing = EngineGroup { ordinal: 0, queues: 1, longest_pattern: 1 };
+        let missing = EngineGroup { ordinal: 0, longest_pattern: 1 };
         let append = api.has("zeCommandListImmediateAppendCommandListsExp")
             && driver.has("ZE_experimental_immediate_command_list_append");
         Ok(Self {

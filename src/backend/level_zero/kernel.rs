@@ -1,31 +1,60 @@
-//! Kernels, and their instances: a handle of the driver for each recorded launch, with its arguments set.
+//! Kernels, and their instances: a kernel handle for each recorded launch, with its arguments set.
+//!
+//! Arguments, group size and offset are the state of a handle, and the driver takes one call at a
+//! time. So every recorded launch has a handle of its own, set once.
+#![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::c_void;
+use std::any::Any;
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
-use super::sys::{self, Kernel as DriverKernel, Owned};
-use crate::hal::{Kernel, KernelArg, Param};
+use super::memory::LevelZeroMemory;
+use super::program::{self, Code};
+use super::sys::{self, DriverResult, Module, Owned, call, fill, get};
+use crate::hal::support::refusal::foreign;
+use crate::hal::support::source_params::{self, FoundParam};
+use crate::hal::support::spirv::{self, SpirvParam};
+use crate::hal::{Kernel, KernelArg, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
+/// A kernel of a module. The fields are dropped in this order.
 #[derive(Debug)]
 pub(super) struct LevelZeroKernel {
-    raw: Owned<DriverKernel>,
+    /// A handle that is never launched. Lists name alternatives by it.
+    handle: Owned<sys::Kernel>,
+    module: Arc<Owned<Module>>,
+    symbol: CString,
+    name: String,
+    params: Vec<Param>,
+    /// Whether it is in the portable dialect, where each slice is followed by its length.
+    portable: bool,
+    max_work_group_size: usize,
+    /// The work-group size that the source requires, if it does.
+    required_work_group: Option<[u32; 3]>,
+    context: Arc<LevelZeroContext>,
 }
 
-/// A kernel of the driver with its arguments and the size of its work-groups.
+/// A kernel handle with arguments, group size and offset, and the number of groups to launch. The
+/// fields are dropped in this order.
 #[derive(Debug)]
 pub(super) struct KernelInstance {
-    kernel: Owned<DriverKernel>,
+    handle: Owned<sys::Kernel>,
     pub(super) groups: sys::ze_group_count_t,
+    _module: Arc<Owned<Module>>,
 }
 
-/// One argument as the driver takes it.
-#[derive(Debug)]
-pub(super) struct Argument<'a>(&'a [u8]);
+impl KernelInstance {
+    /// The handle, for calls. It is valid while `self` lives.
+    pub(super) fn raw(&self) -> sys::ze_kernel_handle_t {
+        self.handle.raw()
+    }
+}
 
-/// The index space of a launch as the driver takes it.
+/// A range as the driver takes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchShape {
     pub(super) group_size: [u32; 3],
@@ -33,41 +62,320 @@ pub(super) struct LaunchShape {
     pub(super) offset: [u32; 3],
 }
 
-impl Argument<'_> {
-    /// Its size and the address of its value.
-    pub(super) fn value(&self) -> (usize, *const c_void) {
-        (self.0.len(), self.0.as_ptr().cast())
-    }
+/// One argument as the driver takes it.
+#[derive(Debug)]
+pub(super) enum Argument<'a> {
+    Value(&'a [u8]),
+    /// An address, or 0.
+    Pointer(usize),
+    /// Local memory of this many bytes.
+    Local(usize),
+    /// The length of the slice before it, in elements.
+    Length(u64),
 }
 
-impl KernelInstance {
-    pub(super) fn raw(&self) -> sys::ze_kernel_handle_t {
-        self.kernel.raw()
+impl Argument<'_> {
+    /// Its size and the address of its value, which is null for local memory and for a null
+    /// pointer.
+    pub(super) fn value(&self) -> (usize, *const c_void) {
+        match self {
+            Self::Value(bytes) => (bytes.len(), bytes.as_ptr().cast()),
+            Self::Pointer(0) => (size_of::<usize>(), ptr::null()),
+            Self::Pointer(address) => (size_of::<usize>(), ptr::from_ref(address).cast()),
+            Self::Local(bytes) => (*bytes, ptr::null()),
+            Self::Length(len) => (size_of::<u64>(), ptr::from_ref(len).cast()),
+        }
     }
 }
 
 impl LevelZeroKernel {
-    pub(super) fn of<'a>(_: &'a dyn Kernel, _: &LevelZeroContext) -> Result<&'a Self> {
-        Err(unfinished())
+    pub(super) fn load(context: &Arc<LevelZeroContext>, desc: &KernelDesc<'_>) -> Result<Self> {
+        let name = desc.name;
+        let Code { binary, symbol, portable } = program::code(context, desc)?;
+        let module = program::module(context, &binary, name)?;
+        let names = program::kernel_names(context, &module)?;
+        if !names.contains(&symbol) {
+            let own = |name: &String| match portable {
+                true => name.strip_prefix(&dialect::entry_name("")).unwrap_or(name).to_owned(),
+                false => name.clone(),
+            };
+            let there: Vec<_> = names.iter().map(own).collect();
+            let why = format!("the code has no kernel '{name}': it has {}", there.join(", "));
+            return Err(Error::new(ErrorKind::InvalidArgument, why)
+                .help("name the function in the source as the kernel"));
+        }
+        let symbol = CString::new(symbol).map_err(|_| {
+            Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
+        })?;
+        let handle = create_kernel(context, &module, &symbol)?;
+        let properties = KernelProperties::read(context, &handle)?;
+        let found = spirv::params(&binary, &symbol.to_string_lossy()).unwrap_or_default();
+        source_params::check(desc, portable, properties.arguments, |index| {
+            Some(match found.get(index)? {
+                SpirvParam::Value(size) => FoundParam::Value(Some(("value", *size))),
+                SpirvParam::Buffer => FoundParam::Buffer,
+                SpirvParam::Local => FoundParam::Local,
+                SpirvParam::Other => return None,
+            })
+        })?;
+        let largest = context.capabilities.max_work_group_size;
+        Ok(Self {
+            handle,
+            module,
+            symbol,
+            name: name.to_owned(),
+            params: desc.params.into(),
+            portable,
+            // Old drivers do not tell.
+            max_work_group_size: match properties.max_group_size {
+                0 => largest,
+                own => largest.min(own),
+            },
+            required_work_group: properties.required_work_group,
+            context: Arc::clone(context),
+        })
     }
 
+    /// The kernel, if `device` can launch it.
+    pub(super) fn of<'a>(kernel: &'a dyn Kernel, device: &LevelZeroContext) -> Result<&'a Self> {
+        kernel
+            .as_any()
+            .downcast_ref::<Self>()
+            .filter(|kernel| {
+                kernel.context.shares_memory_with(device) && kernel.context.device == device.device
+            })
+            .ok_or_else(|| foreign("kernel"))
+    }
+
+    /// A handle that is never launched.
     pub(super) fn raw(&self) -> sys::ze_kernel_handle_t {
-        self.raw.raw()
+        self.handle.raw()
     }
 
-    pub(super) fn instance(&self, _: &[KernelArg], _: &Range) -> Result<KernelInstance> {
-        Err(unfinished())
+    /// An instance with these arguments, for this range.
+    pub(super) fn instance(&self, args: &[KernelArg], range: &Range) -> Result<KernelInstance> {
+        let (context, shape) = (&self.context, self.shape(range)?);
+        let handle = create_kernel(context, &self.module, &self.symbol)?;
+        let (api, raw) = (context.api, handle.raw());
+        for (index, (param, argument)) in (0..).zip(&self.arguments(args)?) {
+            let (len, value) = argument.value();
+            // SAFETY: only this thread knows the handle, and the driver copies `len` bytes.
+            let set = unsafe { call!(api, zeKernelSetArgumentValue(raw, index, len, value)) };
+            set.map_err(|failure| self.not_accepted(param, failure.into()))?;
+        }
+        let [x, y, z] = shape.group_size;
+        // SAFETY: only this thread knows the handle.
+        unsafe { call!(api, zeKernelSetGroupSize(raw, x, y, z)) }?;
+        if context.features.global_offset {
+            let [x, y, z] = shape.offset;
+            // SAFETY: as above.
+            unsafe { call!(api, zeKernelSetGlobalOffsetExp(raw, x, y, z)) }?;
+        }
+        if self.may_hold_pointers() {
+            let all = sys::ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST
+                | sys::ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE
+                | sys::ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED;
+            // SAFETY: as above.
+            unsafe { call!(api, zeKernelSetIndirectAccess(raw, all)) }?;
+        }
+        Ok(KernelInstance { handle, groups: shape.groups, _module: Arc::clone(&self.module) })
     }
 
-    pub(super) fn arguments<'a>(&self, _: &'a [KernelArg]) -> Result<SmallVec<[(&Param, Argument<'a>); 8]>> {
-        Err(unfinished())
+    /// Whether a value is large enough for a pointer, through which the kernel may access memory.
+    fn may_hold_pointers(&self) -> bool {
+        self.params
+            .iter()
+            .any(|param| matches!(param.kind, ParamKind::Value { size } if size >= size_of::<usize>()))
     }
 
-    pub(super) fn shape(&self, _: &Range) -> Result<LaunchShape> {
-        Err(unfinished())
+    /// The arguments in the order of the source, each with its parameter; in the portable dialect
+    /// the length of a slice follows it.
+    pub(super) fn arguments<'a>(
+        &self,
+        args: &'a [KernelArg],
+    ) -> Result<SmallVec<[(&Param, Argument<'a>); 8]>> {
+        let mut all = SmallVec::new();
+        for (param, arg) in self.params.iter().zip(args) {
+            let own = argument(&self.context, arg).map_err(|error| self.not_accepted(param, error))?;
+            all.push((param, own));
+            let len = dialect::slice_len(param, arg).filter(|_| self.portable);
+            all.extend(len.map(|len| (param, Argument::Length(len))));
+        }
+        Ok(all)
+    }
+
+    /// Group size, number of groups and offset for a range.
+    ///
+    /// # Errors
+    /// [`InvalidSize`](ErrorKind::InvalidSize) for groups that do not divide the range or are not
+    /// those that the source demands, and for numbers beyond 32 bits.
+    pub(super) fn shape(&self, range: &Range) -> Result<LaunchShape> {
+        let global = range.global_size();
+        let local = match (range.local_size(), self.required_work_group) {
+            (local, Some(required)) => {
+                let required = required.map(|size| size as usize);
+                let local = local.unwrap_or(required);
+                if local != required || !divides(local, global) {
+                    let why = format!(
+                        "the kernel's source demands work-groups of {required:?}, not those of {range}"
+                    );
+                    return Err(Error::new(ErrorKind::InvalidSize, why).help(
+                        "leave the work-group size to the device, and make the global size a multiple of it",
+                    ));
+                }
+                local
+            }
+            (Some(local), None) => local,
+            (None, None) => {
+                largest_group(global, self.context.capabilities.max_work_item_sizes, self.max_work_group_size)
+            }
+        };
+        if !divides(local, global) {
+            let why = format!("{range}: the work-group size does not divide the global size");
+            return Err(Error::new(ErrorKind::InvalidSize, why));
+        }
+        let groups = [0, 1, 2].map(|dimension| global[dimension] / local[dimension]);
+        let numbers = (narrow(local), narrow(groups), narrow(range.global_offset()));
+        let (Some(group_size), Some([x, y, z]), Some(offset)) = numbers else {
+            let why = format!("{range}: sizes and offsets of this device have 32 bits");
+            return Err(Error::new(ErrorKind::InvalidSize, why).help("launch it in pieces"));
+        };
+        let groups = sys::ze_group_count_t { groupCountX: x, groupCountY: y, groupCountZ: z };
+        Ok(LaunchShape { group_size, groups, offset })
+    }
+
+    fn not_accepted(&self, param: &Param, error: Error) -> Error {
+        let why = format!("kernel '{}': argument '{}' is not accepted", self.name, param.name);
+        Error::new(error.kind(), why).caused_by(error)
     }
 }
 
-fn unfinished() -> Error {
-    Error::new(ErrorKind::FeatureNotSupported, "the level_zero backend has no kernels yet")
+/// What the driver knows of a kernel.
+struct KernelProperties {
+    arguments: usize,
+    /// 0 where the driver does not tell.
+    max_group_size: usize,
+    required_work_group: Option<[u32; 3]>,
+}
+
+impl KernelProperties {
+    fn read(context: &LevelZeroContext, kernel: &Owned<sys::Kernel>) -> DriverResult<Self> {
+        let mut largest = sys::ze_kernel_max_group_size_properties_ext_t::new();
+        let mut properties = sys::ze_kernel_properties_t::new();
+        if context.features.kernel_group_size {
+            properties.pNext = (&raw mut largest).cast();
+        }
+        // SAFETY: the kernel is alive, and so is the structure behind the first, which the driver
+        // knows.
+        let properties = unsafe { fill!(context.api, zeKernelGetProperties(kernel.raw()), properties) }?;
+        let required =
+            [properties.requiredGroupSizeX, properties.requiredGroupSizeY, properties.requiredGroupSizeZ];
+        Ok(Self {
+            arguments: properties.numKernelArgs as usize,
+            max_group_size: largest.maxGroupSize as usize,
+            required_work_group: required.iter().all(|&size| size > 0).then_some(required),
+        })
+    }
+}
+
+fn create_kernel(
+    context: &LevelZeroContext,
+    module: &Owned<Module>,
+    symbol: &CString,
+) -> DriverResult<Owned<sys::Kernel>> {
+    let mut desc = sys::ze_kernel_desc_t::new();
+    desc.pKernelName = symbol.as_ptr();
+    // SAFETY: the module is alive, and the name ends in NUL.
+    let raw = unsafe { get!(context.api, zeKernelCreate(module.raw(), &raw const desc)) }?;
+    // SAFETY: the driver has just created the kernel for this object.
+    Ok(unsafe { Owned::new(context.api, raw) })
+}
+
+fn argument<'a>(context: &LevelZeroContext, arg: &'a KernelArg) -> Result<Argument<'a>> {
+    Ok(match arg {
+        KernelArg::Value(bytes) => Argument::Value(bytes),
+        KernelArg::Local(bytes) => Argument::Local(*bytes),
+        KernelArg::Usm(pointer) => Argument::Pointer(pointer.address()),
+        // Host memory of other backends is refused: old drivers do so, new ones say nothing.
+        KernelArg::Memory(view) => {
+            let memory = LevelZeroMemory::of(context, view).ok_or_else(|| foreign("memory"))?;
+            Argument::Pointer(memory.address() + view.offset())
+        }
+    })
+}
+
+fn divides(local: [usize; 3], global: [usize; 3]) -> bool {
+    global.iter().zip(local).all(|(global, local)| local > 0 && global % local == 0)
+}
+
+fn narrow(sizes: [usize; 3]) -> Option<[u32; 3]> {
+    let mut narrow = [0; 3];
+    for (narrow, size) in narrow.iter_mut().zip(sizes) {
+        *narrow = u32::try_from(size).ok()?;
+    }
+    Some(narrow)
+}
+
+/// The group whose size in each dimension, from the first on, is the largest divisor of the range's
+/// that fits into what is left of `total`. A prime length beyond the limits means groups of 1.
+fn largest_group(global: [usize; 3], most: [usize; 3], total: usize) -> [usize; 3] {
+    let mut left = total.max(1);
+    [0, 1, 2].map(|dimension| {
+        let size = largest_divisor(global[dimension], most[dimension].min(left));
+        left /= size;
+        size
+    })
+}
+
+/// The largest divisor of `number` up to `most`, which is at least 1.
+fn largest_divisor(number: usize, most: usize) -> usize {
+    (1..=most.min(number)).rev().find(|divisor| number.is_multiple_of(*divisor)).unwrap_or(1)
+}
+
+impl Kernel for LevelZeroKernel {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    fn max_work_group_size(&self) -> usize {
+        self.max_work_group_size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_the_largest_divisors_that_fit() {
+        let most = [256, 256, 64];
+        for (global, total, expected) in [
+            ([1000, 1, 1], 256, [250, 1, 1]),
+            ([1 << 20, 1, 1], 256, [256, 1, 1]),
+            ([7, 9, 1], 256, [7, 9, 1]),
+            ([64, 64, 64], 256, [64, 4, 1]),
+            ([65_537, 2, 1], 256, [1, 2, 1]),
+            ([3, 5, 7], 1, [1, 1, 1]),
+            ([1, 1, 128], 256, [1, 1, 64]),
+        ] {
+            assert_eq!(largest_group(global, most, total), expected, "{global:?}");
+        }
+    }
+
+    #[test]
+    fn null_pointers_have_no_value() {
+        assert_eq!(Argument::Pointer(0).value(), (8, ptr::null()));
+        assert_eq!(Argument::Local(16).value(), (16, ptr::null()));
+        let value = Argument::Length(3);
+        assert_eq!(value.value().0, 8);
+        assert!(!value.value().1.is_null());
+    }
 }

@@ -6,17 +6,18 @@
 //! |---|---|
 //! | device | a device or sub-device of a driver. All devices of a driver share its context |
 //! | memory | the device's, or the host's that all devices of the driver see, in one address space |
+//! | kernel | a module and a kernel's name: SPIR-V, or C that `libocloc`, if it is there, compiles |
 //! | queue | an immediate list to which closed lists are appended, or a queue that executes them |
 //! | event | the driver's event of the last run that signals it: each run has one of its own |
 //! | command-buffer | closed lists; another set of them where it is enqueued while it runs |
 //!
 //! # Files
 //!
-//! Each imports only from those above it: `sys` `error` `options` `driver` `features` `clock` `event_pool`
-//! `context` `driver_event` `memory` `kernel` `list` `operation` `lower` `command_list` `mutable` `run_slot`
-//! `recording` `profiling` `signal` `event` `handover` `append` and `execute` `queue` (with `stream_task`)
-//! `update` `command_buffer` `device`. The backend imports `types` and `hal` only.
-#![allow(dead_code, reason = "the backend does not use all of it yet")]
+//! Each imports only from those above it: `sys` `error` `options` `driver` `features` `clock`
+//! `event_pool` `context` `driver_event` `memory` `ocloc` `program` `kernel` `list` `operation`
+//! `lower` `command_list` `mutable` `run_slot` `recording` `profiling` `signal` `event` `handover`
+//! `append` and `execute` `queue` (with `stream_task`) `update` `command_buffer` `device`. The
+//! backend imports `types` and `hal` only.
 
 mod append;
 mod clock;
@@ -37,15 +38,16 @@ mod list;
 mod lower;
 mod memory;
 mod mutable;
+mod ocloc;
 mod operation;
 mod options;
 mod profiling;
+mod program;
 mod queue;
 mod recording;
 mod run_slot;
 mod signal;
 mod stream_task;
-#[allow(unused_imports, unused_macros, reason = "the backend does not use all of it yet")]
 mod sys;
 #[cfg(test)]
 mod tests;

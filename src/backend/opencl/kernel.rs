@@ -18,8 +18,8 @@ use super::program::{self, Code};
 use super::query::KernelQuery;
 use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
 use crate::hal::support::refusal::foreign;
-use crate::hal::support::source_params::source_params;
-use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, ParamKind, dialect};
+use crate::hal::support::source_params::{self, FoundParam};
+use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// A kernel of a built program.
@@ -201,52 +201,21 @@ fn create_kernel(
     Ok(unsafe { Owned::new(context.core, kernel) })
 }
 
-const VALUE: &str = "a value";
-const BUFFER: &str = "a buffer";
-const LOCAL: &str = "local memory";
-
-/// Compares the parameters in the source with the declaration, as far as the driver reports them.
+/// Compares the parameters in the source with the declaration, as far as the driver reports them: a
+/// program from a binary, or of an old driver, has their number only.
 fn check_parameters(query: KernelQuery<'_>, desc: &KernelDesc<'_>, portable: bool) -> Result<()> {
-    let expected: Vec<_> = source_params(desc.params, portable).collect();
-    let (name, declared, in_source) = (desc.name, expected.len(), query.arguments()? as usize);
-    let help = match portable {
-        true => {
-            "declare the parameters of the source, in its order; in the source `&[T]` is SLICE(const T, x), \
-             `&mut [T]` is SLICE(T, x), and `Local<T>` is LOCAL_SLICE(T, x), which are two parameters each"
-        }
-        false => "declare the parameters of the source, in its order",
-    };
-    let refused =
-        |why: String| Err(Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}'{why}")).help(help));
-    if in_source != declared {
-        return refused(format!(" is declared with {declared} parameters, its source has {in_source}"));
-    }
-    for (index, (param, declared)) in (0..).zip(expected) {
-        let (kind, size) = match declared {
-            Some(ParamKind::Value { size }) => (VALUE, Some(*size)),
-            Some(ParamKind::Buffer { .. }) => (BUFFER, None),
-            Some(ParamKind::Local { .. }) => (LOCAL, None),
-            None => (VALUE, Some(size_of::<u64>())),
-        };
-        // A program from a binary, or of an old driver, has no such information.
-        let Ok(address) = query.argument_address(index) else { return Ok(()) };
-        let found = match address {
-            sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => BUFFER,
-            sys::CL_KERNEL_ARG_ADDRESS_LOCAL => LOCAL,
-            sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => VALUE,
-            _ => continue,
-        };
-        let param = format!(": parameter {index}, {param},");
-        if found != kind {
-            return refused(format!("{param} is declared as {kind}, in the source it is {found}"));
-        }
-        let (Some(declared), Ok(type_name)) = (size, query.argument_type(index)) else { continue };
-        if let Some(size) = scalar_size(&type_name).filter(|&size| size != declared) {
-            let source = format!("in the source it is a {type_name} of {size}");
-            return refused(format!("{param} is declared as a value of {declared} bytes, {source}"));
-        }
-    }
-    Ok(())
+    source_params::check(desc, portable, query.arguments()? as usize, |index| {
+        let index = index as u32;
+        Some(match query.argument_address(index).ok()? {
+            sys::CL_KERNEL_ARG_ADDRESS_GLOBAL | sys::CL_KERNEL_ARG_ADDRESS_CONSTANT => FoundParam::Buffer,
+            sys::CL_KERNEL_ARG_ADDRESS_LOCAL => FoundParam::Local,
+            sys::CL_KERNEL_ARG_ADDRESS_PRIVATE => {
+                let type_name = query.argument_type(index).ok();
+                FoundParam::Value(type_name.and_then(|name| scalar_size(&name).map(|size| (name, size))))
+            }
+            _ => return None,
+        })
+    })
 }
 
 /// The size of a scalar type of OpenCL C or of the portable dialect. Not every driver compares it with

@@ -25,7 +25,7 @@
 //! # Files
 //!
 //! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
-//! `driver_queue` `context` `program` (with `spirv`) `memory` `kernel` `operation` `lower` `signal`
+//! `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
 //! `replay` `recording` `measure` `event` `foreign` `queue` `update` `command_buffer` `device`. The backend
 //! imports only `types`, `util` and `hal`.
 
@@ -50,7 +50,6 @@ mod queue;
 mod recording;
 mod replay;
 mod signal;
-mod spirv;
 mod stream_task;
 mod sys;
 #[cfg(test)]

@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::context::OpenclContext;
 use super::error::describe;
 use super::query;
-use super::spirv;
 use super::sys::{self, DriverResult, OpenclFailure, Owned, Program, call, create};
+use crate::hal::support::spirv;
 use crate::types::{Error, ErrorKind, Result};
 
 /// Makes programs keep the kinds of arguments, which are compared with the kernel's declaration.

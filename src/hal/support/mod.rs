@@ -7,7 +7,8 @@
 //! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
 //! | [`program_cache`] | compiles each source once |
-//! | [`source_params`] | lists the parameters that a kernel's source must have |
+//! | [`source_params`] | compares a kernel's parameters with those in its source |
+//! | [`spirv`] | checks the frame of SPIR-V modules, and reads the parameters of their kernels |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
 //! | `library` | loads a vendor's library |
@@ -26,4 +27,5 @@ pub(crate) mod program_cache;
 pub(crate) mod refusal;
 pub(crate) mod retired;
 pub(crate) mod source_params;
+pub(crate) mod spirv;
 pub(crate) mod transfer;

@@ -5,13 +5,15 @@ mod handle;
 #[cfg(test)]
 mod headers;
 mod library;
+mod ocloc;
 mod table;
 mod types;
 
 pub(super) use handle::{
-    BuildLog, CommandList, CommandQueue, Context, Event, EventPool, Kernel, Module, ObjectKind, Owned,
+    BuildLog, CommandList, CommandQueue, Context, Event, EventPool, Kernel, Module, Owned,
 };
 pub(super) use library::{NoLibrary, api};
+pub(super) use ocloc::{Ocloc, ocloc};
 pub(super) use table::Api;
 pub(super) use types::*;
 

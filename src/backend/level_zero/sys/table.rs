@@ -87,20 +87,15 @@ table! {
     zeDeviceGetSubDevices(ze_device_handle_t, *mut u32, *mut ze_device_handle_t);
     zeDeviceGetProperties(ze_device_handle_t, *mut ze_device_properties_t);
     zeDeviceGetComputeProperties(ze_device_handle_t, *mut ze_device_compute_properties_t);
-    zeDeviceGetModuleProperties(ze_device_handle_t, *mut ze_device_module_properties_t);
     zeDeviceGetCommandQueueGroupProperties(
         ze_device_handle_t, *mut u32, *mut ze_command_queue_group_properties_t
     );
     zeDeviceGetMemoryProperties(ze_device_handle_t, *mut u32, *mut ze_device_memory_properties_t);
-    zeDeviceGetMemoryAccessProperties(ze_device_handle_t, *mut ze_device_memory_access_properties_t);
     zeDeviceCanAccessPeer(ze_device_handle_t, ze_device_handle_t, *mut ze_bool_t);
     zeDeviceGetStatus(ze_device_handle_t);
     zeDeviceGetGlobalTimestamps(ze_device_handle_t, *mut u64, *mut u64);
     zeContextCreate(ze_driver_handle_t, *const ze_context_desc_t, *mut ze_context_handle_t);
     zeContextDestroy(ze_context_handle_t);
-    zeContextGetStatus(ze_context_handle_t);
-    zeContextMakeMemoryResident(ze_context_handle_t, ze_device_handle_t, *mut c_void, usize);
-    zeContextEvictMemory(ze_context_handle_t, ze_device_handle_t, *mut c_void, usize);
     zeMemAllocDevice(
         ze_context_handle_t, *const ze_device_mem_alloc_desc_t, usize, usize, ze_device_handle_t,
         *mut *mut c_void
@@ -123,7 +118,6 @@ table! {
     zeKernelCreate(ze_module_handle_t, *const ze_kernel_desc_t, *mut ze_kernel_handle_t);
     zeKernelDestroy(ze_kernel_handle_t);
     zeKernelSetGroupSize(ze_kernel_handle_t, u32, u32, u32);
-    zeKernelSuggestGroupSize(ze_kernel_handle_t, u32, u32, u32, *mut u32, *mut u32, *mut u32);
     zeKernelSetArgumentValue(ze_kernel_handle_t, u32, usize, *const c_void);
     zeKernelSetIndirectAccess(ze_kernel_handle_t, ze_kernel_indirect_access_flags_t);
     zeKernelGetProperties(ze_kernel_handle_t, *mut ze_kernel_properties_t);
@@ -168,19 +162,10 @@ table! {
         ze_command_list_handle_t, ze_device_handle_t, *const c_void, usize, ze_memory_advice_t
     );
     zeCommandListAppendBarrier(ze_command_list_handle_t, ze_event_handle_t, u32, *mut ze_event_handle_t);
-    zeCommandListAppendMemoryRangesBarrier(
-        ze_command_list_handle_t, u32, *const usize, *mut *const c_void, ze_event_handle_t, u32,
-        *mut ze_event_handle_t
-    );
-    zeCommandListAppendSignalEvent(ze_command_list_handle_t, ze_event_handle_t);
-    zeCommandListAppendWaitOnEvents(ze_command_list_handle_t, u32, *mut ze_event_handle_t);
     zeCommandListAppendEventReset(ze_command_list_handle_t, ze_event_handle_t);
     zeCommandListAppendQueryKernelTimestamps(
         ze_command_list_handle_t, u32, *mut ze_event_handle_t, *mut c_void, *const usize,
         ze_event_handle_t, u32, *mut ze_event_handle_t
-    );
-    zeCommandListAppendWriteGlobalTimestamp(
-        ze_command_list_handle_t, *mut u64, ze_event_handle_t, u32, *mut ze_event_handle_t
     );
     zeEventPoolCreate(
         ze_context_handle_t, *const ze_event_pool_desc_t, u32, *mut ze_device_handle_t,
@@ -191,13 +176,11 @@ table! {
     zeEventDestroy(ze_event_handle_t);
     zeEventHostSignal(ze_event_handle_t);
     zeEventHostSynchronize(ze_event_handle_t, u64);
-    zeEventQueryStatus(ze_event_handle_t);
     zeEventHostReset(ze_event_handle_t);
     zeEventQueryKernelTimestamp(ze_event_handle_t, *mut ze_kernel_timestamp_result_t);
     }
     optional: {
     zeInitDrivers(*mut u32, *mut ze_driver_handle_t, *mut ze_init_driver_type_desc_t);
-    zeDriverGetLastErrorDescription(ze_driver_handle_t, *mut *const c_char);
     zeMemFreeExt(ze_context_handle_t, *const ze_memory_free_ext_desc_t, *mut c_void);
     zeKernelSetGlobalOffsetExp(ze_kernel_handle_t, u32, u32, u32);
     zeCommandListHostSynchronize(ze_command_list_handle_t, u64);
@@ -209,10 +192,6 @@ table! {
         ze_command_list_handle_t, u32, *mut ze_command_list_handle_t, *const c_void,
         ze_event_handle_t, u32, *mut ze_event_handle_t
     );
-    zeCommandListAppendLaunchKernelWithArguments(
-        ze_command_list_handle_t, ze_kernel_handle_t, ze_group_count_t, ze_group_size_t,
-        *mut *mut c_void, *const c_void, ze_event_handle_t, u32, *mut ze_event_handle_t
-    );
     zeCommandListGetNextCommandIdExp(
         ze_command_list_handle_t, *const ze_mutable_command_id_exp_desc_t, *mut u64
     );
@@ -223,10 +202,6 @@ table! {
     zeCommandListUpdateMutableCommandsExp(ze_command_list_handle_t, *const ze_mutable_commands_exp_desc_t);
     zeCommandListUpdateMutableCommandKernelsExp(
         ze_command_list_handle_t, u32, *mut u64, *mut ze_kernel_handle_t
-    );
-    zeCommandListUpdateMutableCommandSignalEventExp(ze_command_list_handle_t, u64, ze_event_handle_t);
-    zeCommandListUpdateMutableCommandWaitEventsExp(
-        ze_command_list_handle_t, u64, u32, *mut ze_event_handle_t
     );
     zeEventCounterBasedCreate(
         ze_context_handle_t, ze_device_handle_t, *const ze_event_counter_based_desc_t,

@@ -2,6 +2,8 @@
 //! too, which check every call and compute nothing (`scripts/level-zero.sh`).
 #![expect(unsafe_code, reason = "reads and writes memory that nothing else uses")]
 
+mod kernels;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
