@@ -387,9 +387,12 @@ fn lowerings_are_reported(device: &Arc<dyn Device>) {
     };
     let (replayed, recorded) = ("replayed enqueues", "cl_khr_command_buffer");
     assert_eq!(of(OpenclOptions::new().lowering(Lowering::Replay)), replayed);
-    // Measured: one of the two, and the same for the same size.
-    let measured = of(OpenclOptions::new());
-    assert!([replayed, recorded].contains(&measured));
+    // Measured, unless the driver's recordings leak memory.
+    let chosen = of(OpenclOptions::new());
+    match device.info().driver.starts_with("Intel(R) OpenCL") {
+        true => assert_eq!(chosen, replayed),
+        false => assert!([replayed, recorded].contains(&chosen)),
+    }
     // A buffer with a command that cannot be recorded is replayed: the host side is memory of another device.
     let device = opencl::open(index, OpenclOptions::new().lowering(Lowering::CommandBuffer)).unwrap();
     let host = wakegraph::backend::open("host:0").unwrap();

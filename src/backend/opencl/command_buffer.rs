@@ -70,17 +70,20 @@ impl OpenclCommandBuffer {
         if self.commands.is_empty() {
             return (Lowering::Replay, "it is empty, which is a marker either way");
         }
-        if context.features.recording.is_none() {
+        let Some(recording) = &context.features.recording else {
             return (Lowering::Replay, "the device cannot record what the backend needs");
-        }
+        };
         if !OpenclRecording::can_hold(context, &self.list) {
             return (Lowering::Replay, "the device cannot record one of its commands");
         }
-        let reason = match context.options.lowering {
-            Some(_) => "an option of the device forces it",
-            None => "it was measured to be the faster one on the device",
-        };
-        (measure::faster(context, self.commands.len()), reason)
+        match context.options.lowering {
+            Some(forced) => (forced, "an option of the device forces it"),
+            None if recording.leaks => (Lowering::Replay, "the driver's recordings leak memory in each run"),
+            None => {
+                let faster = measure::faster(context, self.commands.len());
+                (faster, "it was measured to be the faster one on the device")
+            }
+        }
     }
 
     /// A recording of the list, if the device can record it and that is the faster lowering.

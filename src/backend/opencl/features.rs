@@ -39,6 +39,8 @@ pub(super) struct Features {
 pub(super) struct RecordingFeatures {
     /// A recording can be enqueued again while it is pending.
     pub(super) simultaneous: bool,
+    /// A run leaves memory behind that the driver never frees.
+    pub(super) leaks: bool,
     /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
     pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
 }
@@ -53,7 +55,7 @@ impl Features {
         let numeric = device.text(sys::CL_DEVICE_VERSION).map_or((1, 2), |text| parse_version(&text));
         Self {
             shared_memory: options.shared_memory && svm & sys::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
-            recording: RecordingFeatures::read(device),
+            recording: RecordingFeatures::read(device, platform),
             // The driver counts in bits.
             part_alignment: device
                 .value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)
@@ -75,7 +77,7 @@ impl Features {
 }
 
 impl RecordingFeatures {
-    fn read(device: DeviceQuery<'_>) -> Option<Self> {
+    fn read(device: DeviceQuery<'_>, platform: &str) -> Option<Self> {
         // Before 0.9.5 the functions had other signatures: such a device replays.
         device.extension("cl_khr_command_buffer").filter(|&reported| reported >= version(0, 9, 5))?;
         let bits = |what| device.value::<sys::cl_bitfield>(what).unwrap_or(0);
@@ -87,6 +89,8 @@ impl RecordingFeatures {
         // Before 0.9.2 updates were passed as a linked list: such a device makes a new recording.
         let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
         Some(Self {
+            // Intel's CPU runtime (2026.2): 2 KB for each command of each run, also after the release.
+            leaks: platform == INTEL,
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
             mutable: match updates >= version(0, 9, 2) {
                 true => bits(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR),

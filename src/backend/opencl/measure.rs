@@ -40,9 +40,6 @@ const SOURCE: &str = "__kernel void wakegraph_measure(__global uint *x) { x[get_
 
 /// The faster lowering for a list of this many commands.
 pub(super) fn faster(context: &Arc<OpenclContext>, commands: usize) -> Lowering {
-    if let Some(forced) = context.options.lowering {
-        return forced;
-    }
     let class = CLASSES.iter().position(|(most, _)| commands <= *most).unwrap_or(0);
     *context.faster[class].get_or_init(|| {
         measure(context, CLASSES[class].1).unwrap_or_else(|error| {
