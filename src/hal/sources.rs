@@ -20,7 +20,7 @@ pub type HostFn = Arc<dyn Fn(&Range, &mut HostArgs<'_>) -> Result<()> + Send + S
 /// | OpenCL | `opencl_c`, `spirv`, `c` |
 /// | CUDA | `cubin`, `ptx`, `cuda_c`, `c` |
 /// | HIP | `code_object`, `hip_c`, `c` |
-/// | Level Zero | `spirv` |
+/// | Level Zero | `spirv`, `opencl_c`, `c` |
 ///
 /// A backend outside this crate may define variants of its own: [`other`](Self::other) sets one by
 /// name, and [`variant`](Self::variant) finds any variant by name.

@@ -23,7 +23,8 @@ use std::fmt::Write;
 
 use super::{KernelArg, Param, ParamKind};
 
-/// Goes before a source that is compiled as OpenCL C 1.2 or later.
+/// Goes before a source that is compiled as OpenCL C 1.2 or later, by an OpenCL driver or, for Level
+/// Zero, by Intel's offline compiler.
 pub const OPENCL: &str = include_str!("opencl.h");
 
 /// Goes before a source that NVRTC compiles, with the [`CUDA_OPTIONS`].

@@ -1,4 +1,4 @@
-// wakegraph's portable C dialect, for OpenCL C 1.2 and later.
+// wakegraph's portable C dialect, for OpenCL C 1.2 and later, on OpenCL and Level Zero.
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
