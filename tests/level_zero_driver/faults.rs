@@ -1,0 +1,49 @@
+//! Calls that fail because a test says so, and devices that are lost.
+
+use std::collections::HashMap;
+
+use crate::Outcome;
+use crate::types::*;
+
+#[derive(Default, Debug)]
+pub(crate) struct Faults {
+    /// For a function, which call from now on fails, and with which code.
+    planned: HashMap<String, (u64, ze_result_t)>,
+}
+
+impl Faults {
+    pub(crate) fn from_environment() -> Self {
+        let mut faults = Self::default();
+        for plan in
+            std::env::var("WAKEGRAPH_LZ_FAIL").unwrap_or_default().split(',').filter(|p| !p.is_empty())
+        {
+            let words: Vec<&str> = plan.split(':').collect();
+            assert!(faults.plan(&words), "WAKEGRAPH_LZ_FAIL: '{plan}' is not NAME:NUMBER:CODE");
+        }
+        faults
+    }
+
+    /// From name, number and code; whether they are these.
+    pub(crate) fn plan(&mut self, words: &[&str]) -> bool {
+        let &[name, number, code] = words else { return false };
+        let (Ok(number), Some(code)) = (number.parse(), hexadecimal(code)) else { return false };
+        self.planned.insert(name.to_owned(), (number, code));
+        true
+    }
+
+    /// Fails if this call is one that has to.
+    pub(crate) fn check(&mut self, call: &str) -> Outcome {
+        let Some((number, code)) = self.planned.get_mut(call) else { return Ok(()) };
+        *number -= 1;
+        if *number > 0 {
+            return Ok(());
+        }
+        let code = *code;
+        self.planned.remove(call);
+        Err(code)
+    }
+}
+
+pub(crate) fn hexadecimal(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+}
