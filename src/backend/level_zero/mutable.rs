@@ -193,6 +193,7 @@ pub(super) fn change(
         // SAFETY: the list is idle, and the kernels are alive.
         unsafe { call!(api, zeCommandListUpdateMutableCommandKernelsExp(raw, count, ids, kernels)) }?;
     }
+    let changes_kernels = !ids.is_empty();
     let mut chain = Chain { next: ptr::null() };
     let mut arguments = Vec::with_capacity(changes.iter().map(|change| change.arguments.len()).sum());
     for change in changes {
@@ -247,6 +248,9 @@ pub(super) fn change(
         };
         // SAFETY: the list is idle; the structures and what they point to live until the end of the call.
         unsafe { call!(api, zeCommandListUpdateMutableCommandsExp(raw, &raw const desc)) }?;
+    } else if !changes_kernels {
+        // The list stays closed.
+        return Ok(());
     }
     list.close()
 }
