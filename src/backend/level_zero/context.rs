@@ -92,7 +92,11 @@ impl Service {
         // SAFETY: one closed list, which is not in use.
         unsafe { call!(api, zeCommandQueueExecuteCommandLists(queue, 1, lists, no_fence)) }?;
         // SAFETY: the queue is alive.
-        unsafe { call!(api, zeCommandQueueSynchronize(queue, u64::MAX)) }
+        let synchronize = || unsafe { call!(api, zeCommandQueueSynchronize(queue, u64::MAX)) };
+        synchronize().inspect_err(|_| {
+            // The list uses memory that the caller frees after an error.
+            let _ = synchronize();
+        })
     }
 }
 

@@ -122,8 +122,15 @@ impl FoundDevice {
 /// [`Unavailable`](crate::ErrorKind::Unavailable) without a loader or without a driver, with the
 /// remedy.
 pub(super) fn devices() -> Result<Vec<FoundDevice>> {
-    static DRIVERS: OnceLock<Result<Vec<Driver>>> = OnceLock::new();
-    let drivers = DRIVERS.get_or_init(drivers).as_ref().map_err(Error::clone)?;
+    static DRIVERS: OnceLock<Vec<Driver>> = OnceLock::new();
+    // After a failure the next call tries again. Of two threads that come first, one's list is used.
+    let drivers = match DRIVERS.get() {
+        Some(drivers) => drivers,
+        None => {
+            let found = self::drivers()?;
+            DRIVERS.get_or_init(|| found)
+        }
+    };
     let mut found = Vec::new();
     for driver in drivers {
         for raw in &driver.devices {
