@@ -22,13 +22,16 @@ current=(
     intel-ocloc=26.27.39122.14-1
 )
 
+# The archive that the system's own apt uses.
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' | grep -v security | head -n 1)
+
 # apt with lists and a cache of its own, that thinks nothing is installed: apt STACK SUITE COMMAND ...
 apt() {
     local private=$directory/apt-$1 suite=$2
     shift 2
     mkdir -p "$private"/{lists/partial,cache/archives/partial}
     : > "$private/status"
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" \
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" \
         > "$private/sources.list"
     cat > "$private/apt.conf" <<END
 Dir::State::lists "$private/lists";
