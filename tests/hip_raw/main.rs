@@ -1,0 +1,48 @@
+//! AMD's own HIP library, unmodified, over the HSA runtime of `tests/hsa_runtime`: what it does
+//! with streams, kernels and graphs. `scripts/hip.sh` fetches it; where it is absent, each test is
+//! ignored by name.
+//!
+//! Each test runs in a process of its own: a copy of this program with the dynamic linker and the
+//! libraries of one version.
+#![allow(unsafe_code, reason = "raw calls of a C library")]
+#![allow(clippy::too_many_arguments, reason = "HIP's functions have them")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod api;
+mod device;
+mod stack;
+mod tests;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use stack::Stack;
+
+const VERSIONS: [&str; 2] = ["6.4.3", "5.7.1"];
+
+fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(stack::CHILD) {
+        let (_, _, _, test) = tests::ALL.iter().find(|(test, ..)| *test == name).unwrap();
+        test();
+        // HIP's threads do not survive its destructors.
+        std::process::exit(0);
+    }
+    let mut trials = Vec::new();
+    for version in VERSIONS {
+        let stack = Stack::prepare(version).map(Arc::new);
+        for &(name, environment, end, _) in tests::ALL {
+            let stack = stack.clone();
+            let stack = match tests::defect(version, name) {
+                Some(defect) => Err(defect.to_owned()),
+                None => stack,
+            };
+            trials.push(Trial::ignorable_test(format!("{version}/{name}"), move || match &stack {
+                Ok(stack) => stack.run(name, environment, end).map(|()| Completion::Completed),
+                Err(reason) => Ok(Completion::ignored_with(reason.clone())),
+            }));
+        }
+    }
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    conclusion.exit_code()
+}
