@@ -13,7 +13,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 directory=$(realpath -m "${1:-target/hip}")
-mirror=http://deb.debian.org/debian
+# The archive that the system's own apt uses.
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' | grep -v security | head -n 1)
 
 missing=()
 command -v patchelf > /dev/null || missing+=(patchelf)
