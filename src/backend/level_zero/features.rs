@@ -134,7 +134,7 @@ pub(super) fn capabilities(
         - CommandKinds::IF
         - CommandKinds::WHILE;
     Ok(Capabilities {
-        update: UpdateCapabilities::all() - UpdateCapabilities::BODIES,
+        update: UpdateCapabilities::all(),
         profiling,
         notifies: false,
         progress: Progress::Device,
