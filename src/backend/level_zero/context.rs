@@ -164,6 +164,12 @@ impl LevelZeroContext {
         }
     }
 
+    /// Whether this device's queues can wait for the events of `other`. A closed list, which is how
+    /// the one lowering waits, takes no counting event, which is what the other signals.
+    pub(super) fn can_wait_for(&self, other: &Self) -> bool {
+        self.shares_memory_with(other) && self.lowering() == other.lowering()
+    }
+
     /// Whether commands on this device can use the memory of `owner`, a device of the same driver.
     pub(super) fn can_access(&self, owner: &Self) -> bool {
         if self.device == owner.device {

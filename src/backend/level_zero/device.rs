@@ -115,7 +115,7 @@ unsafe impl Device for LevelZeroDevice {
 
     fn can_wait_for(&self, other: &dyn Device) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
-        other.is_some_and(|other| other.context.shares_memory_with(&self.context))
+        other.is_some_and(|other| self.context.can_wait_for(&other.context))
     }
 
     /// The parts that the hardware has. They share memory and events with each other and with the

@@ -293,7 +293,7 @@ pub(super) struct DriverWaitList {
 impl DriverWaitList {
     fn add(&mut self, queue: &LevelZeroQueue, event: &dyn crate::hal::Event, needed: bool) -> Result<()> {
         let event = event.as_any().downcast_ref::<LevelZeroEvent>();
-        let event = event.filter(|event| event.context.shares_memory_with(&queue.context));
+        let event = event.filter(|event| queue.context.can_wait_for(&event.context));
         let signal = event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?;
         // A signal that is going to fail may still be pending because of earlier work on its queue.
         if let Some(error) = signal.known_failure().filter(|_| needed) {
