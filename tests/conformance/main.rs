@@ -16,6 +16,8 @@ mod graph;
 mod hal;
 mod in_flight;
 mod kernels;
+#[cfg(feature = "level-zero")]
+mod level_zero_devices;
 #[cfg(feature = "opencl")]
 mod opencl_devices;
 mod random;
@@ -29,6 +31,8 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "level-zero")]
+    level_zero_devices::choose_library();
     support::silence_expected_panics();
     let arguments = Arguments::from_args();
     let (contract, graph) = (hal::tests().collect::<Vec<_>>(), graph::tests().collect::<Vec<_>>());

@@ -156,13 +156,16 @@ fn backends() -> Vec<Variant> {
         Variant::new("cuda", "0-and-host", CUDA_TWICE, || {
             Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?])
         }),
-        Variant::new("level-zero", "0", &[], || Ok(vec![backend::open("level-zero:0")?])),
         Variant::new("hip", "0", &[], || Ok(vec![backend::open("hip:0")?])),
     ];
     #[cfg(feature = "opencl")]
     variants.extend(crate::opencl_devices::variants());
     #[cfg(not(feature = "opencl"))]
     variants.push(Variant::new("opencl", "0", &[], || Ok(vec![backend::open("opencl:0")?])));
+    #[cfg(feature = "level-zero")]
+    variants.extend(crate::level_zero_devices::variants());
+    #[cfg(not(feature = "level-zero"))]
+    variants.push(Variant::new("level_zero", "0", &[], || Ok(vec![backend::open("level_zero:0")?])));
     variants
 }
 

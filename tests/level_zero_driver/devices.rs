@@ -201,9 +201,11 @@ pub(crate) fn compute_properties(
     device: ze_device_handle_t,
     to: *mut ze_device_compute_properties_t,
 ) -> Outcome {
-    state.devices.get(device as Handle);
+    let api = state.devices.get(device as Handle).api.api;
     let mut properties = read(to)?;
-    properties.maxTotalGroupSize = LARGEST_GROUP;
+    // A driver that cannot tell the largest group of a kernel names one that all kernels can have.
+    properties.maxTotalGroupSize =
+        if api < version(1, 9) { LARGEST_GROUP_OF_A_KERNEL } else { LARGEST_GROUP };
     [properties.maxGroupSizeX, properties.maxGroupSizeY, properties.maxGroupSizeZ] = LARGEST_GROUP_SIZES;
     [properties.maxGroupCountX, properties.maxGroupCountY, properties.maxGroupCountZ] = [u32::MAX; 3];
     properties.maxSharedLocalMemory = LOCAL_MEMORY;

@@ -209,13 +209,7 @@ impl State {
 
     /// Executions of closed lists, between the waits and the signal. Lists of one call follow each other on a target
     /// in order only.
-    pub(crate) fn execute(
-        &mut self,
-        to: Target,
-        lists: &[Handle],
-        waits: Vec<Wait>,
-        signal: Option<Handle>,
-    ) -> NodeId {
+    pub(crate) fn execute(&mut self, to: Target, lists: &[Handle], waits: Vec<Wait>, signal: Option<Handle>) {
         let stream = &self.engine.streams[&to.stream];
         let ends = if to.in_order { stream.last } else { stream.blocker }.into_iter().collect();
         let (last, in_order_of_start) = (stream.last, chance(2));
@@ -230,9 +224,11 @@ impl State {
                 list_begins = all.clone();
             }
         }
-        let end = self.start(to, None, After { ends: all, start: None }, &mark(Vec::new(), signal));
-        self.engine.streams.get_mut(&to.stream).unwrap().last = Some(end);
-        end
+        let mut last = *all.last().unwrap();
+        if to.in_order || signal.is_some() {
+            last = self.start(to, None, After { ends: all, start: None }, &mark(Vec::new(), signal));
+        }
+        self.engine.streams.get_mut(&to.stream).unwrap().last = Some(last);
     }
 
     fn execute_one(
@@ -247,7 +243,7 @@ impl State {
         let (commands, in_order) = (list.commands.clone(), list.in_order);
         let run = self.engine.next;
         self.engine.next += 1;
-        self.engine.runs.insert(run, Run { list: handle, left: commands.len() + 1 });
+        self.engine.runs.insert(run, Run { list: handle, left: commands.len().max(1) });
         let mut nodes = Vec::new();
         let (mut blocker, mut last) = (None, None);
         for command in &commands {
@@ -265,9 +261,10 @@ impl State {
                 blocker = Some(id);
             }
         }
-        // The list is in use until all of it is over, however little there is in it.
-        let ends = if nodes.is_empty() { begin.to_vec() } else { nodes.clone() };
-        nodes.push(self.start(to, Some(run), After { ends, start: None }, &mark(Vec::new(), None)));
+        if nodes.is_empty() {
+            let after = After { ends: begin.to_vec(), start: None };
+            nodes.push(self.start(to, Some(run), after, &mark(Vec::new(), None)));
+        }
         nodes
     }
 
