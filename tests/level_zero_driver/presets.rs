@@ -55,12 +55,12 @@ const APPEND: Preset = Preset {
 pub(crate) const PRESETS: [Preset; 8] = [
     ALL,
     APPEND,
+    // As Intel's driver 22.43, which has global offsets and nothing else that is optional.
     Preset {
         name: "old",
         api: version(1, 3),
         in_order: false,
         immediate_append: false,
-        global_offset: false,
         ..APPEND
     },
     Preset { name: "mutable-3e", mutable: 0x3e, ..ALL },
