@@ -56,13 +56,7 @@ pub(crate) const PRESETS: [Preset; 8] = [
     ALL,
     APPEND,
     // As Intel's driver 22.43, which has global offsets and nothing else that is optional.
-    Preset {
-        name: "old",
-        api: version(1, 3),
-        in_order: false,
-        immediate_append: false,
-        ..APPEND
-    },
+    Preset { name: "old", api: version(1, 3), in_order: false, immediate_append: false, ..APPEND },
     Preset { name: "mutable-3e", mutable: 0x3e, ..ALL },
     Preset { name: "copy-engine", has_copy_engine: true, ..ALL },
     Preset { name: "wrap", timestamp_bits: 32, seconds_to_wrap: Some(2), ..ALL },
