@@ -38,7 +38,7 @@ pub(crate) enum Order {
 pub(crate) enum Wait {
     Event(Handle),
     /// What an event that counts stood for when the wait was appended.
-    Token(Arc<Token>),
+    Token(Handle, Arc<Token>),
 }
 
 #[derive(Debug)]
@@ -98,7 +98,10 @@ impl Events {
             }
             match &state.events.get(event as Handle).signal {
                 SignalState::Flag(_) => waits.push(Wait::Event(event as Handle)),
-                SignalState::Counter(token) => waits.extend(token.clone().map(Wait::Token)),
+                SignalState::Counter(token) => {
+                    let event = event as Handle;
+                    waits.extend(token.clone().map(|token| Wait::Token(event, token)));
+                }
             }
         }
         let signal = (!signal.is_null()).then_some(signal as Handle);

@@ -25,8 +25,8 @@ pub(crate) struct Engine {
     nodes: BTreeMap<NodeId, Node>,
     runs: HashMap<RunId, Run>,
     streams: HashMap<Handle, Stream>,
-    /// Commands whose predecessors are over, and which wait for events.
-    waiting: BTreeSet<NodeId>,
+    /// For each event the commands that wait for it, whose predecessors are over.
+    waiting: HashMap<Handle, Vec<NodeId>>,
     /// Commands that may run.
     ready: Vec<NodeId>,
     idle_threads: usize,
@@ -44,6 +44,7 @@ struct Node {
     frees_at_end: Vec<NodeId>,
     frees_at_start: Vec<NodeId>,
     has_started: bool,
+    is_waiting: bool,
     waits: Vec<Wait>,
     signal: Option<Handle>,
     token: Option<Arc<Token>>,
@@ -148,7 +149,7 @@ impl State {
         let mut uses: Vec<Handle> = command.signal.into_iter().collect();
         uses.extend(waits.iter().filter_map(|wait| match wait {
             Wait::Event(event) => Some(*event),
-            Wait::Token(_) => None,
+            Wait::Token(..) => None,
         }));
         match &command.operation {
             Operation::Reset(event) => uses.push(*event),
@@ -174,6 +175,7 @@ impl State {
                 frees_at_end: Vec::new(),
                 frees_at_start: Vec::new(),
                 has_started: false,
+                is_waiting: false,
                 waits,
                 signal,
                 token,
@@ -278,33 +280,37 @@ impl State {
 
     /// Makes a command ready whose events are complete. A wait that has seen its event is over.
     fn look_at_events(&mut self, id: NodeId) {
-        let node = self.engine.nodes.get_mut(&id).unwrap();
+        let Some(node) = self.engine.nodes.get_mut(&id).filter(|node| !node.has_started) else { return };
         let events = &mut self.events;
         node.waits.retain(|wait| match wait {
             Wait::Event(event) => !events.get(*event).is_complete(),
-            Wait::Token(token) => !token.is_done(),
+            Wait::Token(_, token) => !token.is_done(),
         });
         if !node.waits.is_empty() {
-            self.engine.waiting.insert(id);
+            if !std::mem::replace(&mut node.is_waiting, true) {
+                for Wait::Event(event) | Wait::Token(event, _) in &node.waits {
+                    self.engine.waiting.entry(*event).or_default().push(id);
+                }
+            }
             return;
         }
-        self.engine.waiting.remove(&id);
         node.has_started = true;
         let freed = std::mem::take(&mut node.frees_at_start);
-        // What nobody can see the end of but by the end of others is over at once.
-        if matches!(node.command.operation, Operation::Nothing) && node.signal.is_none() {
-            self.finish(id, (0, 0));
-        } else {
-            self.engine.ready.push(id);
-            self.wake_threads();
-        }
+        self.engine.ready.push(id);
+        self.wake_threads();
         freed.into_iter().for_each(|id| self.unblock(id));
     }
 
-    /// Looks at all commands that wait for events, after one has changed.
-    pub(crate) fn settle(&mut self) {
-        let waiting: Vec<NodeId> = self.engine.waiting.iter().copied().collect();
-        waiting.into_iter().for_each(|id| self.look_at_events(id));
+    /// Looks at the commands that wait for an event, after it has changed.
+    pub(crate) fn settle(&mut self, event: Handle) {
+        let waiting = self.engine.waiting.remove(&event).unwrap_or_default();
+        for id in waiting {
+            self.look_at_events(id);
+            // It may wait for a later signal of the same event.
+            if self.engine.nodes.get(&id).is_some_and(|node| !node.has_started) {
+                self.engine.waiting.entry(event).or_default().push(id);
+            }
+        }
         shared().host.notify_all();
     }
 
@@ -339,8 +345,8 @@ impl State {
         let (signal, freed) = (node.signal, std::mem::take(&mut node.frees_at_end));
         self.forget(id, node);
         freed.into_iter().for_each(|id| self.unblock(id));
-        if signal.is_some() {
-            self.settle();
+        if let Some(event) = signal {
+            self.settle(event);
         }
     }
 
@@ -375,7 +381,6 @@ impl State {
             let is_running = node.has_started && !can_run.contains(&id);
             if !is_running {
                 let node = self.engine.nodes.remove(&id).unwrap();
-                self.engine.waiting.remove(&id);
                 self.forget(id, node);
             }
         }

@@ -170,7 +170,7 @@ pub(crate) fn signal(state: &mut State, event: ze_event_handle_t) -> Outcome {
         SignalState::Counter(_) => return Err(ZE_RESULT_ERROR_INVALID_ARGUMENT),
         SignalState::Flag(flag) => *flag = true,
     }
-    state.settle();
+    state.settle(event as Handle);
     Ok(())
 }
 
