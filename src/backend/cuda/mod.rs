@@ -24,8 +24,8 @@
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
-//! | `signal`, `event`, `queue`, `stream_task`, `command_buffer`, `enqueue`, `device` | the contract's objects |
-//! | `foreign` | what another library has made |
+//! | `signal`, `event`, `queue`, `command_buffer`, `enqueue`, `device` | the contract's objects |
+//! | `stream_task`, `foreign` | streams that are lent, and what another library has made |
 //!
 //! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the call.
 //!

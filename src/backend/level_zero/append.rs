@@ -1,5 +1,5 @@
-//! The lowering *append*: closed lists are handed to an immediate list, in one call with the events to wait for
-//! and the one to signal.
+//! The lowering *append*: closed lists are handed to an immediate list, in one call with the events
+//! to wait for and the one to signal.
 #![expect(unsafe_code, reason = "hands lists to the driver")]
 
 use std::ptr;
@@ -12,8 +12,8 @@ use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
 use super::features::EngineGroup;
 use super::handover::{Handover, HandoverFailure};
-use super::list::{CommandOrder, DriverList, queue_desc};
-use super::recording::Recording;
+use super::list::{CommandEvents, DriverList, queue_desc};
+use super::recording::ListRecording;
 use super::run_slot::RunSlot;
 use super::sys::{self, DriverResult};
 use crate::hal::{QueueDesc, QueueOrder};
@@ -35,11 +35,11 @@ impl AppendQueue {
     /// Hands over a run of a recording.
     ///
     /// # Safety
-    /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue), behind these events. The recording
-    /// is idle.
+    /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue), behind these events.
+    /// The recording is idle.
     pub(super) unsafe fn run(
         &mut self,
-        recording: &Recording,
+        recording: &ListRecording,
         slot: &RunSlot,
         waits: &[sys::ze_event_handle_t],
     ) -> Result<Handover, HandoverFailure> {
@@ -49,7 +49,7 @@ impl AppendQueue {
         };
         let begin = slot.begin.as_ref().map(PooledEvent::raw);
         if let Some(begin) = begin {
-            let order = CommandOrder { after: waits, signal: begin };
+            let order = CommandEvents { after: waits, signal: begin };
             self.nothing(slot, order).map_err(HandoverFailure::nothing)?;
         }
         let after = begin.as_ref().map_or(waits, slice::from_ref);
@@ -59,12 +59,12 @@ impl AppendQueue {
         let lists: SmallVec<[_; 2]> =
             [recording.main.raw()].into_iter().chain(suffix.map(DriverList::raw)).collect();
         // SAFETY: passed on to the caller; the slot is of this recording.
-        let handed = unsafe { self.main.append_lists(&lists, CommandOrder { after, signal }) };
+        let handed = unsafe { self.main.append_lists(&lists, CommandEvents { after, signal }) };
         handed.map_err(|failure| HandoverFailure { failure, is_partial: begin.is_some() })?;
         let Some((_, copies)) = copies else { return Ok(Handover::Whole) };
         let Some(engine) = &mut self.copies else { return Ok(Handover::Whole) };
         // SAFETY: as above. The list waits for the start event, which the main list signals.
-        match unsafe { engine.append_lists(&[copies.list.raw()], CommandOrder::NONE) } {
+        match unsafe { engine.append_lists(&[copies.list.raw()], CommandEvents::NONE) } {
             Ok(()) => Ok(Handover::Whole),
             Err(failure) => Ok(Handover::WithoutCopies(failure)),
         }
@@ -72,11 +72,11 @@ impl AppendQueue {
 
     /// Signals the event of a slot behind these and, on an in-order queue, behind everything.
     pub(super) fn mark(&mut self, slot: &RunSlot, waits: &[sys::ze_event_handle_t]) -> DriverResult {
-        self.nothing(slot, CommandOrder { after: waits, signal: slot.event.raw() })
+        self.nothing(slot, CommandEvents { after: waits, signal: slot.event.raw() })
     }
 
     /// Hands over the empty list of a slot.
-    fn nothing(&mut self, slot: &RunSlot, order: CommandOrder<'_>) -> DriverResult {
+    fn nothing(&mut self, slot: &RunSlot, order: CommandEvents<'_>) -> DriverResult {
         let context = self.main.context();
         let mut empty = slot.prefix.lock();
         let empty = match &mut *empty {

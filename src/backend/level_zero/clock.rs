@@ -11,13 +11,13 @@ use super::sys::{self, DriverResult, call, version};
 
 /// Converts counts of cycles to times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Timer {
+struct TimerResolution {
     /// A cycle is this many nanoseconds, divided by `per`.
     nanoseconds: u64,
     per: u64,
 }
 
-impl Timer {
+impl TimerResolution {
     fn new(resolution: u64, in_cycles_per_second: bool) -> Self {
         match (resolution.max(1), in_cycles_per_second) {
             (frequency, true) => Self { nanoseconds: 1_000_000_000, per: frequency },
@@ -55,7 +55,7 @@ fn unwrap(value: u64, bits: u32, near: u64) -> u64 {
 /// The clock of a device.
 #[derive(Debug)]
 pub(super) struct DeviceClock {
-    timer: Timer,
+    timer: TimerResolution,
     bits: u32,
     kernel_bits: u32,
     /// The last reading, in cycles, and when that was: from it, the next reading is expected.
@@ -66,7 +66,7 @@ impl DeviceClock {
     pub(super) fn new(device: FoundDevice, properties: &sys::ze_device_properties_t) -> Self {
         let in_cycles_per_second = device.driver.version >= version(1, 2);
         Self {
-            timer: Timer::new(properties.timerResolution, in_cycles_per_second),
+            timer: TimerResolution::new(properties.timerResolution, in_cycles_per_second),
             bits: properties.timestampValidBits,
             kernel_bits: properties.kernelTimestampValidBits,
             last: Mutex::new(None),
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn the_unit_of_the_resolution_depends_on_the_version() {
-        let old = Timer::new(83, false);
+        let old = TimerResolution::new(83, false);
         assert_eq!((old.to_nanoseconds(10), old.to_cycles(830)), (830, 10));
-        let new = Timer::new(12_000_000, true);
+        let new = TimerResolution::new(12_000_000, true);
         assert_eq!((new.to_nanoseconds(12), new.to_cycles(1000)), (1000, 12));
-        assert_eq!(Timer::new(0, true).to_nanoseconds(0), 0);
+        assert_eq!(TimerResolution::new(0, true).to_nanoseconds(0), 0);
     }
 
     #[test]

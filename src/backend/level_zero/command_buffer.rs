@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use super::command_list::CommandList;
 use super::context::LevelZeroContext;
 use super::options::Lowering;
-use super::queue::{LevelZeroQueue, RunRequest, Work};
-use super::recording::Recording;
+use super::queue::{EnqueueWork, LevelZeroQueue, RunRequest};
+use super::recording::ListRecording;
 use super::signal::LevelZeroSignal;
 use super::update::StagedUpdate;
 use crate::hal::support::refusal;
@@ -40,16 +40,16 @@ pub(super) struct LevelZeroCommandBuffer {
 #[derive(Debug, Default)]
 struct Runs {
     /// From finalize on at least one. Runs come one after the other, so the first is idle before the others.
-    recordings: VecDeque<Recording>,
+    recordings: VecDeque<ListRecording>,
     /// The last enqueue, which the next must not overlap.
     last: Option<Arc<LevelZeroSignal>>,
     /// What updates have replaced, with the last enqueue that may use it.
-    retired: Retired<Arc<LevelZeroSignal>, (VecDeque<Recording>, StagedUpdate)>,
+    retired: Retired<Arc<LevelZeroSignal>, (VecDeque<ListRecording>, StagedUpdate)>,
 }
 
 impl Runs {
-    /// The last enqueue, if it is still pending. A signal that is over is dropped, so that its event can use it
-    /// again.
+    /// The last enqueue, if it is still pending. A signal that is over is dropped, so that its
+    /// event can use it again.
     fn pending(&mut self) -> Option<&Arc<LevelZeroSignal>> {
         self.last = self.last.take().filter(|last| !last.is_final());
         self.last.as_ref()
@@ -69,18 +69,18 @@ impl LevelZeroCommandBuffer {
         }
     }
 
-    fn record(&self) -> Result<Recording> {
-        let recording = Recording::new(&self.context, &self.commands, &self.list, self.desc);
+    fn record(&self) -> Result<ListRecording> {
+        let recording = ListRecording::new(&self.context, &self.commands, &self.list, self.desc);
         recording.map_err(|error| self.context.error(error))
     }
 
-    /// Puts the staged commands in place, in the first recording if it is idle, or else in a new one. Enqueued
-    /// runs keep the old ones.
+    /// Puts the staged commands in place, in the first recording if it is idle, or else in a new
+    /// one. Enqueued runs keep the old ones.
     fn apply(&mut self, mut update: StagedUpdate) -> Result<()> {
         update.exchange(&mut self.commands, &mut self.list);
         let Self { runs, commands, list, context, .. } = self;
         let runs = runs.get_mut();
-        let is_idle = runs.recordings.front_mut().map_or(Ok(false), Recording::is_idle);
+        let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
         // A recording that the driver has changed in part is dropped.
         let first = if matches!(is_idle, Ok(true)) { runs.recordings.pop_front() } else { None };
         let changed = first.and_then(|mut first| {
@@ -166,7 +166,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let runs = &mut *runs;
         runs.retired.purge(LevelZeroSignal::is_final);
         runs.pending();
-        let is_idle = runs.recordings.front_mut().map_or(Ok(false), Recording::is_idle);
+        let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
         if !is_idle.map_err(|failure| self.context.error(failure))? {
             runs.recordings.push_front(self.record()?);
         }
@@ -175,7 +175,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let timed_commands = self.desc.profiling.then_some(self.commands.len());
         let request = RunRequest { recording, previous: last.as_ref(), timed_commands };
         // SAFETY: passed on to the caller.
-        let enqueued = unsafe { queue.submit(Work::Run(request), wait, &signal) }?;
+        let enqueued = unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }?;
         recordings.rotate_left(1);
         *last = Some(enqueued);
         Ok(())

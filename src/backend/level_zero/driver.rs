@@ -14,7 +14,7 @@ use crate::types::{Error, Result};
 
 /// One vendor's driver. Memory and events belong to its context and do not leave it.
 #[derive(Debug)]
-pub(super) struct Driver {
+pub(super) struct LoadedDriver {
     pub(super) api: &'static Api,
     raw: sys::ze_driver_handle_t,
     /// The version of Level Zero that the driver implements. The loader may be newer.
@@ -27,11 +27,11 @@ pub(super) struct Driver {
 }
 
 // SAFETY: handles of drivers and devices are valid for the life of the process, on any thread.
-unsafe impl Send for Driver {}
+unsafe impl Send for LoadedDriver {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Driver {}
+unsafe impl Sync for LoadedDriver {}
 
-impl Driver {
+impl LoadedDriver {
     fn new(api: &'static Api, raw: sys::ze_driver_handle_t) -> DriverResult<Self> {
         // SAFETY: the loader gave the driver.
         let version = unsafe { get!(api, zeDriverGetApiVersion(raw)) }?;
@@ -90,7 +90,7 @@ impl Driver {
 /// A device that has not been opened yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundDevice {
-    pub(super) driver: &'static Driver,
+    pub(super) driver: &'static LoadedDriver,
     pub(super) raw: sys::ze_device_handle_t,
 }
 
@@ -122,7 +122,7 @@ impl FoundDevice {
 /// [`Unavailable`](crate::ErrorKind::Unavailable) without a loader or without a driver, with the
 /// remedy.
 pub(super) fn devices() -> Result<Vec<FoundDevice>> {
-    static DRIVERS: OnceLock<Vec<Driver>> = OnceLock::new();
+    static DRIVERS: OnceLock<Vec<LoadedDriver>> = OnceLock::new();
     // After a failure the next call tries again. Of two threads that come first, one's list is used.
     let drivers = match DRIVERS.get() {
         Some(drivers) => drivers,
@@ -143,10 +143,10 @@ pub(super) fn devices() -> Result<Vec<FoundDevice>> {
     Ok(found)
 }
 
-fn drivers() -> Result<Vec<Driver>> {
+fn drivers() -> Result<Vec<LoadedDriver>> {
     let api = sys::api().map_err(Error::from)?;
     let handles = handles(api).map_err(no_driver)?;
-    let drivers = handles.into_iter().map(|raw| Driver::new(api, raw));
+    let drivers = handles.into_iter().map(|raw| LoadedDriver::new(api, raw));
     Ok(drivers.collect::<DriverResult<_>>()?)
 }
 

@@ -5,21 +5,21 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::LevelZeroContext;
-use super::event_pool::{EventKind, EventPlace};
+use super::event_pool::{DriverEventKind, EventPlace};
 use super::sys::{self, Api, DriverResult, Event, Owned, call, get};
 
-/// An event that is used by one owner, and goes back to its pool when it is dropped. By then nothing is going to
-/// signal it, and nothing waits for it.
+/// An event that is used by one owner, and goes back to its pool when it is dropped. By then
+/// nothing is going to signal it, and nothing waits for it.
 #[derive(Debug)]
 pub(super) struct PooledEvent {
     event: Option<Owned<Event>>,
-    kind: EventKind,
+    kind: DriverEventKind,
     context: Arc<LevelZeroContext>,
 }
 
 impl PooledEvent {
     /// An event that is not signalled, unless it counts.
-    pub(super) fn acquire(context: &Arc<LevelZeroContext>, kind: EventKind) -> DriverResult<Self> {
+    pub(super) fn acquire(context: &Arc<LevelZeroContext>, kind: DriverEventKind) -> DriverResult<Self> {
         let (api, raw, device) = (context.api, context.raw(), context.device);
         let (event, is_used) = context.events.take(EventPlace { api, context: raw, device }, kind)?;
         let event = Self { event: Some(event), kind, context: Arc::clone(context) };
@@ -40,7 +40,7 @@ impl PooledEvent {
 
     /// Makes it not signalled. Nothing is going to signal it, and nothing waits for it.
     pub(super) fn reset(&self) -> DriverResult {
-        if self.kind == EventKind::Counting {
+        if self.kind == DriverEventKind::Counting {
             return Ok(());
         }
         // SAFETY: the event is alive.

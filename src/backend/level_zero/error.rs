@@ -34,8 +34,8 @@ impl From<LevelZeroFailure> for Error {
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
-                "find the kernel that goes beyond its arguments or does not end; the kernel log of the system \
-                 names a GPU that hangs",
+                "find the kernel that goes beyond its arguments or does not end; the system's kernel log names \
+                 a GPU that hangs",
             ),
             _ => error,
         }
@@ -68,8 +68,8 @@ pub(super) fn no_driver(failure: LevelZeroFailure) -> Error {
     let why =
         format!("the Level Zero loader is there, and found no driver: {call} returned {}", describe(code));
     Error::new(ErrorKind::Unavailable, why).help(
-        "install Intel's driver (package libze-intel-gpu1 or intel-level-zero-gpu), and see whether this user \
-         may open /dev/dri/renderD*",
+        "install Intel's driver (package libze-intel-gpu1 or intel-level-zero-gpu), and see whether this \
+         user may open /dev/dri/renderD*",
     )
 }
 

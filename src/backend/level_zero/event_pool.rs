@@ -9,7 +9,7 @@ use super::sys::{self, Api, DriverResult, Event, EventPool, Owned, get};
 
 /// What an event of the driver can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EventKind {
+pub(super) enum DriverEventKind {
     /// Orders commands on the device. The host reads nothing behind it.
     Inner,
     /// The host may wait for it, and then read what was written before it.
@@ -53,7 +53,11 @@ impl EventPools {
     }
 
     /// An event, and whether it may be signalled already.
-    pub(super) fn take(&self, place: EventPlace, kind: EventKind) -> DriverResult<(Owned<Event>, bool)> {
+    pub(super) fn take(
+        &self,
+        place: EventPlace,
+        kind: DriverEventKind,
+    ) -> DriverResult<(Owned<Event>, bool)> {
         let mut events = self.kinds[kind as usize].lock();
         match events.free.pop() {
             Some(event) => Ok((event, true)),
@@ -62,15 +66,15 @@ impl EventPools {
     }
 
     /// Takes an event back. Nothing is going to signal it, and nothing waits for it.
-    pub(super) fn give_back(&self, event: Owned<Event>, kind: EventKind) {
+    pub(super) fn give_back(&self, event: Owned<Event>, kind: DriverEventKind) {
         self.kinds[kind as usize].lock().free.push(event);
     }
 }
 
-fn create(place: EventPlace, kind: EventKind, events: &mut FreeEvents) -> DriverResult<Owned<Event>> {
+fn create(place: EventPlace, kind: DriverEventKind, events: &mut FreeEvents) -> DriverResult<Owned<Event>> {
     const HOST: sys::ze_event_scope_flags_t = sys::ZE_EVENT_SCOPE_FLAG_HOST;
     let EventPlace { api, context: raw, device } = place;
-    if kind == EventKind::Counting {
+    if kind == DriverEventKind::Counting {
         let flags =
             sys::ZE_EVENT_COUNTER_BASED_FLAG_IMMEDIATE | sys::ZE_EVENT_COUNTER_BASED_FLAG_HOST_VISIBLE;
         let desc = sys::ze_event_counter_based_desc_t {
@@ -85,7 +89,7 @@ fn create(place: EventPlace, kind: EventKind, events: &mut FreeEvents) -> Driver
         return Ok(unsafe { Owned::new(api, event) });
     }
     if events.left == 0 {
-        let timed = if kind == EventKind::Timed { sys::ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP } else { 0 };
+        let timed = if kind == DriverEventKind::Timed { sys::ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP } else { 0 };
         let desc = sys::ze_event_pool_desc_t {
             flags: sys::ZE_EVENT_POOL_FLAG_HOST_VISIBLE | timed,
             count: POOL_SIZE,
@@ -101,7 +105,7 @@ fn create(place: EventPlace, kind: EventKind, events: &mut FreeEvents) -> Driver
     let Some(pool) = events.pools.last() else {
         return Err(sys::LevelZeroFailure { call: "zeEventPoolCreate", code: sys::ZE_RESULT_ERROR_UNKNOWN });
     };
-    let scope = if kind == EventKind::Inner { sys::ZE_EVENT_SCOPE_FLAG_DEVICE } else { HOST };
+    let scope = if kind == DriverEventKind::Inner { sys::ZE_EVENT_SCOPE_FLAG_DEVICE } else { HOST };
     let desc = sys::ze_event_desc_t {
         index: events.left - 1,
         signal: scope,

@@ -1,8 +1,9 @@
-//! The lowering *execute*: a queue executes closed lists. It knows no events, so a prefix waits for some, and a
-//! suffix signals one.
+//! The lowering *execute*: a queue executes closed lists. It knows no events, so a prefix waits for
+//! some, and a suffix signals one.
 //!
-//! Nothing orders the lists of a call but events: the prefix signals the start event of the recording, and its
-//! last list signals the suffix. Where there is nothing to wait for, the host signals the start event.
+//! Nothing orders the lists of a call but events: the prefix signals the start event of the
+//! recording, and its last list signals the suffix. Where there is nothing to wait for, the host
+//! signals the start event.
 #![expect(unsafe_code, reason = "hands lists to the driver")]
 
 use std::ptr;
@@ -15,8 +16,8 @@ use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
 use super::features::EngineGroup;
 use super::handover::{Handover, HandoverFailure};
-use super::list::{CommandOrder, DriverList, queue_desc};
-use super::recording::Recording;
+use super::list::{CommandEvents, DriverList, queue_desc};
+use super::recording::ListRecording;
 use super::run_slot::RunSlot;
 use super::sys::{self, Api, CommandQueue, DriverResult, Owned, call, get};
 use crate::hal::QueueDesc;
@@ -40,11 +41,11 @@ impl ExecuteQueue {
     /// Hands over a run of a recording.
     ///
     /// # Safety
-    /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue), behind these events. The recording
-    /// is idle.
+    /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue), behind these events.
+    /// The recording is idle.
     pub(super) unsafe fn run(
         &mut self,
-        recording: &Recording,
+        recording: &ListRecording,
         slot: &RunSlot,
         waits: &[sys::ze_event_handle_t],
     ) -> Result<Handover, HandoverFailure> {
@@ -117,7 +118,7 @@ impl ExecuteQueue {
         };
         let mut after = waits;
         for signal in &signals {
-            list.barrier(CommandOrder { after, signal: *signal })?;
+            list.barrier(CommandEvents { after, signal: *signal })?;
             after = slice::from_ref(signal);
         }
         list.close()?;

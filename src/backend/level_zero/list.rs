@@ -19,17 +19,17 @@ pub(super) struct DriverList {
 
 /// The events that a command waits for, and the one that it signals, or null.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CommandOrder<'a> {
+pub(super) struct CommandEvents<'a> {
     pub(super) after: &'a [sys::ze_event_handle_t],
     pub(super) signal: sys::ze_event_handle_t,
 }
 
-impl CommandOrder<'static> {
+impl CommandEvents<'static> {
     /// Waits for no event and signals none.
     pub(super) const NONE: Self = Self { after: &[], signal: ptr::null_mut() };
 }
 
-impl CommandOrder<'_> {
+impl CommandEvents<'_> {
     /// As the driver takes it: the event to signal, and the number and place of those to wait for.
     fn parts(self) -> (sys::ze_event_handle_t, u32, *mut sys::ze_event_handle_t) {
         // The driver only reads the handles.
@@ -119,7 +119,7 @@ impl DriverList {
 
     /// Appends a barrier. Without events to wait for, it waits for everything before it; with some, only
     /// for those. Everything behind it in the list waits for it.
-    pub(super) fn barrier(&mut self, order: CommandOrder<'_>) -> DriverResult {
+    pub(super) fn barrier(&mut self, order: CommandEvents<'_>) -> DriverResult {
         let (signal, waits, after) = order.parts();
         // SAFETY: list and events are alive, and this thread alone uses the list.
         unsafe { call!(self.api(), zeCommandListAppendBarrier(self.raw(), signal, waits, after)) }
@@ -136,7 +136,7 @@ impl DriverList {
         &mut self,
         kernel: sys::ze_kernel_handle_t,
         groups: &sys::ze_group_count_t,
-        order: CommandOrder<'_>,
+        order: CommandEvents<'_>,
     ) -> DriverResult {
         let ((signal, waits, after), groups) = (order.parts(), ptr::from_ref(groups));
         let (api, list) = (self.api(), self.raw());
@@ -152,7 +152,7 @@ impl DriverList {
         &mut self,
         [from, to]: [usize; 2],
         len: usize,
-        order: CommandOrder<'_>,
+        order: CommandEvents<'_>,
     ) -> DriverResult {
         let ((signal, waits, after), (api, list)) = (order.parts(), (self.api(), self.raw()));
         let (from, to) = (place(from).cast_const(), place(to));
@@ -169,7 +169,7 @@ impl DriverList {
         region: &sys::ze_copy_region_t,
         from: RegionPlace,
         to: RegionPlace,
-        order: CommandOrder<'_>,
+        order: CommandEvents<'_>,
     ) -> DriverResult {
         let ((signal, waits, after), (api, list)) = (order.parts(), (self.api(), self.raw()));
         let (region, src, dst) = (ptr::from_ref(region), place(from.address).cast_const(), place(to.address));
@@ -194,7 +194,7 @@ impl DriverList {
         address: usize,
         len: usize,
         pattern: &[u8],
-        order: CommandOrder<'_>,
+        order: CommandEvents<'_>,
     ) -> DriverResult {
         let ((signal, waits, after), (api, list)) = (order.parts(), (self.api(), self.raw()));
         let (to, from, size) = (place(address), pattern.as_ptr().cast(), pattern.len());
@@ -246,12 +246,12 @@ impl DriverList {
     /// Hands closed lists to this immediate list.
     ///
     /// # Safety
-    /// The lists are closed and not in use. What they access is valid, and nothing else uses it in a conflicting
-    /// way, until they are done.
+    /// The lists are closed and not in use. What they access is valid, and nothing else uses it in
+    /// a conflicting way, until they are done.
     pub(super) unsafe fn append_lists(
         &mut self,
         lists: &[sys::ze_command_list_handle_t],
-        order: CommandOrder<'_>,
+        order: CommandEvents<'_>,
     ) -> DriverResult {
         let ((signal, waits, after), (api, list)) = (order.parts(), (self.api(), self.raw()));
         let (count, lists, none) = (lists.len() as u32, lists.as_ptr().cast_mut(), ptr::null());

@@ -163,7 +163,7 @@ pub(super) fn check_address(context: &LevelZeroContext, address: usize, len: usi
     let (raw, address) = (context.raw(), ptr::with_exposed_provenance(address));
     let (mut properties, mut device) = (sys::ze_memory_allocation_properties_t::new(), ptr::null_mut());
     let places = (&raw mut properties, &raw mut device);
-    // SAFETY: the driver only looks the address up, and both places are valid.
+    // SAFETY: the driver accepts any address, and both places are valid.
     unsafe { call!(context.api, zeMemGetAllocProperties(raw, address, places.0, places.1)) }?;
     if properties.type_ == sys::ZE_MEMORY_TYPE_UNKNOWN {
         let why = format!("the driver knows no memory at {address:p}");

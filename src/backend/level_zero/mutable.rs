@@ -33,7 +33,8 @@ pub(super) struct MutableCommand {
     id: u64,
     /// What can be changed.
     flags: sys::ze_mutable_command_exp_flags_t,
-    /// The kernel that was recorded, and where the kernel can be changed the others, each as the driver knows it.
+    /// The kernel that was recorded, and where the kernel can be changed the others, each as the
+    /// driver knows it.
     kernels: SmallVec<[(Arc<dyn Kernel>, DriverKernel); 1]>,
 }
 
@@ -106,7 +107,7 @@ fn is_same(a: &Arc<dyn Kernel>, b: &Arc<dyn Kernel>) -> bool {
 
 /// The change of a recorded launch to another one.
 #[derive(Debug)]
-pub(super) struct LaunchChange<'a> {
+pub(super) struct LaunchMutation<'a> {
     id: u64,
     /// The handle of another kernel.
     kernel: Option<sys::ze_kernel_handle_t>,
@@ -118,7 +119,7 @@ pub(super) struct LaunchChange<'a> {
     changes_offset: bool,
 }
 
-impl<'a> LaunchChange<'a> {
+impl<'a> LaunchMutation<'a> {
     /// The change, if the driver can make it in place.
     pub(super) fn new(
         context: &LevelZeroContext,
@@ -183,7 +184,7 @@ fn bytes<'a>(argument: &'a Argument<'_>) -> (usize, Option<&'a [u8]>) {
 pub(super) fn change(
     context: &LevelZeroContext,
     list: &mut DriverList,
-    changes: &[LaunchChange<'_>],
+    changes: &[LaunchMutation<'_>],
 ) -> DriverResult {
     let (api, raw) = (context.api, list.raw());
     let kernels = changes.iter().filter_map(|change| Some((change.id, change.kernel?)));

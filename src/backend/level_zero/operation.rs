@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::context::LevelZeroContext;
 use super::features::EngineGroup;
 use super::kernel::KernelInstance;
-use super::list::{CommandOrder, DriverList, RegionPlace};
+use super::list::{CommandEvents, DriverList, RegionPlace};
 use super::sys;
 use crate::hal::{Advice, NativeCommand, NativeStream};
 use crate::types::Result;
@@ -75,7 +75,7 @@ impl Operation {
         &self,
         context: &LevelZeroContext,
         list: &mut DriverList,
-        order: CommandOrder<'_>,
+        order: CommandEvents<'_>,
     ) -> Result<()> {
         let appended = match self {
             Self::Kernel(instance) => list.launch(instance.raw(), &instance.groups, order),

@@ -29,11 +29,11 @@ impl SignalTimes {
         Ok(Self { submitted: context.now()?, commands: commands.unwrap_or(0), has_work })
     }
 
-    /// The times, from the events and stamps of the run, which is over. The host's reading of the clock and the
-    /// stamps of the device differ a little, so the order of times is enforced.
+    /// The times, from the events and stamps of the run, which is over. The host's reading of the
+    /// clock and the stamps of the device differ a little, so the order of times is enforced.
     pub(super) fn read(&self, context: &Arc<LevelZeroContext>, slot: &RunSlot) -> Result<EventProfile> {
         let submitted = self.submitted;
-        let time = |ticks| context.kernel_time(ticks, submitted);
+        let time = |cycles| context.kernel_time(cycles, submitted);
         let last = slot.event.times().map_err(Error::from)?;
         let first = match &slot.begin {
             Some(begin) if self.has_work => begin.times().map_err(Error::from)?,

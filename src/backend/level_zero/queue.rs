@@ -12,13 +12,13 @@ use super::append::AppendQueue;
 use super::command_list::CommandList;
 use super::context::LevelZeroContext;
 use super::event::LevelZeroEvent;
-use super::event_pool::EventKind;
+use super::event_pool::DriverEventKind;
 use super::execute::ExecuteQueue;
 use super::handover::{Handover, HandoverFailure};
 use super::lower::After;
 use super::options::Lowering;
 use super::profiling::SignalTimes;
-use super::recording::Recording;
+use super::recording::ListRecording;
 use super::run_slot::{RunSlot, RunSlots};
 use super::signal::{LevelZeroSignal, SignalUses, StartedWork};
 use super::sys::{self, call};
@@ -36,14 +36,14 @@ pub(super) struct LevelZeroQueue {
     context: Arc<LevelZeroContext>,
     desc: QueueDesc,
     /// Held while enqueueing: an enqueue is several calls.
-    state: Mutex<QueueState>,
+    state: Mutex<EnqueueState>,
 }
 
 #[derive(Debug)]
-struct QueueState {
+struct EnqueueState {
     driver: DriverQueue,
-    /// On an in-order queue whose lists the driver does not order: the last enqueue, which the next has to come
-    /// after.
+    /// On an in-order queue whose lists the driver does not order: the last enqueue, which the next
+    /// has to come after.
     last: Option<Arc<LevelZeroSignal>>,
     /// For enqueues without a recording.
     marks: RunSlots,
@@ -57,7 +57,7 @@ enum DriverQueue {
 
 /// What to enqueue.
 #[derive(Debug)]
-pub(super) enum Work<'a> {
+pub(super) enum EnqueueWork<'a> {
     Run(RunRequest<'a>),
     /// Only the signal, which fails if there is a reason.
     Nothing(Option<Error>),
@@ -67,7 +67,7 @@ pub(super) enum Work<'a> {
 #[derive(Debug)]
 pub(super) struct RunRequest<'a> {
     /// It is idle.
-    pub(super) recording: &'a mut Recording,
+    pub(super) recording: &'a mut ListRecording,
     /// An earlier enqueue of the same commands, which must be over first.
     pub(super) previous: Option<&'a Arc<LevelZeroSignal>>,
     /// How many commands have times of their own.
@@ -81,7 +81,7 @@ impl LevelZeroQueue {
             Lowering::Append => DriverQueue::Append(AppendQueue::new(context, desc)?),
             Lowering::Execute => DriverQueue::Execute(ExecuteQueue::new(context, desc)?),
         };
-        let state = QueueState { driver, last: None, marks: RunSlots::default() };
+        let state = EnqueueState { driver, last: None, marks: RunSlots::default() };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Self { id, context: Arc::clone(context), desc, state: Mutex::new(state) })
     }
@@ -124,7 +124,7 @@ impl LevelZeroQueue {
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue).
     pub(super) unsafe fn submit(
         &self,
-        work: Work<'_>,
+        work: EnqueueWork<'_>,
         wait: WaitList<'_>,
         signal: &Signal<'_>,
     ) -> Result<Arc<LevelZeroSignal>> {
@@ -137,8 +137,8 @@ impl LevelZeroQueue {
         state.last = state.last.take().filter(|last| !last.is_final());
         state.last.iter().for_each(|last| waits.push(last));
         let (previous, timed_commands) = match &work {
-            Work::Run(request) => (request.previous, request.timed_commands),
-            Work::Nothing(_) => (None, None),
+            EnqueueWork::Run(request) => (request.previous, request.timed_commands),
+            EnqueueWork::Nothing(_) => (None, None),
         };
         if let Some(previous) = previous.filter(|previous| !self.follows(previous) && !previous.is_final()) {
             waits.push(previous);
@@ -149,17 +149,17 @@ impl LevelZeroQueue {
         }
         let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
         let kind = state.event_kind(context, &self.desc, is_timed);
-        let time = || SignalTimes::begin(context, timed_commands, matches!(work, Work::Run(_)));
+        let time = || SignalTimes::begin(context, timed_commands, matches!(work, EnqueueWork::Run(_)));
         let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
         let (slot, failure) = match (work, waits.failure.take()) {
-            (Work::Run(request), None) => {
+            (EnqueueWork::Run(request), None) => {
                 // SAFETY: passed on to the caller.
                 let started = unsafe { state.run(context, request.recording, kind, &waits.events) };
                 started.map_err(|error| context.error(error))?
             }
-            (Work::Run(_), failure) => (state.mark(context, kind, &waits.events)?, failure),
+            (EnqueueWork::Run(_), failure) => (state.mark(context, kind, &waits.events)?, failure),
             // What does not run keeps its place in the order.
-            (Work::Nothing(failure), inherited) => {
+            (EnqueueWork::Nothing(failure), inherited) => {
                 (state.mark(context, kind, &waits.events)?, inherited.or(failure))
             }
         };
@@ -185,7 +185,7 @@ impl LevelZeroQueue {
     ) -> Result<()> {
         let request = RunRequest { recording: &mut run.recording, previous: None, timed_commands: None };
         // SAFETY: passed on to the caller.
-        let enqueued = unsafe { self.submit(Work::Run(request), wait, signal) }?;
+        let enqueued = unsafe { self.submit(EnqueueWork::Run(request), wait, signal) }?;
         enqueued.keep(run);
         Ok(())
     }
@@ -206,14 +206,14 @@ pub(super) fn set_signal(
     Arc::clone(current.insert(Arc::new(new)))
 }
 
-impl QueueState {
+impl EnqueueState {
     /// The kind of event that an enqueue signals.
-    fn event_kind(&self, context: &LevelZeroContext, desc: &QueueDesc, is_timed: bool) -> EventKind {
+    fn event_kind(&self, context: &LevelZeroContext, desc: &QueueDesc, is_timed: bool) -> DriverEventKind {
         let counts = desc.order == QueueOrder::InOrder && context.features.counter_based_events;
         match &self.driver {
-            _ if is_timed => EventKind::Timed,
-            DriverQueue::Append(_) if counts => EventKind::Counting,
-            _ => EventKind::Plain,
+            _ if is_timed => DriverEventKind::Timed,
+            DriverQueue::Append(_) if counts => DriverEventKind::Counting,
+            _ => DriverEventKind::Plain,
         }
     }
 
@@ -224,8 +224,8 @@ impl QueueState {
     unsafe fn run(
         &mut self,
         context: &LevelZeroContext,
-        recording: &mut Recording,
-        kind: EventKind,
+        recording: &mut ListRecording,
+        kind: DriverEventKind,
         waits: &[sys::ze_event_handle_t],
     ) -> Result<(Arc<RunSlot>, Option<Error>)> {
         let slot = recording.slot(kind)?;
@@ -261,7 +261,7 @@ impl QueueState {
     fn mark(
         &mut self,
         context: &Arc<LevelZeroContext>,
-        kind: EventKind,
+        kind: DriverEventKind,
         waits: &[sys::ze_event_handle_t],
     ) -> Result<Arc<RunSlot>> {
         let slot = self.marks.take(kind, || RunSlot::new(context, kind));
@@ -344,7 +344,7 @@ impl Queue for LevelZeroQueue {
             Command::StreamTask(task) => return unsafe { self.run_stream_task(task, wait, &signal) },
             Command::Empty => {
                 // SAFETY: passed on to the caller.
-                unsafe { self.submit(Work::Nothing(None), wait, &signal) }?;
+                unsafe { self.submit(EnqueueWork::Nothing(None), wait, &signal) }?;
                 return Ok(());
             }
             _ => {}
@@ -385,13 +385,13 @@ impl Queue for LevelZeroQueue {
 #[derive(Debug)]
 pub(super) struct SingleRun {
     /// Before what it uses.
-    recording: Recording,
+    recording: ListRecording,
     _list: CommandList,
     _command: Option<Arc<Command>>,
 }
 
 impl SingleRun {
-    pub(super) fn new(recording: Recording) -> Box<Self> {
+    pub(super) fn new(recording: ListRecording) -> Box<Self> {
         Box::new(Self { recording, _list: CommandList::default(), _command: None })
     }
 
@@ -399,7 +399,7 @@ impl SingleRun {
         let mut list = CommandList::default();
         list.push(context, command, After::new())?;
         let (commands, desc) = (std::slice::from_ref(&**command), CommandBufferDesc::new().in_order(true));
-        let recording = Recording::new(context, commands, &list, desc)?;
+        let recording = ListRecording::new(context, commands, &list, desc)?;
         Ok(Box::new(Self { recording, _list: list, _command: Some(Arc::clone(command)) }))
     }
 }

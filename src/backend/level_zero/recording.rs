@@ -1,14 +1,15 @@
 //! Recordings: the commands of a command-buffer as closed lists of the driver.
 //!
-//! A recording runs once at a time, and is not handed over again before that run is over, because the driver may
-//! change its lists for a run. A command-buffer that is enqueued while it runs has several.
+//! A recording runs once at a time, and is not handed over again before that run is over, because
+//! the driver may change its lists for a run. A command-buffer that is enqueued while it runs has
+//! several.
 //!
 //! # Order inside
 //!
 //! - A recording in order has one list. It is in order itself if the driver knows such lists, else there is a
 //!   barrier behind each command.
-//! - In any other, an operation signals an event if others follow it, and they wait for it. With a copy engine
-//!   there are two lists, and copies and fills are in the second.
+//! - In any other, an operation signals an event if others follow it, and they wait for it. With a
+//!   copy engine there are two lists, and copies and fills are in the second.
 //! - The `start` event lets the lists begin, where the call that hands them over cannot: with the lowering by
 //!   execution, and for the list of the copy engine.
 //! - When everything is over, the run resets all these events. Where a suffix ends the run (see
@@ -24,20 +25,20 @@ use smallvec::SmallVec;
 use super::command_list::{CommandList, PlannedOperation};
 use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
-use super::event_pool::EventKind;
+use super::event_pool::DriverEventKind;
 use super::features::EngineGroup;
-use super::list::{CommandOrder, DriverList};
+use super::list::{CommandEvents, DriverList};
 use super::mutable::{self, MutableCommands};
 use super::operation::Operation;
 use super::options::Lowering;
-use super::run_slot::{CommandStamps, RunSlot, RunSlots};
+use super::run_slot::{RunSlot, RunSlots, StampBuffer};
 use super::sys::{self, DriverResult};
 use crate::hal::{Command, CommandBufferDesc};
 use crate::types::Result;
 
 /// Closed lists, and the events with which they are ordered.
 #[derive(Debug)]
-pub(super) struct Recording {
+pub(super) struct ListRecording {
     /// Before the lists and events that the suffixes name.
     slots: RunSlots,
     /// The run that may still be going on.
@@ -66,7 +67,7 @@ pub(super) struct CopyList {
     operations: Vec<u32>,
 }
 
-impl Recording {
+impl ListRecording {
     pub(super) fn new(
         context: &Arc<LevelZeroContext>,
         commands: &[Command],
@@ -86,7 +87,7 @@ impl Recording {
         let mut recording = Self::of(context, main, desc.profiling)?;
         recording.copies = copy_group.map(|group| CopyList::new(context, group)).transpose()?;
         if recording.copies.is_some() && recording.start.is_none() {
-            recording.start = Some(PooledEvent::acquire(context, EventKind::Plain)?);
+            recording.start = Some(PooledEvent::acquire(context, DriverEventKind::Plain)?);
         }
         recording.create_events(&plan, desc)?;
         recording.begin(executes)?;
@@ -102,7 +103,7 @@ impl Recording {
             // The driver orders the commands of its own in-order lists.
             let is_barrier = matches!(planned.operation, Operation::Barrier);
             if desc.in_order && !in_order && !is_barrier {
-                recording.main.barrier(CommandOrder::NONE)?;
+                recording.main.barrier(CommandEvents::NONE)?;
             }
         }
         recording.end()?;
@@ -131,8 +132,8 @@ impl Recording {
             last: None,
             main,
             copies: None,
-            start: event(executes, EventKind::Plain)?,
-            done: event(executes || profiling, EventKind::Inner)?,
+            start: event(executes, DriverEventKind::Plain)?,
+            done: event(executes || profiling, DriverEventKind::Inner)?,
             events: Vec::new(),
             timed: None,
             mutable: MutableCommands::default(),
@@ -147,7 +148,7 @@ impl Recording {
             let earlier = plan.iter().flat_map(|planned| &planned.after);
             earlier.for_each(|&earlier| is_followed[earlier as usize] = true);
         }
-        let kind = if desc.profiling { EventKind::Timed } else { EventKind::Inner };
+        let kind = if desc.profiling { DriverEventKind::Timed } else { DriverEventKind::Inner };
         for (planned, is_followed) in plan.iter().zip(is_followed) {
             let wanted = (is_followed || desc.profiling) && planned.operation.takes_events();
             let event = wanted.then(|| PooledEvent::acquire(&self.context, kind));
@@ -163,9 +164,9 @@ impl Recording {
     /// Has the lists begin with the start event.
     fn begin(&mut self, executes: bool) -> DriverResult {
         let Some(start) = self.start.as_ref().map(PooledEvent::raw) else { return Ok(()) };
-        let waits = CommandOrder { after: slice::from_ref(&start), signal: ptr::null_mut() };
+        let waits = CommandEvents { after: slice::from_ref(&start), signal: ptr::null_mut() };
         // In the other lowering the call that hands over the main list makes that wait.
-        self.main.barrier(if executes { waits } else { CommandOrder { after: &[], signal: start } })?;
+        self.main.barrier(if executes { waits } else { CommandEvents { after: &[], signal: start } })?;
         self.copies.as_mut().map_or(Ok(()), |copies| copies.list.barrier(waits))
     }
 
@@ -186,8 +187,8 @@ impl Recording {
             waits.extend(after.iter().filter_map(|&earlier| event_of(earlier as usize)));
         }
         let signal = event_of(index).unwrap_or(ptr::null_mut());
-        let order = CommandOrder { after: &waits, signal };
-        let order = if operation.takes_events() { order } else { CommandOrder::NONE };
+        let order = CommandEvents { after: &waits, signal };
+        let order = if operation.takes_events() { order } else { CommandEvents::NONE };
         let list = match &mut self.copies {
             Some(copies) if is_copy => &mut copies.list,
             _ => &mut self.main,
@@ -199,18 +200,18 @@ impl Recording {
     /// Ends the lists.
     fn end(&mut self) -> DriverResult {
         if let Some(CopyList { list, done, .. }) = &mut self.copies {
-            list.barrier(CommandOrder { after: &[], signal: done.raw() })?;
+            list.barrier(CommandEvents { after: &[], signal: done.raw() })?;
             list.close()?;
             let done = done.raw();
-            self.main.barrier(CommandOrder { after: slice::from_ref(&done), signal: ptr::null_mut() })?;
+            self.main.barrier(CommandEvents { after: slice::from_ref(&done), signal: ptr::null_mut() })?;
         }
         let resets = if self.timed.is_none() { self.inner_events() } else { SmallVec::new() };
         if !resets.is_empty() {
-            self.main.barrier(CommandOrder::NONE)?;
+            self.main.barrier(CommandEvents::NONE)?;
             resets.iter().try_for_each(|event| self.main.reset_event(*event))?;
         }
         if let Some(done) = &self.done {
-            self.main.barrier(CommandOrder { after: &[], signal: done.raw() })?;
+            self.main.barrier(CommandEvents { after: &[], signal: done.raw() })?;
         }
         self.main.close()
     }
@@ -234,10 +235,10 @@ impl Recording {
     }
 
     /// A slot for a run.
-    pub(super) fn slot(&mut self, kind: EventKind) -> Result<Arc<RunSlot>> {
+    pub(super) fn slot(&mut self, kind: DriverEventKind) -> Result<Arc<RunSlot>> {
         let kind = match kind {
             // A closed list does not count.
-            EventKind::Counting if self.done.is_some() => EventKind::Plain,
+            DriverEventKind::Counting if self.done.is_some() => DriverEventKind::Plain,
             kind => kind,
         };
         let mut slots = std::mem::take(&mut self.slots);
@@ -246,25 +247,25 @@ impl Recording {
         slot
     }
 
-    fn new_slot(&self, kind: EventKind) -> Result<RunSlot> {
+    fn new_slot(&self, kind: DriverEventKind) -> Result<RunSlot> {
         let context = &self.context;
         let mut slot = RunSlot::new(context, kind)?;
         let Some(done) = self.done.as_ref().map(PooledEvent::raw) else { return Ok(slot) };
         let mut suffix = DriverList::new(context, &context.features.compute, false, false)?;
-        suffix.barrier(CommandOrder { after: slice::from_ref(&done), signal: ptr::null_mut() })?;
+        suffix.barrier(CommandEvents { after: slice::from_ref(&done), signal: ptr::null_mut() })?;
         if let Some(commands) = &self.timed {
             let events: SmallVec<[_; 8]> = self.events.iter().flatten().map(PooledEvent::raw).collect();
-            let stamps = CommandStamps::new(context, commands)?;
+            let stamps = StampBuffer::new(context, commands)?;
             if !events.is_empty() {
                 // SAFETY: there is room for as many, until the slot is dropped.
                 unsafe { suffix.query_times(&events, stamps.address()) }?;
-                suffix.barrier(CommandOrder::NONE)?;
+                suffix.barrier(CommandEvents::NONE)?;
             }
             slot.stamps = Some(stamps);
             self.inner_events().iter().try_for_each(|event| suffix.reset_event(*event))?;
         }
         suffix.reset_event(done)?;
-        suffix.barrier(CommandOrder { after: &[], signal: slot.event.raw() })?;
+        suffix.barrier(CommandEvents { after: &[], signal: slot.event.raw() })?;
         suffix.close()?;
         slot.suffix = Some(suffix);
         Ok(slot)
@@ -293,7 +294,7 @@ impl CopyList {
     fn new(context: &Arc<LevelZeroContext>, group: &EngineGroup) -> DriverResult<Self> {
         Ok(Self {
             list: DriverList::new(context, group, false, false)?,
-            done: PooledEvent::acquire(context, EventKind::Plain)?,
+            done: PooledEvent::acquire(context, DriverEventKind::Plain)?,
             operations: Vec::new(),
         })
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
-use super::event_pool::EventKind;
+use super::event_pool::DriverEventKind;
 use super::list::DriverList;
 use super::memory::LevelZeroMemory;
 use super::sys::{self, DriverResult};
@@ -20,31 +20,31 @@ use crate::types::Result;
 /// The driver's events of one run, and the lists that are made for them.
 #[derive(Debug)]
 pub(super) struct RunSlot {
-    kind: EventKind,
+    kind: DriverEventKind,
     /// Signalled when the run is over.
     pub(super) event: PooledEvent,
     /// With times: signalled when what the run waits for is over.
     pub(super) begin: Option<PooledEvent>,
-    /// In the lowering by execution, has the run wait; recorded for each run that needs it. In the other one it
-    /// is empty.
+    /// In the lowering by execution, has the run wait; recorded for each run that needs it. In the
+    /// other one it is empty.
     pub(super) prefix: Mutex<Option<DriverList>>,
     /// Runs behind the lists of the run, and signals the event.
     pub(super) suffix: Option<DriverList>,
     /// Where the suffix leaves the times of the commands.
-    pub(super) stamps: Option<CommandStamps>,
+    pub(super) stamps: Option<StampBuffer>,
     /// Whether the run has been seen to be over, or there was none yet.
     is_over: AtomicBool,
 }
 
 /// The times of the commands of a run, as the device writes them.
 #[derive(Debug)]
-pub(super) struct CommandStamps {
+pub(super) struct StampBuffer {
     memory: LevelZeroMemory,
     /// The command that each is of.
     pub(super) commands: Arc<[u32]>,
 }
 
-impl CommandStamps {
+impl StampBuffer {
     pub(super) fn new(context: &Arc<LevelZeroContext>, commands: &Arc<[u32]>) -> Result<Self> {
         let len = commands.len() * size_of::<sys::ze_kernel_timestamp_result_t>();
         let desc = MemoryDesc { len: len.max(1), kind: MemoryKind::Host };
@@ -55,7 +55,7 @@ impl CommandStamps {
         self.memory.address()
     }
 
-    /// The begin and end of each, in ticks.
+    /// The begin and end of each, in cycles of the clock.
     #[expect(unsafe_code, reason = "reads what the device has written")]
     pub(super) fn read(&self) -> Result<Vec<[u64; 2]>> {
         let mut words = vec![0_u64; 4 * self.commands.len()];
@@ -67,8 +67,8 @@ impl CommandStamps {
 }
 
 impl RunSlot {
-    pub(super) fn new(context: &Arc<LevelZeroContext>, kind: EventKind) -> DriverResult<Self> {
-        let begin = (kind == EventKind::Timed).then(|| PooledEvent::acquire(context, kind));
+    pub(super) fn new(context: &Arc<LevelZeroContext>, kind: DriverEventKind) -> DriverResult<Self> {
+        let begin = (kind == DriverEventKind::Timed).then(|| PooledEvent::acquire(context, kind));
         Ok(Self {
             kind,
             event: PooledEvent::acquire(context, kind)?,
@@ -110,7 +110,7 @@ impl RunSlots {
     /// A slot to which nothing else refers, made by `make` if there is none.
     pub(super) fn take<E: From<sys::LevelZeroFailure>>(
         &mut self,
-        kind: EventKind,
+        kind: DriverEventKind,
         make: impl FnOnce() -> Result<RunSlot, E>,
     ) -> Result<Arc<RunSlot>, E> {
         for shared in &mut self.0 {

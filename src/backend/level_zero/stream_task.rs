@@ -1,15 +1,15 @@
 //! Stream tasks: the user's own calls, on a list that is handed over when the closure has returned.
 #![expect(unsafe_code, reason = "lends a list of the driver's")]
 
-use super::queue::{LevelZeroQueue, SingleRun, Work};
-use super::recording::Recording;
+use super::queue::{EnqueueWork, LevelZeroQueue, SingleRun};
+use super::recording::ListRecording;
 use crate::hal::support::refusal::pending_signal;
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
 
 impl LevelZeroQueue {
-    /// Calls the closure with a list of its own, because the driver takes one call at a time for a list. No lock
-    /// is held during the call. Where the closure fails, nothing of the list runs.
+    /// Calls the closure with a list of its own, because the driver takes one call at a time for a
+    /// list. No lock is held during the call. Where the closure fails, nothing of the list runs.
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue).
@@ -27,11 +27,11 @@ impl LevelZeroQueue {
         }
         if self.driver_wait_list(wait)?.failure.is_some() {
             // SAFETY: passed on to the caller.
-            unsafe { self.submit(Work::Nothing(None), wait, signal) }?;
+            unsafe { self.submit(EnqueueWork::Nothing(None), wait, signal) }?;
             return Ok(());
         }
         let mut failure = None;
-        let recording = Recording::around(context, |list| {
+        let recording = ListRecording::around(context, |list| {
             let (raw, of) = (list.raw().cast(), context.raw().cast());
             // SAFETY: the list and the context live as long as the call.
             let lent = unsafe { NativeStream::new("level_zero", raw, of) };
@@ -41,7 +41,7 @@ impl LevelZeroQueue {
         let recording = recording.map_err(|failure| context.error(failure))?;
         if failure.is_some() {
             // SAFETY: passed on to the caller.
-            unsafe { self.submit(Work::Nothing(failure), wait, signal) }?;
+            unsafe { self.submit(EnqueueWork::Nothing(failure), wait, signal) }?;
             return Ok(());
         }
         // SAFETY: passed on to the caller.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::command_list::CommandList;
 use super::context::LevelZeroContext;
 use super::lower::{LoweredCommand, lower};
-use super::mutable::{LaunchChange, change};
-use super::recording::Recording;
+use super::mutable::{LaunchMutation, change};
+use super::recording::ListRecording;
 use super::sys::LevelZeroFailure;
 use crate::hal::{Command, CommandChange, CommandUpdate};
 use crate::types::Result;
@@ -75,13 +75,13 @@ impl StagedUpdate {
         }
     }
 
-    /// After an [`exchange`](Self::exchange), changes the recording of the old commands in place. It is idle.
-    /// False if that is not possible, or if the driver refuses it: then the recording may have been changed in
-    /// part, and has to be replaced.
+    /// After an [`exchange`](Self::exchange), changes the recording of the old commands in place.
+    /// It is idle. False if that is not possible, or if the driver refuses it: then the recording
+    /// may have been changed in part, and has to be replaced.
     pub(super) fn change_in_place(
         &self,
         context: &LevelZeroContext,
-        recording: &mut Recording,
+        recording: &mut ListRecording,
         commands: &[Command],
         list: &CommandList,
     ) -> bool {
@@ -91,13 +91,14 @@ impl StagedUpdate {
             };
             // A recording leaves out disabled commands.
             let is_as_before = *enabled == list.commands[*index].enabled;
-            LaunchChange::new(context, &recording.mutable, *index, old, new).filter(|_| is_as_before)
+            LaunchMutation::new(context, &recording.mutable, *index, old, new).filter(|_| is_as_before)
         });
         let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
         match change(context, &mut recording.main, &changes) {
             Ok(()) => true,
             Err(LevelZeroFailure { call, code }) => {
-                tracing::debug!(target: "wakegraph::level_zero", call, code, "an update in place was refused");
+                let why = "an update in place was refused";
+                tracing::debug!(target: "wakegraph::level_zero", call, code, "{why}");
                 false
             }
         }

@@ -7,8 +7,7 @@ use std::process::Command;
 use super::table::DECLARATIONS;
 use super::types::{LAYOUTS, NUMBERS};
 
-/// Where the headers are looked for: `libze-dev` installed, or where `scripts/level-zero.sh` puts
-/// it.
+/// Where the headers are: where `scripts/level-zero.sh` puts them, or where `libze-dev` does.
 fn include_folder() -> Option<PathBuf> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/level-zero/include");
     [unpacked, PathBuf::from("/usr/include")]
