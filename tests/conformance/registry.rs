@@ -19,6 +19,8 @@ use crate::{features, in_flight};
 pub(crate) enum Need {
     /// Commands do what they say.
     Results,
+    /// Memory keeps its bytes, and times are taken; a driver without hardware does neither.
+    Execution,
     /// A second device.
     TwoDevices,
     /// The queue of the test is in order.
@@ -44,6 +46,7 @@ impl Need {
     fn name(self) -> &'static str {
         match self {
             Self::Results => "commands that do what they say",
+            Self::Execution => "hardware",
             Self::TwoDevices => "a second device",
             Self::Cuda => "streams of CUDA's driver",
             Self::InOrderQueue => "an in-order queue",
@@ -78,6 +81,7 @@ impl Setup {
         match need {
             Need::InOrderQueue => self.order == QueueOrder::InOrder,
             Need::ConcurrentParts => self.devices.iter().all(|device| device.capabilities().concurrent_parts),
+            Need::Execution => [need, Need::Results].iter().any(|need| self.can.contains(need)),
             need => self.can.contains(&need),
         }
     }
@@ -148,7 +152,7 @@ fn backends() -> Vec<Variant> {
         Variant::new("host", "two-sub-devices", HOST_TWICE, || {
             host::open(HostOptions::new().threads(4))?.sub_devices(2.try_into().expect("not 0"))
         }),
-        Variant::new("null", "0", &[], || Ok(vec![backend::open("null:0")?])),
+        Variant::new("null", "0", &[Need::Execution], || Ok(vec![backend::open("null:0")?])),
         Variant::new("cuda", "0", CUDA, || Ok(vec![backend::open("cuda:0")?])),
         Variant::new("cuda", "two-devices", CUDA_TWICE, || {
             Ok(vec![backend::open("cuda:0")?, backend::open("cuda:1")?])

@@ -6,10 +6,12 @@ use wakegraph::ErrorKind;
 use wakegraph::hal::{MemoryDesc, MemoryKind, MemoryView};
 
 use super::bench::{Bench, access_outside, read, write};
-use crate::registry::{Setup, tests};
+use crate::registry::{Need, Setup, tests};
 
-tests!("memory": &[] => [starts_zeroed, keeps_what_is_written, reads_and_writes_stay_inside, host_memory_has_an_address,
-    identities_differ, views_stay_inside, impossible_sizes_are_refused, trimming_keeps_what_is_in_use]);
+tests!("memory":
+    &[] => [starts_zeroed, reads_and_writes_stay_inside, host_memory_has_an_address, identities_differ,
+        views_stay_inside, impossible_sizes_are_refused],
+    &[Need::Execution] => [keeps_what_is_written, trimming_keeps_what_is_in_use]);
 
 const KINDS: [MemoryKind; 2] = [MemoryKind::Device, MemoryKind::Host];
 

@@ -7,10 +7,12 @@ use wakegraph::ErrorKind;
 use wakegraph::hal::{Command, CommandBufferDesc, QueueDesc, QueueOrder, Signal, WaitList};
 
 use super::bench::{Bench, append, complete, enqueue, enqueue_command};
-use crate::registry::{Setup, lacks, tests};
+use crate::registry::{Need, Setup, lacks, tests};
 
-tests!("profiling": &[] => [commands_have_times, every_use_may_have_an_event_of_its_own,
-    queues_have_times, timed_signals_keep_times, without_profiling_there_are_none, times_advance]);
+tests!("profiling":
+    &[] => [without_profiling_there_are_none, times_advance],
+    &[Need::Execution] => [commands_have_times, every_use_may_have_an_event_of_its_own, queues_have_times,
+        timed_signals_keep_times]);
 
 fn commands_have_times(setup: &Setup) {
     let bench = Bench::new(setup);
