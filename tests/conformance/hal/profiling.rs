@@ -10,9 +10,9 @@ use super::bench::{Bench, append, complete, enqueue, enqueue_command};
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("profiling":
-    &[] => [without_profiling_there_are_none, times_advance],
+    &[] => [without_profiling_there_are_none],
     &[Need::Execution] => [commands_have_times, every_use_may_have_an_event_of_its_own, queues_have_times,
-        timed_signals_keep_times]);
+        timed_signals_keep_times, times_advance]);
 
 fn commands_have_times(setup: &Setup) {
     let bench = Bench::new(setup);
