@@ -34,8 +34,8 @@ impl From<LevelZeroFailure> for Error {
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
-                "find the kernel that goes beyond its arguments or does not end; the system's kernel log names \
-                 a GPU that hangs",
+                "find the kernel that goes beyond its arguments or does not end; the system's kernel log \
+                 names a GPU that hangs",
             ),
             _ => error,
         }

@@ -258,8 +258,8 @@ impl Device {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a tensor of another device or type, with gaps
     /// or in another order, and one that is read-only; [`InvalidSize`](ErrorKind::InvalidSize) for one
-    /// without elements; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a later major version of DLPack,
-    /// and on devices of OpenCL; those of [`import`](Self::import).
+    /// without elements; [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) for a later major
+    /// version of DLPack, and on devices of OpenCL; those of [`import`](Self::import).
     ///
     /// # Safety
     /// As for [`import`](Self::import): nothing else uses the elements while a submission may. A tensor that
