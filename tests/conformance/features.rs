@@ -81,7 +81,7 @@ pub(crate) fn check(tests: &[Test], variants: &[Variant]) -> Result<(), String> 
         };
         // What only an open device tells is checked when all tests have run.
         let depends = |need: &Need| matches!(need, Need::InOrderQueue | Need::ConcurrentParts);
-        let runs = |variant: &Variant| needs.iter().all(|need| depends(need) || variant.can.contains(need));
+        let runs = |variant: &Variant| needs.iter().all(|need| depends(need) || need.is_in(variant.can));
         if !variants.iter().any(|variant| variant.backend == *backend && runs(variant)) {
             // Devices of OpenCL are listed only where there are some.
             if variants.iter().any(|variant| variant.backend == *backend && !variant.can.is_empty()) {

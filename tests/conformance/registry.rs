@@ -42,6 +42,11 @@ pub(crate) enum Need {
 }
 
 impl Need {
+    /// Whether a device that can show these can show this.
+    pub(crate) fn is_in(self, can: &[Self]) -> bool {
+        can.contains(&self) || self == Self::Execution && can.contains(&Self::Results)
+    }
+
     /// What a device without it lacks.
     fn name(self) -> &'static str {
         match self {
@@ -81,8 +86,7 @@ impl Setup {
         match need {
             Need::InOrderQueue => self.order == QueueOrder::InOrder,
             Need::ConcurrentParts => self.devices.iter().all(|device| device.capabilities().concurrent_parts),
-            Need::Execution => [need, Need::Results].iter().any(|need| self.can.contains(need)),
-            need => self.can.contains(&need),
+            need => need.is_in(self.can),
         }
     }
 
