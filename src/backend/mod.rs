@@ -6,6 +6,8 @@
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(feature = "hip")]
+pub mod hip;
 pub mod host;
 #[cfg(feature = "level-zero")]
 pub mod level_zero;

@@ -19,7 +19,7 @@
 
 pub(crate) mod dependency;
 pub(crate) mod health;
-#[cfg(any(feature = "cuda", feature = "level-zero", feature = "opencl"))]
+#[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
 pub(crate) mod open_devices;
 pub(crate) mod polling;

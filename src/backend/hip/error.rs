@@ -1,0 +1,143 @@
+//! Loads the driver, and turns its codes into errors.
+#![expect(unsafe_code, reason = "initialises the driver, and asks for the names of its codes")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+
+use super::sys::{
+    Code, DRIVER_LIBRARIES, Driver, HipFailure, call, get, hipErrorInvalidDevice, hipErrorNoDevice,
+};
+use crate::hal::support::library::open;
+use crate::types::{Error, ErrorKind, Result};
+
+static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+
+/// The oldest version that has all that this backend needs, as the driver counts: 5.5.0.
+const OLDEST: c_int = 50_500_000;
+
+/// The driver, loaded and initialised by the first call.
+///
+/// # Errors
+/// [`Unavailable`](ErrorKind::Unavailable), with the library's name and the remedy.
+pub(super) fn driver() -> Result<&'static Driver> {
+    DRIVER.get_or_init(load).as_ref().map_err(Error::clone)
+}
+
+fn load() -> Result<Driver> {
+    let library = open(DRIVER_LIBRARIES).map_err(|reasons| {
+        unavailable("AMD's library libamdhip64 cannot be loaded")
+            .help("install ROCm 5.5 or newer, or put the folder of libamdhip64.so on the library path")
+            .caused_by(reasons)
+    })?;
+    let driver = Driver::fill(library)
+        .map_err(|name| too_old(&format!("the HIP runtime is too old: libamdhip64 has no {name}")))?;
+    // SAFETY: the function needs no device; the place is valid.
+    let version = unsafe { get!(driver, hipDriverGetVersion()) };
+    check_version(version.map_err(|failure| not_started(failure, "its version could not be read"))?)?;
+    // SAFETY: the only flag there is is 0.
+    unsafe { call!(driver, hipInit(0)) }
+        .map_err(|failure| not_started(failure, init_reason(failure.code)))?;
+    Ok(driver)
+}
+
+fn check_version(version: c_int) -> Result<()> {
+    if version >= OLDEST {
+        return Ok(());
+    }
+    Err(too_old(&format!("the HIP runtime is too old: libamdhip64 is of version {}", version_text(version))))
+}
+
+/// A version in the driver's numbers, such as 6.4 for 60443484.
+pub(super) fn version_text(version: c_int) -> String {
+    format!("{}.{}", version / 10_000_000, version / 100_000 % 100)
+}
+
+fn too_old(why: &str) -> Error {
+    unavailable(why).help("install ROCm 5.5 or newer")
+}
+
+fn not_started(HipFailure { call, code }: HipFailure, reason: &str) -> Error {
+    unavailable(&format!("libamdhip64 is there, and {call} failed with code {code}: {reason}"))
+        .help("see whether rocminfo lists a GPU, and whether this user is in the groups render and video")
+}
+
+fn init_reason(code: Code) -> &'static str {
+    match code {
+        // Versions before 6 say one or the other.
+        hipErrorNoDevice | hipErrorInvalidDevice => "there is no device",
+        _ => "the driver could not be started",
+    }
+}
+
+fn unavailable(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, why)
+}
+
+/// The kind of error that a code stands for.
+pub(super) fn kind(code: Code) -> ErrorKind {
+    match code {
+        2 => ErrorKind::OutOfMemory,
+        // Shutting down; uncorrectable error of memory, illegal address, timeout, destroyed context,
+        // assert, launch failure. Where the driver does not end the process, nothing works after these.
+        4 | 214 | 700 | 702 | 709 | 710 | 719 => ErrorKind::DeviceLost,
+        hipErrorNoDevice | hipErrorInvalidDevice => ErrorKind::Unavailable,
+        801 => ErrorKind::FeatureNotSupported,
+        _ => ErrorKind::Driver,
+    }
+}
+
+impl From<HipFailure> for Error {
+    fn from(HipFailure { call, code }: HipFailure) -> Self {
+        let (name, text) = describe(code);
+        let error = Self::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
+        match error.kind() {
+            ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
+            ErrorKind::DeviceLost => error.help(
+                "find the kernel that goes beyond its arguments (AMD_LOG_LEVEL=3 names the last ones \
+                 launched); HIP works again only in a new process",
+            ),
+            _ => error,
+        }
+    }
+}
+
+/// The driver's own name and text.
+fn describe(code: Code) -> (String, String) {
+    let Some(Ok(driver)) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
+    let ask = |function: unsafe extern "C" fn(Code) -> *const c_char| {
+        // SAFETY: the function takes any number, and needs no device.
+        let text = unsafe { function(code) };
+        if text.is_null() {
+            return "an unknown error".to_owned();
+        }
+        // SAFETY: the text is the driver's own, ends in NUL and lives as long as the library.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    };
+    (ask(driver.hipGetErrorName), ask(driver.hipGetErrorString))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_faults_mean_a_lost_device() {
+        for code in [700, 702, 710, 719] {
+            assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
+        }
+        assert_eq!(kind(2), ErrorKind::OutOfMemory);
+        assert_eq!(kind(1), ErrorKind::Driver);
+        assert_eq!((kind(100), kind(101)), (ErrorKind::Unavailable, ErrorKind::Unavailable));
+        let error = Error::from(HipFailure { call: "hipGraphLaunch", code: 700 });
+        assert!(error.message().contains("hipGraphLaunch") && error.message().contains("(700)"), "{error}");
+    }
+
+    #[test]
+    fn an_old_version_is_refused_with_the_remedy() {
+        check_version(50_530_202).unwrap();
+        let error = check_version(50_221_153).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.message().contains("version 5.2"), "{error}");
+        assert!(error.to_string().contains("ROCm 5.5 or newer"), "{error}");
+    }
+}

@@ -1,0 +1,48 @@
+//! The run-time compiler, which need not be there.
+
+use std::ffi::{c_char, c_int};
+use std::sync::OnceLock;
+
+use super::*;
+use crate::hal::support::library::open;
+
+table! {
+    /// The run-time compiler.
+    Hiprtc;
+    required: {
+    hiprtcCreateProgram(
+        *mut hiprtcProgram, *const c_char, *const c_char, c_int, *mut *const c_char, *mut *const c_char
+    );
+    hiprtcDestroyProgram(*mut hiprtcProgram);
+    hiprtcCompileProgram(hiprtcProgram, c_int, *mut *const c_char);
+    hiprtcGetProgramLogSize(hiprtcProgram, *mut usize);
+    hiprtcGetProgramLog(hiprtcProgram, *mut c_char);
+    hiprtcGetCodeSize(hiprtcProgram, *mut usize);
+    hiprtcGetCode(hiprtcProgram, *mut c_char);
+    }
+    optional: {
+    }
+}
+
+/// The compiler, loaded by the first call; the error says what could not be.
+pub(in crate::backend::hip) fn hiprtc() -> Result<&'static Hiprtc, &'static str> {
+    static HIPRTC: OnceLock<Result<Hiprtc, String>> = OnceLock::new();
+    let hiprtc = HIPRTC.get_or_init(|| {
+        Hiprtc::fill(open(NAMES)?).map_err(|function| format!("it is too old: it has no {function}"))
+    });
+    hiprtc.as_ref().map_err(String::as_str)
+}
+
+/// Up to version 5, the functions are in the runtime's library itself.
+const NAMES: &[&str] = if cfg!(windows) {
+    &["hiprtc0701.dll", "hiprtc0604.dll", "hiprtc0507.dll"]
+} else {
+    &[
+        "libhiprtc.so",
+        "libhiprtc.so.7",
+        "libhiprtc.so.6",
+        "libhiprtc.so.5",
+        "libamdhip64.so.5",
+        "/opt/rocm/lib/libhiprtc.so",
+    ]
+};
