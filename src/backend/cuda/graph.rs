@@ -14,7 +14,9 @@ use super::sys::{
     CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams, CUgraphNode, CudaFailure,
     call, missing, outcome,
 };
-use super::transfer::{CopyBox, FillRow};
+use super::transfer::{copy_params, fill_params};
+use crate::hal::support::copy_box::CopyBox;
+use crate::hal::support::fill_row::FillRow;
 
 /// A node of a graph, which keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -89,12 +91,12 @@ impl<'a> GraphBody<'a> {
                 unsafe { call!(driver, cuGraphAddKernelNode(place, graph, before, count, params)) }
             }),
             NewNode::Copy(copy) => {
-                let (params, context) = (&copy.params(), self.context.raw);
+                let (params, context) = (&copy_params(copy), self.context.raw);
                 // SAFETY: as above.
                 unsafe { call!(driver, cuGraphAddMemcpyNode(place, graph, before, count, params, context)) }
             }
             NewNode::Fill(fill) => {
-                let (params, context) = (&fill.params(), self.context.raw);
+                let (params, context) = (&fill_params(fill), self.context.raw);
                 // SAFETY: as above.
                 unsafe { call!(driver, cuGraphAddMemsetNode(place, graph, before, count, params, context)) }
             }

@@ -11,7 +11,8 @@ use super::sys::{
     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUgraphExec_st,
     CUgraphExecUpdateResultInfo, CUresult, CudaFailure, call,
 };
-use super::transfer::CopyBox;
+use super::transfer::copy_params;
+use crate::hal::support::copy_box::CopyBox;
 
 /// The codes with which the driver refuses an update in place.
 const REFUSALS: [CUresult; 3] =
@@ -55,7 +56,7 @@ impl CudaObject<CUgraphExec_st> {
 
     /// Changes a copy node of one row for later launches. The driver changes no others.
     pub(super) fn set_copy(&mut self, GraphNode(node): GraphNode, copy: &CopyBox) -> Result<(), CudaFailure> {
-        let (context, params) = (self.context().raw, copy.params());
+        let (context, params) = (self.context().raw, copy_params(copy));
         let params = &raw const params;
         // SAFETY: the node is of the graph that this was made from; the parameters are complete,
         // and copied.

@@ -13,7 +13,9 @@ use super::launch::{CudaLaunch, address};
 use super::memory::CudaMemory;
 use super::stream::RawEvent;
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
-use super::transfer::{CopyAddress, CopyBox, FillRow};
+use crate::hal::support::copy_box::{CopyAddress, CopyBox};
+use crate::hal::support::fill_row::FillRow;
+use crate::hal::support::once_each::once_each;
 use crate::hal::support::transfer::shortest_element;
 use crate::hal::{Body, Command, MemoryDesc, MemoryKind, MemoryView};
 use crate::types::{Error, ErrorKind, Result};
@@ -330,24 +332,7 @@ impl NodeAdder<'_> {
 
 /// The boxes of a copy command; none for others.
 pub(super) fn copy_boxes(command: &Command) -> Result<Vec<CopyBox>> {
-    Ok(match command {
-        Command::UsmCopy { src, dst, len } => {
-            let start = |address| CopyAddress { address, is_foreign: false };
-            vec![CopyBox::row(start(src.address() as u64), start(dst.address() as u64), *len)]
-        }
-        Command::BufferCopy { src, dst }
-        | Command::BufferRead { src, host: dst }
-        | Command::BufferWrite { host: src, dst } => {
-            vec![CopyBox::row(copy_address(src)?, copy_address(dst)?, src.len())]
-        }
-        Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
-        | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
-        | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
-            let (from, to) = (copy_address(src)?, copy_address(dst)?);
-            CopyBox::of_rect(*rect, (from, *src_pitch), (to, *dst_pitch))
-        }
-        _ => Vec::new(),
-    })
+    CopyBox::of_command(command, copy_address, |_| true)
 }
 
 /// Where one side of a copy begins. Copies also take the host memory of other backends, which the
@@ -367,16 +352,4 @@ fn copy_address(view: &MemoryView) -> Result<CopyAddress> {
 fn write_new(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
     // SAFETY: the memory has just been allocated.
     unsafe { crate::hal::Memory::write(memory, 0, bytes) }
-}
-
-/// Keeps the first of equal nodes: the driver takes each once.
-pub(super) fn once_each(nodes: EndNodes) -> EndNodes {
-    if nodes.len() <= 1 {
-        return nodes;
-    }
-    let mut indexed: SmallVec<[(GraphNode, usize); 8]> = nodes.into_iter().zip(0..).collect();
-    indexed.sort_unstable();
-    indexed.dedup_by_key(|(node, _)| *node);
-    indexed.sort_unstable_by_key(|&(_, index)| index);
-    indexed.into_iter().map(|(node, _)| node).collect()
 }

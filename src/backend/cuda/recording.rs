@@ -10,8 +10,9 @@ use super::device_inner::CudaDeviceInner;
 use super::graph::CudaGraph;
 use super::graph_exec::CudaGraphExec;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
-use super::lower::{self, AddOptions, CommandNodes, EndNodes, once_each};
+use super::lower::{self, AddOptions, CommandNodes, EndNodes};
 use super::stream::RawEvent;
+use crate::hal::support::once_each::once_each;
 use crate::hal::{Command, CommandBufferDesc, CommandChange};
 use crate::types::Result;
 

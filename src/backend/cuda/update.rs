@@ -1,8 +1,6 @@
 //! Updates of a finalized command-buffer. They affect later launches; those in flight keep their
 //! values.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::graph::GraphNode;
@@ -11,7 +9,8 @@ use super::graph_instance::CudaGraphInstance;
 use super::launch::CudaLaunch;
 use super::lower::{CommandNodes, copy_boxes};
 use super::recording::{CudaRecording, GraphState, RecordedCommand};
-use super::transfer::CopyBox;
+use crate::hal::support::copy_box::CopyBox;
+use crate::hal::support::replaced::{keeps_memory, keeps_objects};
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -266,22 +265,4 @@ fn instantiate_like(
     instance.replace(exec, counting)?;
     instance.retire(std::mem::replace(recording, again));
     Ok(())
-}
-
-/// Whether the new launch has all kernels and memory of the old one, so that nothing has to be kept
-/// for launches in flight.
-fn keeps_objects(old: &Command, new: &Command) -> bool {
-    let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
-    Arc::ptr_eq(&old.kernel, &new.kernel)
-        && old.args.len() == new.args.len()
-        && old.args.iter().zip(&new.args).all(|(old, new)| keeps_memory(old, new))
-}
-
-/// Whether the new argument has the memory of the old one, if that has any.
-fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
-    match (old, new) {
-        (KernelArg::Memory(old), KernelArg::Memory(new)) => Arc::ptr_eq(old.memory(), new.memory()),
-        (KernelArg::Memory(_), _) => false,
-        _ => true,
-    }
 }

@@ -5,6 +5,9 @@
 //! | [`dependency`] | spreads the failure of one enqueue to those that depend on it |
 //! | [`polling`] | blocks on an event that can only be polled |
 //! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
+//! | [`copy_box`], [`fill_row`] | copies and fills as drivers of GPUs take them |
+//! | [`once_each`] | dependencies without duplicates |
+//! | [`replaced`] | compares the objects of an updated command with those of the old one |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
 //! | [`program_cache`] | compiles each source once |
 //! | [`source_params`] | compares a kernel's parameters with those in its source |
@@ -17,14 +20,18 @@
 //! Imports `types` and the contract in `hal`.
 #![allow(dead_code, reason = "which parts are used depends on the backends that are built")]
 
+pub(crate) mod copy_box;
 pub(crate) mod dependency;
+pub(crate) mod fill_row;
 pub(crate) mod health;
 #[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
+pub(crate) mod once_each;
 pub(crate) mod open_devices;
 pub(crate) mod polling;
 pub(crate) mod program_cache;
 pub(crate) mod refusal;
+pub(crate) mod replaced;
 pub(crate) mod retired;
 pub(crate) mod source_params;
 pub(crate) mod spirv;

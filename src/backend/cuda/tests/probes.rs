@@ -12,9 +12,10 @@ use super::super::graph_exec::CudaGraphExec;
 use super::super::launch::CudaLaunch;
 use super::super::lower::{AddOptions, EndNodes};
 use super::super::stream::CudaStream;
-use super::super::transfer::{CopyAddress, CopyBox, FillRow};
 use super::super::{error, lower};
 use super::*;
+use crate::hal::support::copy_box::{CopyAddress, CopyBox};
+use crate::hal::support::fill_row::FillRow;
 
 /// Adds a number to a word after some cycles.
 const ADD: &str = "

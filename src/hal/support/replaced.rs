@@ -1,0 +1,24 @@
+//! What the new value of an updated command still uses of the old one, which then need not be kept for
+//! launches in flight.
+
+use std::sync::Arc;
+
+use crate::hal::{Command, KernelArg};
+
+/// Whether the new launch has all kernels and memory of the old one, so that nothing has to be kept
+/// for launches in flight.
+pub(crate) fn keeps_objects(old: &Command, new: &Command) -> bool {
+    let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
+    Arc::ptr_eq(&old.kernel, &new.kernel)
+        && old.args.len() == new.args.len()
+        && old.args.iter().zip(&new.args).all(|(old, new)| keeps_memory(old, new))
+}
+
+/// Whether the new argument has the memory of the old one, if that has any.
+pub(crate) fn keeps_memory(old: &KernelArg, new: &KernelArg) -> bool {
+    match (old, new) {
+        (KernelArg::Memory(old), KernelArg::Memory(new)) => Arc::ptr_eq(old.memory(), new.memory()),
+        (KernelArg::Memory(_), _) => false,
+        _ => true,
+    }
+}
