@@ -10,19 +10,23 @@
 
 mod api;
 mod device;
-mod stack;
+#[path = "../support/hip_stack.rs"]
+mod hip_stack;
 mod tests;
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Completion, Trial};
-use stack::Stack;
+use hip_stack::{HipStack, VERSIONS};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tests::End;
 
-const VERSIONS: [&str; 2] = ["6.4.3", "5.7.1"];
+/// Names the test that a process is to run.
+const CHILD: &str = "WAKEGRAPH_HIP_RAW";
 
 fn main() -> ExitCode {
-    if let Ok(name) = std::env::var(stack::CHILD) {
+    if let Ok(name) = std::env::var(CHILD) {
         let (_, _, _, test) = tests::ALL.iter().find(|(test, ..)| *test == name).unwrap();
         test();
         // HIP's threads do not survive its destructors.
@@ -30,7 +34,7 @@ fn main() -> ExitCode {
     }
     let mut trials = Vec::new();
     for version in VERSIONS {
-        let stack = Stack::prepare(version).map(Arc::new);
+        let stack = HipStack::prepare(version).map(Arc::new);
         for &(name, environment, end, _) in tests::ALL {
             let stack = stack.clone();
             let stack = match tests::defect(version, name) {
@@ -38,11 +42,21 @@ fn main() -> ExitCode {
                 None => stack,
             };
             trials.push(Trial::ignorable_test(format!("{version}/{name}"), move || match &stack {
-                Ok(stack) => stack.run(name, environment, end).map(|()| Completion::Completed),
+                Ok(stack) => run(stack, name, environment, end).map(|()| Completion::Completed),
                 Err(reason) => Ok(Completion::ignored_with(reason.clone())),
             }));
         }
     }
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     conclusion.exit_code()
+}
+
+fn run(stack: &HipStack, test: &str, environment: &[(&str, &str)], end: End) -> Result<(), Failed> {
+    let output = stack.command().env(CHILD, test).envs(environment.iter().copied()).output()?;
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let as_expected = match end {
+        End::Well => output.status.success(),
+        End::Aborts(text) => output.status.signal().is_some() && printed.contains(text),
+    };
+    as_expected.then_some(()).ok_or_else(|| format!("{}\n{printed}", output.status).into())
 }

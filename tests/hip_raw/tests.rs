@@ -2,7 +2,14 @@
 
 use crate::api::{End as CopyEnd, MEMCPY_DEFAULT, Memcpy3d, Memset};
 use crate::device::{Device, by, compile, kernel, ok};
-use crate::stack::End;
+
+/// How a test's process ends.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Well,
+    /// By a signal, after it has printed this.
+    Aborts(&'static str),
+}
 
 type Test = (&'static str, &'static [(&'static str, &'static str)], End, fn());
 

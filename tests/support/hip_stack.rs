@@ -1,42 +1,48 @@
-//! A version of HIP, and processes that run on it.
+//! AMD's own HIP library, in a version that `scripts/hip.sh` has fetched, over the HSA runtime of
+//! `tests/hsa_runtime`: for copies of the test program, which have the dynamic linker and the
+//! libraries of that version.
 
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libtest_mimic::Failed;
+pub(crate) const VERSIONS: [&str; 2] = ["6.4.3", "5.7.1"];
 
-/// Names the test that a process is to run.
-pub(crate) const CHILD: &str = "WAKEGRAPH_HIP_RAW";
-
-/// How a test's process ends.
-#[derive(Clone, Copy)]
-pub(crate) enum End {
-    Well,
-    /// By a signal, after it has printed this.
-    Aborts(&'static str),
-}
-
-pub(crate) struct Stack {
+pub(crate) struct HipStack {
     version: &'static str,
-    /// What `scripts/hip.sh` has unpacked.
+    /// AMD's.
     libraries: PathBuf,
     /// The copy of this program, and what goes before AMD's libraries.
     copies: PathBuf,
 }
 
-impl Stack {
-    /// Makes the copy; or says why this version cannot be used here.
-    pub(crate) fn prepare(version: &'static str) -> Result<Self, String> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hip").join(version);
-        if !folder.join("complete").exists() {
+impl HipStack {
+    /// Says why this version cannot be used here, if it cannot.
+    pub(crate) fn check(version: &str) -> Result<(), String> {
+        if !Self::folder(version).join("complete").exists() {
             return Err(format!("no HIP {version}: scripts/hip.sh fetches it"));
         }
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let library = program.parent().unwrap().join("../examples/libhsa_runtime.so");
-        if !library.exists() {
+        if !Self::hsa_runtime()?.exists() {
             return Err("`cargo test` builds the example hsa_runtime; --test does not".to_owned());
         }
+        Ok(())
+    }
+
+    /// What the script has unpacked.
+    fn folder(version: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hip").join(version)
+    }
+
+    /// The library that cargo builds beside the tests.
+    fn hsa_runtime() -> Result<PathBuf, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        Ok(program.parent().unwrap().join("../examples/libhsa_runtime.so"))
+    }
+
+    /// Makes the copy; or says why this version cannot be used here.
+    pub(crate) fn prepare(version: &'static str) -> Result<Self, String> {
+        Self::check(version)?;
+        let (folder, library) = (Self::folder(version), Self::hsa_runtime()?);
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let copies = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let copies = copies.join(format!("hip-{version}-{}", std::process::id()));
         std::fs::create_dir_all(&copies).unwrap();
@@ -53,10 +59,11 @@ impl Stack {
     }
 
     fn program(&self) -> PathBuf {
-        self.copies.join("hip_raw")
+        self.copies.join("program")
     }
 
-    pub(crate) fn run(&self, test: &str, environment: &[(&str, &str)], end: End) -> Result<(), Failed> {
+    /// Starts the copy.
+    pub(crate) fn command(&self) -> Command {
         // Up to version 5, hipRTC is a part of the library.
         let hiprtc = match self.version.as_bytes()[0] {
             b'5' => "libamdhip64.so.5",
@@ -66,20 +73,13 @@ impl Stack {
         // LLVM's search path of its own hides that of the program from the libraries which it
         // needs.
         process.env("LD_LIBRARY_PATH", &self.libraries);
-        process.env(CHILD, test).env("WAKEGRAPH_HSA_HIPRTC", self.libraries.join(hiprtc));
+        process.env("WAKEGRAPH_HSA_HIPRTC", self.libraries.join(hiprtc));
         process.env("WAKEGRAPH_HSA_KERNELS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-kernels"));
-        process.envs(environment.iter().copied());
-        let output = process.output()?;
-        let printed = String::from_utf8_lossy(&output.stderr);
-        let as_expected = match end {
-            End::Well => output.status.success(),
-            End::Aborts(text) => output.status.signal().is_some() && printed.contains(text),
-        };
-        as_expected.then_some(()).ok_or_else(|| format!("{}\n{printed}", output.status).into())
+        process
     }
 }
 
-impl Drop for Stack {
+impl Drop for HipStack {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.copies);
     }
