@@ -52,13 +52,13 @@ KERNEL(indices, (SLICE(u64, out))) {
 }
 
 struct Params {
-    double scale;
+    u64 scale;
     i32 shift;
     u32 pad;
 };
 
-KERNEL(affine, (struct Params params, u8 flag, SLICE(const double, x), SLICE(double, y))) {
-    y[GLOBAL_ID(0)] = params.scale * x[GLOBAL_ID(0)] + params.shift + flag;
+KERNEL(affine, (struct Params params, u8 flag, SLICE(const u64, x), SLICE(u64, y))) {
+    y[GLOBAL_ID(0)] = params.scale * x[GLOBAL_ID(0)] + (u64)(i64)params.shift + flag;
 }
 
 // Every work-item tells its neighbours its number through local memory; `sums` gets the sum over the work-group.

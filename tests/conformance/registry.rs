@@ -21,6 +21,8 @@ pub(crate) enum Need {
     Results,
     /// Memory keeps its bytes, and times are taken; a driver without hardware does neither.
     Execution,
+    /// Kernels can compute with doubles.
+    Doubles,
     /// A second device.
     TwoDevices,
     /// The queue of the test is in order.
@@ -52,6 +54,7 @@ impl Need {
         match self {
             Self::Results => "commands that do what they say",
             Self::Execution => "hardware",
+            Self::Doubles => "doubles in kernels",
             Self::TwoDevices => "a second device",
             Self::Cuda => "streams of CUDA's driver",
             Self::InOrderQueue => "an in-order queue",
@@ -131,10 +134,17 @@ impl Variant {
     }
 }
 
-const HOST: &[Need] =
-    &[Need::Results, Need::SharedMemory, Need::FailingKernels, Need::Concurrency, Need::DeferredDrops];
+const HOST: &[Need] = &[
+    Need::Results,
+    Need::Doubles,
+    Need::SharedMemory,
+    Need::FailingKernels,
+    Need::Concurrency,
+    Need::DeferredDrops,
+];
 const HOST_TWICE: &[Need] = &[
     Need::Results,
+    Need::Doubles,
     Need::SharedMemory,
     Need::FailingKernels,
     Need::Concurrency,
@@ -142,8 +152,8 @@ const HOST_TWICE: &[Need] = &[
     Need::TwoDevices,
 ];
 
-const CUDA: &[Need] = &[Need::Results, Need::Cuda];
-const CUDA_TWICE: &[Need] = &[Need::Results, Need::Cuda, Need::TwoDevices];
+const CUDA: &[Need] = &[Need::Results, Need::Doubles, Need::Cuda];
+const CUDA_TWICE: &[Need] = &[Need::Results, Need::Doubles, Need::Cuda, Need::TwoDevices];
 
 fn backends() -> Vec<Variant> {
     let mut variants = vec![

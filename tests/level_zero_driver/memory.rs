@@ -110,7 +110,9 @@ impl Space {
         if address + len > at + found.len {
             misuse!("{len} bytes at {address:#x} end {} behind the memory", address + len - at - found.len);
         }
-        if found.context != context {
+        // Another driver's host memory is to a driver what the program's own is.
+        let is_of_the_program = system && found.kind == ZE_MEMORY_TYPE_HOST;
+        if found.context != context && !is_of_the_program {
             misuse!("{address:#x} is memory of another context");
         }
     }

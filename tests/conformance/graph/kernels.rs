@@ -11,24 +11,43 @@ use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/kernels": &[Need::Results] => [ranges_of_one_to_three_dimensions, offsets_and_work_groups,
     scalars_and_structs, slices, host_buffers_serve_as_memory, local_memory, the_same_kernel_many_times,
-    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices]);
+    lengths_of_slices, lengths_follow_updates, helper_functions_take_slices],
+    &[Need::Results, Need::Doubles] => [doubles]);
+
+/// Kernels of their own: a device without doubles loads no program that has some.
+const DOUBLES: &str = include_str!("../doubles.c");
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Params {
+    scale: u64,
+    shift: i32,
+    pad: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct DoubleParams {
     scale: f64,
     shift: i32,
     pad: u32,
 }
 
 kernel! {
-    fn affine(params: Params, flag: u8, x: &[f64], y: &mut [f64]) {
+    fn affine(params: Params, flag: u8, x: &[u64], y: &mut [u64]) {
         item: |i, params, flag, x, y| {
-            y[i] = params.scale * x[i] + f64::from(params.shift) + f64::from(flag);
+            y[i] = (params.scale * x[i]).wrapping_add_signed(params.shift.into()) + u64::from(flag);
         },
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
         // shortest slice.
         c: unsafe { SOURCE },
+    }
+    fn affine_doubles(params: DoubleParams, flag: u8, x: &[f64], y: &mut [f64]) {
+        item: |i, params, flag, x, y| {
+            y[i] = params.scale * x[i] + f64::from(params.shift) + f64::from(flag);
+        },
+        // SAFETY: as above.
+        c: unsafe { DOUBLES },
     }
     /// Writes for each work-item the sum over its work-group of their indices, which meet in local memory.
     fn share(numbers: Local<u32>, sums: &mut [u32]) {
@@ -85,9 +104,24 @@ fn offsets_and_work_groups(setup: &Setup) {
 
 fn scalars_and_structs(setup: &Setup) {
     let device = setup.device();
+    let (x, y) = (device.buffer_from(&[1u64, 2, 3 << 40]).unwrap(), device.buffer::<u64>(3).unwrap());
+    let mut graph = Graph::new(device);
+    graph.launch(affine(Params { scale: 5, shift: -9, pad: 0 }, 7, &x, &y), Range::linear(3));
+    let exec = graph.finalize().unwrap();
+    setup.block_on(async {
+        for _ in 0..2 {
+            exec.submit().await.unwrap();
+            assert_eq!(y.to_vec().await.unwrap(), [3, 8, (15 << 40) - 2]);
+        }
+    });
+}
+
+fn doubles(setup: &Setup) {
+    let device = setup.device();
     let (x, y) = (device.buffer_from(&[1.0f64, 2.0, 3.0]).unwrap(), device.buffer::<f64>(3).unwrap());
     let mut graph = Graph::new(device);
-    graph.launch(affine(Params { scale: 0.5, shift: -2, pad: 0 }, 7, &x, &y), Range::linear(3));
+    let params = DoubleParams { scale: 0.5, shift: -2, pad: 0 };
+    graph.launch(affine_doubles(params, 7, &x, &y), Range::linear(3));
     let exec = graph.finalize().unwrap();
     setup.block_on(async {
         for _ in 0..2 {
