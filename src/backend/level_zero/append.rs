@@ -10,26 +10,30 @@ use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
-use super::features::EngineGroup;
 use super::handover::{Handover, HandoverFailure};
-use super::list::{CommandEvents, DriverList, queue_desc};
+use super::immediate_list::ImmediateList;
+use super::list::{CommandEvents, DriverList};
 use super::recording::ListRecording;
 use super::run_slot::RunSlot;
 use super::sys::{self, DriverResult};
-use crate::hal::{QueueDesc, QueueOrder};
+use crate::hal::QueueDesc;
 
 /// The immediate lists of a queue.
 #[derive(Debug)]
 pub(super) struct AppendQueue {
-    main: DriverList,
+    main: ImmediateList,
     /// Of the copy engine; created when it is needed.
-    copies: Option<DriverList>,
+    copies: Option<ImmediateList>,
     desc: QueueDesc,
 }
 
 impl AppendQueue {
     pub(super) fn new(context: &Arc<LevelZeroContext>, desc: QueueDesc) -> DriverResult<Self> {
-        Ok(Self { main: create(context, &context.features.compute, desc)?, copies: None, desc })
+        Ok(Self {
+            main: ImmediateList::acquire(context, &context.features.compute, desc)?,
+            copies: None,
+            desc,
+        })
     }
 
     /// Hands over a run of a recording.
@@ -99,13 +103,8 @@ impl AppendQueue {
     fn copy_engine(&mut self) -> DriverResult {
         let context = self.main.context();
         if let (None, Some(group)) = (&self.copies, &context.features.copy) {
-            self.copies = Some(create(context, group, self.desc)?);
+            self.copies = Some(ImmediateList::acquire(context, group, self.desc)?);
         }
         Ok(())
     }
-}
-
-fn create(context: &Arc<LevelZeroContext>, group: &EngineGroup, desc: QueueDesc) -> DriverResult<DriverList> {
-    let in_order = desc.order == QueueOrder::InOrder;
-    DriverList::immediate(context, &queue_desc(group, in_order, desc.priority))
 }

@@ -11,6 +11,7 @@ use super::clock::DeviceClock;
 use super::driver::{self, FoundDevice};
 use super::event_pool::EventPools;
 use super::features::{self, Features};
+use super::immediate_pool::ImmediatePool;
 use super::options::{LevelZeroOptions, Lowering};
 use super::sys::{self, Api, CommandList, CommandQueue, Context, DriverResult, Module, Owned, call, get};
 use crate::hal::support::health::DeviceHealth;
@@ -42,6 +43,8 @@ pub(super) struct LevelZeroContext {
     service: Mutex<Option<Service>>,
     /// The driver's events that are not in use (`event_pool.rs`).
     pub(super) events: EventPools,
+    /// The immediate lists that no queue uses. After the events.
+    pub(super) immediate_lists: ImmediatePool,
     /// The driver's context, which all devices of the driver share.
     raw: Arc<Owned<Context>>,
 }
@@ -140,6 +143,7 @@ impl LevelZeroContext {
             peers: Mutex::default(),
             service: Mutex::default(),
             events: EventPools::new(),
+            immediate_lists: ImmediatePool::default(),
             raw: driver.context()?,
         })
     }

@@ -1,4 +1,4 @@
-//! Lists of the driver: closed ones, which run as often as they are handed over, and immediate ones.
+//! Lists of the driver that are recorded, closed, and run as often as they are handed over.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_void;
@@ -31,7 +31,7 @@ impl CommandEvents<'static> {
 
 impl CommandEvents<'_> {
     /// As the driver takes it: the event to signal, and the number and place of those to wait for.
-    fn parts(self) -> (sys::ze_event_handle_t, u32, *mut sys::ze_event_handle_t) {
+    pub(super) fn parts(self) -> (sys::ze_event_handle_t, u32, *mut sys::ze_event_handle_t) {
         // The driver only reads the handles.
         let place = if self.after.is_empty() { ptr::null_mut() } else { self.after.as_ptr().cast_mut() };
         (self.signal, self.after.len() as u32, place)
@@ -80,25 +80,9 @@ impl DriverList {
         Ok(Self { raw: unsafe { Owned::new(api, list) }, context: Arc::clone(context) })
     }
 
-    /// A list that runs at once what is appended.
-    pub(super) fn immediate(
-        context: &Arc<LevelZeroContext>,
-        desc: &sys::ze_command_queue_desc_t,
-    ) -> DriverResult<Self> {
-        let (api, raw, device) = (context.api, context.raw(), context.device);
-        // SAFETY: context and device are alive, and the structure says what it is.
-        let list = unsafe { get!(api, zeCommandListCreateImmediate(raw, device, ptr::from_ref(desc))) }?;
-        // SAFETY: the driver has just created the list for this object.
-        Ok(Self { raw: unsafe { Owned::new(api, list) }, context: Arc::clone(context) })
-    }
-
     /// For calls; valid while `self` lives.
     pub(super) fn raw(&self) -> sys::ze_command_list_handle_t {
         self.raw.raw()
-    }
-
-    pub(super) fn context(&self) -> &Arc<LevelZeroContext> {
-        &self.context
     }
 
     fn api(&self) -> &'static Api {
@@ -240,35 +224,6 @@ impl DriverList {
                 api,
                 zeCommandListAppendQueryKernelTimestamps(list, count, events, to, none, signal, 0, nothing)
             )
-        }
-    }
-
-    /// Hands closed lists to this immediate list.
-    ///
-    /// # Safety
-    /// The lists are closed and not in use. What they access is valid, and nothing else uses it in
-    /// a conflicting way, until they are done.
-    pub(super) unsafe fn append_lists(
-        &mut self,
-        lists: &[sys::ze_command_list_handle_t],
-        order: CommandEvents<'_>,
-    ) -> DriverResult {
-        let ((signal, waits, after), (api, list)) = (order.parts(), (self.api(), self.raw()));
-        let (count, lists, none) = (lists.len() as u32, lists.as_ptr().cast_mut(), ptr::null());
-        if self.context.features.append_with_parameters {
-            // SAFETY: lists and events are alive; passed on to the caller.
-            return unsafe {
-                call!(
-                    api,
-                    zeCommandListImmediateAppendCommandListsWithParameters(
-                        list, count, lists, none, signal, waits, after
-                    )
-                )
-            };
-        }
-        // SAFETY: as above.
-        unsafe {
-            call!(api, zeCommandListImmediateAppendCommandListsExp(list, count, lists, signal, waits, after))
         }
     }
 }

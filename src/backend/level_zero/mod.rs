@@ -14,10 +14,10 @@
 //! # Files
 //!
 //! Each imports only from those above it: `sys` `error` `options` `driver` `features` `clock`
-//! `event_pool` `context` `driver_event` `memory` `ocloc` `program` `kernel` `list` `operation`
-//! `lower` `command_list` `mutable` `run_slot` `recording` `profiling` `signal` `event` `handover`
-//! `append` and `execute` `queue` (with `stream_task`) `update` `command_buffer` `device`. The
-//! backend imports `types` and `hal` only.
+//! `event_pool` `immediate_pool` `context` `driver_event` `memory` `ocloc` `program` `kernel` `list`
+//! `operation` `lower` `command_list` `mutable` `run_slot` `recording` `profiling` `signal` `event`
+//! `handover` `immediate_list` `append` and `execute` `queue` (with `stream_task`) `update`
+//! `command_buffer` `device`. The backend imports `types` and `hal` only.
 
 mod append;
 mod clock;
@@ -33,6 +33,8 @@ mod event_pool;
 mod execute;
 mod features;
 mod handover;
+mod immediate_list;
+mod immediate_pool;
 mod kernel;
 mod list;
 mod lower;
