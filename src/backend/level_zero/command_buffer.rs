@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::command_list::CommandList;
 use super::context::LevelZeroContext;
+use super::lower::lower;
+use super::operation::LevelZeroOperation;
 use super::options::Lowering;
 use super::queue::{EnqueueWork, LevelZeroQueue, RunRequest};
 use super::recording::ListRecording;
 use super::signal::LevelZeroSignal;
-use super::update::StagedUpdate;
+use crate::hal::support::command_list::CommandList;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
+use crate::hal::support::staged_update::StagedUpdate;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
@@ -33,7 +35,7 @@ pub(super) struct LevelZeroCommandBuffer {
     runs: Mutex<Runs>,
     /// Keeps the operands of the commands alive, and is what updates build on.
     commands: Vec<Command>,
-    list: CommandList,
+    list: CommandList<LevelZeroOperation>,
 }
 
 /// What the driver may use.
@@ -44,7 +46,7 @@ struct Runs {
     /// The last enqueue, which the next must not overlap.
     last: Option<Arc<LevelZeroSignal>>,
     /// What updates have replaced, with the last enqueue that may use it.
-    retired: Retired<Arc<LevelZeroSignal>, (VecDeque<ListRecording>, StagedUpdate)>,
+    retired: Retired<Arc<LevelZeroSignal>, (VecDeque<ListRecording>, StagedUpdate<LevelZeroOperation>)>,
 }
 
 impl Runs {
@@ -76,15 +78,15 @@ impl LevelZeroCommandBuffer {
 
     /// Puts the staged commands in place, in the first recording if it is idle, or else in a new
     /// one. Enqueued runs keep the old ones.
-    fn apply(&mut self, mut update: StagedUpdate) -> Result<()> {
+    fn apply(&mut self, mut update: StagedUpdate<LevelZeroOperation>) -> Result<()> {
         update.exchange(&mut self.commands, &mut self.list);
-        let Self { runs, commands, list, context, .. } = self;
+        let Self { runs, commands, list, .. } = self;
         let runs = runs.get_mut();
         let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
         // A recording that the driver has changed in part is dropped.
         let first = if matches!(is_idle, Ok(true)) { runs.recordings.pop_front() } else { None };
         let changed = first.and_then(|mut first| {
-            update.change_in_place(context, &mut first, commands, list).then_some(first)
+            first.change_in_place(update.changed_launches(commands, list)).then_some(first)
         });
         let changed = match changed {
             Some(changed) => changed,
@@ -140,7 +142,8 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         if self.desc.in_order {
             after = index.checked_sub(1).into_iter().collect();
         }
-        self.list.push(&self.context, command, after).map_err(|error| self.context.error(error))?;
+        let lowered = lower(&self.context, command).map_err(|error| self.context.error(error))?;
+        self.list.push(lowered, after);
         self.commands.push(command.clone());
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
@@ -185,7 +188,8 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         if self.state == CommandBufferState::Recording {
             return Err(refusal::update_before_finalize());
         }
-        let staged = StagedUpdate::of_changes(&self.context, updates, &self.commands, &self.list);
+        let lower = |command: &Command| lower(&self.context, command);
+        let staged = StagedUpdate::of_changes(updates, &self.commands, &self.list, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }
     }
@@ -197,7 +201,8 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        let staged = StagedUpdate::of_all(&self.context, &other.commands, &other.list);
+        let lower = |command: &Command| lower(&self.context, command);
+        let staged = StagedUpdate::of_all(&other.commands, &other.list, lower);
         self.apply(staged.map_err(|error| self.context.error(error))?)
     }
 }

@@ -15,14 +15,13 @@
 //!
 //! Each imports only from those above it: `sys` `error` `options` `driver` `features` `clock`
 //! `event_pool` `immediate_pool` `context` `driver_event` `memory` `ocloc` `program` `kernel` `list`
-//! `operation` `lower` `command_list` `mutable` `run_slot` `recording` `profiling` `signal` `event`
-//! `handover` `immediate_list` `append` and `execute` `queue` (with `stream_task`) `update`
-//! `command_buffer` `device`. The backend imports `types` and `hal` only.
+//! `operation` `lower` `mutable` `run_slot` `recording` `profiling` `signal` `event` `handover`
+//! `immediate_list` `append` and `execute` `queue` (with `stream_task`) `command_buffer` `device`. The
+//! backend imports `types` and `hal` only.
 
 mod append;
 mod clock;
 mod command_buffer;
-mod command_list;
 mod context;
 mod device;
 mod driver;
@@ -53,7 +52,6 @@ mod stream_task;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod update;
 
 use std::sync::Arc;
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::command_list::PlannedOperation;
 use super::context::LevelZeroContext;
 use super::kernel::{Argument, KernelInstance, LaunchShape, LevelZeroKernel};
 use super::list::DriverList;
-use super::operation::Operation;
-use super::sys::{self, DriverResult, call, get};
-use crate::hal::{Command, Kernel, KernelLaunch};
+use super::operation::LevelZeroOperation;
+use super::sys::{self, DriverResult, LevelZeroFailure, call, get};
+use crate::hal::support::command_list::PlannedOperation;
+use crate::hal::support::staged_update::ChangedLaunch;
+use crate::hal::{Command, Kernel};
 use crate::types::Result;
 
 const ARGUMENTS: sys::ze_mutable_command_exp_flags_t = sys::ZE_MUTABLE_COMMAND_EXP_FLAG_KERNEL_ARGUMENTS;
@@ -67,10 +68,11 @@ pub(super) fn next_command(
     context: &LevelZeroContext,
     list: &mut DriverList,
     commands: &[Command],
-    planned: &PlannedOperation<'_>,
+    planned: &PlannedOperation<'_, LevelZeroOperation>,
 ) -> Result<Option<MutableCommand>> {
     let command = commands.get(planned.command as usize);
-    let (Some(Command::Kernel(launch)), Operation::Kernel(instance)) = (command, planned.operation) else {
+    let (Some(Command::Kernel(launch)), LevelZeroOperation::Kernel(instance)) = (command, planned.operation)
+    else {
         return Ok(None);
     };
     let mut flags = context.features.mutable & (ARGUMENTS | COUNT | SIZE | OFFSET);
@@ -107,7 +109,7 @@ fn is_same(a: &Arc<dyn Kernel>, b: &Arc<dyn Kernel>) -> bool {
 
 /// The change of a recorded launch to another one.
 #[derive(Debug)]
-pub(super) struct LaunchMutation<'a> {
+struct LaunchMutation<'a> {
     id: u64,
     /// The handle of another kernel.
     kernel: Option<sys::ze_kernel_handle_t>,
@@ -121,13 +123,8 @@ pub(super) struct LaunchMutation<'a> {
 
 impl<'a> LaunchMutation<'a> {
     /// The change, if the driver can make it in place.
-    pub(super) fn new(
-        context: &LevelZeroContext,
-        mutable: &MutableCommands,
-        index: usize,
-        old: &KernelLaunch,
-        new: &'a KernelLaunch,
-    ) -> Option<Self> {
+    fn new(context: &LevelZeroContext, mutable: &MutableCommands, change: ChangedLaunch<'a>) -> Option<Self> {
+        let ChangedLaunch { index, old, new } = change;
         let command = mutable.get(index)?;
         let (before, now) = (
             LevelZeroKernel::of(&*old.kernel, context).ok()?,
@@ -180,12 +177,27 @@ fn bytes<'a>(argument: &'a Argument<'_>) -> (usize, Option<&'a [u8]>) {
     (len, (!value.is_null()).then(|| unsafe { slice::from_raw_parts(value.cast(), len) }))
 }
 
-/// Changes a list that is not in use. After a failure its commands are unknown.
-pub(super) fn change(
+/// Changes launches of a list in place, which is not in use. False if that is not possible, or if the
+/// driver refuses it: then the list may have been changed in part, and has to be replaced.
+pub(super) fn change_in_place<'a>(
     context: &LevelZeroContext,
+    mutable: &MutableCommands,
     list: &mut DriverList,
-    changes: &[LaunchMutation<'_>],
-) -> DriverResult {
+    changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
+) -> bool {
+    let changes = changes.map(|change| LaunchMutation::new(context, mutable, change?));
+    let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
+    match change(context, list, &changes) {
+        Ok(()) => true,
+        Err(LevelZeroFailure { call, code }) => {
+            tracing::debug!(target: "wakegraph::level_zero", call, code, "an update in place was refused");
+            false
+        }
+    }
+}
+
+/// Changes a list that is not in use. After a failure its commands are unknown.
+fn change(context: &LevelZeroContext, list: &mut DriverList, changes: &[LaunchMutation<'_>]) -> DriverResult {
     let (api, raw) = (context.api, list.raw());
     let kernels = changes.iter().filter_map(|change| Some((change.id, change.kernel?)));
     let (mut ids, mut kernels): (Vec<_>, Vec<_>) = kernels.unzip();

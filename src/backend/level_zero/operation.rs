@@ -10,12 +10,13 @@ use super::features::EngineGroup;
 use super::kernel::KernelInstance;
 use super::list::{CommandEvents, DriverList, RegionPlace};
 use super::sys;
+use crate::hal::support::lowering::DriverOperation;
 use crate::hal::{Advice, NativeCommand, NativeStream};
 use crate::types::Result;
 
 /// One call of the driver.
 #[derive(Debug)]
-pub(super) enum Operation {
+pub(super) enum LevelZeroOperation {
     Kernel(Arc<KernelInstance>),
     Copy {
         from: usize,
@@ -48,10 +49,14 @@ pub(super) enum Operation {
     Barrier,
 }
 
+impl DriverOperation for LevelZeroOperation {
+    const NOTHING: &'static Self = &Self::Barrier;
+}
+
 /// The bytes that a fill repeats: as many as a power of two.
 pub(super) type Pattern = SmallVec<[u8; 16]>;
 
-impl Operation {
+impl LevelZeroOperation {
     /// Whether its call takes events. The others have to be between barriers.
     pub(super) fn takes_events(&self) -> bool {
         !matches!(self, Self::Prefetch { .. } | Self::Advise { .. } | Self::Native(_))

@@ -9,19 +9,21 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::append::AppendQueue;
-use super::command_list::CommandList;
 use super::context::LevelZeroContext;
 use super::event::LevelZeroEvent;
 use super::event_pool::DriverEventKind;
 use super::execute::ExecuteQueue;
 use super::handover::{Handover, HandoverFailure};
-use super::lower::After;
+use super::lower::lower;
+use super::operation::LevelZeroOperation;
 use super::options::Lowering;
 use super::profiling::SignalTimes;
 use super::recording::ListRecording;
 use super::run_slot::{RunSlot, RunSlots};
 use super::signal::{LevelZeroSignal, SignalUses, StartedWork};
 use super::sys::{self, call};
+use crate::hal::support::command_list::CommandList;
+use crate::hal::support::lowering::After;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
 use crate::hal::{
     Command, CommandBufferDesc, Event as _, EventStatus, Queue, QueueDesc, QueueOrder, Signal, WaitList,
@@ -386,7 +388,7 @@ impl Queue for LevelZeroQueue {
 pub(super) struct SingleRun {
     /// Before what it uses.
     recording: ListRecording,
-    _list: CommandList,
+    _list: CommandList<LevelZeroOperation>,
     _command: Option<Arc<Command>>,
 }
 
@@ -397,7 +399,7 @@ impl SingleRun {
 
     fn of_command(context: &Arc<LevelZeroContext>, command: &Arc<Command>) -> Result<Box<Self>> {
         let mut list = CommandList::default();
-        list.push(context, command, After::new())?;
+        list.push(lower(context, command)?, After::new());
         let (commands, desc) = (std::slice::from_ref(&**command), CommandBufferDesc::new().in_order(true));
         let recording = ListRecording::new(context, commands, &list, desc)?;
         Ok(Box::new(Self { recording, _list: list, _command: Some(Arc::clone(command)) }))

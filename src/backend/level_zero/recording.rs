@@ -22,17 +22,18 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::command_list::{CommandList, PlannedOperation};
 use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
 use super::event_pool::DriverEventKind;
 use super::features::EngineGroup;
 use super::list::{CommandEvents, DriverList};
 use super::mutable::{self, MutableCommands};
-use super::operation::Operation;
+use super::operation::LevelZeroOperation;
 use super::options::Lowering;
 use super::run_slot::{RunSlot, RunSlots, StampBuffer};
 use super::sys::{self, DriverResult};
+use crate::hal::support::command_list::{CommandList, PlannedOperation};
+use crate::hal::support::staged_update::ChangedLaunch;
 use crate::hal::{Command, CommandBufferDesc};
 use crate::types::Result;
 
@@ -53,7 +54,7 @@ pub(super) struct ListRecording {
     events: Vec<Option<PooledEvent>>,
     /// With profiling: the command of each operation that has times.
     timed: Option<Arc<[u32]>>,
-    pub(super) mutable: MutableCommands,
+    mutable: MutableCommands,
     context: Arc<LevelZeroContext>,
 }
 
@@ -71,16 +72,17 @@ impl ListRecording {
     pub(super) fn new(
         context: &Arc<LevelZeroContext>,
         commands: &[Command],
-        list: &CommandList,
+        list: &CommandList<LevelZeroOperation>,
         desc: CommandBufferDesc,
     ) -> Result<Self> {
-        let plan = list.plan();
+        let plan: Vec<_> = list.plan().collect();
         let features = &context.features;
         let executes = context.lowering() == Lowering::Execute;
         let in_order = desc.in_order && features.in_order_lists;
         let mutable = desc.updatable && features.mutable != 0;
-        let goes_to_copies =
-            |planned: &PlannedOperation<'_>, group| planned.operation.can_be_copied_by(group);
+        let goes_to_copies = |planned: &PlannedOperation<'_, LevelZeroOperation>, group| {
+            planned.operation.can_be_copied_by(group)
+        };
         let copy_group = features.copy.as_ref().filter(|_| !desc.in_order);
         let copy_group = copy_group.filter(|group| plan.iter().any(|planned| goes_to_copies(planned, group)));
         let main = DriverList::new(context, &features.compute, in_order, mutable)?;
@@ -101,7 +103,7 @@ impl ListRecording {
             }
             recording.append(&plan, index, group.is_some(), desc.in_order)?;
             // The driver orders the commands of its own in-order lists.
-            let is_barrier = matches!(planned.operation, Operation::Barrier);
+            let is_barrier = matches!(planned.operation, LevelZeroOperation::Barrier);
             if desc.in_order && !in_order && !is_barrier {
                 recording.main.barrier(CommandEvents::NONE)?;
             }
@@ -142,7 +144,11 @@ impl ListRecording {
     }
 
     /// Creates the events of the operations that need some.
-    fn create_events(&mut self, plan: &[PlannedOperation<'_>], desc: CommandBufferDesc) -> DriverResult {
+    fn create_events(
+        &mut self,
+        plan: &[PlannedOperation<'_, LevelZeroOperation>],
+        desc: CommandBufferDesc,
+    ) -> DriverResult {
         let mut is_followed = vec![false; plan.len()];
         if !desc.in_order {
             let earlier = plan.iter().flat_map(|planned| &planned.after);
@@ -173,7 +179,7 @@ impl ListRecording {
     /// Appends an operation to one of the lists.
     fn append(
         &mut self,
-        plan: &[PlannedOperation<'_>],
+        plan: &[PlannedOperation<'_, LevelZeroOperation>],
         index: usize,
         is_copy: bool,
         in_order: bool,
@@ -221,6 +227,15 @@ impl ListRecording {
         let copies = self.copies.as_ref().map(|copies| &copies.done);
         let events = self.events.iter().flatten().chain(&self.start).chain(copies);
         events.map(PooledEvent::raw).collect()
+    }
+
+    /// Changes launches in place. No run is going on. False if that is not possible: then the recording
+    /// has to be replaced.
+    pub(super) fn change_in_place<'a>(
+        &mut self,
+        changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
+    ) -> bool {
+        mutable::change_in_place(&self.context, &self.mutable, &mut self.main, changes)
     }
 
     /// Whether no run is going on.

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::context::OpenclContext;
+use super::lower::lower;
 use super::measure;
+use super::mutable;
+use super::operation::OpenclOperation;
 use super::options::Lowering;
 use super::queue::{EnqueueRequest, OpenclQueue};
 use super::recording::OpenclRecording;
-use super::replay::CommandList;
 use super::signal::{OpenclSignal, TimesWanted};
-use super::update::StagedUpdate;
+use crate::hal::support::command_list::CommandList;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
+use crate::hal::support::staged_update::StagedUpdate;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
@@ -35,7 +38,7 @@ pub(super) struct OpenclCommandBuffer {
     in_flight: Mutex<PendingEnqueues>,
     /// Keeps the operands of the commands alive, and is what updates build on.
     commands: Vec<Command>,
-    pub(super) list: CommandList,
+    pub(super) list: CommandList<OpenclOperation>,
 }
 
 /// What the driver may still use.
@@ -111,11 +114,12 @@ impl OpenclCommandBuffer {
 
     /// Puts the staged commands in place and records them. Enqueued commands have read their arguments,
     /// so they keep the old values.
-    fn apply(&mut self, mut update: StagedUpdate) -> Result<()> {
+    fn apply(&mut self, mut update: StagedUpdate<OpenclOperation>) -> Result<()> {
         update.exchange(&mut self.commands, &mut self.list);
         let pending = self.pending();
         if let Some(recording) = &self.recording
-            && (pending.is_some() || !update.change_in_place(recording, &self.commands, &self.list))
+            && (pending.is_some()
+                || !mutable::change_in_place(recording, update.changed_launches(&self.commands, &self.list)))
         {
             match self.record() {
                 Ok(recording) => self.replace_recording(recording),
@@ -168,7 +172,8 @@ impl CommandBuffer for OpenclCommandBuffer {
         if self.desc.in_order {
             after = index.checked_sub(1).into_iter().collect();
         }
-        self.list.push(&self.context, command, after).map_err(|error| self.context.error(error))?;
+        let lowered = lower(&self.context, command).map_err(|error| self.context.error(error))?;
+        self.list.push(lowered, after);
         self.commands.push(command.clone());
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
@@ -216,7 +221,8 @@ impl CommandBuffer for OpenclCommandBuffer {
         if self.state == CommandBufferState::Recording {
             return Err(refusal::update_before_finalize());
         }
-        let staged = StagedUpdate::of_changes(&self.context, updates, &self.commands, &self.list);
+        let lower = |command: &Command| lower(&self.context, command);
+        let staged = StagedUpdate::of_changes(updates, &self.commands, &self.list, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }
     }
@@ -228,7 +234,8 @@ impl CommandBuffer for OpenclCommandBuffer {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        let staged = StagedUpdate::of_all(&self.context, &other.commands, &other.list);
+        let lower = |command: &Command| lower(&self.context, command);
+        let staged = StagedUpdate::of_all(&other.commands, &other.list, lower);
         self.apply(staged.map_err(|error| self.context.error(error))?)
     }
 }

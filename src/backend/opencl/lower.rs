@@ -3,67 +3,40 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::context::OpenclContext;
 use super::kernel::OpenclKernel;
 use super::memory::{Buffer, OpenclMemory};
-use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, Operation, Prefetch, Route};
+use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, OpenclOperation, Prefetch, Route};
+use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
 use crate::hal::{
-    Body, Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView,
-    ParamKind, UsmPointer,
+    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryKind, MemoryView, ParamKind, UsmPointer,
 };
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
-/// Indices of earlier commands, or of earlier operations of a command.
-pub(super) type After = SmallVec<[u32; 2]>;
-
-/// Operations that run one after the other.
-type Operations = SmallVec<[Operation; 1]>;
-
-/// The operations that a command becomes.
-#[derive(Debug, Default)]
-pub(super) struct LoweredCommand {
-    /// At least one, in an order in which they can run. The last follows all others.
-    pub(super) operations: SmallVec<[OrderedOperation; 1]>,
-    /// Memory of the backend that the operations use.
-    pub(super) staged: SmallVec<[Arc<OpenclMemory>; 1]>,
-}
-
-#[derive(Debug)]
-pub(super) struct OrderedOperation {
-    pub(super) operation: Operation,
-    /// The earlier operations of the command that it follows. Without any it follows what the
-    /// command follows.
-    pub(super) after: After,
-}
-
 /// The operations for a command that has passed [validation](crate::hal::ValidatedDevice).
-pub(super) fn lower(context: &Arc<OpenclContext>, command: &Command) -> Result<LoweredCommand> {
-    let mut lowering = CommandLowering { context, lowered: LoweredCommand::default() };
-    lowering.command(command, After::new())?;
-    Ok(lowering.lowered)
+pub(super) fn lower(
+    context: &Arc<OpenclContext>,
+    command: &Command,
+) -> Result<LoweredCommand<OpenclOperation>> {
+    LoweredCommand::of(command, |command, staged| OpenclLowering { context, staged }.operations(command))
 }
 
-/// The work of lowering one command and those in its body.
-struct CommandLowering<'a> {
+/// The work of lowering one command without a body.
+struct OpenclLowering<'a> {
     context: &'a Arc<OpenclContext>,
-    lowered: LoweredCommand,
+    staged: &'a mut StagedMemory,
 }
 
-impl CommandLowering<'_> {
-    /// Adds the operations of a command. Gives the index of the last.
-    fn command(&mut self, command: &Command, after: After) -> Result<u32> {
-        if let Command::Child(body) = command {
-            return self.body(body, after);
-        }
-        let context = self.context;
-        let operations: Operations = match command {
+impl OpenclLowering<'_> {
+    fn operations(&mut self, command: &Command) -> Result<Operations<OpenclOperation>> {
+        Ok(match command {
             Command::Kernel(launch) => self.launch(launch)?,
             Command::UsmCopy { src, dst, len } => {
-                smallvec![Operation::PointerCopy { src: src.address(), dst: dst.address(), len: *len }]
+                smallvec![OpenclOperation::PointerCopy { src: src.address(), dst: dst.address(), len: *len }]
             }
             Command::UsmFill { dst, pattern } => self.pointer_fill(*dst, pattern)?,
             Command::BufferCopy { src, dst }
@@ -76,10 +49,11 @@ impl CommandLowering<'_> {
             }
             Command::BufferFill { dst, pattern } => self.fill(dst, pattern)?,
             Command::UsmPrefetch { memory } => {
-                smallvec![Prefetch::new(context, *memory).map_or(Operation::Marker, Operation::Prefetch)]
+                let prefetch = Prefetch::new(self.context, *memory);
+                smallvec![prefetch.map_or(OpenclOperation::Marker, OpenclOperation::Prefetch)]
             }
             // OpenCL has no advice; the command only keeps its place in the order.
-            Command::UsmAdvise { .. } | Command::Empty => smallvec![Operation::Marker],
+            Command::UsmAdvise { .. } | Command::Empty => smallvec![OpenclOperation::Marker],
             Command::Child(_)
             | Command::If { .. }
             | Command::While { .. }
@@ -88,45 +62,18 @@ impl CommandLowering<'_> {
                 let why = format!("OpenCL cannot run a {}", command.kind());
                 return Err(Error::new(ErrorKind::FeatureNotSupported, why));
             }
-        };
-        let mut after = Some(after);
-        for operation in operations {
-            let previous = self.lowered.operations.len().checked_sub(1).map(|last| last as u32);
-            let after = after.take().unwrap_or_else(|| previous.into_iter().collect());
-            self.lowered.operations.push(OrderedOperation { operation, after });
-        }
-        Ok(self.lowered.operations.len() as u32 - 1)
-    }
-
-    /// Adds the operations of a child's commands. The recursion is bounded by `Body::MAX_DEPTH`.
-    fn body(&mut self, body: &Body, after: After) -> Result<u32> {
-        let mut ends: Vec<u32> = Vec::with_capacity(body.len());
-        let mut is_leaf = vec![true; body.len()];
-        for (command, befores) in body.commands() {
-            let mut behind = after.clone();
-            if !befores.is_empty() {
-                behind = befores.iter().map(|&before| ends[before as usize]).collect();
-                befores.iter().for_each(|&before| is_leaf[before as usize] = false);
-            }
-            ends.push(self.command(command, behind)?);
-        }
-        let leaves: After =
-            ends.into_iter().zip(is_leaf).filter_map(|(end, leaf)| leaf.then_some(end)).collect();
-        if let [leaf] = leaves[..] {
-            // The operation that ends the only leaf was added last.
-            return Ok(leaf);
-        }
-        self.command(&Command::Empty, if leaves.is_empty() { after } else { leaves })
+        })
     }
 
     /// A launch. Arguments that the driver does not take are copied before and after it.
-    fn launch(&mut self, launch: &KernelLaunch) -> Result<Operations> {
+    fn launch(&mut self, launch: &KernelLaunch) -> Result<Operations<OpenclOperation>> {
         let context = self.context;
         for kernel in &launch.alternatives {
             OpenclKernel::of(&**kernel, context)?;
         }
         let kernel = OpenclKernel::of(&*launch.kernel, context)?;
-        let (mut operations, mut copies_back) = (Operations::new(), Operations::new());
+        let (mut operations, mut copies_back) =
+            (Operations::<OpenclOperation>::new(), Operations::<OpenclOperation>::new());
         let mut args = Cow::Borrowed(&launch.args[..]);
         for (index, (arg, param)) in launch.args.iter().zip(kernel.params()).enumerate() {
             let (KernelArg::Memory(view), ParamKind::Buffer { access, .. }) = (arg, &param.kind) else {
@@ -135,7 +82,9 @@ impl CommandLowering<'_> {
             if OpenclMemory::of(view)?.is_argument(context, view.offset()) {
                 continue;
             }
-            let whole = MemoryView::whole(self.stage(view.len())?);
+            let whole = MemoryView::whole(
+                self.staged.allocate(view.len(), |desc| OpenclMemory::allocate(context, desc))?,
+            );
             // Memory that is only written is copied, too: a kernel need not write all of it.
             operations.push(self.copy(view, &whole)?);
             if access.writes() {
@@ -143,7 +92,7 @@ impl CommandLowering<'_> {
             }
             args.to_mut()[index] = KernelArg::Memory(whole);
         }
-        operations.push(Operation::Kernel(KernelOperation {
+        operations.push(OpenclOperation::Kernel(KernelOperation {
             local: kernel.local_size(&launch.range)?,
             instance: kernel.instance(&args)?,
             dimensions: launch.range.dimensions() as u32,
@@ -154,9 +103,9 @@ impl CommandLowering<'_> {
         Ok(operations)
     }
 
-    fn copy(&self, src: &MemoryView, dst: &MemoryView) -> Result<Operation> {
+    fn copy(&self, src: &MemoryView, dst: &MemoryView) -> Result<OpenclOperation> {
         let route = self.route(src, dst)?;
-        Ok(Operation::Copy { route, from: src.offset(), to: dst.offset(), len: src.len() })
+        Ok(OpenclOperation::Copy { route, from: src.offset(), to: dst.offset(), len: src.len() })
     }
 
     fn copy_rect(
@@ -164,7 +113,7 @@ impl CommandLowering<'_> {
         src: (&MemoryView, Pitch),
         dst: (&MemoryView, Pitch),
         rect: Rect,
-    ) -> Result<Operations> {
+    ) -> Result<Operations<OpenclOperation>> {
         let route = self.route(src.0, dst.0)?;
         let at =
             |(view, pitch): (&MemoryView, Pitch)| Pitch { offset: pitch.offset + view.offset(), ..pitch };
@@ -179,9 +128,9 @@ impl CommandLowering<'_> {
                 !same_buffer && accepted(from, rect.depth, src.0) && accepted(to, rect.depth, dst.0)
             });
             let region = [rect.width, rect.height, rect.depth];
-            corners.map(|(from, to)| Operation::CopyRect { route: route.clone(), from, to, region })
+            corners.map(|(from, to)| OpenclOperation::CopyRect { route: route.clone(), from, to, region })
         };
-        let row = |from, to, len| Operation::Copy { route: route.clone(), from, to, len };
+        let row = |from, to, len| OpenclOperation::Copy { route: route.clone(), from, to, len };
         Ok(rect_pieces(rect, at(src), at(dst), &whole, &row).into())
     }
 
@@ -208,17 +157,22 @@ impl CommandLowering<'_> {
         }
     }
 
-    fn fill(&mut self, dst: &MemoryView, pattern: &[u8]) -> Result<Operations> {
+    fn fill(&mut self, dst: &MemoryView, pattern: &[u8]) -> Result<Operations<OpenclOperation>> {
         let CopySide::Buffer(buffer) = self.side(dst)? else { return Err(foreign("memory")) };
         let (offset, len) = (dst.offset(), dst.len());
         if let Some(element) = fill_element(pattern, offset as u64, len, LONGEST_PATTERN) {
-            return Ok(smallvec![Operation::Fill { dst: buffer, offset, len, pattern: element.into() }]);
+            return Ok(smallvec![OpenclOperation::Fill {
+                dst: buffer,
+                offset,
+                len,
+                pattern: element.into()
+            }]);
         }
         let staged = self.stage_pattern(pattern, len)?;
         let source = staged.buffer_in(self.context).ok_or_else(|| foreign("memory"))?;
         let copy = |src: &Buffer, from, to, len| {
             let route = Route::Copy { src: src.clone(), dst: buffer.clone() };
-            Operation::Copy { route, from, to, len }
+            OpenclOperation::Copy { route, from, to, len }
         };
         let first = staged.len().min(len);
         let mut operations = smallvec![copy(source, 0, offset, first)];
@@ -226,38 +180,27 @@ impl CommandLowering<'_> {
         Ok(operations)
     }
 
-    fn pointer_fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<Operations> {
+    fn pointer_fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<Operations<OpenclOperation>> {
         let (address, len) = (dst.address(), dst.len());
         if let Some(element) = fill_element(pattern, address as u64, len, LONGEST_PATTERN) {
-            return Ok(smallvec![Operation::PointerFill { dst: address, len, pattern: element.into() }]);
+            return Ok(smallvec![OpenclOperation::PointerFill {
+                dst: address,
+                len,
+                pattern: element.into()
+            }]);
         }
         let staged = self.stage_pattern(pattern, len)?;
         let source = staged.shared_address().ok_or_else(|| foreign("memory"))?;
-        let copy = |src, dst, len| Operation::PointerCopy { src, dst, len };
+        let copy = |src, dst, len| OpenclOperation::PointerCopy { src, dst, len };
         let first = staged.len().min(len);
         let mut operations = smallvec![copy(source.as_ptr().expose_provenance(), address, first)];
         operations.extend(doublings(first, len).map(|(at, more)| copy(address, address + at, more)));
         Ok(operations)
     }
 
-    /// Memory of the backend that the operations use.
-    fn stage(&mut self, len: usize) -> Result<Arc<OpenclMemory>> {
-        let desc = MemoryDesc { len, kind: MemoryKind::Device };
-        let staged = Arc::new(OpenclMemory::allocate(self.context, &desc)?);
-        self.lowered.staged.push(staged.clone());
-        Ok(staged)
-    }
-
     /// Memory of the backend that starts with whole patterns.
-    #[expect(unsafe_code, reason = "writes memory that nothing else knows")]
     fn stage_pattern(&mut self, pattern: &[u8], len: usize) -> Result<Arc<OpenclMemory>> {
-        /// So that a long fill is a few large copies.
-        const BYTES: usize = 4096;
-        let bytes = pattern.repeat((BYTES.min(len) / pattern.len()).max(1));
-        let staged = self.stage(bytes.len())?;
-        // SAFETY: nothing else knows the memory yet.
-        unsafe { staged.write(0, &bytes) }?;
-        Ok(staged)
+        self.staged.allocate_pattern(pattern, len, |desc| OpenclMemory::allocate(self.context, desc))
     }
 }
 

@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use super::context::{OpenclContext, SIZE_CLASSES};
 use super::driver_queue::DriverQueue;
 use super::kernel::OpenclKernel;
+use super::lower::lower;
 use super::memory::OpenclMemory;
 use super::options::Lowering;
 use super::query;
 use super::recording::OpenclRecording;
-use super::replay::{CommandList, ReplayTarget};
+use super::replay::ReplayTarget;
 use super::signal::{StartedWork, TimesWanted};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
+use crate::hal::support::command_list::CommandList;
 use crate::hal::{
     Command, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param,
     ParamKind, QueueDesc, QueueOrder,
@@ -65,7 +67,7 @@ fn measure(context: &Arc<OpenclContext>, kernels: usize) -> Result<Lowering> {
     }));
     let mut list = CommandList::default();
     for number in 0..kernels as u32 {
-        list.push(context, &launch, number.checked_sub(1).into_iter().collect())?;
+        list.push(lower(context, &launch)?, number.checked_sub(1).into_iter().collect());
     }
     let queue = context.create_queue(QueueDesc::new(QueueOrder::InOrder))?;
     let recording = OpenclRecording::new(context, &list, false)?;
@@ -74,7 +76,7 @@ fn measure(context: &Arc<OpenclContext>, kernels: usize) -> Result<Lowering> {
     for _ in 0..TURNS {
         time_runs(&mut replayed, || {
             // SAFETY: the memory is used here only, and lives until the event that is waited for.
-            match unsafe { list.enqueue(target) }? {
+            match unsafe { target.enqueue(&list) }? {
                 StartedWork { event: Some(event), failure: None, .. } => wait(&queue, &event),
                 _ => Err(OpenclFailure { call: "clEnqueueNDRangeKernel", code: sys::CL_OUT_OF_RESOURCES }),
             }

@@ -26,7 +26,7 @@
 //!
 //! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
 //! `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
-//! `replay` `recording` `measure` `event` `foreign` `queue` `update` `command_buffer` `device`. The backend
+//! `replay` `recording` `measure` `event` `foreign` `queue` `mutable` `command_buffer` `device`. The backend
 //! imports only `types`, `util` and `hal`.
 
 mod command_buffer;
@@ -41,6 +41,7 @@ mod kernel;
 mod lower;
 mod measure;
 mod memory;
+mod mutable;
 mod operation;
 mod options;
 mod platform;
@@ -54,7 +55,6 @@ mod stream_task;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod update;
 
 use std::ffi::c_void;
 use std::sync::Arc;

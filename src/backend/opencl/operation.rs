@@ -12,10 +12,11 @@ use super::kernel::KernelInstance;
 use super::memory::Buffer;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call};
 use crate::hal::UsmPointer;
+use crate::hal::support::lowering::DriverOperation;
 
 /// One call of the driver.
 #[derive(Debug)]
-pub(super) enum Operation {
+pub(super) enum OpenclOperation {
     Kernel(KernelOperation),
     /// Bytes from an offset in one place to an offset in the other.
     Copy {
@@ -51,6 +52,10 @@ pub(super) enum Operation {
     Prefetch(Prefetch),
     /// Does nothing, in its place in the order.
     Marker,
+}
+
+impl DriverOperation for OpenclOperation {
+    const NOTHING: &'static Self = &Self::Marker;
 }
 
 /// A launch.
@@ -167,7 +172,7 @@ macro_rules! emit {
     };
 }
 
-impl Operation {
+impl OpenclOperation {
     /// Enqueues it behind the events in `wait`. Gives its event if one is wanted.
     ///
     /// # Safety

@@ -10,12 +10,15 @@ use smallvec::SmallVec;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::event::OpenclEvent;
-use super::lower::After;
+use super::lower::lower;
+use super::operation::OpenclOperation;
 use super::recording::OpenclRecording;
-use super::replay::{CommandList, ReplayTarget};
+use super::replay::ReplayTarget;
 use super::signal::{OpenclSignal, StartedWork, TimesWanted};
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
+use crate::hal::support::command_list::CommandList;
 use crate::hal::support::dependency::Dependencies;
+use crate::hal::support::lowering::After;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
 use crate::hal::{
     Command, Event as _, EventStatus, Notification, Queue, QueueDesc, QueueOrder, Signal, WaitList,
@@ -37,7 +40,7 @@ pub(super) struct OpenclQueue {
 /// The commands of one enqueue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EnqueueRequest<'a> {
-    pub(super) list: &'a CommandList,
+    pub(super) list: &'a CommandList<OpenclOperation>,
     /// The same commands, recorded.
     pub(super) recording: Option<&'a OpenclRecording>,
     /// Which times are wanted, beyond those that the queue keeps.
@@ -199,7 +202,7 @@ impl OpenclQueue {
             (wanted, _) => wanted,
         };
         // SAFETY: passed on to the caller.
-        unsafe { request.list.enqueue(ReplayTarget { context, queue, wait: events, wanted }) }
+        unsafe { ReplayTarget { context, queue, wait: events, wanted }.enqueue(request.list) }
     }
 
     /// The driver's queue for an enqueue with or without times, and whether it is the profiled one.
@@ -302,13 +305,15 @@ impl Queue for OpenclQueue {
             return Ok(());
         }
         let mut list = CommandList::default();
-        list.push(&self.context, command, After::new()).map_err(|error| self.context.error(error))?;
+        let lowered = lower(&self.context, command).map_err(|error| self.context.error(error))?;
+        let staged = lowered.staged.clone();
+        list.push(lowered, After::new());
         let times = if signal.timed { TimesWanted::Whole } else { TimesWanted::None };
         let request = EnqueueRequest { list: &list, recording: None, times, previous: None };
         // SAFETY: passed on to the caller. The driver keeps the kernels and buffer objects of enqueued
         // commands.
         let enqueued = unsafe { self.submit(request, wait, signal.event) }?;
-        enqueued.keep(list.staged());
+        enqueued.keep([staged]);
         self.notify(enqueued, signal.notification);
         Ok(())
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
-use super::replay::CommandList;
+use super::operation::OpenclOperation;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call, create};
 use crate::hal::QueueOrder;
+use crate::hal::support::command_list::CommandList;
 
 /// A command-buffer of the driver.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ unsafe impl Sync for OpenclRecording {}
 
 impl OpenclRecording {
     /// Whether the device can record every operation of the list.
-    pub(super) fn can_hold(context: &OpenclContext, list: &CommandList) -> bool {
+    pub(super) fn can_hold(context: &OpenclContext, list: &CommandList<OpenclOperation>) -> bool {
         let mut operations = list.commands.iter().flat_map(|command| &command.lowered.operations);
         context.features.recording.is_some() && operations.all(|ordered| ordered.operation.can_be_recorded())
     }
@@ -40,7 +41,7 @@ impl OpenclRecording {
     /// Records the list.
     pub(super) fn new(
         context: &Arc<OpenclContext>,
-        list: &CommandList,
+        list: &CommandList<OpenclOperation>,
         updatable: bool,
     ) -> DriverResult<Self> {
         let features = context.features.recording.ok_or(sys::missing("clCreateCommandBufferKHR"))?;

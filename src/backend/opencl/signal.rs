@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::error;
-use super::memory::OpenclMemory;
 use super::query;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, call};
 use crate::hal::support::dependency::{
     Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
 };
+use crate::hal::support::lowering::StagedMemory;
 use crate::hal::support::refusal::no_times;
 use crate::hal::{CommandTimes, EventProfile, EventStatus, Notification};
 use crate::types::{Error, ErrorKind, Result};
@@ -34,7 +34,7 @@ pub(super) struct OpenclSignal {
     /// Signals that were pending when this one was enqueued behind them; empty once it is settled.
     dependencies: Mutex<Dependencies<Arc<Self>>>,
     /// Memory of the backend that the enqueued commands use.
-    staged: Mutex<Vec<Arc<OpenclMemory>>>,
+    staged: Mutex<Vec<StagedMemory>>,
     /// The status that the driver has passed to the callback: more than 0 until then.
     reported: AtomicI32,
     outcome: EnqueueOutcome,
@@ -126,7 +126,7 @@ impl OpenclSignal {
     }
 
     /// Keeps memory until the event is signalled again.
-    pub(super) fn keep(&self, staged: impl IntoIterator<Item = Arc<OpenclMemory>>) {
+    pub(super) fn keep(&self, staged: impl IntoIterator<Item = StagedMemory>) {
         self.staged.lock().extend(staged);
     }
 

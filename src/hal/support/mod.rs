@@ -8,6 +8,9 @@
 //! | [`copy_box`], [`fill_row`] | copies and fills as drivers of GPUs take them |
 //! | [`once_each`] | dependencies without duplicates |
 //! | [`replaced`] | compares the objects of an updated command with those of the old one |
+//! | [`lowering`] | lowers commands to operations, for drivers that take one call for each |
+//! | [`command_list`] | the lowered commands of a command-buffer, with their order |
+//! | [`staged_update`] | the new commands of an update before they take their place |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
 //! | [`program_cache`] | compiles each source once |
 //! | [`source_params`] | compares a kernel's parameters with those in its source |
@@ -20,12 +23,14 @@
 //! Imports `types` and the contract in `hal`.
 #![allow(dead_code, reason = "which parts are used depends on the backends that are built")]
 
+pub(crate) mod command_list;
 pub(crate) mod copy_box;
 pub(crate) mod dependency;
 pub(crate) mod fill_row;
 pub(crate) mod health;
 #[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
+pub(crate) mod lowering;
 pub(crate) mod once_each;
 pub(crate) mod open_devices;
 pub(crate) mod polling;
@@ -35,4 +40,5 @@ pub(crate) mod replaced;
 pub(crate) mod retired;
 pub(crate) mod source_params;
 pub(crate) mod spirv;
+pub(crate) mod staged_update;
 pub(crate) mod transfer;

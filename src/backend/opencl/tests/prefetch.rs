@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::device::OpenclDevice;
 use super::super::event::OpenclEvent;
-use super::super::operation::Operation;
+use super::super::operation::OpenclOperation;
 use super::super::signal::OpenclSignal;
 use super::super::sys::{self, call};
 use super::super::{OpenclOptions, lower};
@@ -71,7 +71,7 @@ fn prefetches_reach_the_driver_or_keep_the_order() {
         (features.migrates_shared_memory, features.unified_memory) = (false, false);
         let lowered = lower::lower(old.context(), &Command::UsmPrefetch { memory: memory.usm().unwrap() });
         let operations = lowered.unwrap().operations;
-        assert!(operations.len() == 1 && matches!(operations[0].operation, Operation::Marker));
+        assert!(operations.len() == 1 && matches!(operations[0].operation, OpenclOperation::Marker));
     }
 }
 

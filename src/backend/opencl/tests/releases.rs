@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::super::command_buffer::OpenclCommandBuffer;
 use super::super::device::OpenclDevice;
-use super::super::operation::Operation;
+use super::super::operation::OpenclOperation;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
 use crate::hal::{
     Backend as _, Command, CommandBuffer as _, CommandBufferDesc, Device as _, KernelArg, KernelDesc,
@@ -63,7 +63,9 @@ fn kernels_are_released_from_the_newest_on() {
                 .iter()
                 .flat_map(|command| command.operations())
                 .filter_map(|operation| match operation {
-                    Operation::Kernel(launch) => Some(Released::Kernel(launch.instance.kernel.raw().addr())),
+                    OpenclOperation::Kernel(launch) => {
+                        Some(Released::Kernel(launch.instance.kernel.raw().addr()))
+                    }
                     _ => None,
                 })
                 .collect();

@@ -1,5 +1,4 @@
-//! Updates: new commands, all of which are prepared before the first takes its place; and changes of a
-//! recording in place, by mutable dispatch.
+//! Changes of a recording in place, by mutable dispatch.
 #![expect(unsafe_code, reason = "calls the driver's extension")]
 
 use std::ffi::c_void;
@@ -8,117 +7,27 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::context::OpenclContext;
 use super::kernel::{Argument, OpenclKernel};
-use super::lower::{LoweredCommand, lower};
-use super::memory::OpenclMemory;
 use super::recording::OpenclRecording;
-use super::replay::CommandList;
 use super::sys::{self, DriverResult, OpenclFailure, call};
-use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
-use crate::types::{Range, Result};
+use crate::hal::support::staged_update::ChangedLaunch;
+use crate::types::Range;
 
-/// The new commands of an update before [`exchange`](Self::exchange), the old ones after it.
-#[derive(Debug)]
-pub(super) struct StagedUpdate(Vec<StagedCommand>);
-
-#[derive(Debug)]
-struct StagedCommand {
-    index: usize,
-    /// The command and its operations, unless the update only enables or disables it.
-    command: Option<(Command, LoweredCommand)>,
-    enabled: bool,
-}
-
-impl StagedUpdate {
-    /// The commands that `updates` change. Without a change to any command it is empty.
-    pub(super) fn of_changes(
-        context: &Arc<OpenclContext>,
-        updates: &[CommandUpdate],
-        commands: &[Command],
-        list: &CommandList,
-    ) -> Result<Self> {
-        let mut staged = Vec::with_capacity(updates.len());
-        for CommandChange { index, command, enabled } in
-            CommandChange::of(updates, |index| commands.get(index))?
-        {
-            let before = list.commands[index].enabled;
-            let enabled = enabled.unwrap_or(before);
-            let command = command.map(|command| lowered(context, command)).transpose()?;
-            if command.is_some() || enabled != before {
-                staged.push(StagedCommand { index, command, enabled });
-            }
-        }
-        Ok(Self(staged))
-    }
-
-    /// All commands of another command-buffer.
-    pub(super) fn of_all(
-        context: &Arc<OpenclContext>,
-        commands: &[Command],
-        list: &CommandList,
-    ) -> Result<Self> {
-        let staged = commands.iter().zip(&list.commands).enumerate().map(|(index, (command, listed))| {
-            let command = Some(lowered(context, command.clone())?);
-            Ok(StagedCommand { index, command, enabled: listed.enabled })
-        });
-        Ok(Self(staged.collect::<Result<_>>()?))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Exchanges the staged commands and those in their places; a second call puts them back.
-    pub(super) fn exchange(&mut self, commands: &mut [Command], list: &mut CommandList) {
-        for StagedCommand { index, command, enabled } in &mut self.0 {
-            let listed = &mut list.commands[*index];
-            std::mem::swap(enabled, &mut listed.enabled);
-            if let Some((command, lowered)) = command {
-                std::mem::swap(command, &mut commands[*index]);
-                std::mem::swap(lowered, &mut listed.lowered);
-            }
+/// Changes launches of a recording in place. False if that is not possible, or if the driver refuses it:
+/// then the recording may have been changed in part, and has to be replaced.
+pub(super) fn change_in_place<'a>(
+    recording: &OpenclRecording,
+    changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
+) -> bool {
+    let changes = changes.map(|change| DispatchValues::new(recording, change?));
+    let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
+    match change(recording, &changes) {
+        Ok(()) => true,
+        Err(OpenclFailure { call, code }) => {
+            tracing::debug!(target: "wakegraph::opencl", call, code, "an update in place was refused");
+            false
         }
     }
-
-    /// The memory of the backend that the commands use.
-    pub(super) fn into_memory(self) -> impl Iterator<Item = Arc<OpenclMemory>> {
-        let lowered = self.0.into_iter().filter_map(|staged| staged.command);
-        lowered.flat_map(|(_, lowered)| lowered.staged)
-    }
-
-    /// After an [`exchange`](Self::exchange), changes the recording of the old commands in place. False
-    /// if that is not possible, or if the driver refuses it: then the recording may have been changed in
-    /// part, and has to be replaced.
-    pub(super) fn change_in_place(
-        &self,
-        recording: &OpenclRecording,
-        commands: &[Command],
-        list: &CommandList,
-    ) -> bool {
-        let changes = self.0.iter().map(|StagedCommand { index, command, enabled }| {
-            let (Some((Command::Kernel(old), _)), Command::Kernel(new)) = (command, &commands[*index]) else {
-                return None;
-            };
-            // A recording leaves out disabled commands.
-            let listed = &list.commands[*index];
-            let fits = *enabled == listed.enabled && listed.lowered.operations.len() == 1;
-            DispatchValues::new(recording, *index, old, new).filter(|_| fits)
-        });
-        let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
-        match change(recording, &changes) {
-            Ok(()) => true,
-            Err(OpenclFailure { call, code }) => {
-                tracing::debug!(target: "wakegraph::opencl", call, code, "an update in place was refused");
-                false
-            }
-        }
-    }
-}
-
-fn lowered(context: &Arc<OpenclContext>, command: Command) -> Result<(Command, LoweredCommand)> {
-    let lowered = lower(context, &command)?;
-    Ok((command, lowered))
 }
 
 /// The new values of a recorded launch, in places to which the driver can be pointed.
@@ -133,12 +42,8 @@ struct DispatchValues<'a> {
 
 impl<'a> DispatchValues<'a> {
     /// The values, if the device can change the old launch to the new one.
-    fn new(
-        recording: &OpenclRecording,
-        index: usize,
-        old: &KernelLaunch,
-        new: &'a KernelLaunch,
-    ) -> Option<Self> {
+    fn new(recording: &OpenclRecording, change: ChangedLaunch<'a>) -> Option<Self> {
+        let ChangedLaunch { index, old, new } = change;
         let handle = recording.handles.get(index).copied().filter(|handle| !handle.is_null())?;
         let (before, now) = (&old.range, &new.range);
         if before.local_size().is_some() && now.local_size().is_none() {

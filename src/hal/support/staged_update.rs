@@ -1,0 +1,109 @@
+//! Updates of a command list: new commands, all of which are lowered before the first takes its place.
+
+use super::command_list::CommandList;
+use super::lowering::{DriverOperation, LoweredCommand, StagedMemory};
+use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
+use crate::types::Result;
+
+/// The new commands of an update before [`exchange`](Self::exchange), the old ones after it.
+#[derive(Debug)]
+pub(crate) struct StagedUpdate<O>(Vec<StagedCommand<O>>);
+
+#[derive(Debug)]
+struct StagedCommand<O> {
+    index: usize,
+    /// The command and its operations, unless the update only enables or disables it.
+    command: Option<(Command, LoweredCommand<O>)>,
+    enabled: bool,
+}
+
+/// The change of one launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangedLaunch<'a> {
+    /// The number of the command.
+    pub(crate) index: usize,
+    pub(crate) old: &'a KernelLaunch,
+    pub(crate) new: &'a KernelLaunch,
+}
+
+impl<O: DriverOperation> StagedUpdate<O> {
+    /// The commands that `updates` change. Without a change to any command it is empty.
+    ///
+    /// # Errors
+    /// Those of `lower`, and of updates that do not fit their commands.
+    pub(crate) fn of_changes(
+        updates: &[CommandUpdate],
+        commands: &[Command],
+        list: &CommandList<O>,
+        lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
+    ) -> Result<Self> {
+        let mut staged = Vec::with_capacity(updates.len());
+        for CommandChange { index, command, enabled } in
+            CommandChange::of(updates, |index| commands.get(index))?
+        {
+            let before = list.commands[index].enabled;
+            let enabled = enabled.unwrap_or(before);
+            let command =
+                command.map(|command| lower(&command).map(|lowered| (command, lowered))).transpose()?;
+            if command.is_some() || enabled != before {
+                staged.push(StagedCommand { index, command, enabled });
+            }
+        }
+        Ok(Self(staged))
+    }
+
+    /// All commands of another command-buffer.
+    ///
+    /// # Errors
+    /// Those of `lower`.
+    pub(crate) fn of_all(
+        commands: &[Command],
+        list: &CommandList<O>,
+        lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
+    ) -> Result<Self> {
+        let staged = commands.iter().zip(&list.commands).enumerate().map(|(index, (command, listed))| {
+            let command = Some((command.clone(), lower(command)?));
+            Ok(StagedCommand { index, command, enabled: listed.enabled })
+        });
+        Ok(Self(staged.collect::<Result<_>>()?))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Exchanges the staged commands and those in their places; a second call puts them back.
+    pub(crate) fn exchange(&mut self, commands: &mut [Command], list: &mut CommandList<O>) {
+        for StagedCommand { index, command, enabled } in &mut self.0 {
+            let listed = &mut list.commands[*index];
+            std::mem::swap(enabled, &mut listed.enabled);
+            if let Some((command, lowered)) = command {
+                std::mem::swap(command, &mut commands[*index]);
+                std::mem::swap(lowered, &mut listed.lowered);
+            }
+        }
+    }
+
+    /// After an [`exchange`](Self::exchange), what a recording of the old commands would have to change.
+    /// `None` stands for what cannot be changed in place: all but launches of one operation that stay as
+    /// enabled as they were, because a recording leaves out disabled commands.
+    pub(crate) fn changed_launches<'a>(
+        &'a self,
+        commands: &'a [Command],
+        list: &'a CommandList<O>,
+    ) -> impl Iterator<Item = Option<ChangedLaunch<'a>>> {
+        self.0.iter().map(|StagedCommand { index, command, enabled }| {
+            let (index, listed) = (*index, &list.commands[*index]);
+            let (Some((Command::Kernel(old), _)), Command::Kernel(new)) = (command, &commands[index]) else {
+                return None;
+            };
+            let fits = *enabled == listed.enabled && listed.lowered.operations.len() == 1;
+            fits.then_some(ChangedLaunch { index, old, new })
+        })
+    }
+
+    /// The memory of the backend that the commands use.
+    pub(crate) fn into_memory(self) -> impl Iterator<Item = StagedMemory> {
+        self.0.into_iter().filter_map(|staged| Some(staged.command?.1.staged))
+    }
+}
