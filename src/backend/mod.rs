@@ -24,11 +24,12 @@ use crate::types::{Error, ErrorKind, Result};
 const NOT_BUILT: &[&str] = &[
     #[cfg(not(feature = "cuda"))]
     "cuda",
+    #[cfg(not(feature = "hip"))]
+    "hip",
     #[cfg(not(feature = "level-zero"))]
     "level_zero",
     #[cfg(not(feature = "opencl"))]
     "opencl",
-    "hip",
 ];
 
 /// All backends, the preferred first.
@@ -36,6 +37,8 @@ pub fn backends() -> &'static [&'static dyn Backend] {
     &[
         #[cfg(feature = "cuda")]
         &cuda::CudaBackend,
+        #[cfg(feature = "hip")]
+        &hip::HipBackend,
         #[cfg(feature = "level-zero")]
         &level_zero::LevelZeroBackend,
         &host::HostBackend,

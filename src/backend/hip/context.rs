@@ -7,6 +7,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::marker::PhantomData;
 
+use super::release::ReleaseThread;
 use super::sys::{
     Driver, HipFailure, call, get, hipDevice_t, hipDeviceAttribute_t, hipErrorDeinitialized,
     hipStreamCaptureModeRelaxed,
@@ -20,6 +21,8 @@ pub(super) struct HipContext {
     pub(super) driver: &'static Driver,
     pub(super) device: hipDevice_t,
     pub(super) health: DeviceHealth,
+    /// For calls that wait for the device.
+    pub(super) releases: ReleaseThread,
 }
 
 /// While this lives, the device is current on this thread, and the thread is [`CaptureRelaxed`].
@@ -76,7 +79,8 @@ fn exchange_mode(driver: &Driver, mut mode: c_uint) -> Result<c_uint, HipFailure
 impl HipContext {
     pub(super) fn new(driver: &'static Driver, index: usize) -> Result<Self> {
         let device = device(driver, index)?;
-        Ok(Self { driver, device, health: DeviceHealth::new(format!("hip:{index}")) })
+        let health = DeviceHealth::new(format!("hip:{index}"));
+        Ok(Self { driver, device, health, releases: ReleaseThread::start(driver, device)? })
     }
 
     /// Makes the device current on this thread, as long as what is returned lives.

@@ -24,7 +24,10 @@ unsafe impl<T: HipObjectKind> Send for HipObject<T> {}
 unsafe impl<T: HipObjectKind> Sync for HipObject<T> {}
 
 /// What the driver's handles of a kind of object point to.
-pub(super) trait HipObjectKind {
+pub(super) trait HipObjectKind: 'static {
+    /// Whether that function waits for what is in flight.
+    const DESTROY_WAITS: bool;
+
     /// The function that destroys an object, and that function's name.
     fn destroy(driver: &Driver) -> (unsafe extern "C" fn(*mut Self) -> Code, &'static str);
 }
@@ -61,10 +64,18 @@ impl<T: HipObjectKind> HipObject<T> {
 }
 
 impl<T: HipObjectKind> Drop for HipObject<T> {
-    /// Work in flight that uses the object goes on: the driver keeps streams, events and
-    /// instantiated graphs until then. Code and pools are dropped after all that uses them.
+    /// Work in flight that uses the object goes on: the driver keeps events and instantiated graphs
+    /// until then. Streams, code and pools are destroyed where that may wait.
     fn drop(&mut self) {
         let (destroy, call) = T::destroy(self.context.driver);
+        if T::DESTROY_WAITS {
+            let raw = self.raw.expose_provenance();
+            self.context.releases.later(move |_| {
+                // SAFETY: this object owns the driver's, which is destroyed once.
+                outcome(call, unsafe { destroy(ptr::with_exposed_provenance_mut(raw)) })
+            });
+            return;
+        }
         self.context.destroy(|| {
             // SAFETY: this object owns the driver's, which is destroyed once.
             outcome(call, unsafe { destroy(self.raw) })
@@ -73,8 +84,10 @@ impl<T: HipObjectKind> Drop for HipObject<T> {
 }
 
 macro_rules! kinds {
-    ($($kind:ident: $destroy:ident),+ $(,)?) => {
+    ($($kind:ident: $destroy:ident, waits: $waits:literal;)+) => {
         $(impl HipObjectKind for $kind {
+            const DESTROY_WAITS: bool = $waits;
+
             fn destroy(driver: &Driver) -> (unsafe extern "C" fn(*mut Self) -> Code, &'static str) {
                 (driver.$destroy, stringify!($destroy))
             }
@@ -83,10 +96,10 @@ macro_rules! kinds {
 }
 
 kinds! {
-    ihipStream_t: hipStreamDestroy,
-    ihipEvent_t: hipEventDestroy,
-    ihipGraph: hipGraphDestroy,
-    hipGraphExec: hipGraphExecDestroy,
-    ihipMemPoolHandle_t: hipMemPoolDestroy,
-    ihipModule_t: hipModuleUnload,
+    ihipStream_t: hipStreamDestroy, waits: true;
+    ihipEvent_t: hipEventDestroy, waits: false;
+    ihipGraph: hipGraphDestroy, waits: false;
+    hipGraphExec: hipGraphExecDestroy, waits: false;
+    ihipMemPoolHandle_t: hipMemPoolDestroy, waits: true;
+    ihipModule_t: hipModuleUnload, waits: true;
 }

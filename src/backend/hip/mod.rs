@@ -7,8 +7,61 @@
 #![allow(non_upper_case_globals, reason = "the vendor's names")]
 #![allow(dead_code, reason = "not all of it is used yet")]
 
+mod allocation;
+mod builtin_kernels;
 mod context;
+mod device;
+mod device_inner;
 mod error;
+mod foreign;
+mod function;
 mod handle;
+mod kernel;
+mod launch;
+mod memory;
+mod memory_pool;
+mod program;
+mod registered;
+mod release;
 mod stream;
 mod sys;
+
+use std::sync::Arc;
+
+use crate::hal::support::open_devices::OpenDevices;
+use crate::hal::{Backend, Device};
+use crate::types::Result;
+use device::HipDevice;
+
+/// The backend that finds AMD's GPUs.
+#[derive(Clone, Copy, Debug)]
+pub struct HipBackend;
+
+impl Backend for HipBackend {
+    fn name(&self) -> &'static str {
+        "hip"
+    }
+
+    fn device_names(&self) -> Result<Vec<String>> {
+        let driver = error::driver()?;
+        let name = |index| Ok(context::name(driver, context::device(driver, index)?)?);
+        (0..context::count(driver)?).map(name).collect()
+    }
+
+    /// Without asking for names.
+    fn device_count(&self) -> Result<usize> {
+        context::count(error::driver()?)
+    }
+
+    fn gpu_count(&self) -> Result<usize> {
+        self.device_count()
+    }
+
+    /// Opens the device with this index. While one is open and works, opening its index again gives
+    /// the same device.
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>> {
+        static OPEN: OpenDevices<HipDevice> = OpenDevices::new();
+        let open = || HipDevice::open(error::driver()?, index);
+        Ok(OPEN.get_or_open(index, |device| device.status().is_ok(), open)?)
+    }
+}

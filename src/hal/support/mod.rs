@@ -11,6 +11,8 @@
 //! | [`lowering`] | lowers commands to operations, for drivers that take one call for each |
 //! | [`command_list`] | the lowered commands of a command-buffer, with their order |
 //! | [`staged_update`] | the new commands of an update before they take their place |
+//! | [`launch_geometry`] | chooses the number and the size of a launch's work-groups |
+//! | [`launch_arguments`] | packs a launch's arguments for drivers that want a pointer to each |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
 //! | [`program_cache`] | compiles each source once |
 //! | [`source_params`] | compares a kernel's parameters with those in its source |
@@ -28,6 +30,8 @@ pub(crate) mod copy_box;
 pub(crate) mod dependency;
 pub(crate) mod fill_row;
 pub(crate) mod health;
+pub(crate) mod launch_arguments;
+pub(crate) mod launch_geometry;
 #[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
 pub(crate) mod lowering;

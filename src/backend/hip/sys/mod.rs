@@ -10,7 +10,6 @@ mod hiprtc;
 mod types;
 
 pub(super) use driver::{DRIVER_LIBRARIES, Driver};
-#[expect(unused_imports, reason = "programs are not compiled yet")]
 pub(super) use hiprtc::{Hiprtc, hiprtc};
 pub(super) use types::*;
 

@@ -53,6 +53,8 @@ numbers! {
         hipErrorInvalidDevice = 101,
         hipErrorInvalidImage = 200,
         hipErrorNoBinaryForGpu = 209,
+        hipErrorInvalidKernelFile = 218,
+        hipErrorSharedObjectInitFailed = 303,
         hipErrorInvalidHandle = 400,
         hipErrorNotFound = 500,
         hipErrorNotReady = 600,

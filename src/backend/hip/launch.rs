@@ -1,0 +1,92 @@
+//! A kernel launch in the driver's form: work-groups, their size, and the bytes of the parameters.
+#![expect(unsafe_code, reason = "holds the driver's function")]
+
+use std::sync::Arc;
+
+use super::device_inner::{HipDeviceInner, LOCAL_GAPS};
+use super::kernel::HipKernel;
+use super::memory::HipMemory;
+use super::sys::{dim3, hipFunction_t, hipKernelNodeParams};
+use crate::hal::support::launch_arguments::LaunchArguments;
+use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
+use crate::hal::support::refusal::foreign;
+use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView, Param};
+use crate::types::{Error, ErrorKind, Range, Result};
+
+/// The packet of a launch has its size in work-items, in 32 bits for each dimension.
+const MOST_ITEMS: usize = u32::MAX as usize;
+
+/// A launch with all its parameters, as a graph's node takes them.
+#[derive(Clone, Debug)]
+pub(super) struct HipLaunch {
+    function: hipFunction_t,
+    geometry: LaunchGeometry,
+    arguments: LaunchArguments,
+}
+
+// SAFETY: any thread may launch a function, and several may do so at a time.
+unsafe impl Send for HipLaunch {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for HipLaunch {}
+
+impl HipLaunch {
+    /// The launch of a kernel of this device.
+    pub(super) fn of(device: &HipDeviceInner, launch: &KernelLaunch) -> Result<Self> {
+        let kernel = launch.kernel.as_any().downcast_ref::<HipKernel>();
+        let kernel = kernel.filter(|kernel| Arc::ptr_eq(kernel.function.context(), &device.context));
+        let kernel = kernel.ok_or_else(|| foreign("kernel"))?;
+        let range = &launch.range;
+        if range.global_offset() != [0; 3] && !kernel.is_portable {
+            let why = format!("kernel '{}': {range} starts at an offset", kernel.name());
+            return Err(Error::new(ErrorKind::FeatureNotSupported, why).help(
+                "HIP knows no offset: pass it as an argument, or write the kernel in the portable C dialect",
+            ));
+        }
+        let limits = LaunchLimits {
+            block: device.capabilities.max_work_item_sizes,
+            grid: device.capabilities.max_work_groups,
+            items: MOST_ITEMS,
+            warp: device.wavefront,
+        };
+        let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
+        let arguments = match kernel.is_portable {
+            true => LaunchArguments::portable(kernel.params(), &launch.args, range, address)?,
+            false => LaunchArguments::as_declared(&launch.args, address)?,
+        };
+        kernel.check_local(arguments.local(), device.capabilities.local_memory + LOCAL_GAPS)?;
+        Ok(Self { function: kernel.function.raw, geometry, arguments })
+    }
+
+    /// A launch of one of the backend's own functions, which are in the portable dialect, over a
+    /// range in one dimension.
+    pub(super) fn builtin(
+        function: hipFunction_t,
+        params: &[Param],
+        args: &[KernelArg],
+        items: usize,
+    ) -> Result<Self> {
+        let arguments = LaunchArguments::portable(params, args, &Range::linear(items), address)?;
+        Ok(Self { function, geometry: LaunchGeometry::linear(items), arguments })
+    }
+
+    /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
+    /// point to.
+    pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&hipKernelNodeParams) -> R) -> R {
+        let mut pointers = self.arguments.pointers();
+        let three = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
+        use_it(&hipKernelNodeParams {
+            blockDim: three(self.geometry.block),
+            extra: std::ptr::null_mut(),
+            func: self.function.cast(),
+            gridDim: three(self.geometry.grid),
+            kernelParams: pointers.as_mut_ptr(),
+            sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// The address at which a view begins. Kernels take HIP's memory only.
+pub(super) fn address(view: &MemoryView) -> Result<u64> {
+    let memory = view.memory().as_any().downcast_ref::<HipMemory>().ok_or_else(|| foreign("memory"))?;
+    Ok(memory.address() + view.offset() as u64)
+}

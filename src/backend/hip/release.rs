@@ -1,0 +1,70 @@
+//! Frees what only a call that waits for the device can free, on a thread of the device's own.
+//!
+//! `hipFree`, `hipHostFree` and the end of a stream wait for everything that runs on the device. No
+//! drop may do that: it may be on a thread that runs other tasks.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::sys::{Driver, HipFailure, call, hipDevice_t, hipErrorDeinitialized};
+use crate::types::{Error, ErrorKind, Result};
+
+/// A call that may wait, with what it needs.
+type Release = Box<dyn FnOnce(&'static Driver) -> Result<(), HipFailure> + Send>;
+
+/// The thread of a device on which things are freed in the order in which they were dropped. It ends
+/// when this object is dropped and nothing is left to free.
+#[derive(Debug)]
+pub(super) struct ReleaseThread {
+    releases: Mutex<Sender<Release>>,
+}
+
+impl ReleaseThread {
+    pub(super) fn start(driver: &'static Driver, device: hipDevice_t) -> Result<Self> {
+        let (sender, releases) = mpsc::channel::<Release>();
+        let run = move || {
+            // SAFETY: the driver gave the device. The thread calls for no other.
+            report(unsafe { call!(driver, hipSetDevice(device)) });
+            for release in releases {
+                report(release(driver));
+            }
+        };
+        thread::Builder::new().name(format!("hip:{device} frees")).spawn(run).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the thread that frees memory cannot be started")
+                .caused_by(error.to_string())
+        })?;
+        Ok(Self { releases: Mutex::new(sender) })
+    }
+
+    /// Has the thread make this call, after those that it was given before.
+    pub(super) fn later(
+        &self,
+        release: impl FnOnce(&'static Driver) -> Result<(), HipFailure> + Send + 'static,
+    ) {
+        // The thread ends after this object only.
+        let _ = self.releases.lock().send(Box::new(release));
+    }
+
+    /// Waits until the thread has made all calls that it was given before.
+    pub(super) fn drain(&self) {
+        let (done, is_done) = mpsc::channel();
+        self.later(move |_| {
+            let _ = done.send(());
+            Ok(())
+        });
+        let _ = is_done.recv();
+    }
+}
+
+/// Nobody waits for the outcome. The driver is unloaded before the last of a process's threads end.
+fn report(outcome: Result<(), HipFailure>) {
+    if let Err(failure) = outcome
+        && failure.code != hipErrorDeinitialized
+    {
+        let error = Error::from(failure);
+        tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
+    }
+}
