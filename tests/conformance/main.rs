@@ -14,6 +14,11 @@
 mod features;
 mod graph;
 mod hal;
+#[cfg(feature = "hip")]
+mod hip_devices;
+#[cfg(feature = "hip")]
+#[path = "../support/hip_stack.rs"]
+mod hip_stack;
 mod in_flight;
 mod kernels;
 #[cfg(feature = "level-zero")]
@@ -41,6 +46,11 @@ fn main() -> ExitCode {
     if let (true, Err(wrong)) = (is_whole, features::check_outcomes()) {
         eprintln!("docs/features.md is wrong:\n{wrong}");
         return ExitCode::FAILURE;
+    }
+    #[cfg(feature = "hip")]
+    match hip_devices::run_children(&arguments) {
+        true => hip_devices::leave_child(conclusion.has_failed()),
+        false => return ExitCode::FAILURE,
     }
     conclusion.exit_code()
 }

@@ -156,6 +156,10 @@ const CUDA: &[Need] = &[Need::Results, Need::Doubles, Need::Cuda];
 const CUDA_TWICE: &[Need] = &[Need::Results, Need::Doubles, Need::Cuda, Need::TwoDevices];
 
 fn backends() -> Vec<Variant> {
+    #[cfg(feature = "hip")]
+    if let Some(variants) = crate::hip_devices::variants_of_child() {
+        return variants;
+    }
     let mut variants = vec![
         Variant::new("host", "0", HOST, || Ok(vec![backend::open("host:0")?])),
         Variant::new("host", "0-polled", HOST, || open_host(1, HostOptions::polled, true)),
@@ -174,8 +178,11 @@ fn backends() -> Vec<Variant> {
         Variant::new("cuda", "0-and-host", CUDA_TWICE, || {
             Ok(vec![backend::open("cuda:0")?, backend::open("host:0")?])
         }),
-        Variant::new("hip", "0", &[], || Ok(vec![backend::open("hip:0")?])),
     ];
+    #[cfg(feature = "hip")]
+    variants.extend(crate::hip_devices::variants());
+    #[cfg(not(feature = "hip"))]
+    variants.push(Variant::new("hip", "0", &[], || Ok(vec![backend::open("hip:0")?])));
     #[cfg(feature = "opencl")]
     variants.extend(crate::opencl_devices::variants());
     #[cfg(not(feature = "opencl"))]

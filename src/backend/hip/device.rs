@@ -5,17 +5,22 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use super::command_buffer::HipCommandBuffer;
 use super::context::HipContext;
 use super::device_inner::HipDeviceInner;
+use super::event::HipEvent;
 use super::foreign;
 use super::kernel::HipKernel;
 use super::memory::HipMemory;
+use super::profiling;
+use super::queue::HipQueue;
 use super::registered::register;
 use super::sys::Driver;
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
-    Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, UserMemory,
+    Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder, UserMemory,
 };
 use crate::types::{Error, ErrorKind, Result};
 
@@ -29,7 +34,7 @@ impl HipDevice {
     pub(super) fn open(driver: &'static Driver, index: usize) -> Result<Self> {
         let inner = HipContext::new(driver, index)
             .and_then(HipDeviceInner::open)
-            .map_err(|error| error.on_device(format!("cuda:{index}")))?;
+            .map_err(|error| error.on_device(format!("hip:{index}")))?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -66,7 +71,9 @@ unsafe impl Device for HipDevice {
 
     /// The host's own clock: device times are converted to it.
     fn clock(&self) -> Result<ClockSample> {
-        Err(self.unsupported("this version of the backend cannot do this"))
+        let host = Instant::now();
+        let error = Duration::from_nanos(self.inner.clock.error());
+        Ok(ClockSample::new(profiling::nanoseconds_at(host), host).error(error))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
@@ -88,28 +95,34 @@ unsafe impl Device for HipDevice {
         Ok(Arc::new(self.create(|| HipKernel::load(&self.inner, desc))?))
     }
 
-    fn create_queue(&self, _: &QueueDesc) -> Result<Arc<dyn Queue>> {
-        Err(self.unsupported("this version of the backend cannot do this"))
+    fn create_queue(&self, desc: &QueueDesc) -> Result<Arc<dyn Queue>> {
+        self.status()?;
+        if desc.order == QueueOrder::OutOfOrder {
+            return Err(self.unsupported("HIP has no out-of-order queues"));
+        }
+        Ok(Arc::new(self.create(|| HipQueue::create(&self.inner, *desc))?))
     }
 
-    fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
-        Err(self.unsupported("this version of the backend cannot do this"))
+    fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>> {
+        Ok(Arc::new(self.create(|| HipEvent::create(&self.inner, desc.profiling))?))
     }
 
-    fn create_command_buffer(&self, _: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
-        Err(self.unsupported("this version of the backend cannot do this"))
+    fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
+        Ok(Box::new(self.create(|| HipCommandBuffer::create(&self.inner, *desc))?))
     }
 
     fn check_address(&self, address: usize, len: usize) -> Result<()> {
         self.create(|| foreign::check_address(&self.inner, address, len))
     }
 
-    unsafe fn import_event(&self, _: *mut c_void) -> Result<Arc<dyn Event>> {
-        Err(self.unsupported("this version of the backend cannot do this"))
+    unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
+        // SAFETY: passed on to the caller.
+        Ok(Arc::new(self.create(|| unsafe { foreign::event(&self.inner, handle.cast()) })?))
     }
 
-    unsafe fn order_after(&self, _: *mut c_void, _: &[&dyn Event]) -> Result<()> {
-        Err(self.unsupported("this version of the backend cannot do this"))
+    unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
+        // SAFETY: passed on to the caller.
+        self.create(|| unsafe { foreign::order_after(&self.inner, queue.cast(), events) })
     }
 
     /// This device's memory, the host memory that HIP knows, and peers' memory.

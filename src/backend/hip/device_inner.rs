@@ -11,6 +11,7 @@ use super::context::{self, HipContext};
 use super::error::version_text;
 use super::function::HipFunction;
 use super::memory_pool::MemoryPool;
+use super::profiling::DeviceClock;
 use super::stream::ImportStreams;
 use super::sys::{self, HipFailure, call, get, hipDeviceAttribute_t, hipErrorPeerAccessAlreadyEnabled};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
@@ -32,6 +33,7 @@ pub(super) struct HipDeviceInner {
     pub(super) fill: OnceLock<HipFunction>,
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
+    pub(super) clock: DeviceClock,
     /// Where events of other libraries are waited for.
     pub(super) import_streams: ImportStreams,
     pub(super) pool: Arc<MemoryPool>,
@@ -92,10 +94,16 @@ impl HipDeviceInner {
             version,
             fill: OnceLock::new(),
             peers: Mutex::default(),
+            clock: DeviceClock::create(&context)?,
             import_streams: ImportStreams::default(),
             pool,
             context,
         })
+    }
+
+    /// Whether an update leaves a run alone that is in flight.
+    pub(super) fn updates_in_flight(&self) -> bool {
+        true
     }
 
     /// Whether `user` may use this device's memory. The first call makes it so, where the hardware

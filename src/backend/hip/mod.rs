@@ -9,22 +9,37 @@
 
 mod allocation;
 mod builtin_kernels;
+mod capture;
+mod command_buffer;
 mod context;
 mod device;
 mod device_inner;
+mod enqueue;
 mod error;
+mod event;
 mod foreign;
 mod function;
+mod graph;
+mod graph_exec;
+mod graph_instance;
 mod handle;
 mod kernel;
 mod launch;
+mod lower;
 mod memory;
 mod memory_pool;
+mod profiling;
 mod program;
+mod queue;
+mod recording;
 mod registered;
 mod release;
+mod signal;
 mod stream;
+mod stream_task;
 mod sys;
+mod transfer;
+mod update;
 
 use std::sync::Arc;
 

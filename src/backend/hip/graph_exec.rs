@@ -1,0 +1,92 @@
+//! Instantiated graphs: what the driver launches.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ptr;
+
+use super::graph::{GraphNode, HipGraph};
+use super::handle::HipObject;
+use super::launch::HipLaunch;
+use super::stream::{HipStream, RawEvent};
+use super::sys::{
+    Code, HipFailure, call, hipErrorGraphExecUpdateFailure, hipErrorInvalidValue, hipErrorNotSupported,
+    hipGraphExec,
+};
+
+/// The codes with which the driver refuses an update in place.
+const REFUSALS: [Code; 3] = [hipErrorInvalidValue, hipErrorNotSupported, hipErrorGraphExecUpdateFailure];
+
+/// An instantiated graph. The driver takes one call at a time. The caller ensures this, and has
+/// bound the context.
+pub(super) type HipGraphExec = HipObject<hipGraphExec>;
+
+impl HipObject<hipGraphExec> {
+    pub(super) fn instantiate(graph: &mut HipGraph) -> Result<Self, HipFailure> {
+        Self::create_by(graph.context(), |driver, place| {
+            // SAFETY: the graph is alive, the place valid.
+            unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
+        })
+    }
+
+    /// Prepares the first launch.
+    pub(super) fn upload(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+        // SAFETY: both are alive and of one device.
+        unsafe { call!(self.driver(), hipGraphUpload(self.raw(), stream.raw())) }
+    }
+
+    pub(super) fn launch(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+        // SAFETY: both are alive and of one device.
+        unsafe { call!(self.driver(), hipGraphLaunch(self.raw(), stream.raw())) }
+    }
+
+    /// Changes a kernel node for later launches.
+    pub(super) fn set_kernel(
+        &mut self,
+        GraphNode(node): GraphNode,
+        launch: &HipLaunch,
+    ) -> Result<(), HipFailure> {
+        launch.with_params(|params| {
+            // SAFETY: the node is of the graph that this was made from; the parameters are
+            // complete, and copied.
+            unsafe { call!(self.driver(), hipGraphExecKernelNodeSetParams(self.raw(), node, params)) }
+        })
+    }
+
+    /// Enables or disables a kernel, copy or memset node in later launches.
+    pub(super) fn set_enabled(
+        &mut self,
+        GraphNode(node): GraphNode,
+        enabled: bool,
+    ) -> Result<(), HipFailure> {
+        // SAFETY: the node is of the graph that this was made from, and of a kind that can be
+        // disabled.
+        unsafe { call!(self.driver(), hipGraphNodeSetEnabled(self.raw(), node, u32::from(enabled))) }
+    }
+
+    /// Makes later launches do what `graph` says, whose nodes are like those of the graph that this
+    /// was made from. False where the driver refuses; then later launches may do anything.
+    pub(super) fn update(&mut self, graph: &mut HipGraph) -> Result<bool, HipFailure> {
+        let (mut node, mut reason) = (ptr::null_mut(), 0);
+        let places = (&raw mut node, &raw mut reason);
+        // SAFETY: both graphs are alive, the places valid.
+        match unsafe { call!(self.driver(), hipGraphExecUpdate(self.raw(), graph.raw(), places.0, places.1)) }
+        {
+            Ok(()) => Ok(true),
+            Err(HipFailure { code, .. }) if REFUSALS.contains(&code) => {
+                tracing::debug!(target: "wakegraph::hip", reason, "an update in place was refused");
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Lets a record node record another event in later launches.
+    pub(super) fn set_event(
+        &mut self,
+        GraphNode(node): GraphNode,
+        event: &RawEvent,
+    ) -> Result<(), HipFailure> {
+        let event = event.raw();
+        // SAFETY: the node is of the graph that this was made from; the event is alive.
+        unsafe { call!(self.driver(), hipGraphExecEventRecordNodeSetEvent(self.raw(), node, event)) }
+    }
+}

@@ -1,0 +1,109 @@
+//! The commands of a command-buffer, recorded as a graph.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::device_inner::HipDeviceInner;
+use super::graph::HipGraph;
+use super::graph_exec::HipGraphExec;
+use super::lower::{self, CommandNodes, EndNodes};
+use super::stream::RawEvent;
+use crate::hal::support::once_each::once_each;
+use crate::hal::{Command, CommandBufferDesc, CommandChange};
+use crate::types::Result;
+
+/// Commands, and a graph of explicit nodes that does what they say.
+#[derive(Debug)]
+pub(super) struct HipRecording {
+    pub(super) device: Arc<HipDeviceInner>,
+    pub(super) desc: CommandBufferDesc,
+    /// Also locked by whatever updates another command-buffer from this one: the driver takes one
+    /// call at a time, even from readers.
+    pub(super) graph: Mutex<HipGraph>,
+    pub(super) commands: Vec<RecordedCommand>,
+    /// With profiling: what the record nodes record until an enqueue gives them its own events.
+    placeholder: Option<RawEvent>,
+    /// Whether the graph does what the commands say. Updates change the instance and not the graph.
+    pub(super) is_current: bool,
+}
+
+/// One command in a graph.
+#[derive(Debug)]
+pub(super) struct RecordedCommand {
+    /// Keeps the operands alive.
+    pub(super) command: Command,
+    /// Its nodes, and its launch as updates have changed it.
+    pub(super) nodes: CommandNodes,
+    /// The commands that it follows.
+    after: SmallVec<[u32; 2]>,
+    pub(super) enabled: bool,
+}
+
+impl HipRecording {
+    pub(super) fn new(device: &Arc<HipDeviceInner>, desc: CommandBufferDesc) -> Result<Self> {
+        let context = &device.context;
+        Ok(Self {
+            device: Arc::clone(device),
+            desc,
+            placeholder: desc.profiling.then(|| RawEvent::create(context, true)).transpose()?,
+            graph: Mutex::new(HipGraph::create(context)?),
+            commands: Vec::new(),
+            is_current: true,
+        })
+    }
+
+    /// Appends a command behind these earlier ones. On an error the recording is as it was. The
+    /// caller has bound the context.
+    pub(super) fn append(&mut self, command: &Command, mut after: SmallVec<[u32; 2]>) -> Result<()> {
+        if self.desc.in_order {
+            after.extend((self.commands.len() as u32).checked_sub(1));
+        }
+        self.push(command, after)
+    }
+
+    fn push(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
+        let earlier = after.iter().map(|&earlier| &self.commands[earlier as usize].nodes.ends);
+        let follows: EndNodes = once_each(earlier.flatten().copied().collect());
+        let record = self.placeholder.as_ref();
+        let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows, record)?;
+        self.commands.push(RecordedCommand { command: command.clone(), nodes, after, enabled: true });
+        Ok(())
+    }
+
+    /// The same commands, enabled or disabled as they are, in a graph of their own. The caller has
+    /// bound the context.
+    pub(super) fn record_again(&self, desc: CommandBufferDesc) -> Result<Self> {
+        self.record_changed(desc, &[])
+    }
+
+    /// The same with these changes.
+    pub(super) fn record_changed(&self, desc: CommandBufferDesc, changes: &[CommandChange]) -> Result<Self> {
+        let mut again = Self::new(&self.device, desc)?;
+        for (index, recorded) in self.commands.iter().enumerate() {
+            let change = changes.iter().find(|change| change.index == index);
+            let command = change.and_then(|change| change.command.as_ref()).unwrap_or(&recorded.command);
+            again.push(command, recorded.after.clone())?;
+            if let Some(copy) = again.commands.last_mut() {
+                copy.enabled = change.and_then(|change| change.enabled).unwrap_or(recorded.enabled);
+            }
+        }
+        Ok(again)
+    }
+
+    /// Instantiates the new graph for launches, without disabled commands. The caller has bound the
+    /// context.
+    pub(super) fn instantiate(&mut self) -> Result<HipGraphExec> {
+        let (graph, commands) = (self.graph.get_mut(), &self.commands);
+        self.device.pool.retry_with_room(|| -> Result<_> {
+            let mut exec = HipGraphExec::instantiate(graph)?;
+            for recorded in commands.iter().filter(|recorded| !recorded.enabled) {
+                recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, false))?;
+            }
+            // Otherwise the first launch would have to do it.
+            exec.upload(&self.device.pool.stream)?;
+            Ok(exec)
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! Signals: one enqueue each, from what tells of its end to the outcome that the event reports.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::device_inner::HipDeviceInner;
+use super::profiling::{SignalTimes, now};
+use super::stream::{HipStream, RawEvent};
+use super::sys::HipFailure;
+use crate::hal::support::dependency::{
+    Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
+};
+use crate::hal::support::refusal;
+use crate::hal::{EventProfile, EventStatus};
+use crate::types::{Error, ErrorKind, Result};
+
+/// One enqueue.
+///
+/// A fault on the device mostly ends the process. What the driver does not spread is kept here: an
+/// enqueue of which a part failed, and the failure of another device.
+#[derive(Debug)]
+pub(super) struct HipSignal {
+    device: Arc<HipDeviceInner>,
+    records: Arc<EventRecords>,
+    stream: Arc<HipStream>,
+    end: SignalEnd,
+    /// Why the enqueue fails once its work is over.
+    failure: Option<Error>,
+    times: Option<SignalTimes>,
+    pending: Mutex<PendingSignal>,
+    outcome: EnqueueOutcome,
+}
+
+/// The driver's events of one event, which records them again for each signal.
+#[derive(Debug)]
+pub(super) struct EventRecords {
+    /// Behind the work.
+    pub(super) end: RawEvent,
+    /// With profiling: before the work.
+    pub(super) start: Option<RawEvent>,
+    /// Before and after each command; enough for the signal with the most commands so far.
+    pub(super) commands: Mutex<Vec<[RawEvent; 2]>>,
+}
+
+/// What tells of the end of an enqueue.
+#[derive(Debug)]
+pub(super) enum SignalEnd {
+    /// The driver's event, which is recorded behind the work and has this sequence number on its
+    /// stream.
+    Recorded(u64),
+    /// The stream, which becomes idle. The event could not be recorded, so the enqueue fails with
+    /// this.
+    Broken(Error),
+}
+
+/// What is needed until the outcome is known.
+#[derive(Debug, Default)]
+struct PendingSignal {
+    /// The signals whose results this one needs.
+    needs: SignalNeeds,
+    /// What the device uses.
+    kept: Option<Kept>,
+    /// With times: when the end was seen.
+    seen: u64,
+}
+
+/// The signals whose results one needs.
+pub(super) type SignalNeeds = Dependencies<Arc<HipSignal>>;
+
+/// What the device uses until a signal is final.
+pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+
+impl EventRecords {
+    pub(super) fn create(device: &HipDeviceInner, profiling: bool) -> Result<Self, HipFailure> {
+        let event = || RawEvent::create(&device.context, profiling);
+        Ok(Self { end: event()?, start: profiling.then(event).transpose()?, commands: Mutex::default() })
+    }
+
+    /// Makes sure that there are events for so many commands.
+    pub(super) fn reserve(&self, device: &HipDeviceInner, commands: usize) -> Result<(), HipFailure> {
+        let mut all = self.commands.lock();
+        while all.len() < commands {
+            let event = || RawEvent::create(&device.context, true);
+            all.push([event()?, event()?]);
+        }
+        Ok(())
+    }
+}
+
+impl Dependency for Arc<HipSignal> {
+    fn outcome(&self) -> &EnqueueOutcome {
+        &self.outcome
+    }
+}
+
+impl HipSignal {
+    /// An enqueue that is on the stream.
+    pub(super) fn new(
+        device: &Arc<HipDeviceInner>,
+        records: &Arc<EventRecords>,
+        stream: &Arc<HipStream>,
+        end: SignalEnd,
+        times: Option<SignalTimes>,
+        needs: SignalNeeds,
+        kept: Option<Kept>,
+    ) -> Self {
+        Self {
+            device: Arc::clone(device),
+            records: Arc::clone(records),
+            stream: Arc::clone(stream),
+            end,
+            failure: None,
+            times,
+            pending: Mutex::new(PendingSignal { needs, kept, ..PendingSignal::default() }),
+            outcome: EnqueueOutcome::default(),
+        }
+    }
+
+    /// It fails once its work is over, if there is a reason.
+    pub(super) fn failing(mut self, failure: Option<Error>) -> Self {
+        self.failure = failure;
+        self
+    }
+
+    /// Why it fails once its work is over, as far as that was known when it was enqueued.
+    pub(super) fn known_failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    /// Nothing was enqueued, as a signal that this one needs has failed.
+    pub(super) fn failed(self, error: Error) -> Self {
+        self.outcome.set(Some(error));
+        self
+    }
+
+    /// Whether a poll has found that it is over.
+    pub(super) fn is_final(&self) -> bool {
+        self.outcome.is_known()
+    }
+
+    pub(super) fn status(&self) -> EventStatus {
+        loop {
+            // This signal is not part of the list that `settle` keeps, so that a poll counts no
+            // references.
+            match self.attempt() {
+                SettleStep::Settled => return self.outcome.status(),
+                SettleStep::Pending => return EventStatus::Pending,
+                SettleStep::Needs(needed) => {
+                    if !settle(needed, |signal| signal.attempt()) {
+                        return EventStatus::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets the outcome, if the work is over and the outcomes of all dependencies are known.
+    fn attempt(&self) -> SettleStep<Arc<Self>> {
+        if self.outcome.is_known() {
+            return SettleStep::Settled;
+        }
+        let context = &self.device.context;
+        let mut pending = self.pending.lock();
+        if self.outcome.is_known() {
+            // Another thread was faster, and the event may have been recorded again since.
+            return SettleStep::Settled;
+        }
+        let lost = context.health.lost();
+        if lost.is_none() {
+            match self.is_over() {
+                Ok(true) => {}
+                Ok(false) => return SettleStep::Pending,
+                Err(failure) => {
+                    // Without the lock, as this logs.
+                    drop(pending);
+                    let error = context.error(failure);
+                    if error.kind() == ErrorKind::DeviceLost {
+                        return self.attempt();
+                    }
+                    // Any other failure is one of the query. It says nothing about the work, which
+                    // may still run.
+                    tracing::trace!(target: "wakegraph::hip", %error, "an event could not be queried");
+                    return SettleStep::Pending;
+                }
+            }
+            if let Some(needed) = pending.needs.first_open() {
+                return SettleStep::Needs(needed);
+            }
+        }
+        if self.times.is_some() {
+            pending.seen = now();
+        }
+        let broken = if let SignalEnd::Broken(error) = &self.end { Some(error) } else { None };
+        let broken = self.failure.as_ref().or(broken);
+        // Under the lock: a thread that finds no dependencies finds the outcome known.
+        self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
+        let settled = (std::mem::take(&mut pending.needs), pending.kept.take());
+        drop((pending, settled));
+        SettleStep::Settled
+    }
+
+    /// Whether the work is over.
+    fn is_over(&self) -> Result<bool, HipFailure> {
+        match &self.end {
+            SignalEnd::Recorded(sequence) => self.stream.has_completed(*sequence, &self.records.end),
+            SignalEnd::Broken(_) => self.stream.is_idle(),
+        }
+    }
+
+    /// Whether the driver's event tells of the end, and no failure is known.
+    fn is_recorded(&self) -> bool {
+        matches!(self.end, SignalEnd::Recorded(_))
+            && self.failure.is_none()
+            && !self.outcome.is_known()
+            && self.pending.lock().needs.failure().is_none()
+    }
+
+    /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that
+    /// is known. The caller has bound the stream's context.
+    pub(super) fn order_before(&self, stream: &Arc<HipStream>) -> Result<Option<Error>> {
+        self.order_by(Arc::ptr_eq(&self.stream, stream), |event| Ok(stream.wait(event)?))
+    }
+
+    /// As [`order_before`](Self::order_before): `wait` makes later work on the stream wait for an event.
+    pub(super) fn order_by(
+        &self,
+        is_same_stream: bool,
+        wait: impl FnOnce(&RawEvent) -> Result<()>,
+    ) -> Result<Option<Error>> {
+        let context = &self.device.context;
+        // A wait for a complete event takes less time than a query whether it is.
+        if context.health.lost().is_some() || !self.is_recorded() {
+            match self.status() {
+                EventStatus::Failed(error) => return Ok(Some(error)),
+                EventStatus::Pending => {}
+                EventStatus::Complete | EventStatus::Idle => return Ok(None),
+            }
+        }
+        match &self.end {
+            // The stream is in order.
+            _ if is_same_stream => {}
+            SignalEnd::Recorded(_) => wait(&self.records.end)?,
+            SignalEnd::Broken(_) => self.stream.synchronize().map_err(|failure| context.error(failure))?,
+        }
+        Ok(None)
+    }
+
+    /// The times, once it is complete, if it has any.
+    pub(super) fn profile(&self) -> Result<EventProfile> {
+        // It may be complete without having been polled.
+        if !matches!(self.status(), EventStatus::Complete) {
+            return Err(refusal::times_before_completion());
+        }
+        let EventRecords { end, start, commands } = &*self.records;
+        let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(refusal::no_times)?;
+        let seen = self.pending.lock().seen;
+        let read = times.read(seen, [start, end], &commands.lock());
+        read.map_err(|failure| self.device.context.error(failure))
+    }
+}
+
+impl Drop for HipSignal {
+    fn drop(&mut self) {
+        let needs = |signal: &mut Self| std::mem::take(&mut signal.pending.get_mut().needs);
+        release(needs(self), needs);
+    }
+}
