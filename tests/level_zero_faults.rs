@@ -1,22 +1,30 @@
 //! What the Level Zero backend does when a call of the driver fails: each call in turn, once, in a
-//! process of its own, on the test driver (`tests/level_zero_driver`). Without the test driver, or
-//! without an OpenCL runtime for it to compute on, the tests are ignored by name.
+//! process of its own, on the test driver (`tests/level_zero_driver`). What failed works when it is done
+//! again, and nothing is left in the end. Beside that, the errors of what the backend refuses. Without
+//! the test driver, or without an OpenCL runtime for it to compute on, the tests are ignored by name.
 #![expect(unsafe_code, reason = "reads memory that nothing else uses")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 mod spirv;
+#[path = "../src/backend/level_zero/sys/types.rs"]
+mod types;
 
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
 use std::process::{Command as Process, ExitCode, Output};
+use std::ptr::null_mut;
+use std::sync::{Arc, LazyLock};
 
 use common::IN_ORDER;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::hal::{
-    Command, EventDesc, EventStatus, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc,
-    MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
+    Body, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, EventDesc, EventStatus, KernelArg,
+    KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand, NativeStream,
+    Param, ParamKind, QueueDesc, QueueOrder, Signal, WaitList,
 };
-use wakegraph::{AccessMode, Error, Range, Result, backend};
+use wakegraph::{AccessMode, Error, ErrorKind, Pitch, Range, Rect, Result, backend};
 
 /// Set for a process that this test starts.
 const CHILD: &str = "WAKEGRAPH_TEST_CHILD";
@@ -27,7 +35,7 @@ const UNKNOWN: &str = "7ffffffe";
 /// The code of a device that is lost.
 const LOST: &str = "70000001";
 
-/// Calls that every device needs, in about the order in which they are made.
+/// Calls that every device needs for memory, kernels and runs, in about the order in which they are made.
 const CALLS: &[&str] = &[
     "zeDriverGetApiVersion",
     "zeDriverGetProperties",
@@ -55,20 +63,76 @@ const CALLS: &[&str] = &[
     "zeKernelSetGroupSize",
 ];
 
+/// Calls for order, updates and times, on the newest device in either lowering.
+const ORDER_CALLS: &[&str] = &[
+    "zeEventPoolCreate",
+    "zeEventCreate",
+    "zeEventHostReset",
+    "zeEventHostSynchronize",
+    "zeEventQueryKernelTimestamp",
+    "zeCommandListAppendBarrier",
+    "zeCommandListAppendEventReset",
+    "zeCommandListAppendLaunchKernel",
+    "zeCommandListAppendMemoryCopyRegion",
+    "zeCommandListAppendQueryKernelTimestamps",
+    "zeKernelSetGlobalOffsetExp",
+    "zeCommandListGetNextCommandIdExp",
+    "zeCommandListGetNextCommandIdWithKernelsExp",
+];
+
+/// Calls that only one of the lowerings makes.
+const APPEND_CALLS: &[&str] = &[
+    "zeCommandListCreateImmediate",
+    "zeCommandListImmediateAppendCommandListsWithParameters",
+    "zeCommandListHostSynchronize",
+    "zeEventCounterBasedCreate",
+];
+const EXECUTE_CALLS: &[&str] = &["zeEventHostSignal", "zeCommandListReset", "zeCommandQueueSynchronize"];
+
+/// Calls that the backend makes up for: a list that cannot be updated is recorded anew, and hints may be refused.
+const OPTIONAL_CALLS: &[&str] = &[
+    "zeCommandListUpdateMutableCommandsExp",
+    "zeCommandListUpdateMutableCommandKernelsExp",
+    "zeCommandListAppendMemoryPrefetch",
+];
+
+/// What a process runs, and where.
+#[derive(Clone, Copy)]
+struct Scenario {
+    name: &'static str,
+    preset: &'static str,
+    lowering: &'static str,
+}
+
+const MEMORY_OF_APPEND: Scenario = Scenario { name: "memory", preset: "append", lowering: "append" };
+const SCENARIOS: [(Scenario, &[&[&str]]); 4] = [
+    (MEMORY_OF_APPEND, &[CALLS, &["zeCommandListImmediateAppendCommandListsExp"]]),
+    (Scenario { name: "memory", preset: "old", lowering: "execute" }, &[CALLS]),
+    (
+        Scenario { name: "order", preset: "all", lowering: "append" },
+        &[ORDER_CALLS, APPEND_CALLS, OPTIONAL_CALLS],
+    ),
+    (
+        Scenario { name: "order", preset: "all", lowering: "execute" },
+        &[ORDER_CALLS, EXECUTE_CALLS, OPTIONAL_CALLS],
+    ),
+];
+
 fn main() -> ExitCode {
-    if std::env::var_os(CHILD).is_some() {
-        return run();
+    if let Ok(scenario) = std::env::var(CHILD) {
+        return run(&scenario);
     }
     let mut trials = Vec::new();
-    let can_run = child("append", "").and_then(|output| right(&output).map(|_| ()));
-    for preset in ["append", "old"] {
-        for call in CALLS {
+    let can_run = child(MEMORY_OF_APPEND, "").and_then(|output| right(&output).map(|_| ()));
+    for (scenario, calls) in SCENARIOS {
+        for call in calls.iter().copied().flatten() {
             let can_run = can_run.clone();
-            trials.push(Trial::ignorable_test(format!("{preset}/{call}_fails_once"), move || {
+            let Scenario { preset, lowering, .. } = scenario;
+            trials.push(Trial::ignorable_test(format!("{preset}/{lowering}/{call}_fails_once"), move || {
                 if let Err(why) = can_run {
                     return Ok(Completion::ignored_with(why));
                 }
-                fails_once(preset, call)?;
+                fails_once(scenario, call)?;
                 Ok(Completion::Completed)
             }));
         }
@@ -83,14 +147,28 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }));
     }
+    for preset in ["all", "old"] {
+        let can_run = can_run.clone();
+        trials.push(Trial::ignorable_test(format!("{preset}/errors_name_the_remedy"), move || {
+            if let Err(why) = can_run {
+                return Ok(Completion::ignored_with(why));
+            }
+            let lowering = if preset == "old" { "execute" } else { "append" };
+            right(&child(Scenario { name: "errors", preset, lowering }, "")?)?;
+            Ok(Completion::Completed)
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 /// The call fails with an error that names it and its code, and succeeds when it is made again.
-fn fails_once(preset: &str, call: &str) -> std::result::Result<(), Failed> {
-    let output = child(preset, &format!("{call}:1:{UNKNOWN}"))?;
+fn fails_once(scenario: Scenario, call: &str) -> std::result::Result<(), Failed> {
+    let output = child(scenario, &format!("{call}:1:{UNKNOWN}"))?;
     let said = right(&output)?;
     let errors: Vec<_> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    if OPTIONAL_CALLS.contains(&call) {
+        return if errors.is_empty() { Ok(()) } else { Err(said.into()) };
+    }
     let [error] = errors[..] else { return Err(format!("not one error: {said}").into()) };
     if !error.contains(&format!("{call} returned ZE_RESULT_ERROR_UNKNOWN (0x{UNKNOWN})")) {
         return Err(format!("the error does not name {call} and its code: {error}").into());
@@ -100,7 +178,7 @@ fn fails_once(preset: &str, call: &str) -> std::result::Result<(), Failed> {
 
 /// Every later step fails with the reason of the first, and the process goes on.
 fn loses_the_device(call: &str) -> std::result::Result<(), Failed> {
-    let output = child("append", &format!("{call}:1:{LOST}"))?;
+    let output = child(MEMORY_OF_APPEND, &format!("{call}:1:{LOST}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let name = format!("{call} returned ZE_RESULT_ERROR_DEVICE_LOST (0x{LOST})");
     let reasons = said.lines().filter(|line| line.contains("device lost") && line.contains(&name));
@@ -112,7 +190,7 @@ fn loses_the_device(call: &str) -> std::result::Result<(), Failed> {
 }
 
 /// Runs the scenario in a process in which calls fail as planned.
-fn child(preset: &str, plan: &str) -> std::result::Result<Output, String> {
+fn child(scenario: Scenario, plan: &str) -> std::result::Result<Output, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let name = if cfg!(windows) { "level_zero_driver.dll" } else { "liblevel_zero_driver.so" };
     let driver = own.ancestors().nth(2).map(|target| target.join("examples").join(name));
@@ -120,9 +198,10 @@ fn child(preset: &str, plan: &str) -> std::result::Result<Output, String> {
         .filter(|driver| driver.is_file())
         .ok_or_else(|| format!("examples/{name} is not built: plain `cargo test` builds it"))?;
     Process::new(own)
-        .env(CHILD, "1")
+        .env(CHILD, scenario.name)
         .env("WAKEGRAPH_LEVEL_ZERO_LIBRARY", driver)
-        .env("WAKEGRAPH_LZ_DEVICES", preset)
+        .env("WAKEGRAPH_LZ_DEVICES", scenario.preset)
+        .env("WAKEGRAPH_LEVEL_ZERO_LOWERING", scenario.lowering)
         .env("WAKEGRAPH_LZ_FAIL", plan)
         .output()
         .map_err(|error| error.to_string())
@@ -146,8 +225,18 @@ fn again<T>(step: impl Fn() -> Result<T>) -> Result<T> {
     })
 }
 
-fn run() -> ExitCode {
-    match scenario() {
+fn run(scenario: &str) -> ExitCode {
+    let run = match scenario {
+        "order" => order_and_updates,
+        "errors" => errors_name_the_remedy,
+        _ => memory_and_runs,
+    };
+    match run() {
+        // Everything that was made is gone, but for the driver's context.
+        Ok(()) if live_objects() > 1 => {
+            println!("{} objects of the driver are left", live_objects());
+            ExitCode::FAILURE
+        }
         Ok(()) => {
             println!("right");
             ExitCode::SUCCESS
@@ -159,24 +248,222 @@ fn run() -> ExitCode {
     }
 }
 
+/// A function of the test driver, of a type that is its own.
+fn function<F>(name: &str) -> libloading::Symbol<'static, F> {
+    static DRIVER: LazyLock<libloading::Library> = LazyLock::new(|| {
+        let path = std::env::var_os("WAKEGRAPH_LEVEL_ZERO_LIBRARY").unwrap();
+        // SAFETY: the library is loaded already.
+        unsafe { libloading::Library::new(path) }.unwrap()
+    });
+    // SAFETY: the callers name the function with its own type.
+    unsafe { DRIVER.get(name) }.unwrap()
+}
+
+fn control(command: &CStr) -> u64 {
+    type Control = unsafe extern "C" fn(*const c_char) -> u64;
+    // SAFETY: the command is a string of C.
+    unsafe { function::<Control>("level_zero_driver_control")(command.as_ptr()) }
+}
+
+/// Number of the driver's objects that the program has not destroyed.
+fn live_objects() -> u64 {
+    control(c"live")
+}
+
+const PARAMS: [Param; 2] = [
+    Param { name: Cow::Borrowed("n"), kind: ParamKind::Value { size: 4 } },
+    Param {
+        name: Cow::Borrowed("x"),
+        kind: ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 },
+    },
+];
+
+fn value(n: u32) -> KernelArg {
+    KernelArg::Value(n.to_ne_bytes()[..].into())
+}
+
+fn wrong(what: impl std::fmt::Debug) -> Error {
+    Error::new(ErrorKind::Driver, format!("wrong numbers: {what:?}"))
+}
+
+/// An out-of-order command-buffer that is updated, with a rectangle and a hint, and times. What it does
+/// begins anew with each run, as one that has failed may have run.
+fn order_and_updates() -> Result<()> {
+    let device = again(|| backend::open("level_zero:0"))?;
+    let memory = || again(|| device.allocate(&MemoryDesc::new(32, MemoryKind::Device)));
+    let (x, y) = (memory()?, memory()?);
+    let sources = KernelSources::new().spirv(spirv::add());
+    let kernel = || again(|| device.create_kernel(&KernelDesc::new("add", &PARAMS, &sources)));
+    let (kernel, other) = (kernel()?, kernel()?);
+    let queue = |order| again(|| device.create_queue(&QueueDesc::new(order)));
+    let queues = [queue(QueueOrder::OutOfOrder)?, queue(QueueOrder::InOrder)?];
+    let event = |profiling| again(|| device.create_event(&EventDesc::new().profiling(profiling)));
+    let events = [event(true)?, event(false)?];
+    let all = MemoryView::whole;
+    let record = |desc: CommandBufferDesc, has_alternatives: bool| {
+        again(|| {
+            let mut buffer = device.create_command_buffer(&desc)?;
+            let pattern = 7u32.to_ne_bytes()[..].into();
+            let filled = buffer.append(&Command::BufferFill { dst: all(x.clone()), pattern }, &[])?;
+            let args = vec![value(5), KernelArg::Memory(all(x.clone()))];
+            let mut launch = KernelLaunch::new(kernel.clone(), args, Range::linear(4).offset([4]));
+            launch.alternatives.extend(has_alternatives.then(|| other.clone()));
+            let added = buffer.append(&Command::Kernel(Box::new(launch)), &[filled.sync_point])?;
+            let pitch = Pitch { offset: 0, row: 8, slice: 32 };
+            let (rect, src, dst) = (Rect { width: 4, height: 4, depth: 1 }, all(x.clone()), all(y.clone()));
+            let copy = Command::BufferCopyRect { src, dst, rect, src_pitch: pitch, dst_pitch: pitch };
+            let copied = buffer.append(&copy, &[added.sync_point])?;
+            let memory = x.usm().unwrap();
+            buffer.append(&Command::UsmPrefetch { memory }, &[copied.sync_point])?;
+            buffer.finalize()?;
+            Ok((buffer, added.handle))
+        })
+    };
+    let updatable = CommandBufferDesc::new().updatable(true);
+    let (mut buffer, handle) = record(updatable, true)?;
+    let (without_alternatives, _) = record(updatable, false)?;
+    let (profiled, _) = record(CommandBufferDesc::new().profiling(true), false)?;
+    let handle = handle.unwrap();
+    let run = |buffer: &dyn CommandBuffer, n: u32| {
+        for (queue, event) in queues.iter().zip(&events) {
+            again(|| {
+                let signal = Signal::new(event).timed(queue.desc().order == QueueOrder::OutOfOrder);
+                // SAFETY: nothing else uses the memory.
+                unsafe { buffer.enqueue(&**queue, WaitList::NONE, signal) }?;
+                loop {
+                    match event.status() {
+                        EventStatus::Failed(error) => return Err(error),
+                        EventStatus::Complete => return Ok(()),
+                        _ => std::thread::yield_now(),
+                    }
+                }
+            })?;
+            if queue.desc().order == QueueOrder::OutOfOrder {
+                again(|| event.profile())?;
+            }
+            again(|| queue.finish())?;
+        }
+        let mut numbers = [0u8; 32];
+        // SAFETY: everything that was enqueued is over.
+        again(|| unsafe { y.read(0, &mut [0; 32]) })?;
+        // SAFETY: as above.
+        unsafe { y.read(0, &mut numbers) }?;
+        // Every second number is copied; the kernel has added to the upper half.
+        let numbers: Vec<u32> =
+            numbers.chunks_exact(8).map(|two| u32::from_ne_bytes([two[0], two[1], two[2], two[3]])).collect();
+        if numbers == [7, 7, 7 + n, 7 + n] { Ok(()) } else { Err(wrong(numbers)) }
+    };
+    run(&*buffer, 5)?;
+    run(&*without_alternatives, 5)?;
+    run(&*profiled, 5)?;
+    let mut update = CommandUpdate::new(handle);
+    update.args.push((0, value(6)));
+    buffer.update(&[update])?;
+    run(&*buffer, 6)?;
+    let mut update = CommandUpdate::new(handle);
+    update.kernel = Some(other.clone());
+    update.args.push((0, value(8)));
+    buffer.update(&[update])?;
+    run(&*buffer, 8)
+}
+
+/// What the backend refuses, and a device that is lost while a run waits on it. An error that is not as it should be
+/// ends the process.
+fn errors_name_the_remedy() -> Result<()> {
+    let device = wakegraph::Device::open("level_zero:0")?;
+    let device = device.hal();
+    let memory = device.allocate(&MemoryDesc::new(4096, MemoryKind::Device))?;
+    let sources = KernelSources::new().spirv(spirv::add());
+    let kernel = device.create_kernel(&KernelDesc::new("add", &PARAMS, &sources))?;
+    let append = |command: &Command| {
+        let mut buffer = device.create_command_buffer(&IN_ORDER)?;
+        buffer.append(command, &[])?;
+        buffer.finalize()?;
+        Ok::<_, Error>(buffer)
+    };
+    let refused = |command: Command, kind: ErrorKind, words: &[&str]| {
+        let error = append(&command).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let text = format!("{error:#} {error:?}");
+        words.iter().for_each(|word| assert!(text.contains(word), "no '{word}' in: {text}"));
+    };
+    let launch = |range| {
+        let args = vec![value(1), KernelArg::Memory(MemoryView::whole(memory.clone()))];
+        Command::Kernel(Box::new(KernelLaunch::new(kernel.clone(), args, range)))
+    };
+    let largest = kernel.max_work_group_size();
+    let range = Range::linear(2 * largest).local([2 * largest]);
+    refused(launch(range), ErrorKind::InvalidSize, &[&largest.to_string(), &(2 * largest).to_string()]);
+    let range = Range::linear(10).local([4]);
+    refused(launch(range), ErrorKind::InvalidSize, &["does not divide"]);
+    let condition = MemoryView::whole(memory.clone());
+    let branch = Command::If { condition, then: Arc::new(Body::new()), otherwise: None };
+    refused(branch, ErrorKind::FeatureNotSupported, &["conditional"]);
+
+    // A run that waits for an event that nothing signals, when the device is lost.
+    // SAFETY: the command touches no memory.
+    let wait = Command::Native(unsafe { NativeCommand::new("wait", Vec::new(), wait_for_ever) });
+    let buffer = append(&wait)?;
+    let queue = device.create_queue(&QueueDesc::new(QueueOrder::InOrder))?;
+    let done = device.create_event(&EventDesc::new())?;
+    // SAFETY: the run touches no memory.
+    unsafe { buffer.enqueue(&queue, WaitList::NONE, Signal::new(&done)) }?;
+    assert!(matches!(done.status(), EventStatus::Pending));
+    control(c"lose");
+    let EventStatus::Failed(error) = done.wait(None) else { panic!("the run is over") };
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    assert!(format!("{error:?}").contains("kernel"), "{error:?}");
+    assert!(device.status().is_err());
+    // What is left of the run stays, as a lost device may still use it.
+    println!("right");
+    std::process::exit(0)
+}
+
+/// Appends a wait for an event of its own.
+fn wait_for_ever(stream: &NativeStream<'_>) -> Result<()> {
+    use types::*;
+    type CreatePool = unsafe extern "C" fn(
+        ze_context_handle_t,
+        *const ze_event_pool_desc_t,
+        u32,
+        *mut ze_device_handle_t,
+        *mut ze_event_pool_handle_t,
+    ) -> ze_result_t;
+    type CreateEvent = unsafe extern "C" fn(
+        ze_event_pool_handle_t,
+        *const ze_event_desc_t,
+        *mut ze_event_handle_t,
+    ) -> ze_result_t;
+    type Wait = unsafe extern "C" fn(ze_command_list_handle_t, u32, *mut ze_event_handle_t) -> ze_result_t;
+    let flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE;
+    let desc = ze_event_pool_desc_t { flags, count: 1, ..ze_event_pool_desc_t::new() };
+    let (context, mut pool) = (stream.context().cast(), null_mut());
+    let create = function::<CreatePool>("zeEventPoolCreate");
+    // SAFETY: the context is alive, and the structure is valid.
+    assert_eq!(unsafe { create(context, &raw const desc, 0, null_mut(), &raw mut pool) }, 0);
+    let (desc, mut event) = (ze_event_desc_t::new(), null_mut());
+    let create = function::<CreateEvent>("zeEventCreate");
+    // SAFETY: as above.
+    assert_eq!(unsafe { create(pool, &raw const desc, &raw mut event) }, 0);
+    let wait = function::<Wait>("zeCommandListAppendWaitOnEvents");
+    // SAFETY: the list is open.
+    assert_eq!(unsafe { wait(stream.stream().cast(), 1, &raw mut event) }, 0);
+    Ok(())
+}
+
 /// Every object once: memory, a kernel, a command-buffer that runs three times, a read.
-fn scenario() -> Result<()> {
+fn memory_and_runs() -> Result<()> {
     let device = again(|| backend::open("level_zero:0"))?;
     let allocate = |kind| again(|| device.allocate(&MemoryDesc::new(32, kind)));
     let (x, host) = (allocate(MemoryKind::Device)?, allocate(MemoryKind::Host)?);
-    let param = |name: &'static str, kind| Param { name: name.into(), kind };
-    let params = [
-        param("n", ParamKind::Value { size: 4 }),
-        param("x", ParamKind::Buffer { access: AccessMode::ReadWrite, element_size: 4, element_align: 4 }),
-    ];
     let sources = KernelSources::new().spirv(spirv::add());
-    let kernel = again(|| device.create_kernel(&KernelDesc::new("add", &params, &sources)))?;
+    let kernel = again(|| device.create_kernel(&KernelDesc::new("add", &PARAMS, &sources)))?;
     let queue = again(|| device.create_queue(&QueueDesc::new(QueueOrder::InOrder)))?;
     let done = again(|| device.create_event(&EventDesc::new()))?;
     let all = MemoryView::whole;
     let buffer = again(|| {
         let mut buffer = device.create_command_buffer(&IN_ORDER)?;
-        let args = vec![KernelArg::Value(5u32.to_ne_bytes()[..].into()), KernelArg::Memory(all(x.clone()))];
+        let args = vec![value(5), KernelArg::Memory(all(x.clone()))];
         let launch = KernelLaunch::new(kernel.clone(), args, Range::linear(8));
         buffer.append(&Command::Kernel(Box::new(launch)), &[])?;
         buffer.append(&Command::BufferRead { src: all(x.clone()), host: all(host.clone()) }, &[])?;
@@ -196,7 +483,7 @@ fn scenario() -> Result<()> {
             unsafe { memory.read(0, &mut bytes) }.map(|()| bytes)
         })?;
         if bytes != [15, 0, 0, 0].repeat(8)[..] {
-            return Err(Error::new(wakegraph::ErrorKind::Driver, format!("wrong numbers: {bytes:?}")));
+            return Err(wrong(bytes));
         }
     }
     Ok(())

@@ -3,18 +3,24 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(unsafe_code, reason = "loads the driver and calls it")]
 
+mod spirv;
 #[path = "../src/backend/level_zero/sys/types.rs"]
 mod types;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, with_exposed_provenance_mut};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use types::*;
 
 /// Names the misuse for a process that this test starts.
 const CHILD: &str = "WAKEGRAPH_TEST_MISUSE";
+
+/// The device that the test driver plays: the newest, with an engine for copies. Its engine groups.
+const PRESET: &str = "copy-engine";
+const COMPUTE: u32 = 0;
+const COPIES: u32 = 1;
 
 /// The driver's functions, by their names.
 struct Driver(libloading::Library);
@@ -44,6 +50,9 @@ struct Setup {
     device: ze_device_handle_t,
 }
 
+// SAFETY: handles are names, and the driver may be called on any thread.
+unsafe impl Sync for Setup {}
+
 impl Setup {
     /// Nothing where there is no OpenCL device for it.
     fn new() -> Option<Self> {
@@ -70,7 +79,14 @@ impl Setup {
     }
 
     fn list(&self) -> ze_command_list_handle_t {
-        let (desc, mut list) = (ze_command_list_desc_t::new(), null_mut());
+        self.list_of(COMPUTE)
+    }
+
+    /// A list for a group of engines.
+    fn list_of(&self, group: u32) -> ze_command_list_handle_t {
+        let desc =
+            ze_command_list_desc_t { commandQueueGroupOrdinal: group, ..ze_command_list_desc_t::new() };
+        let mut list = null_mut();
         assert_eq!(self.create(&desc, "zeCommandListCreate", &mut list), 0);
         list
     }
@@ -148,6 +164,36 @@ impl Setup {
         assert_eq!(result, 0);
     }
 
+    /// Appends a launch of a kernel in one group, without arguments.
+    fn launch(&self, list: ze_command_list_handle_t) {
+        let (code, mut module) = (spirv::add(), null_mut());
+        let desc = ze_module_desc_t {
+            format: ZE_MODULE_FORMAT_IL_SPIRV,
+            inputSize: code.len(),
+            pInputModule: code.as_ptr(),
+            ..ze_module_desc_t::new()
+        };
+        let result = call!(self.driver, zeModuleCreate(
+            self.context => ze_context_handle_t, self.device => ze_device_handle_t,
+            &raw const desc => *const ze_module_desc_t, &raw mut module => *mut ze_module_handle_t,
+            null_mut() => *mut ze_module_build_log_handle_t
+        ));
+        assert_eq!(result, 0);
+        let desc = ze_kernel_desc_t { pKernelName: c"add".as_ptr(), ..ze_kernel_desc_t::new() };
+        let mut kernel = null_mut();
+        let result = call!(self.driver, zeKernelCreate(
+            module => ze_module_handle_t, &raw const desc => *const ze_kernel_desc_t,
+            &raw mut kernel => *mut ze_kernel_handle_t
+        ));
+        assert_eq!(result, 0);
+        let groups = ze_group_count_t { groupCountX: 1, groupCountY: 1, groupCountZ: 1 };
+        call!(self.driver, zeCommandListAppendLaunchKernel(
+            list => ze_command_list_handle_t, kernel => ze_kernel_handle_t,
+            &raw const groups => *const ze_group_count_t, null_mut() => ze_event_handle_t, 0 => u32,
+            null_mut() => *mut ze_event_handle_t
+        ));
+    }
+
     fn close(&self, list: ze_command_list_handle_t) {
         assert_eq!(call!(self.driver, zeCommandListClose(list => ze_command_list_handle_t)), 0);
     }
@@ -182,7 +228,7 @@ impl Setup {
 /// A misuse's name, the call that has to be named, and what leads to it.
 type Misuse = (&'static str, &'static str, fn(&Setup));
 
-const MISUSES: [Misuse; 14] = [
+const MISUSES: [Misuse; 19] = [
     ("an_event_is_used_after_its_end", "zeEventHostSignal", |s| {
         let (event, _) = s.event();
         assert_eq!(s.event_call("zeEventDestroy", event), 0);
@@ -238,6 +284,34 @@ const MISUSES: [Misuse; 14] = [
         s.free(memory);
         s.free(memory);
     }),
+    ("memory_is_freed_in_use", "zeMemFree", |s| {
+        let (list, queue, (event, _), memory) = (s.list(), s.queue(), s.event(), s.memory());
+        s.barrier(list, event);
+        s.fill(list, memory, 4);
+        s.close(list);
+        s.execute(queue, list);
+        s.free(memory);
+    }),
+    ("two_threads_use_a_list", "zeCommandListAppendBarrier", |s| {
+        let list = s.list().expose_provenance();
+        // Until the two are in the driver at the same time.
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    loop {
+                        s.barrier(with_exposed_provenance_mut(list), null_mut());
+                    }
+                });
+            }
+        });
+    }),
+    ("an_argument_is_missing", "zeCommandListAppendLaunchKernel", |s| s.launch(s.list())),
+    ("a_kernel_is_on_a_copy_list", "zeCommandListAppendLaunchKernel", |s| s.launch(s.list_of(COPIES))),
+    ("a_copy_list_is_on_a_compute_queue", "zeCommandQueueExecuteCommandLists", |s| {
+        let list = s.list_of(COPIES);
+        s.close(list);
+        s.execute(s.queue(), list);
+    }),
     ("a_pattern_is_too_long", "zeCommandListAppendMemoryFill", |s| s.fill(s.list(), s.memory(), 256)),
 ];
 
@@ -264,7 +338,8 @@ fn with_setup(test: impl FnOnce(&Setup)) -> Result<Completion, Failed> {
 
 /// The process of a misuse does not come to its end, and names the call.
 fn ends(name: &str, call: &str) {
-    let output = Command::new(std::env::current_exe().unwrap()).env(CHILD, name).output().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.env(CHILD, name).env("WAKEGRAPH_LZ_DEVICES", PRESET).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "the process goes on: {said}");
     assert!(said.contains(&format!("level_zero_driver: {call}: ")), "{said}");
