@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 #[path = "../../src/backend/level_zero/sys/types.rs"]
-#[allow(dead_code, missing_debug_implementations, reason = "every benchmark uses a part of it")]
 mod types;
 
 use std::ffi::{CStr, OsString, c_void};
