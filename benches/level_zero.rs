@@ -18,6 +18,7 @@
 //! computes on the CPU, and Intel's without hardware, which computes nothing, so that the first two are left out.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
+#[allow(clippy::unwrap_used, reason = "a file of the tests")]
 #[path = "../tests/spirv/mod.rs"]
 mod spirv;
 mod support;
