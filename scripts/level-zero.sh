@@ -70,11 +70,12 @@ unpack() {
     echo "${packages[*]}" > "$directory/$stack/packages"
 }
 
-# What both stacks need: a device played by the driver, and the loader's validation layer.
+# What both stacks need: a device played by the driver, and the loader's validation layer. ZE_ENABLE_HANDLE_LIFETIME=1 adds a check
+# of handles, for programs that call Level Zero on one thread only: it keeps them in tables without a lock, and crashes otherwise.
 environment() {
     cat <<END
 export NEOReadDebugKeys=1 SetCommandStreamReceiver=1
-export ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1 ZE_ENABLE_HANDLE_LIFETIME=1
+export ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1
 END
 }
 
