@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::driver::FoundDevice;
+use super::driver::DriverDevice;
 use super::sys::{self, DriverResult, call, version};
 
 /// Converts counts of cycles to times.
@@ -54,7 +54,7 @@ fn unwrap(value: u64, bits: u32, near: u64) -> u64 {
 
 /// The clock of a device.
 #[derive(Debug)]
-pub(super) struct DeviceClock {
+pub(super) struct LevelZeroClock {
     timer: TimerResolution,
     bits: u32,
     kernel_bits: u32,
@@ -62,8 +62,8 @@ pub(super) struct DeviceClock {
     last: Mutex<Option<(u64, Instant)>>,
 }
 
-impl DeviceClock {
-    pub(super) fn new(device: FoundDevice, properties: &sys::ze_device_properties_t) -> Self {
+impl LevelZeroClock {
+    pub(super) fn new(device: DriverDevice, properties: &sys::ze_device_properties_t) -> Self {
         let in_cycles_per_second = device.driver.version >= version(1, 2);
         Self {
             timer: TimerResolution::new(properties.timerResolution, in_cycles_per_second),
@@ -74,7 +74,7 @@ impl DeviceClock {
     }
 
     /// The time now.
-    pub(super) fn now(&self, device: FoundDevice) -> DriverResult<u64> {
+    pub(super) fn now(&self, device: DriverDevice) -> DriverResult<u64> {
         let mut last = self.last.lock();
         let (mut host, mut cycles) = (0, 0);
         // SAFETY: the driver gave the device, both places are numbers.

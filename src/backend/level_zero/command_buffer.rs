@@ -14,28 +14,24 @@ use super::options::Lowering;
 use super::queue::{EnqueueWork, LevelZeroQueue, RunRequest};
 use super::recording::ListRecording;
 use super::signal::LevelZeroSignal;
-use crate::hal::support::command_list::CommandList;
+use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::support::staged_update::StagedUpdate;
 use crate::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Queue, Signal,
+    SyncPoint, WaitList,
 };
 use crate::types::Result;
 
 /// A command-buffer.
 #[derive(Debug)]
 pub(super) struct LevelZeroCommandBuffer {
-    id: CommandBufferId,
-    desc: CommandBufferDesc,
     context: Arc<LevelZeroContext>,
-    state: CommandBufferState,
     /// Dropped before the operations that the recordings hold.
     runs: Mutex<Runs>,
-    /// Keeps the operands of the commands alive, and is what updates build on.
-    commands: Vec<Command>,
-    list: CommandList<LevelZeroOperation>,
+    recorded: RecordedCommands<LevelZeroOperation>,
 }
 
 /// What the driver may use.
@@ -60,40 +56,36 @@ impl Runs {
 
 impl LevelZeroCommandBuffer {
     pub(super) fn new(context: &Arc<LevelZeroContext>, desc: CommandBufferDesc) -> Self {
-        Self {
-            id: CommandBufferId::unique(),
-            desc,
-            context: Arc::clone(context),
-            state: CommandBufferState::Recording,
-            runs: Mutex::default(),
-            commands: Vec::new(),
-            list: CommandList::default(),
-        }
+        Self { context: Arc::clone(context), runs: Mutex::default(), recorded: RecordedCommands::new(desc) }
     }
 
     fn record(&self) -> Result<ListRecording> {
-        let recording = ListRecording::new(&self.context, &self.commands, &self.list, self.desc);
+        let recording = ListRecording::new(
+            &self.context,
+            &self.recorded.commands,
+            &self.recorded.list,
+            self.recorded.desc,
+        );
         recording.map_err(|error| self.context.error(error))
     }
 
     /// Puts the staged commands in place, in the first recording if it is idle, or else in a new
     /// one. Enqueued runs keep the old ones.
     fn apply(&mut self, mut update: StagedUpdate<LevelZeroOperation>) -> Result<()> {
-        update.exchange(&mut self.commands, &mut self.list);
-        let Self { runs, commands, list, .. } = self;
-        let runs = runs.get_mut();
+        update.exchange(&mut self.recorded);
+        let runs = self.runs.get_mut();
         let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
         // A recording that the driver has changed in part is dropped.
         let first = if matches!(is_idle, Ok(true)) { runs.recordings.pop_front() } else { None };
         let changed = first.and_then(|mut first| {
-            first.change_in_place(update.changed_launches(commands, list)).then_some(first)
+            first.change_in_place(update.changed_launches(&self.recorded)).then_some(first)
         });
         let changed = match changed {
             Some(changed) => changed,
             None => match self.record() {
                 Ok(new) => new,
                 Err(error) => {
-                    update.exchange(&mut self.commands, &mut self.list);
+                    update.exchange(&mut self.recorded);
                     return Err(error);
                 }
             },
@@ -123,51 +115,29 @@ impl CommandBuffer for LevelZeroCommandBuffer {
             Lowering::Append => "immediate append",
             Lowering::Execute => "prefix, list, suffix",
         };
-        CommandBufferInfo {
-            id: self.id,
-            device: self.context.info.id,
-            desc: self.desc,
-            state: self.state,
-            commands: self.commands.len(),
-            lowering,
-            reason,
-        }
+        self.recorded.info(self.context.info.id, lowering, reason)
     }
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
-        if self.state == CommandBufferState::Executable {
-            return Err(refusal::append_after_finalize());
-        }
-        let (index, mut after) = refusal::next_command(self.id, self.commands.len(), after)?;
-        if self.desc.in_order {
-            after = index.checked_sub(1).into_iter().collect();
-        }
-        let lowered = lower(&self.context, command).map_err(|error| self.context.error(error))?;
-        self.list.push(lowered, after);
-        self.commands.push(command.clone());
-        Ok(Appended::new(self.id, index, command, &self.desc))
+        self.recorded.append(command, after, |command| lower(&self.context, command))
     }
 
     fn finalize(&mut self) -> Result<()> {
-        if self.state == CommandBufferState::Executable {
-            return Err(refusal::finalized_twice());
-        }
+        self.recorded.check_finalize()?;
         let recording = self.record()?;
         self.runs.get_mut().recordings.push_back(recording);
-        self.state = CommandBufferState::Executable;
+        self.recorded.finalized();
         Ok(())
     }
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        if self.state == CommandBufferState::Recording {
-            return Err(refusal::enqueue_before_finalize());
-        }
+        self.recorded.check_enqueue()?;
         let queue = LevelZeroQueue::of(queue, &self.context)?;
         // The lock is held until the commands are enqueued: enqueues of one command-buffer follow each
         // other.
         let mut runs = self.runs.lock();
         let runs = &mut *runs;
-        runs.retired.purge(LevelZeroSignal::is_final);
+        runs.retired.purge(EnqueueSignal::is_final);
         runs.pending();
         let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
         if !is_idle.map_err(|failure| self.context.error(failure))? {
@@ -175,7 +145,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         }
         let Runs { recordings, last, .. } = runs;
         let Some(recording) = recordings.front_mut() else { return Err(refusal::enqueue_before_finalize()) };
-        let timed_commands = self.desc.profiling.then_some(self.commands.len());
+        let timed_commands = self.recorded.desc.profiling.then_some(self.recorded.commands.len());
         let request = RunRequest { recording, previous: last.as_ref(), timed_commands };
         // SAFETY: passed on to the caller.
         let enqueued = unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }?;
@@ -185,24 +155,17 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        if self.state == CommandBufferState::Recording {
-            return Err(refusal::update_before_finalize());
-        }
         let lower = |command: &Command| lower(&self.context, command);
-        let staged = StagedUpdate::of_changes(updates, &self.commands, &self.list, lower);
+        let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        if self.state == CommandBufferState::Recording {
-            return Err(refusal::update_before_finalize());
-        }
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
         let lower = |command: &Command| lower(&self.context, command);
-        let staged = StagedUpdate::of_all(&other.commands, &other.list, lower);
-        self.apply(staged.map_err(|error| self.context.error(error))?)
+        self.apply(StagedUpdate::of_all(&self.recorded, &other.recorded, lower)?)
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::clock::DeviceClock;
-use super::driver::{self, FoundDevice};
+use super::clock::LevelZeroClock;
+use super::driver::{self, DriverDevice};
 use super::event_pool::EventPools;
-use super::features::{self, Features};
+use super::features::{self, LevelZeroFeatures};
 use super::immediate_pool::ImmediatePool;
 use super::options::{LevelZeroOptions, Lowering};
 use super::sys::{self, Api, CommandList, CommandQueue, Context, DriverResult, Module, Owned, call, get};
@@ -24,10 +24,10 @@ use crate::types::{DeviceId, Error, Result};
 pub(super) struct LevelZeroContext {
     pub(super) api: &'static Api,
     pub(super) device: sys::ze_device_handle_t,
-    pub(super) found: FoundDevice,
+    pub(super) found: DriverDevice,
     pub(super) info: DeviceInfo,
     pub(super) capabilities: Capabilities,
-    pub(super) features: Features,
+    pub(super) features: LevelZeroFeatures,
     pub(super) options: LevelZeroOptions,
     /// `maxMemAllocSize`: larger allocations need relaxed limits.
     pub(super) strict_allocation: usize,
@@ -36,7 +36,7 @@ pub(super) struct LevelZeroContext {
     /// The modules by their code (`program.rs`).
     pub(super) modules: ProgramCache<Vec<u8>, Owned<Module>>,
     health: DeviceHealth,
-    clock: DeviceClock,
+    clock: LevelZeroClock,
     /// Whether this device may use the memory of the devices with these handles.
     peers: Mutex<HashMap<usize, bool>>,
     /// For the backend's own fills and copies, once one has been needed.
@@ -107,12 +107,12 @@ impl Service {
 const MODULES: usize = 256;
 
 impl LevelZeroContext {
-    pub(super) fn new(found: FoundDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {
+    pub(super) fn new(found: DriverDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {
         let (driver, health) = (found.driver, DeviceHealth::new(selector.clone()));
         let properties = found.properties()?;
         let memory = features::memory(found)?;
-        let features = Features::read(found, &options)?;
-        let clock = DeviceClock::new(found, &properties);
+        let features = LevelZeroFeatures::read(found, &options)?;
+        let clock = LevelZeroClock::new(found, &properties);
         // A driver that cannot read its clock has no times, and works otherwise.
         let profiling = clock.now(found).is_ok();
         let units = u64::from(properties.numSlices)

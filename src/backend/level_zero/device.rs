@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::command_buffer::LevelZeroCommandBuffer;
 use super::context::LevelZeroContext;
-use super::driver::{self, FoundDevice};
+use super::driver::{self, DriverDevice};
 use super::event::LevelZeroEvent;
 use super::kernel::LevelZeroKernel;
 use super::memory::{self, LevelZeroMemory};
@@ -42,7 +42,7 @@ impl LevelZeroDevice {
         &self.context
     }
 
-    fn of(found: FoundDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {
+    fn of(found: DriverDevice, selector: String, options: LevelZeroOptions) -> Result<Self> {
         Ok(Self { context: Arc::new(LevelZeroContext::new(found, selector, options)?) })
     }
 

@@ -87,14 +87,14 @@ impl LoadedDriver {
     }
 }
 
-/// A device that has not been opened yet.
+/// A device of a driver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FoundDevice {
+pub(super) struct DriverDevice {
     pub(super) driver: &'static LoadedDriver,
     pub(super) raw: sys::ze_device_handle_t,
 }
 
-impl FoundDevice {
+impl DriverDevice {
     /// The structure of version 1.2, in which the timer's resolution is in cycles per second, where
     /// the driver has it.
     pub(super) fn properties(self) -> DriverResult<sys::ze_device_properties_t> {
@@ -121,7 +121,7 @@ impl FoundDevice {
 /// # Errors
 /// [`Unavailable`](crate::ErrorKind::Unavailable) without a loader or without a driver, with the
 /// remedy.
-pub(super) fn devices() -> Result<Vec<FoundDevice>> {
+pub(super) fn devices() -> Result<Vec<DriverDevice>> {
     static DRIVERS: OnceLock<Vec<LoadedDriver>> = OnceLock::new();
     // After a failure the next call tries again. Of two threads that come first, one's list is used.
     let drivers = match DRIVERS.get() {
@@ -134,7 +134,7 @@ pub(super) fn devices() -> Result<Vec<FoundDevice>> {
     let mut found = Vec::new();
     for driver in drivers {
         for raw in &driver.devices {
-            let device = FoundDevice { driver, raw: *raw };
+            let device = DriverDevice { driver, raw: *raw };
             if device.properties()?.type_ == sys::ZE_DEVICE_TYPE_GPU {
                 found.push(device);
             }

@@ -4,10 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::context::LevelZeroContext;
 use super::signal::LevelZeroSignal;
+use crate::hal::support::signals::{EnqueueSignal, LastSignal};
 use crate::hal::support::{polling, refusal};
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Result};
@@ -16,17 +15,12 @@ use crate::types::{DeviceId, Result};
 #[derive(Debug)]
 pub(super) struct LevelZeroEvent {
     pub(super) context: Arc<LevelZeroContext>,
-    pub(super) signal: Mutex<Option<Arc<LevelZeroSignal>>>,
+    pub(super) signal: LastSignal<LevelZeroSignal>,
 }
 
 impl LevelZeroEvent {
     pub(super) fn new(context: &Arc<LevelZeroContext>) -> Self {
-        Self { context: Arc::clone(context), signal: Mutex::new(None) }
-    }
-
-    /// The signal that a wait for this event means now.
-    pub(super) fn last_signal(&self) -> Option<Arc<LevelZeroSignal>> {
-        self.signal.lock().clone()
+        Self { context: Arc::clone(context), signal: LastSignal::default() }
     }
 }
 
@@ -40,25 +34,21 @@ impl Event for LevelZeroEvent {
     }
 
     fn status(&self) -> EventStatus {
-        // Without the lock: what a signal drops when it is over may be the user's.
-        self.last_signal().map_or(EventStatus::Idle, |signal| signal.status())
+        self.signal.status()
     }
 
     fn is_idle(&self) -> bool {
-        self.signal.lock().is_none()
+        self.signal.is_idle()
     }
 
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
-        let Some(signal) = self.last_signal() else { return EventStatus::Idle };
+        let Some(signal) = self.signal.get() else { return EventStatus::Idle };
         let limit = timeout.map_or(u64::MAX, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         signal.wait(limit);
         polling::wait(timeout.map(|_| Duration::ZERO), || signal.status())
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        match self.last_signal().filter(|signal| matches!(signal.status(), EventStatus::Complete)) {
-            Some(signal) => signal.profile(),
-            None => Err(refusal::times_before_completion()),
-        }
+        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
     }
 }

@@ -5,7 +5,7 @@
 //! extensions that the driver reports, and by the functions that the loader has.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use super::driver::{FoundDevice, list};
+use super::driver::{DriverDevice, list};
 use super::options::LevelZeroOptions;
 use super::sys::{self, DriverResult, call, fill, version};
 use crate::hal::{Capabilities, Progress, UpdateCapabilities};
@@ -19,9 +19,9 @@ pub(super) struct EngineGroup {
     pub(super) longest_pattern: usize,
 }
 
-/// Features that only this backend needs to know.
+/// LevelZeroFeatures that only this backend needs to know.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Features {
+pub(super) struct LevelZeroFeatures {
     /// Whether closed lists can be appended to immediate ones.
     pub(super) immediate_append: bool,
     /// Whether to do so by `zeCommandListImmediateAppendCommandListsWithParameters`, the newer
@@ -47,8 +47,8 @@ pub(super) struct Features {
     pub(super) copy: Option<EngineGroup>,
 }
 
-impl Features {
-    pub(super) fn read(device: FoundDevice, options: &LevelZeroOptions) -> DriverResult<Self> {
+impl LevelZeroFeatures {
+    pub(super) fn read(device: DriverDevice, options: &LevelZeroOptions) -> DriverResult<Self> {
         let (driver, api) = (device.driver, device.driver.api);
         let groups = list(sys::ze_command_queue_group_properties_t::new(), |count, places| {
             // SAFETY: the driver gave the device; there is room for as many as `count` says.
@@ -92,7 +92,7 @@ impl Features {
     }
 }
 
-fn mutable_flags(device: FoundDevice) -> DriverResult<sys::ze_mutable_command_exp_flags_t> {
+fn mutable_flags(device: DriverDevice) -> DriverResult<sys::ze_mutable_command_exp_flags_t> {
     let mut mutable = sys::ze_mutable_command_list_exp_properties_t::new();
     let mut properties = sys::ze_device_properties_t::new();
     properties.pNext = (&raw mut mutable).cast();
@@ -102,7 +102,7 @@ fn mutable_flags(device: FoundDevice) -> DriverResult<sys::ze_mutable_command_ex
 }
 
 /// Memory of the device in bytes.
-pub(super) fn memory(device: FoundDevice) -> DriverResult<u64> {
+pub(super) fn memory(device: DriverDevice) -> DriverResult<u64> {
     let memories = list(sys::ze_device_memory_properties_t::new(), |count, places| {
         // SAFETY: the driver gave the device; there is room for as many as `count` says.
         unsafe { call!(device.driver.api, zeDeviceGetMemoryProperties(device.raw, count, places)) }
@@ -112,8 +112,8 @@ pub(super) fn memory(device: FoundDevice) -> DriverResult<u64> {
 
 /// `profiling` is whether the device's clock can be read.
 pub(super) fn capabilities(
-    device: FoundDevice,
-    features: &Features,
+    device: DriverDevice,
+    features: &LevelZeroFeatures,
     properties: &sys::ze_device_properties_t,
     memory: u64,
     profiling: bool,

@@ -1,8 +1,8 @@
 //! Immediate lists that no queue uses.
 //!
 //! An event of Intel's driver 26.27 keeps the address of the immediate list that has signalled it. A
-//! reset of the event writes there, also when the list has been destroyed. So lists outlive the queues
-//! that used them, and are destroyed with the device, after its events.
+//! reset of the event writes there, also when the list has been destroyed. So lists are kept beyond the
+//! queues that used them, and are destroyed with the device, after its events.
 
 use parking_lot::Mutex;
 

@@ -9,12 +9,13 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::context::LevelZeroContext;
 use super::memory::LevelZeroMemory;
-use super::program::{self, Code};
+use super::program::{self, KernelCode};
 use super::sys::{self, DriverResult, Module, Owned, call, fill, get};
+use crate::hal::support::kernel_declaration::{
+    KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides,
+};
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::source_params::{self, FoundParam};
 use crate::hal::support::spirv::{self, SpirvParam};
@@ -28,26 +29,21 @@ pub(super) struct LevelZeroKernel {
     handle: Owned<sys::Kernel>,
     module: Arc<Owned<Module>>,
     symbol: CString,
-    name: String,
-    params: Vec<Param>,
-    /// Whether it is in the portable dialect, where each slice is followed by its length.
-    portable: bool,
+    declaration: KernelDeclaration,
     max_work_group_size: usize,
-    /// The work-group size that the source requires, if it does.
-    required_work_group: Option<[u32; 3]>,
     context: Arc<LevelZeroContext>,
 }
 
 /// A kernel handle with arguments, group size and offset, and the number of groups to launch. The
 /// fields are dropped in this order.
 #[derive(Debug)]
-pub(super) struct KernelInstance {
+pub(super) struct LevelZeroKernelInstance {
     handle: Owned<sys::Kernel>,
     pub(super) groups: sys::ze_group_count_t,
     _module: Arc<Owned<Module>>,
 }
 
-impl KernelInstance {
+impl LevelZeroKernelInstance {
     /// The handle, for calls. It is valid while `self` lives.
     pub(super) fn raw(&self) -> sys::ze_kernel_handle_t {
         self.handle.raw()
@@ -62,36 +58,24 @@ pub(super) struct LaunchShape {
     pub(super) offset: [u32; 3],
 }
 
-/// One argument as the driver takes it.
+/// The address of memory, or 0.
 #[derive(Debug)]
-pub(super) enum Argument<'a> {
-    Value(&'a [u8]),
-    /// An address, or 0.
-    Pointer(usize),
-    /// Local memory of this many bytes.
-    Local(usize),
-    /// The length of the slice before it, in elements.
-    Length(u64),
-}
+pub(super) struct LevelZeroAddress(usize);
 
-impl Argument<'_> {
-    /// Its size and the address of its value, which is null for local memory and for a null
-    /// pointer.
-    pub(super) fn value(&self) -> (usize, *const c_void) {
-        match self {
-            Self::Value(bytes) => (bytes.len(), bytes.as_ptr().cast()),
-            Self::Pointer(0) => (size_of::<usize>(), ptr::null()),
-            Self::Pointer(address) => (size_of::<usize>(), ptr::from_ref(address).cast()),
-            Self::Local(bytes) => (*bytes, ptr::null()),
-            Self::Length(len) => (size_of::<u64>(), ptr::from_ref(len).cast()),
-        }
+impl MemoryArgument for LevelZeroAddress {
+    /// The value of a null pointer is null.
+    fn value(&self) -> (usize, *const c_void) {
+        let place = if self.0 == 0 { ptr::null() } else { ptr::from_ref(&self.0).cast() };
+        (size_of::<usize>(), place)
     }
 }
+
+pub(super) type LevelZeroArgument<'a> = SourceArgument<'a, LevelZeroAddress>;
 
 impl LevelZeroKernel {
     pub(super) fn load(context: &Arc<LevelZeroContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
-        let Code { binary, symbol, portable } = program::code(context, desc)?;
+        let KernelCode { binary, symbol, portable } = program::code(context, desc)?;
         let module = program::module(context, &binary, name)?;
         let names = program::kernel_names(context, &module)?;
         if !names.contains(&symbol) {
@@ -123,15 +107,12 @@ impl LevelZeroKernel {
             handle,
             module,
             symbol,
-            name: name.to_owned(),
-            params: desc.params.into(),
-            portable,
+            declaration: KernelDeclaration::new(desc, portable, properties.required_work_group),
             // Old drivers do not tell.
             max_work_group_size: match properties.max_group_size {
                 0 => largest,
                 own => largest.min(own),
             },
-            required_work_group: properties.required_work_group,
             context: Arc::clone(context),
         })
     }
@@ -153,7 +134,7 @@ impl LevelZeroKernel {
     }
 
     /// An instance with these arguments, for this range.
-    pub(super) fn instance(&self, args: &[KernelArg], range: &Range) -> Result<KernelInstance> {
+    pub(super) fn instance(&self, args: &[KernelArg], range: &Range) -> Result<LevelZeroKernelInstance> {
         let (context, shape) = (&self.context, self.shape(range)?);
         let handle = create_kernel(context, &self.module, &self.symbol)?;
         let (api, raw) = (context.api, handle.raw());
@@ -161,7 +142,7 @@ impl LevelZeroKernel {
             let (len, value) = argument.value();
             // SAFETY: only this thread knows the handle, and the driver copies `len` bytes.
             let set = unsafe { call!(api, zeKernelSetArgumentValue(raw, index, len, value)) };
-            set.map_err(|failure| self.not_accepted(param, failure.into()))?;
+            set.map_err(|failure| self.declaration.not_accepted(param, failure.into()))?;
         }
         let [x, y, z] = shape.group_size;
         // SAFETY: only this thread knows the handle.
@@ -178,30 +159,23 @@ impl LevelZeroKernel {
             // SAFETY: as above.
             unsafe { call!(api, zeKernelSetIndirectAccess(raw, all)) }?;
         }
-        Ok(KernelInstance { handle, groups: shape.groups, _module: Arc::clone(&self.module) })
+        Ok(LevelZeroKernelInstance { handle, groups: shape.groups, _module: Arc::clone(&self.module) })
     }
 
     /// Whether a value is large enough for a pointer, through which the kernel may access memory.
     fn may_hold_pointers(&self) -> bool {
-        self.params
+        self.declaration
+            .params
             .iter()
             .any(|param| matches!(param.kind, ParamKind::Value { size } if size >= size_of::<usize>()))
     }
 
-    /// The arguments in the order of the source, each with its parameter; in the portable dialect
-    /// the length of a slice follows it.
+    /// The arguments in the order of the source.
     pub(super) fn arguments<'a>(
-        &self,
+        &'a self,
         args: &'a [KernelArg],
-    ) -> Result<SmallVec<[(&Param, Argument<'a>); 8]>> {
-        let mut all = SmallVec::new();
-        for (param, arg) in self.params.iter().zip(args) {
-            let own = argument(&self.context, arg).map_err(|error| self.not_accepted(param, error))?;
-            all.push((param, own));
-            let len = dialect::slice_len(param, arg).filter(|_| self.portable);
-            all.extend(len.map(|len| (param, Argument::Length(len))));
-        }
-        Ok(all)
+    ) -> Result<SourceArguments<'a, LevelZeroAddress>> {
+        self.declaration.arguments(args, |arg| address(&self.context, arg))
     }
 
     /// Group size, number of groups and offset for a range.
@@ -211,25 +185,9 @@ impl LevelZeroKernel {
     /// those that the source demands, and for numbers beyond 32 bits.
     pub(super) fn shape(&self, range: &Range) -> Result<LaunchShape> {
         let global = range.global_size();
-        let local = match (range.local_size(), self.required_work_group) {
-            (local, Some(required)) => {
-                let required = required.map(|size| size as usize);
-                let local = local.unwrap_or(required);
-                if local != required || !divides(local, global) {
-                    let why = format!(
-                        "the kernel's source demands work-groups of {required:?}, not those of {range}"
-                    );
-                    return Err(Error::new(ErrorKind::InvalidSize, why).help(
-                        "leave the work-group size to the device, and make the global size a multiple of it",
-                    ));
-                }
-                local
-            }
-            (Some(local), None) => local,
-            (None, None) => {
-                largest_group(global, self.context.capabilities.max_work_item_sizes, self.max_work_group_size)
-            }
-        };
+        let local = self.declaration.local_size(range)?.unwrap_or_else(|| {
+            largest_group(global, self.context.capabilities.max_work_item_sizes, self.max_work_group_size)
+        });
         if !divides(local, global) {
             let why = format!("{range}: the work-group size does not divide the global size");
             return Err(Error::new(ErrorKind::InvalidSize, why));
@@ -243,11 +201,6 @@ impl LevelZeroKernel {
         let groups = sys::ze_group_count_t { groupCountX: x, groupCountY: y, groupCountZ: z };
         Ok(LaunchShape { group_size, groups, offset })
     }
-
-    fn not_accepted(&self, param: &Param, error: Error) -> Error {
-        let why = format!("kernel '{}': argument '{}' is not accepted", self.name, param.name);
-        Error::new(error.kind(), why).caused_by(error)
-    }
 }
 
 /// What the driver knows of a kernel.
@@ -255,7 +208,8 @@ struct KernelProperties {
     arguments: usize,
     /// 0 where the driver does not tell.
     max_group_size: usize,
-    required_work_group: Option<[u32; 3]>,
+    /// The work-group size that the source requires, if it does.
+    required_work_group: Option<[usize; 3]>,
 }
 
 impl KernelProperties {
@@ -269,7 +223,8 @@ impl KernelProperties {
         // knows.
         let properties = unsafe { fill!(context.api, zeKernelGetProperties(kernel.raw()), properties) }?;
         let required =
-            [properties.requiredGroupSizeX, properties.requiredGroupSizeY, properties.requiredGroupSizeZ];
+            [properties.requiredGroupSizeX, properties.requiredGroupSizeY, properties.requiredGroupSizeZ]
+                .map(|size| size as usize);
         Ok(Self {
             arguments: properties.numKernelArgs as usize,
             max_group_size: largest.maxGroupSize as usize,
@@ -291,21 +246,16 @@ fn create_kernel(
     Ok(unsafe { Owned::new(context.api, raw) })
 }
 
-fn argument<'a>(context: &LevelZeroContext, arg: &'a KernelArg) -> Result<Argument<'a>> {
-    Ok(match arg {
-        KernelArg::Value(bytes) => Argument::Value(bytes),
-        KernelArg::Local(bytes) => Argument::Local(*bytes),
-        KernelArg::Usm(pointer) => Argument::Pointer(pointer.address()),
+fn address(context: &LevelZeroContext, arg: &KernelArg) -> Result<LevelZeroAddress> {
+    Ok(LevelZeroAddress(match arg {
+        KernelArg::Usm(pointer) => pointer.address(),
         // Host memory of other backends is refused: old drivers do so, new ones say nothing.
         KernelArg::Memory(view) => {
             let memory = LevelZeroMemory::of(context, view).ok_or_else(|| foreign("memory"))?;
-            Argument::Pointer(memory.address() + view.offset())
+            memory.address() + view.offset()
         }
-    })
-}
-
-fn divides(local: [usize; 3], global: [usize; 3]) -> bool {
-    global.iter().zip(local).all(|(global, local)| local > 0 && global % local == 0)
+        KernelArg::Value(_) | KernelArg::Local(_) => 0,
+    }))
 }
 
 fn narrow(sizes: [usize; 3]) -> Option<[u32; 3]> {
@@ -338,11 +288,11 @@ impl Kernel for LevelZeroKernel {
     }
 
     fn name(&self) -> &str {
-        &self.name
+        &self.declaration.name
     }
 
     fn params(&self) -> &[Param] {
-        &self.params
+        &self.declaration.params
     }
 
     fn max_work_group_size(&self) -> usize {
@@ -372,10 +322,8 @@ mod tests {
 
     #[test]
     fn null_pointers_have_no_value() {
-        assert_eq!(Argument::Pointer(0).value(), (8, ptr::null()));
-        assert_eq!(Argument::Local(16).value(), (16, ptr::null()));
-        let value = Argument::Length(3);
-        assert_eq!(value.value().0, 8);
-        assert!(!value.value().1.is_null());
+        assert_eq!(LevelZeroAddress(0).value(), (8, ptr::null()));
+        let address = LevelZeroAddress(16);
+        assert_eq!(address.value(), (8, ptr::from_ref(&address.0).cast()));
     }
 }

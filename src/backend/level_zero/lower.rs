@@ -20,7 +20,8 @@ pub(super) fn lower(
     context: &Arc<LevelZeroContext>,
     command: &Command,
 ) -> Result<LoweredCommand<LevelZeroOperation>> {
-    LoweredCommand::of(command, |command, staged| LevelZeroLowering { context, staged }.operations(command))
+    let lower = |command: &Command, staged: &mut _| LevelZeroLowering { context, staged }.operations(command);
+    LoweredCommand::of(command, lower).map_err(|error| context.error(error))
 }
 
 /// The work of lowering one command without a body.

@@ -74,7 +74,7 @@ impl Backend for LevelZeroBackend {
     /// The GPUs of all drivers, in the loader's order. `ZE_FLAT_DEVICE_HIERARCHY` decides whether
     /// the parts of a GPU are devices, and `ZE_AFFINITY_MASK` which ones there are.
     fn device_names(&self) -> Result<Vec<String>> {
-        let name = |found: driver::FoundDevice| {
+        let name = |found: driver::DriverDevice| {
             Ok(format!("{} ({})", driver::text(&found.properties()?.name), found.driver.name))
         };
         driver::devices()?.into_iter().map(name).collect()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
-use super::kernel::{Argument, KernelInstance, LaunchShape, LevelZeroKernel};
+use super::kernel::{LaunchShape, LevelZeroArgument, LevelZeroKernel, LevelZeroKernelInstance};
 use super::list::DriverList;
 use super::operation::LevelZeroOperation;
 use super::sys::{self, DriverResult, LevelZeroFailure, call, get};
@@ -43,7 +43,7 @@ pub(super) struct MutableCommand {
 #[derive(Debug)]
 struct DriverKernel {
     raw: sys::ze_kernel_handle_t,
-    _instance: Option<Arc<KernelInstance>>,
+    _instance: Option<Arc<LevelZeroKernelInstance>>,
 }
 
 // SAFETY: a handle is a name. Calls with it are made by the owner of the list.
@@ -114,7 +114,7 @@ struct LaunchMutation<'a> {
     /// The handle of another kernel.
     kernel: Option<sys::ze_kernel_handle_t>,
     /// The arguments that change, by index.
-    arguments: SmallVec<[(u32, Argument<'a>); 4]>,
+    arguments: SmallVec<[(u32, LevelZeroArgument<'a>); 4]>,
     shape: LaunchShape,
     changes_size: bool,
     changes_count: bool,
@@ -136,7 +136,7 @@ impl<'a> LaunchMutation<'a> {
         let kernel = if is_other { Some(raw?) } else { None };
         let arguments = now.arguments(&new.args).ok()?;
         let known = before.arguments(&old.args).ok()?;
-        let differs = |index: usize, argument: &Argument<'_>| {
+        let differs = |index: usize, argument: &LevelZeroArgument<'_>| {
             is_other || known.get(index).is_none_or(|(_, known)| bytes(known) != bytes(argument))
         };
         let arguments = arguments.into_iter().enumerate();
@@ -171,7 +171,7 @@ impl<'a> LaunchMutation<'a> {
 }
 
 /// The bytes that the driver copies; local memory has a size only.
-fn bytes<'a>(argument: &'a Argument<'_>) -> (usize, Option<&'a [u8]>) {
+fn bytes<'a>(argument: &'a LevelZeroArgument<'_>) -> (usize, Option<&'a [u8]>) {
     let (len, value) = argument.value();
     // SAFETY: a value is that long.
     (len, (!value.is_null()).then(|| unsafe { slice::from_raw_parts(value.cast(), len) }))

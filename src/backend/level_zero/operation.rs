@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
 use super::features::EngineGroup;
-use super::kernel::KernelInstance;
+use super::kernel::LevelZeroKernelInstance;
 use super::list::{CommandEvents, DriverList, RegionPlace};
 use super::sys;
 use crate::hal::support::lowering::DriverOperation;
@@ -17,7 +17,7 @@ use crate::types::Result;
 /// One call of the driver.
 #[derive(Debug)]
 pub(super) enum LevelZeroOperation {
-    Kernel(Arc<KernelInstance>),
+    Kernel(Arc<LevelZeroKernelInstance>),
     Copy {
         from: usize,
         to: usize,

@@ -10,7 +10,7 @@ use crate::types::{Error, Result};
 
 /// Where the times of one signal begin.
 #[derive(Debug)]
-pub(super) struct SignalTimes {
+pub(super) struct LevelZeroTimes {
     /// When it was enqueued, in nanoseconds.
     submitted: u64,
     /// How many commands have times of their own.
@@ -19,7 +19,7 @@ pub(super) struct SignalTimes {
     has_work: bool,
 }
 
-impl SignalTimes {
+impl LevelZeroTimes {
     /// Those of a signal that is being enqueued now.
     pub(super) fn begin(
         context: &LevelZeroContext,

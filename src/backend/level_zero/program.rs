@@ -21,7 +21,7 @@ const LARGE_BUFFERS: &CStr = c"-ze-opt-greater-than-4GB-buffer-required";
 
 /// The code of a kernel for a device.
 #[derive(Debug)]
-pub(super) struct Code<'a> {
+pub(super) struct KernelCode<'a> {
     /// SPIR-V.
     pub(super) binary: Cow<'a, [u8]>,
     /// The kernel's name in it.
@@ -35,9 +35,9 @@ pub(super) struct Code<'a> {
 /// # Errors
 /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported) without a variant; those of the
 /// compiler.
-pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> Result<Code<'a>> {
+pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> Result<KernelCode<'a>> {
     let (name, sources, product) = (desc.name, desc.sources, context.product);
-    let own = |binary| Code { binary, symbol: name.to_owned(), portable: false };
+    let own = |binary| KernelCode { binary, symbol: name.to_owned(), portable: false };
     if let Some(binary) = &sources.spirv {
         return Ok(own(Cow::Borrowed(&**binary)));
     }
@@ -52,7 +52,7 @@ pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> 
     };
     let source = [dialect::OPENCL, source].concat();
     let binary = ocloc::compile(name, &source, Language::OpenclC12, product)?;
-    Ok(Code { binary: Cow::Owned(binary.to_vec()), symbol: dialect::entry_name(name), portable: true })
+    Ok(KernelCode { binary: Cow::Owned(binary.to_vec()), symbol: dialect::entry_name(name), portable: true })
 }
 
 /// The module of this SPIR-V, built the first time; `kernel` names it in errors.

@@ -17,17 +17,16 @@ use super::handover::{Handover, HandoverFailure};
 use super::lower::lower;
 use super::operation::LevelZeroOperation;
 use super::options::Lowering;
-use super::profiling::SignalTimes;
+use super::profiling::LevelZeroTimes;
 use super::recording::ListRecording;
 use super::run_slot::{RunSlot, RunSlots};
-use super::signal::{LevelZeroSignal, SignalUses, StartedWork};
+use super::signal::{LevelZeroSignal, SignalUses, StartedRun};
 use super::sys::{self, call};
 use crate::hal::support::command_list::CommandList;
 use crate::hal::support::lowering::After;
-use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
-use crate::hal::{
-    Command, CommandBufferDesc, Event as _, EventStatus, Queue, QueueDesc, QueueOrder, Signal, WaitList,
-};
+use crate::hal::support::refusal::{foreign, foreign_wait};
+use crate::hal::support::signals::{EnqueueSignal, ResolvedWaitList};
+use crate::hal::{Command, CommandBufferDesc, Event as _, Queue, QueueDesc, QueueOrder, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
 
 /// A queue.
@@ -43,7 +42,7 @@ pub(super) struct LevelZeroQueue {
 
 #[derive(Debug)]
 struct EnqueueState {
-    driver: DriverQueue,
+    driver: LoweringQueue,
     /// On an in-order queue whose lists the driver does not order: the last enqueue, which the next
     /// has to come after.
     last: Option<Arc<LevelZeroSignal>>,
@@ -51,8 +50,9 @@ struct EnqueueState {
     marks: RunSlots,
 }
 
+/// What a queue is in each lowering.
 #[derive(Debug)]
-enum DriverQueue {
+enum LoweringQueue {
     Append(AppendQueue),
     Execute(ExecuteQueue),
 }
@@ -80,8 +80,8 @@ impl LevelZeroQueue {
     pub(super) fn create(context: &Arc<LevelZeroContext>, desc: QueueDesc) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let driver = match context.lowering() {
-            Lowering::Append => DriverQueue::Append(AppendQueue::new(context, desc)?),
-            Lowering::Execute => DriverQueue::Execute(ExecuteQueue::new(context, desc)?),
+            Lowering::Append => LoweringQueue::Append(AppendQueue::new(context, desc)?),
+            Lowering::Execute => LoweringQueue::Execute(ExecuteQueue::new(context, desc)?),
         };
         let state = EnqueueState { driver, last: None, marks: RunSlots::default() };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -109,13 +109,20 @@ impl LevelZeroQueue {
         self.desc.order == QueueOrder::InOrder && signal.is_on(self.id)
     }
 
-    pub(super) fn driver_wait_list(&self, wait: WaitList<'_>) -> Result<DriverWaitList> {
-        let mut waits = DriverWaitList::default();
-        for dependency in wait.dependencies {
-            waits.add(self, *dependency, true)?;
-        }
-        for order in wait.order {
-            waits.add(self, *order, false)?;
+    pub(super) fn wait_list(&self, wait: WaitList<'_>) -> Result<LevelZeroWaitList> {
+        let resolved = ResolvedWaitList::of(wait, |event| {
+            let event = event.as_any().downcast_ref::<LevelZeroEvent>();
+            let event = event.filter(|event| self.context.can_wait_for(&event.context));
+            Ok(&event.ok_or_else(foreign_wait)?.signal)
+        })?;
+        let mut waits = LevelZeroWaitList { failure: resolved.failure, ..LevelZeroWaitList::default() };
+        for (signal, is_needed) in resolved.pending {
+            if !self.follows(&signal) {
+                waits.push(&signal);
+            }
+            if is_needed {
+                waits.uses.dependencies.push(signal);
+            }
         }
         Ok(waits)
     }
@@ -133,7 +140,7 @@ impl LevelZeroQueue {
         let context = &self.context;
         context.health()?;
         let event = self.own_event(signal.event)?;
-        let mut waits = self.driver_wait_list(wait)?;
+        let mut waits = self.wait_list(wait)?;
         let mut state = self.state.lock();
         // A signal that is over is dropped, so that its event can use it again.
         state.last = state.last.take().filter(|last| !last.is_final());
@@ -145,31 +152,28 @@ impl LevelZeroQueue {
         if let Some(previous) = previous.filter(|previous| !self.follows(previous) && !previous.is_final()) {
             waits.push(previous);
         }
-        let mut current = event.signal.lock();
-        if current.as_ref().is_some_and(|last| !last.is_final()) {
-            return Err(pending_signal());
-        }
-        let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
-        let kind = state.event_kind(context, &self.desc, is_timed);
-        let time = || SignalTimes::begin(context, timed_commands, matches!(work, EnqueueWork::Run(_)));
-        let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
-        let (slot, failure) = match (work, waits.failure.take()) {
-            (EnqueueWork::Run(request), None) => {
-                // SAFETY: passed on to the caller.
-                let started = unsafe { state.run(context, request.recording, kind, &waits.events) };
-                started.map_err(|error| context.error(error))?
-            }
-            (EnqueueWork::Run(_), failure) => (state.mark(context, kind, &waits.events)?, failure),
-            // What does not run keeps its place in the order.
-            (EnqueueWork::Nothing(failure), inherited) => {
-                (state.mark(context, kind, &waits.events)?, inherited.or(failure))
-            }
-        };
-        let times = times.filter(|_| failure.is_none());
-        let work = StartedWork { slot, failure, times };
-        let new = LevelZeroSignal::new(context, self.id, work, waits.uses);
-        let new = set_signal(&mut current, new);
-        if self.desc.order == QueueOrder::InOrder && matches!(state.driver, DriverQueue::Execute(_)) {
+        let new = event.signal.signal_by(|| {
+            let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
+            let kind = state.event_kind(context, &self.desc, is_timed);
+            let time = || LevelZeroTimes::begin(context, timed_commands, matches!(work, EnqueueWork::Run(_)));
+            let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
+            let (slot, failure) = match (work, waits.failure.take()) {
+                (EnqueueWork::Run(request), None) => {
+                    // SAFETY: passed on to the caller.
+                    let started = unsafe { state.run(context, request.recording, kind, &waits.events) };
+                    started.map_err(|error| context.error(error))?
+                }
+                (EnqueueWork::Run(_), failure) => (state.mark(context, kind, &waits.events)?, failure),
+                // What does not run keeps its place in the order.
+                (EnqueueWork::Nothing(failure), inherited) => {
+                    (state.mark(context, kind, &waits.events)?, inherited.or(failure))
+                }
+            };
+            let times = times.filter(|_| failure.is_none());
+            let work = StartedRun { slot, failure, times };
+            Ok(LevelZeroSignal::new(context, self.id, work, waits.uses))
+        })?;
+        if self.desc.order == QueueOrder::InOrder && matches!(state.driver, LoweringQueue::Execute(_)) {
             state.last = Some(Arc::clone(&new));
         }
         Ok(new)
@@ -193,28 +197,13 @@ impl LevelZeroQueue {
     }
 }
 
-/// Gives an event the signal of its last enqueue. The one of the enqueue before is used again,
-/// unless something still refers to it.
-pub(super) fn set_signal(
-    current: &mut Option<Arc<LevelZeroSignal>>,
-    new: LevelZeroSignal,
-) -> Arc<LevelZeroSignal> {
-    if let Some(last) = current
-        && let Some(place) = Arc::get_mut(last)
-    {
-        *place = new;
-        return Arc::clone(last);
-    }
-    Arc::clone(current.insert(Arc::new(new)))
-}
-
 impl EnqueueState {
     /// The kind of event that an enqueue signals.
     fn event_kind(&self, context: &LevelZeroContext, desc: &QueueDesc, is_timed: bool) -> DriverEventKind {
         let counts = desc.order == QueueOrder::InOrder && context.features.counter_based_events;
         match &self.driver {
             _ if is_timed => DriverEventKind::Timed,
-            DriverQueue::Append(_) if counts => DriverEventKind::Counting,
+            LoweringQueue::Append(_) if counts => DriverEventKind::Counting,
             _ => DriverEventKind::Plain,
         }
     }
@@ -233,9 +222,9 @@ impl EnqueueState {
         let slot = recording.slot(kind)?;
         let handed = match &mut self.driver {
             // SAFETY: passed on to the caller.
-            DriverQueue::Append(queue) => unsafe { queue.run(recording, &slot, waits) },
+            LoweringQueue::Append(queue) => unsafe { queue.run(recording, &slot, waits) },
             // SAFETY: passed on to the caller.
-            DriverQueue::Execute(queue) => unsafe { queue.run(recording, &slot, waits) },
+            LoweringQueue::Execute(queue) => unsafe { queue.run(recording, &slot, waits) },
         };
         match handed {
             Ok(Handover::Whole) => {
@@ -269,8 +258,8 @@ impl EnqueueState {
         let slot = self.marks.take(kind, || RunSlot::new(context, kind));
         let slot = slot.map_err(|failure| context.error(failure))?;
         let marked = match &mut self.driver {
-            DriverQueue::Append(queue) => queue.mark(&slot, waits),
-            DriverQueue::Execute(queue) => queue.mark(&slot, waits),
+            LoweringQueue::Append(queue) => queue.mark(&slot, waits),
+            LoweringQueue::Execute(queue) => queue.mark(&slot, waits),
         };
         if let Err(failure) = marked {
             // A part of it may be on the list.
@@ -284,7 +273,7 @@ impl EnqueueState {
 
 /// A wait list as the driver takes it.
 #[derive(Default)]
-pub(super) struct DriverWaitList {
+pub(super) struct LevelZeroWaitList {
     pub(super) events: SmallVec<[sys::ze_event_handle_t; 8]>,
     /// What the enqueue keeps until it is over. Failures of its dependencies are inherited.
     pub(super) uses: SignalUses,
@@ -292,32 +281,7 @@ pub(super) struct DriverWaitList {
     pub(super) failure: Option<Error>,
 }
 
-impl DriverWaitList {
-    fn add(&mut self, queue: &LevelZeroQueue, event: &dyn crate::hal::Event, needed: bool) -> Result<()> {
-        let event = event.as_any().downcast_ref::<LevelZeroEvent>();
-        let event = event.filter(|event| queue.context.can_wait_for(&event.context));
-        let signal = event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?;
-        // A signal that is going to fail may still be pending because of earlier work on its queue.
-        if let Some(error) = signal.known_failure().filter(|_| needed) {
-            self.failure.get_or_insert_with(|| error.clone());
-        }
-        match signal.status() {
-            EventStatus::Failed(error) if needed => {
-                self.failure.get_or_insert(error);
-            }
-            EventStatus::Pending => {
-                if !queue.follows(&signal) {
-                    self.push(&signal);
-                }
-                if needed {
-                    self.uses.dependencies.push(signal);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
+impl LevelZeroWaitList {
     /// Waits for a signal that is pending.
     fn push(&mut self, signal: &Arc<LevelZeroSignal>) {
         self.events.push(signal.event());
@@ -363,14 +327,14 @@ impl Queue for LevelZeroQueue {
     fn finish(&self) -> Result<()> {
         let (api, state) = (self.context.api, self.state.lock());
         let finished = match &state.driver {
-            DriverQueue::Append(queue) => {
+            LoweringQueue::Append(queue) => {
                 let list = queue.main();
                 // Others may enqueue meanwhile.
                 drop(state);
                 // SAFETY: the list lives as long as this queue.
                 unsafe { call!(api, zeCommandListHostSynchronize(list, u64::MAX)) }
             }
-            DriverQueue::Execute(queue) => {
+            LoweringQueue::Execute(queue) => {
                 let queues = queue.queues();
                 drop(state);
                 queues.into_iter().try_for_each(|queue| {

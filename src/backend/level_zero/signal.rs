@@ -8,20 +8,19 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
-use super::profiling::SignalTimes;
+use super::profiling::LevelZeroTimes;
 use super::run_slot::RunSlot;
 use super::sys;
-use crate::hal::support::dependency::{
-    Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
-};
+use crate::hal::EventProfile;
+use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal::no_times;
-use crate::hal::{EventProfile, EventStatus};
+use crate::hal::support::signals::EnqueueSignal;
 use crate::types::{Error, Result};
 
 /// One enqueue.
 pub(super) struct LevelZeroSignal {
     context: Arc<LevelZeroContext>,
-    work: StartedWork,
+    work: StartedRun,
     /// The queue that it was enqueued on.
     queue: u64,
     uses: Mutex<SignalUses>,
@@ -30,12 +29,12 @@ pub(super) struct LevelZeroSignal {
 
 /// An enqueue that has started.
 #[derive(Debug)]
-pub(super) struct StartedWork {
+pub(super) struct StartedRun {
     /// Over when everything that was enqueued is.
     pub(super) slot: Arc<RunSlot>,
     /// Why the enqueue fails: not everything was enqueued, or a dependency had failed.
     pub(super) failure: Option<Error>,
-    pub(super) times: Option<SignalTimes>,
+    pub(super) times: Option<LevelZeroTimes>,
 }
 
 /// What an enqueue uses until it is over.
@@ -49,17 +48,11 @@ pub(super) struct SignalUses {
     pub(super) kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
-impl Dependency for Arc<LevelZeroSignal> {
-    fn outcome(&self) -> &EnqueueOutcome {
-        &self.outcome
-    }
-}
-
 impl LevelZeroSignal {
     pub(super) fn new(
         context: &Arc<LevelZeroContext>,
         queue: u64,
-        work: StartedWork,
+        work: StartedRun,
         uses: SignalUses,
     ) -> Self {
         let (context, uses, outcome) = (Arc::clone(context), Mutex::new(uses), EnqueueOutcome::default());
@@ -80,27 +73,34 @@ impl LevelZeroSignal {
         self.work.slot.event.raw()
     }
 
-    /// Why it will fail, as far as that was known when it was enqueued.
-    pub(super) fn known_failure(&self) -> Option<&Error> {
-        self.work.failure.as_ref()
-    }
-
     pub(super) fn is_on(&self, queue: u64) -> bool {
         self.queue == queue
     }
 
-    pub(super) fn status(self: &Arc<Self>) -> EventStatus {
-        if !self.outcome.is_known() {
-            settle(Arc::clone(self), |signal| signal.attempt());
+    /// Blocks until the driver says that it is over, or this time has passed.
+    pub(super) fn wait(&self, nanoseconds: u64) {
+        // The caller polls for the outcome.
+        if !matches!(self.work.slot.is_over(), Ok(true)) {
+            let _ = self.work.slot.event.wait(nanoseconds);
         }
-        self.outcome.status()
     }
 
-    pub(super) fn is_final(self: &Arc<Self>) -> bool {
-        self.status().is_final()
+    /// The times, once it is complete, if it keeps them.
+    pub(super) fn profile(&self) -> Result<EventProfile> {
+        let times = self.work.times.as_ref().ok_or_else(no_times)?;
+        times.read(&self.context, &self.work.slot).map_err(|error| self.context.error(error))
+    }
+}
+
+impl EnqueueSignal for LevelZeroSignal {
+    fn outcome(&self) -> &EnqueueOutcome {
+        &self.outcome
     }
 
-    /// Sets the outcome, if those of all dependencies are known.
+    fn known_failure(&self) -> Option<&Error> {
+        self.work.failure.as_ref()
+    }
+
     fn attempt(&self) -> SettleStep<Arc<Self>> {
         if self.outcome.is_known() {
             return SettleStep::Settled;
@@ -127,20 +127,6 @@ impl LevelZeroSignal {
             drop(over)
         }
         SettleStep::Settled
-    }
-
-    /// Blocks until the driver says that it is over, or this time has passed.
-    pub(super) fn wait(&self, nanoseconds: u64) {
-        // The caller polls for the outcome.
-        if !matches!(self.work.slot.is_over(), Ok(true)) {
-            let _ = self.work.slot.event.wait(nanoseconds);
-        }
-    }
-
-    /// The times, once it is complete, if it keeps them.
-    pub(super) fn profile(&self) -> Result<EventProfile> {
-        let times = self.work.times.as_ref().ok_or_else(no_times)?;
-        times.read(&self.context, &self.work.slot).map_err(|error| self.context.error(error))
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::queue::{EnqueueWork, LevelZeroQueue, SingleRun};
 use super::recording::ListRecording;
-use crate::hal::support::refusal::pending_signal;
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
 
@@ -22,10 +21,8 @@ impl LevelZeroQueue {
         let context = self.context();
         context.health()?;
         let event = self.own_event(signal.event)?;
-        if event.last_signal().is_some_and(|last| !last.is_final()) {
-            return Err(pending_signal());
-        }
-        if self.driver_wait_list(wait)?.failure.is_some() {
+        event.signal.check_not_pending()?;
+        if self.wait_list(wait)?.failure.is_some() {
             // SAFETY: passed on to the caller.
             unsafe { self.submit(EnqueueWork::Nothing(None), wait, signal) }?;
             return Ok(());

@@ -15,30 +15,26 @@ use super::options::Lowering;
 use super::queue::{EnqueueRequest, OpenclQueue};
 use super::recording::OpenclRecording;
 use super::signal::{OpenclSignal, TimesWanted};
-use crate::hal::support::command_list::CommandList;
+use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::support::staged_update::StagedUpdate;
 use crate::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Queue, Signal,
+    SyncPoint, WaitList,
 };
 use crate::types::Result;
 
 /// A command-buffer.
 #[derive(Debug)]
 pub(super) struct OpenclCommandBuffer {
-    id: CommandBufferId,
-    desc: CommandBufferDesc,
     context: Arc<OpenclContext>,
-    state: CommandBufferState,
     /// Like all recordings it is dropped before the list: then the driver releases each kernel for good
     /// when the list is dropped, in the list's order.
     pub(super) recording: Option<OpenclRecording>,
     in_flight: Mutex<PendingEnqueues>,
-    /// Keeps the operands of the commands alive, and is what updates build on.
-    commands: Vec<Command>,
-    pub(super) list: CommandList<OpenclOperation>,
+    pub(super) recorded: RecordedCommands<OpenclOperation>,
 }
 
 /// What the driver may still use.
@@ -53,37 +49,33 @@ struct PendingEnqueues {
 impl OpenclCommandBuffer {
     pub(super) fn new(context: &Arc<OpenclContext>, desc: CommandBufferDesc) -> Self {
         Self {
-            id: CommandBufferId::unique(),
-            desc,
             context: Arc::clone(context),
-            state: CommandBufferState::Recording,
             recording: None,
             in_flight: Mutex::default(),
-            commands: Vec::new(),
-            list: CommandList::default(),
+            recorded: RecordedCommands::new(desc),
         }
     }
 
     /// The lowering for the list, and why it is that one.
     fn choose(&self) -> (Lowering, &'static str) {
         let context = &self.context;
-        if self.desc.profiling {
+        if self.recorded.desc.profiling {
             return (Lowering::Replay, "the times of its commands come from enqueuing each");
         }
-        if self.commands.is_empty() {
+        if self.recorded.commands.is_empty() {
             return (Lowering::Replay, "it is empty, which is a marker either way");
         }
         let Some(recording) = &context.features.recording else {
             return (Lowering::Replay, "the device cannot record what the backend needs");
         };
-        if !OpenclRecording::can_hold(context, &self.list) {
+        if !OpenclRecording::can_hold(context, &self.recorded.list) {
             return (Lowering::Replay, "the device cannot record one of its commands");
         }
         match context.options.lowering {
             Some(forced) => (forced, "an option of the device forces it"),
             None if recording.leaks => (Lowering::Replay, "the driver's recordings leak memory in each run"),
             None => {
-                let faster = measure::faster(context, self.commands.len());
+                let faster = measure::faster(context, self.recorded.commands.len());
                 (faster, "it was measured to be the faster one on the device")
             }
         }
@@ -95,7 +87,7 @@ impl OpenclCommandBuffer {
         if self.choose().0 == Lowering::Replay {
             return Ok(None);
         }
-        let recording = OpenclRecording::new(context, &self.list, self.desc.updatable);
+        let recording = OpenclRecording::new(context, &self.recorded.list, self.recorded.desc.updatable);
         recording.map(Some).map_err(|failure| context.error(failure))
     }
 
@@ -115,16 +107,16 @@ impl OpenclCommandBuffer {
     /// Puts the staged commands in place and records them. Enqueued commands have read their arguments,
     /// so they keep the old values.
     fn apply(&mut self, mut update: StagedUpdate<OpenclOperation>) -> Result<()> {
-        update.exchange(&mut self.commands, &mut self.list);
+        update.exchange(&mut self.recorded);
         let pending = self.pending();
         if let Some(recording) = &self.recording
             && (pending.is_some()
-                || !mutable::change_in_place(recording, update.changed_launches(&self.commands, &self.list)))
+                || !mutable::change_in_place(recording, update.changed_launches(&self.recorded)))
         {
             match self.record() {
                 Ok(recording) => self.replace_recording(recording),
                 Err(error) => {
-                    update.exchange(&mut self.commands, &mut self.list);
+                    update.exchange(&mut self.recorded);
                     // The driver may have changed the recording in part before it refused the change. The
                     // list still says what the commands do, and is replayed from now on.
                     self.replace_recording(None);
@@ -145,64 +137,42 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn info(&self) -> CommandBufferInfo {
-        let (lowering, reason) = match (self.state, &self.recording) {
-            (CommandBufferState::Recording, _) => ("recording", ""),
+        let (lowering, reason) = match (self.recorded.is_finalized(), &self.recording) {
+            (false, _) => ("recording", ""),
             (_, Some(_)) => ("cl_khr_command_buffer", self.choose().1),
             (_, None) => match self.choose() {
                 (Lowering::Replay, reason) => ("replayed enqueues", reason),
                 _ => ("replayed enqueues", "the driver has refused to change its recording"),
             },
         };
-        CommandBufferInfo {
-            id: self.id,
-            device: self.context.info.id,
-            desc: self.desc,
-            state: self.state,
-            commands: self.commands.len(),
-            lowering,
-            reason,
-        }
+        self.recorded.info(self.context.info.id, lowering, reason)
     }
 
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
-        if self.state == CommandBufferState::Executable {
-            return Err(refusal::append_after_finalize());
-        }
-        let (index, mut after) = refusal::next_command(self.id, self.commands.len(), after)?;
-        if self.desc.in_order {
-            after = index.checked_sub(1).into_iter().collect();
-        }
-        let lowered = lower(&self.context, command).map_err(|error| self.context.error(error))?;
-        self.list.push(lowered, after);
-        self.commands.push(command.clone());
-        Ok(Appended::new(self.id, index, command, &self.desc))
+        self.recorded.append(command, after, |command| lower(&self.context, command))
     }
 
     /// The first call on a device for a command-buffer of about this size measures both lowerings.
     fn finalize(&mut self) -> Result<()> {
-        if self.state == CommandBufferState::Executable {
-            return Err(refusal::finalized_twice());
-        }
+        self.recorded.check_finalize()?;
         self.recording = self.record()?;
-        self.state = CommandBufferState::Executable;
+        self.recorded.finalized();
         Ok(())
     }
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        if self.state == CommandBufferState::Recording {
-            return Err(refusal::enqueue_before_finalize());
-        }
+        self.recorded.check_enqueue()?;
         let queue = OpenclQueue::of(queue, &self.context)?;
         // The lock is held until the commands are enqueued: enqueues of one command-buffer follow each
         // other.
         let mut in_flight = self.in_flight.lock();
-        in_flight.retired.purge(OpenclSignal::is_final);
+        in_flight.retired.purge(EnqueueSignal::is_final);
         // A signal that is over is dropped, so that its event can use it again.
         in_flight.last = in_flight.last.take().filter(|last| !last.is_final());
         let request = EnqueueRequest {
-            list: &self.list,
+            list: &self.recorded.list,
             recording: self.recording.as_ref(),
-            times: match (self.desc.profiling, signal.timed) {
+            times: match (self.recorded.desc.profiling, signal.timed) {
                 (true, _) => TimesWanted::Commands,
                 (false, true) => TimesWanted::Whole,
                 (false, false) => TimesWanted::None,
@@ -218,24 +188,17 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        if self.state == CommandBufferState::Recording {
-            return Err(refusal::update_before_finalize());
-        }
         let lower = |command: &Command| lower(&self.context, command);
-        let staged = StagedUpdate::of_changes(updates, &self.commands, &self.list, lower);
+        let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        if self.state == CommandBufferState::Recording {
-            return Err(refusal::update_before_finalize());
-        }
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
         let lower = |command: &Command| lower(&self.context, command);
-        let staged = StagedUpdate::of_all(&other.commands, &other.list, lower);
-        self.apply(staged.map_err(|error| self.context.error(error))?)
+        self.apply(StagedUpdate::of_all(&self.recorded, &other.recorded, lower)?)
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::driver_queue::DriverQueue;
-use super::features::{self, Features, POCL};
+use super::features::{self, OpenclFeatures, POCL};
 use super::options::{Lowering, OpenclOptions};
 use super::platform::{Id, Platform};
 use super::query::{self, DeviceQuery};
@@ -24,7 +24,7 @@ pub(super) struct OpenclContext {
     pub(super) id: Id,
     pub(super) info: DeviceInfo,
     pub(super) capabilities: Capabilities,
-    pub(super) features: Features,
+    pub(super) features: OpenclFeatures,
     pub(super) options: OpenclOptions,
     /// The programs by their code (`program.rs`).
     pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
@@ -66,7 +66,7 @@ impl OpenclContext {
     ) -> DriverResult<Self> {
         let core = platform.core;
         let query = DeviceQuery { core, device: id.raw() };
-        let features = Features::read(query, &platform.name, &options);
+        let features = OpenclFeatures::read(query, &platform.name, &options);
         let driver = query.text(sys::CL_DRIVER_VERSION)?;
         let health = DeviceHealth::new(selector.clone());
         let info = DeviceInfo {
@@ -126,7 +126,7 @@ impl OpenclContext {
             unsafe { create!(core, clCreateCommandQueue(context, device, bits)) }
         }?;
         // SAFETY: the driver has just created the queue for this object.
-        Ok(DriverQueue { core, raw: unsafe { Owned::new(core, raw) }, order, profiling })
+        Ok(DriverQueue { core, raw: unsafe { Owned::new(core, raw.as_ptr()) }, order, profiling })
     }
 
     /// The device's own queue, for work that must not queue behind the user's.
@@ -143,7 +143,7 @@ impl OpenclContext {
         // SAFETY: the context is alive.
         let event = unsafe { create!(self.core, clCreateUserEvent(self.raw.raw())) }?;
         // SAFETY: the driver has just created the event for this object.
-        Ok(unsafe { Owned::new(self.core, event) })
+        Ok(unsafe { Owned::new(self.core, event.as_ptr()) })
     }
 
     /// An event that is complete.

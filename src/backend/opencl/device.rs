@@ -14,7 +14,7 @@ use super::foreign;
 use super::kernel::OpenclKernel;
 use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
-use super::platform::{self, FoundDevice, Id, Platform};
+use super::platform::{self, Id, Platform, PlatformDevice};
 use super::queue::OpenclQueue;
 use super::sys::{self, DriverResult, Owned, SubDevice, call};
 use crate::hal::{
@@ -32,7 +32,7 @@ pub(super) struct OpenclDevice {
 impl OpenclDevice {
     pub(super) fn open(index: usize, options: OpenclOptions) -> Result<Self> {
         let devices = platform::devices()?;
-        let Some(FoundDevice { platform, id, .. }) = devices.get(index) else {
+        let Some(PlatformDevice { platform, id, .. }) = devices.get(index) else {
             let why = format!("there is no OpenCL device {index}: there are {}", devices.len());
             return Err(Error::new(ErrorKind::Unavailable, why).help(
                 "count from 0, or select by name; `opencl::open` says in which order devices are counted",
@@ -91,7 +91,7 @@ impl OpenclDevice {
 
     /// The features, for tests that take one away.
     #[cfg(test)]
-    pub(super) fn features_mut(&mut self) -> &mut super::features::Features {
+    pub(super) fn features_mut(&mut self) -> &mut super::features::OpenclFeatures {
         &mut Arc::get_mut(&mut self.context).expect("the test holds the only reference").features
     }
 
@@ -109,7 +109,7 @@ impl OpenclDevice {
         let parts = raw.into_iter().map(|part| {
             let part = sys::object("clCreateSubDevices", sys::CL_SUCCESS, part)?;
             // SAFETY: the driver has just created the part for this object.
-            Ok(unsafe { Owned::<SubDevice>::new(core, part) })
+            Ok(unsafe { Owned::<SubDevice>::new(core, part.as_ptr()) })
         });
         let parts = parts.collect::<DriverResult<Vec<_>>>()?;
         let ids: Vec<_> = parts.iter().map(|part| Id(part.raw())).collect();

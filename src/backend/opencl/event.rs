@@ -4,10 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::context::OpenclContext;
 use super::signal::OpenclSignal;
+use crate::hal::support::signals::{EnqueueSignal, LastSignal};
 use crate::hal::support::{polling, refusal};
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Result};
@@ -16,23 +15,18 @@ use crate::types::{DeviceId, Result};
 #[derive(Debug)]
 pub(super) struct OpenclEvent {
     pub(super) context: Arc<OpenclContext>,
-    pub(super) signal: Mutex<Option<Arc<OpenclSignal>>>,
+    pub(super) signal: LastSignal<OpenclSignal>,
 }
 
 impl OpenclEvent {
     pub(super) fn new(context: &Arc<OpenclContext>) -> Self {
-        Self { context: Arc::clone(context), signal: Mutex::new(None) }
+        Self { context: Arc::clone(context), signal: LastSignal::default() }
     }
 
     /// An event that has been signalled already.
     pub(super) fn signalled(signal: OpenclSignal) -> Self {
         let context = Arc::clone(signal.context());
-        Self { context, signal: Mutex::new(Some(Arc::new(signal))) }
-    }
-
-    /// The signal that a wait for this event means now.
-    pub(super) fn last_signal(&self) -> Option<Arc<OpenclSignal>> {
-        self.signal.lock().clone()
+        Self { context, signal: LastSignal::new(signal) }
     }
 }
 
@@ -46,11 +40,15 @@ impl Event for OpenclEvent {
     }
 
     fn status(&self) -> EventStatus {
-        self.signal.lock().as_ref().map_or(EventStatus::Idle, OpenclSignal::status)
+        self.signal.status()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.signal.is_idle()
     }
 
     fn wait(&self, timeout: Option<Duration>) -> EventStatus {
-        let Some(signal) = self.last_signal() else { return EventStatus::Idle };
+        let Some(signal) = self.signal.get() else { return EventStatus::Idle };
         if timeout.is_none() {
             // Before the first poll: on some drivers a thread that blocks here does the work itself, and
             // a poll hands it to other threads.
@@ -60,9 +58,6 @@ impl Event for OpenclEvent {
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        match self.last_signal().filter(|signal| matches!(signal.status(), EventStatus::Complete)) {
-            Some(signal) => signal.profile(),
-            None => Err(refusal::times_before_completion()),
-        }
+        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
     }
 }

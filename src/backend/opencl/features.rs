@@ -6,9 +6,9 @@ use super::sys::{self, DriverResult};
 use crate::hal::{Capabilities, Progress, UpdateCapabilities};
 use crate::types::CommandKinds;
 
-/// Features that only this backend needs to know.
+/// OpenclFeatures that only this backend needs to know.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Features {
+pub(super) struct OpenclFeatures {
     /// Memory is shared virtual memory that the host sees at all times.
     pub(super) shared_memory: bool,
     /// `cl_khr_command_buffer`.
@@ -49,7 +49,7 @@ const fn version(major: u32, minor: u32, patch: u32) -> sys::cl_version {
     (major << 22) | (minor << 12) | patch
 }
 
-impl Features {
+impl OpenclFeatures {
     pub(super) fn read(device: DeviceQuery<'_>, platform: &str, options: &OpenclOptions) -> Self {
         let svm = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
         let numeric = device.text(sys::CL_DEVICE_VERSION).map_or((1, 2), |text| parse_version(&text));
@@ -120,7 +120,7 @@ pub(super) const POCL: &str = "Portable Computing Language";
 pub(super) fn capabilities(
     device: DeviceQuery<'_>,
     platform: &str,
-    features: &Features,
+    features: &OpenclFeatures,
     alone: bool,
 ) -> DriverResult<Capabilities> {
     // OpenCL has no control flow on the device, and cannot capture what others enqueue on a queue.

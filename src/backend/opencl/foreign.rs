@@ -25,7 +25,7 @@ macro_rules! retain {
         unsafe { call!($core, $function($raw)) }?;
         let raw = sys::object(stringify!($function), sys::CL_SUCCESS, $raw)?;
         // SAFETY: the call has just taken the reference.
-        unsafe { Owned::new($core, raw) }
+        unsafe { Owned::new($core, raw.as_ptr()) }
     }};
 }
 
@@ -109,7 +109,7 @@ pub(super) unsafe fn order_after(
     for event in events {
         let event = event.as_any().downcast_ref::<OpenclEvent>();
         let event = event.filter(|event| event.context.shares_memory_with(context));
-        signals.push(event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?);
+        signals.push(event.ok_or_else(foreign_wait)?.signal.get().ok_or_else(idle_wait)?);
     }
     let pending: SmallVec<[sys::cl_event; 4]> = signals.iter().filter_map(|signal| signal.event()).collect();
     if pending.is_empty() {

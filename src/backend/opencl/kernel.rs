@@ -17,6 +17,9 @@ use super::memory::OpenclMemory;
 use super::program::{self, Code};
 use super::query::KernelQuery;
 use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
+use crate::hal::support::kernel_declaration::{
+    KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments,
+};
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::source_params::{self, FoundParam};
 use crate::hal::{Kernel, KernelArg, KernelDesc, MemoryView, Param, dialect};
@@ -25,50 +28,44 @@ use crate::types::{Error, ErrorKind, Range, Result};
 /// A kernel of a built program.
 #[derive(Debug)]
 pub(super) struct OpenclKernel {
-    name: CString,
-    text: String,
-    params: Vec<Param>,
-    /// Whether it is in the portable dialect, where each slice is followed by its length.
-    portable: bool,
+    declaration: KernelDeclaration,
+    /// The name in the program.
+    symbol: CString,
     program: Arc<Owned<Program>>,
     max_work_group_size: usize,
-    /// The work-group size that the source requires, if it does.
-    required_work_group: Option<[usize; 3]>,
     context: Arc<OpenclContext>,
 }
 
 /// A kernel of the driver with its arguments, and the parts of buffers that these refer to.
 #[derive(Debug)]
-pub(super) struct KernelInstance {
+pub(super) struct OpenclKernelInstance {
     pub(super) kernel: Owned<sys::Kernel>,
     _parts: SmallVec<[Owned<MemObject>; 2]>,
 }
 
-/// One argument as the driver takes it.
+/// Memory as the driver takes it.
 #[derive(Debug)]
-pub(super) enum Argument<'a> {
-    Value(&'a [u8]),
+pub(super) enum OpenclAddress {
     /// A buffer object.
     Buffer(sys::cl_mem),
-    /// An address in shared memory.
+    /// An address in shared memory, which is passed by another call and has no size.
     Pointer(usize),
-    /// Local memory of this many bytes.
-    Local(usize),
-    /// The length of the slice before it, in elements.
-    Length(u64),
 }
 
-impl Argument<'_> {
-    /// Its size and the address of its value; an address in shared memory has no size.
-    pub(super) fn value(&self) -> (usize, *const c_void) {
+pub(super) type OpenclArgument<'a> = SourceArgument<'a, OpenclAddress>;
+
+impl MemoryArgument for OpenclAddress {
+    fn value(&self) -> (usize, *const c_void) {
         match self {
-            Self::Value(bytes) => (bytes.len(), bytes.as_ptr().cast()),
             Self::Buffer(buffer) => (size_of::<sys::cl_mem>(), ptr::from_ref(buffer).cast()),
             Self::Pointer(address) => (0, ptr::with_exposed_provenance(*address)),
-            Self::Local(bytes) => (*bytes, ptr::null()),
-            Self::Length(len) => (size_of::<u64>(), ptr::from_ref(len).cast()),
         }
     }
+}
+
+/// Whether an argument is passed by its address in shared memory.
+pub(super) fn is_pointer(argument: &OpenclArgument<'_>) -> bool {
+    matches!(argument, SourceArgument::Memory(OpenclAddress::Pointer(_)))
 }
 
 impl OpenclKernel {
@@ -90,31 +87,19 @@ impl OpenclKernel {
         check_parameters(query, desc, portable)?;
         let device = context.id.raw();
         let required = query.work_group::<[usize; 3]>(device, sys::CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
+        let required = (required != [0; 3]).then_some(required);
         Ok(Self {
-            name: symbol,
-            text: name.into(),
-            params: desc.params.into(),
-            portable,
+            declaration: KernelDeclaration::new(desc, portable, required),
+            symbol,
             program,
             max_work_group_size: query.work_group(device, sys::CL_KERNEL_WORK_GROUP_SIZE)?,
-            required_work_group: (required != [0; 3]).then_some(required),
             context: Arc::clone(context),
         })
     }
 
-    /// The work-group size for a launch: the range's or else the source's; `None` leaves it to the
-    /// driver.
+    /// The work-group size for a launch; `None` leaves it to the driver.
     pub(super) fn local_size(&self, range: &Range) -> Result<Option<[usize; 3]>> {
-        let Some(required) = self.required_work_group else { return Ok(range.local_size()) };
-        let local = range.local_size().unwrap_or(required);
-        let divides = range.global_size().iter().zip(required).all(|(global, local)| global % local == 0);
-        if local != required || !divides {
-            let why =
-                format!("the kernel's source demands work-groups of {required:?}, not those of {range}");
-            return Err(Error::new(ErrorKind::InvalidSize, why)
-                .help("leave the work-group size to the device, and make the global size a multiple of it"));
-        }
-        Ok(Some(local))
+        self.declaration.local_size(range)
     }
 
     /// The kernel, if `device` can launch it.
@@ -127,45 +112,33 @@ impl OpenclKernel {
     }
 
     /// An instance with these arguments.
-    pub(super) fn instance(&self, args: &[KernelArg]) -> Result<KernelInstance> {
-        let kernel = create_kernel(&self.context, &self.program, &self.name)?;
+    pub(super) fn instance(&self, args: &[KernelArg]) -> Result<OpenclKernelInstance> {
+        let kernel = create_kernel(&self.context, &self.program, &self.symbol)?;
         let mut parts = SmallVec::new();
         let arguments = self.arguments(args, &mut parts)?;
         let (core, raw) = (self.context.core, kernel.raw());
         for (index, (param, argument)) in (0..).zip(&arguments) {
             let (len, value) = argument.value();
-            let set = if matches!(argument, Argument::Pointer(_)) {
+            let set = if is_pointer(argument) {
                 // SAFETY: only this thread knows the kernel. The driver does not read through the pointer.
                 unsafe { call!(core, clSetKernelArgSVMPointer(raw, index, value)) }
             } else {
                 // SAFETY: only this thread knows the kernel, and the driver copies `len` bytes.
                 unsafe { call!(core, clSetKernelArg(raw, index, len, value)) }
             };
-            set.map_err(|failure| self.not_accepted(param, failure.into()))?;
+            set.map_err(|failure| self.declaration.not_accepted(param, failure.into()))?;
         }
-        Ok(KernelInstance { kernel, _parts: parts })
+        Ok(OpenclKernelInstance { kernel, _parts: parts })
     }
 
-    /// The arguments in the order of the source, each with its parameter; in the portable dialect the
-    /// length of a slice follows it. The parts of buffers that they refer to are added to `parts`.
+    /// The arguments in the order of the source. The parts of buffers that they refer to are added to
+    /// `parts`.
     pub(super) fn arguments<'a>(
-        &self,
+        &'a self,
         args: &'a [KernelArg],
         parts: &mut SmallVec<[Owned<MemObject>; 2]>,
-    ) -> Result<SmallVec<[(&Param, Argument<'a>); 8]>> {
-        let mut all = SmallVec::new();
-        for (param, arg) in self.params.iter().zip(args) {
-            let own = argument(&self.context, arg, parts).map_err(|error| self.not_accepted(param, error))?;
-            all.push((param, own));
-            let len = dialect::slice_len(param, arg).filter(|_| self.portable);
-            all.extend(len.map(|len| (param, Argument::Length(len))));
-        }
-        Ok(all)
-    }
-
-    fn not_accepted(&self, param: &Param, error: Error) -> Error {
-        let why = format!("kernel '{}': argument '{}' is not accepted", self.text, param.name);
-        Error::new(error.kind(), why).caused_by(error)
+    ) -> Result<SourceArguments<'a, OpenclAddress>> {
+        self.declaration.arguments(args, |arg| address(&self.context, arg, parts))
     }
 }
 
@@ -198,7 +171,7 @@ fn create_kernel(
     // SAFETY: the program is built, and the name ends in NUL.
     let kernel = unsafe { create!(context.core, clCreateKernel(program.raw(), name.as_ptr())) }?;
     // SAFETY: the driver has just created the kernel for this object.
-    Ok(unsafe { Owned::new(context.core, kernel) })
+    Ok(unsafe { Owned::new(context.core, kernel.as_ptr()) })
 }
 
 /// Compares the parameters in the source with the declaration, as far as the driver reports them: a
@@ -230,33 +203,32 @@ fn scalar_size(type_name: &str) -> Option<usize> {
     })
 }
 
-/// The argument for the driver. A part of a buffer that it refers to is added to `parts`.
-fn argument<'a>(
+/// Memory for the driver. A part of a buffer that it refers to is added to `parts`.
+fn address(
     context: &OpenclContext,
-    arg: &'a KernelArg,
+    arg: &KernelArg,
     parts: &mut SmallVec<[Owned<MemObject>; 2]>,
-) -> Result<Argument<'a>> {
-    Ok(match arg {
-        KernelArg::Value(bytes) => Argument::Value(bytes),
-        KernelArg::Local(bytes) => Argument::Local(*bytes),
-        KernelArg::Usm(pointer) if pointer.address() == 0 => Argument::Buffer(ptr::null_mut()),
-        KernelArg::Usm(pointer) => Argument::Pointer(pointer.address()),
-        KernelArg::Memory(view) => {
-            let memory = OpenclMemory::of(view)?;
-            let start = memory.shared_address().filter(|_| memory.is_in(context));
-            match (start, memory.buffer_in(context)) {
-                // Drivers for CPUs launch sooner with a buffer object than with an address.
-                (_, Some(buffer)) if view.len() == view.memory().len() => Argument::Buffer(buffer.raw()),
-                (Some(start), _) => Argument::Pointer(start.as_ptr().expose_provenance() + view.offset()),
-                (None, Some(buffer)) => {
-                    let part = part(context, buffer, view)?;
-                    let argument = Argument::Buffer(part.raw());
-                    parts.push(part);
-                    argument
-                }
-                (None, None) => return Err(foreign("memory")),
-            }
+) -> Result<OpenclAddress> {
+    let view = match arg {
+        KernelArg::Memory(view) => view,
+        KernelArg::Usm(pointer) if pointer.address() != 0 => {
+            return Ok(OpenclAddress::Pointer(pointer.address()));
         }
+        _ => return Ok(OpenclAddress::Buffer(ptr::null_mut())),
+    };
+    let memory = OpenclMemory::of(view)?;
+    let start = memory.shared_address().filter(|_| memory.is_in(context));
+    Ok(match (start, memory.buffer_in(context)) {
+        // Drivers for CPUs launch sooner with a buffer object than with an address.
+        (_, Some(buffer)) if view.len() == view.memory().len() => OpenclAddress::Buffer(buffer.raw()),
+        (Some(start), _) => OpenclAddress::Pointer(start.as_ptr().expose_provenance() + view.offset()),
+        (None, Some(buffer)) => {
+            let part = part(context, buffer, view)?;
+            let address = OpenclAddress::Buffer(part.raw());
+            parts.push(part);
+            address
+        }
+        (None, None) => return Err(foreign("memory")),
     })
 }
 
@@ -272,7 +244,7 @@ fn part(
     // SAFETY: the buffer is alive, and the kind says that there is a region behind the pointer.
     let part = unsafe { create!(context.core, clCreateSubBuffer(whole, flags, kind, region)) }?;
     // SAFETY: the driver has just created the part for this object.
-    Ok(unsafe { Owned::new(context.core, part) })
+    Ok(unsafe { Owned::new(context.core, part.as_ptr()) })
 }
 
 impl Kernel for OpenclKernel {
@@ -281,11 +253,11 @@ impl Kernel for OpenclKernel {
     }
 
     fn name(&self) -> &str {
-        &self.text
+        &self.declaration.name
     }
 
     fn params(&self) -> &[Param] {
-        &self.params
+        &self.declaration.params
     }
 
     fn max_work_group_size(&self) -> usize {

@@ -22,7 +22,8 @@ pub(super) fn lower(
     context: &Arc<OpenclContext>,
     command: &Command,
 ) -> Result<LoweredCommand<OpenclOperation>> {
-    LoweredCommand::of(command, |command, staged| OpenclLowering { context, staged }.operations(command))
+    let lower = |command: &Command, staged: &mut _| OpenclLowering { context, staged }.operations(command);
+    LoweredCommand::of(command, lower).map_err(|error| context.error(error))
 }
 
 /// The work of lowering one command without a body.

@@ -227,7 +227,7 @@ fn create_buffer(context: &OpenclContext, len: usize, place: BufferPlace) -> Dri
     // SAFETY: the context is alive, and the block has `len` bytes.
     let buffer = unsafe { create!(context.core, clCreateBuffer(raw, flags, len, start)) }?;
     // SAFETY: the driver has just created the buffer for this object.
-    Ok(unsafe { Owned::new(context.core, buffer) })
+    Ok(unsafe { Owned::new(context.core, buffer.as_ptr()) })
 }
 
 /// The fill also makes the driver allocate the memory, which it otherwise does at the first use.

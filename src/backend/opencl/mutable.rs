@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::kernel::{Argument, OpenclKernel};
+use super::kernel::{OpenclArgument, OpenclKernel, is_pointer};
 use super::recording::OpenclRecording;
 use super::sys::{self, DriverResult, OpenclFailure, call};
 use crate::hal::support::staged_update::ChangedLaunch;
@@ -34,7 +34,7 @@ pub(super) fn change_in_place<'a>(
 struct DispatchValues<'a> {
     handle: sys::cl_mutable_command_khr,
     dimensions: u32,
-    args: Vec<Argument<'a>>,
+    args: Vec<OpenclArgument<'a>>,
     offset: [usize; 3],
     global: [usize; 3],
     local: Option<[usize; 3]>,
@@ -74,8 +74,7 @@ impl<'a> DispatchValues<'a> {
         let mut lists = [Vec::new(), Vec::new()];
         for (arg_index, argument) in (0..).zip(&self.args) {
             let (arg_size, arg_value) = argument.value();
-            let is_pointer = matches!(argument, Argument::Pointer(_));
-            lists[usize::from(is_pointer)].push(sys::cl_mutable_dispatch_arg_khr {
+            lists[usize::from(is_pointer(argument))].push(sys::cl_mutable_dispatch_arg_khr {
                 arg_index,
                 arg_size,
                 arg_value,

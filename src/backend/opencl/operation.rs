@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
-use super::kernel::KernelInstance;
+use super::kernel::OpenclKernelInstance;
 use super::memory::Buffer;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call};
 use crate::hal::UsmPointer;
@@ -61,7 +61,7 @@ impl DriverOperation for OpenclOperation {
 /// A launch.
 #[derive(Debug)]
 pub(super) struct KernelOperation {
-    pub(super) instance: KernelInstance,
+    pub(super) instance: OpenclKernelInstance,
     pub(super) dimensions: u32,
     pub(super) offset: [usize; 3],
     pub(super) global: [usize; 3],

@@ -95,12 +95,12 @@ pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> DriverResul
     let context =
         unsafe { create!(core, clCreateContext(ptr::null(), count, raw.as_ptr(), None, ptr::null_mut())) }?;
     // SAFETY: the driver has just created the context for this object.
-    Ok(unsafe { Owned::new(core, context) })
+    Ok(unsafe { Owned::new(core, context.as_ptr()) })
 }
 
-/// A device that has not been opened yet.
+/// A device of a platform.
 #[derive(Clone, Debug)]
-pub(super) struct FoundDevice {
+pub(super) struct PlatformDevice {
     pub(super) platform: Arc<Platform>,
     pub(super) id: Id,
     /// The names that a selector may use: its own, its vendor's and its platform's.
@@ -109,7 +109,7 @@ pub(super) struct FoundDevice {
     rank: u8,
 }
 
-impl FoundDevice {
+impl PlatformDevice {
     fn new(platform: &Arc<Platform>, id: Id) -> DriverResult<Self> {
         let query = DeviceQuery { core: platform.core, device: id.raw() };
         let (name, vendor) = (query.text(sys::CL_DEVICE_NAME)?, query.text(sys::CL_DEVICE_VENDOR)?);
@@ -138,7 +138,7 @@ const GPU: u8 = 0;
 ///
 /// The loader's order is ignored: it is the order of the files in a directory, which differs between
 /// machines and changes when a runtime is installed again.
-fn sort(devices: &mut [FoundDevice]) {
+fn sort(devices: &mut [PlatformDevice]) {
     devices.sort_by_cached_key(|found| {
         let platform = &found.platform;
         (found.rank, platform.name.clone(), platform.version.clone())
@@ -150,8 +150,8 @@ fn sort(devices: &mut [FoundDevice]) {
 ///
 /// # Errors
 /// [`Unavailable`](ErrorKind::Unavailable) without a library, a platform or a device, with the remedy.
-pub(super) fn devices() -> Result<Arc<[FoundDevice]>> {
-    static FOUND: Mutex<Option<Arc<[FoundDevice]>>> = Mutex::new(None);
+pub(super) fn devices() -> Result<Arc<[PlatformDevice]>> {
+    static FOUND: Mutex<Option<Arc<[PlatformDevice]>>> = Mutex::new(None);
     let mut found = FOUND.lock();
     if let Some(devices) = &*found {
         return Ok(devices.clone());
@@ -171,7 +171,7 @@ pub(super) fn devices() -> Result<Arc<[FoundDevice]>> {
     let mut devices = Vec::new();
     for id in ids {
         let found = Platform::new(core, id).map(Arc::new).and_then(|platform| {
-            let found = platform.devices.iter().map(|&device| FoundDevice::new(&platform, device));
+            let found = platform.devices.iter().map(|&device| PlatformDevice::new(&platform, device));
             found.collect::<DriverResult<Vec<_>>>()
         });
         match found {
@@ -223,8 +223,8 @@ mod tests {
     fn the_order_of_devices_does_not_depend_on_the_loader() {
         let Ok(devices) = devices() else { return };
         let names =
-            |devices: &[FoundDevice]| devices.iter().map(|found| found.names.clone()).collect::<Vec<_>>();
-        let mut platforms: Vec<Vec<FoundDevice>> = Vec::new();
+            |devices: &[PlatformDevice]| devices.iter().map(|found| found.names.clone()).collect::<Vec<_>>();
+        let mut platforms: Vec<Vec<PlatformDevice>> = Vec::new();
         for found in &*devices {
             match platforms.iter_mut().find(|known| Arc::ptr_eq(&known[0].platform, &found.platform)) {
                 Some(platform) => platform.push(found.clone()),

@@ -101,7 +101,7 @@ fn create(context: &OpenclContext, code: Code<'_>) -> DriverResult<Owned<Program
         }
     }?;
     // SAFETY: the driver has just created the program for this object.
-    Ok(unsafe { Owned::new(core, program) })
+    Ok(unsafe { Owned::new(core, program.as_ptr()) })
 }
 
 const VALIDATE: &str =

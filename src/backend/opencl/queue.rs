@@ -19,11 +19,10 @@ use super::sys::{self, DriverResult, Event, OpenclFailure, Owned};
 use crate::hal::support::command_list::CommandList;
 use crate::hal::support::dependency::Dependencies;
 use crate::hal::support::lowering::After;
-use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait, pending_signal};
-use crate::hal::{
-    Command, Event as _, EventStatus, Notification, Queue, QueueDesc, QueueOrder, Signal, WaitList,
-};
-use crate::types::{DeviceId, Error, ErrorKind, Result};
+use crate::hal::support::refusal::{foreign, foreign_wait};
+use crate::hal::support::signals::{EnqueueSignal, ResolvedWaitList};
+use crate::hal::{Command, Event as _, Notification, Queue, QueueDesc, QueueOrder, Signal, WaitList};
+use crate::types::{DeviceId, Error, Result};
 
 /// A queue.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ impl OpenclQueue {
     ) -> Result<Arc<OpenclSignal>> {
         let context = &self.context;
         let event = self.own_event(event)?;
-        let mut waits = self.driver_wait_list(wait)?;
+        let mut waits = self.wait_list(wait)?;
         let mut on_profiled = self.on_profiled.lock();
         let selected = self.select(request.times != TimesWanted::None, *on_profiled, &mut waits);
         let (queue, is_profiled) = selected.map_err(|failure| context.error(failure))?;
@@ -103,22 +102,23 @@ impl OpenclQueue {
                 waits.events.extend(previous.event());
             }
         }
-        let mut slot = event.signal.lock();
-        if slot.as_ref().is_some_and(|last| !last.is_final()) {
-            return Err(pending_signal());
-        }
-        // SAFETY: passed on to the caller.
-        let started = unsafe { self.start(queue, &request, &waits) };
-        let started = started.map_err(|failure| context.error(failure))?;
-        // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
-        *on_profiled = is_profiled;
+        event.signal.signal_by(|| {
+            // SAFETY: passed on to the caller.
+            let started = unsafe { self.start(queue, &request, &waits) };
+            let started = started.map_err(|failure| context.error(failure))?;
+            // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
+            *on_profiled = is_profiled;
+            self.flush_enqueued(queue);
+            Ok(OpenclSignal::new(context, queue, started, waits.dependencies))
+        })
+    }
+
+    /// Flushes a queue on which something was enqueued: the enqueue does not fail any more.
+    pub(super) fn flush_enqueued(&self, queue: &DriverQueue) {
         if let Err(failure) = queue.flush() {
-            // The commands are enqueued all the same.
-            let error = context.error(failure);
+            let error = self.context.error(failure);
             tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
         }
-        let new = OpenclSignal::new(context, queue, started, waits.dependencies);
-        set_signal(&mut slot, new)
     }
 
     /// The event behind `event`, if it is one of this device.
@@ -127,13 +127,18 @@ impl OpenclQueue {
         event.filter(|event| event.device() == self.context.info.id).ok_or_else(|| foreign("event"))
     }
 
-    pub(super) fn driver_wait_list(&self, wait: WaitList<'_>) -> Result<DriverWaitList> {
-        let mut waits = DriverWaitList::default();
-        for dependency in wait.dependencies {
-            waits.add(self, *dependency, true)?;
-        }
-        for order in wait.order {
-            waits.add(self, *order, false)?;
+    pub(super) fn wait_list(&self, wait: WaitList<'_>) -> Result<OpenclWaitList> {
+        let resolved = ResolvedWaitList::of(wait, |event| {
+            let event = event.as_any().downcast_ref::<OpenclEvent>();
+            let event = event.filter(|event| event.context.shares_memory_with(&self.context));
+            Ok(&event.ok_or_else(foreign_wait)?.signal)
+        })?;
+        let mut waits = OpenclWaitList { failure: resolved.failure, ..OpenclWaitList::default() };
+        for (signal, is_needed) in resolved.pending {
+            if is_needed || !self.follows(&signal) {
+                waits.events.extend(signal.event());
+            }
+            if is_needed { waits.dependencies.push(signal) } else { waits.order.push(signal) }
         }
         Ok(waits)
     }
@@ -147,7 +152,7 @@ impl OpenclQueue {
     pub(super) fn begin(
         &self,
         timed: bool,
-        waits: &mut DriverWaitList,
+        waits: &mut OpenclWaitList,
     ) -> DriverResult<(Arc<DriverQueue>, Option<Owned<Event>>)> {
         let mut on_profiled = self.on_profiled.lock();
         let (queue, is_profiled) = self.select(timed, *on_profiled, waits)?;
@@ -167,7 +172,7 @@ impl OpenclQueue {
         &self,
         queue: &DriverQueue,
         request: &EnqueueRequest<'_>,
-        waits: &DriverWaitList,
+        waits: &OpenclWaitList,
     ) -> DriverResult<StartedWork> {
         let (context, events) = (&*self.context, &waits.events[..]);
         if let Some(failure) = &waits.failure {
@@ -179,7 +184,7 @@ impl OpenclQueue {
             return Ok(StartedWork { event, failure: Some(failure.clone()), ..StartedWork::default() });
         }
         let recording = request.recording.filter(|recording| {
-            let free = recording.simultaneous || request.previous.is_none_or(OpenclSignal::is_final);
+            let free = recording.simultaneous || request.previous.is_none_or(EnqueueSignal::is_final);
             free && request.times == TimesWanted::None && recording.fits(queue)
         });
         if let Some(recording) = recording {
@@ -211,7 +216,7 @@ impl OpenclQueue {
         &'a self,
         timed: bool,
         on_profiled: bool,
-        waits: &mut DriverWaitList,
+        waits: &mut OpenclWaitList,
     ) -> DriverResult<(&'a Arc<DriverQueue>, bool)> {
         let timed = timed && !self.desc.profiling;
         if !timed && !on_profiled {
@@ -234,23 +239,9 @@ impl OpenclQueue {
     }
 }
 
-/// Gives an event the signal of its last enqueue. The one of the enqueue before is used again,
-/// unless something still refers to it.
-pub(super) fn set_signal(
-    slot: &mut Option<Arc<OpenclSignal>>,
-    new: OpenclSignal,
-) -> Result<Arc<OpenclSignal>> {
-    if let Some(last) = slot.as_mut().and_then(Arc::get_mut) {
-        *last = new;
-    } else {
-        *slot = Some(Arc::new(new));
-    }
-    slot.clone().ok_or_else(|| Error::new(ErrorKind::Bug, "an enqueue without a signal"))
-}
-
 /// A wait list as the driver takes it.
 #[derive(Default)]
-pub(super) struct DriverWaitList {
+pub(super) struct OpenclWaitList {
     events: SmallVec<[sys::cl_event; 8]>,
     /// Signals whose failure is inherited.
     pub(super) dependencies: Dependencies<Arc<OpenclSignal>>,
@@ -259,30 +250,6 @@ pub(super) struct DriverWaitList {
     /// Keeps other events alive during the call.
     order: SmallVec<[Arc<OpenclSignal>; 2]>,
     marker: Option<Owned<Event>>,
-}
-
-impl DriverWaitList {
-    fn add(&mut self, queue: &OpenclQueue, event: &dyn crate::hal::Event, needed: bool) -> Result<()> {
-        let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event = event.filter(|event| event.context.shares_memory_with(&queue.context));
-        let signal = event.ok_or_else(foreign_wait)?.last_signal().ok_or_else(idle_wait)?;
-        // A signal that is going to fail may still be pending because of earlier work on its queue.
-        if let Some(error) = signal.known_failure().filter(|_| needed) {
-            self.failure.get_or_insert_with(|| error.clone());
-        }
-        match signal.status() {
-            EventStatus::Failed(error) if needed => {
-                self.failure.get_or_insert(error);
-            }
-            EventStatus::Pending if !needed && queue.follows(&signal) => {}
-            EventStatus::Pending => {
-                self.events.extend(signal.event());
-                if needed { self.dependencies.push(signal) } else { self.order.push(signal) }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 impl Queue for OpenclQueue {
@@ -305,7 +272,7 @@ impl Queue for OpenclQueue {
             return Ok(());
         }
         let mut list = CommandList::default();
-        let lowered = lower(&self.context, command).map_err(|error| self.context.error(error))?;
+        let lowered = lower(&self.context, command)?;
         let staged = lowered.staged.clone();
         list.push(lowered, After::new());
         let times = if signal.timed { TimesWanted::Whole } else { TimesWanted::None };

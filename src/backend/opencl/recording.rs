@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::operation::OpenclOperation;
-use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call, create};
+use super::sys::{self, DriverResult, Event, Owned, adopt, call, create};
 use crate::hal::QueueOrder;
 use crate::hal::support::command_list::CommandList;
 
@@ -102,9 +102,6 @@ impl Drop for OpenclRecording {
     fn drop(&mut self) {
         let extensions = &self.context.platform.extensions;
         // SAFETY: the reference is this object's own, and given up once.
-        let released = unsafe { call!(extensions, clReleaseCommandBufferKHR(self.raw())) };
-        if let Err(OpenclFailure { call, code }) = released {
-            tracing::warn!(target: "wakegraph::opencl", call, code, "an object could not be released");
-        }
+        sys::report(unsafe { call!(extensions, clReleaseCommandBufferKHR(self.raw())) });
     }
 }

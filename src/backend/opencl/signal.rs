@@ -13,12 +13,11 @@ use super::driver_queue::DriverQueue;
 use super::error;
 use super::query;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, call};
-use crate::hal::support::dependency::{
-    Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
-};
+use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::lowering::StagedMemory;
 use crate::hal::support::refusal::no_times;
-use crate::hal::{CommandTimes, EventProfile, EventStatus, Notification};
+use crate::hal::support::signals::EnqueueSignal;
+use crate::hal::{CommandTimes, EventProfile, Notification};
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::panics::catch_and_log;
 
@@ -86,12 +85,6 @@ impl EnqueueTimes {
     }
 }
 
-impl Dependency for Arc<OpenclSignal> {
-    fn outcome(&self) -> &EnqueueOutcome {
-        &self.outcome
-    }
-}
-
 impl OpenclSignal {
     pub(super) fn new(
         context: &Arc<OpenclContext>,
@@ -135,46 +128,12 @@ impl OpenclSignal {
         self.work.event.as_ref().map(Owned::raw)
     }
 
-    /// Why it will fail, as far as that was known when it was enqueued.
-    pub(super) fn known_failure(&self) -> Option<&Error> {
-        self.work.failure.as_ref()
-    }
-
     pub(super) fn context(&self) -> &Arc<OpenclContext> {
         &self.context
     }
 
     pub(super) fn is_on(&self, queue: &DriverQueue) -> bool {
         self.queue.as_deref().is_some_and(|own| std::ptr::eq(own, queue))
-    }
-
-    pub(super) fn status(self: &Arc<Self>) -> EventStatus {
-        if !self.outcome.is_known() {
-            settle(Arc::clone(self), |signal| signal.attempt());
-        }
-        self.outcome.status()
-    }
-
-    pub(super) fn is_final(self: &Arc<Self>) -> bool {
-        self.status().is_final()
-    }
-
-    /// Sets the outcome, if those of all dependencies are known.
-    fn attempt(&self) -> SettleStep<Arc<Self>> {
-        if self.outcome.is_known() {
-            return SettleStep::Settled;
-        }
-        let Some(code) = self.code() else { return SettleStep::Pending };
-        let mut dependencies = self.dependencies.lock();
-        if let Some(open) = dependencies.first_open() {
-            return SettleStep::Needs(open);
-        }
-        let inherited = || dependencies.failure().cloned();
-        // Under the lock: another thread that finds no dependencies finds the outcome known.
-        self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| self.fault(code)));
-        let settled = std::mem::take(&mut *dependencies);
-        drop((dependencies, settled));
-        SettleStep::Settled
     }
 
     /// The driver's status of the event, once it is over: 0, or an error code.
@@ -287,6 +246,33 @@ fn notify_now(signal: Arc<OpenclSignal>, notification: Notification) {
         notification.target.notify(notification.token);
         drop(notification);
     });
+}
+
+impl EnqueueSignal for OpenclSignal {
+    fn outcome(&self) -> &EnqueueOutcome {
+        &self.outcome
+    }
+
+    fn known_failure(&self) -> Option<&Error> {
+        self.work.failure.as_ref()
+    }
+
+    fn attempt(&self) -> SettleStep<Arc<Self>> {
+        if self.outcome.is_known() {
+            return SettleStep::Settled;
+        }
+        let Some(code) = self.code() else { return SettleStep::Pending };
+        let mut dependencies = self.dependencies.lock();
+        if let Some(open) = dependencies.first_open() {
+            return SettleStep::Needs(open);
+        }
+        let inherited = || dependencies.failure().cloned();
+        // Under the lock: another thread that finds no dependencies finds the outcome known.
+        self.outcome.set(self.work.failure.clone().or_else(inherited).or_else(|| self.fault(code)));
+        let settled = std::mem::take(&mut *dependencies);
+        drop((dependencies, settled));
+        SettleStep::Settled
+    }
 }
 
 impl Drop for OpenclSignal {

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use super::queue::{OpenclQueue, set_signal};
+use super::queue::OpenclQueue;
 use super::signal::{EnqueueTimes, OpenclSignal, StartedWork, TimesWanted};
-use crate::hal::support::refusal::pending_signal;
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
 
@@ -20,11 +19,8 @@ impl OpenclQueue {
     ) -> Result<Arc<OpenclSignal>> {
         let context = self.context();
         let event = self.own_event(signal.event)?;
-        let is_pending = || event.signal.lock().as_ref().is_some_and(|last| !last.is_final());
-        if is_pending() {
-            return Err(pending_signal());
-        }
-        let mut waits = self.driver_wait_list(wait)?;
+        event.signal.check_not_pending()?;
+        let mut waits = self.wait_list(wait)?;
         let begun = self.begin(signal.timed, &mut waits);
         let (queue, start) = begun.map_err(|failure| context.error(failure))?;
         let failure = match waits.failure.take() {
@@ -41,17 +37,11 @@ impl OpenclQueue {
         let mut times = EnqueueTimes::new(wanted, 1);
         start.into_iter().for_each(|start| times.add(0, start));
         times.last = Some(0);
-        let mut slot = event.signal.lock();
-        if slot.as_ref().is_some_and(|last| !last.is_final()) {
-            return Err(pending_signal());
-        }
-        let marker = queue.marker(&[]).map_err(|failure| context.error(failure))?;
-        if let Err(failure) = queue.flush() {
-            // The commands are enqueued all the same.
-            let error = context.error(failure);
-            tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
-        }
-        let work = StartedWork { event: marker, failure, times };
-        set_signal(&mut slot, OpenclSignal::new(context, &queue, work, waits.dependencies))
+        event.signal.signal_by(|| {
+            let marker = queue.marker(&[]).map_err(|failure| context.error(failure))?;
+            self.flush_enqueued(&queue);
+            let work = StartedWork { event: marker, failure, times };
+            Ok(OpenclSignal::new(context, &queue, work, waits.dependencies))
+        })
     }
 }

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`dependency`] | spreads the failure of one enqueue to those that depend on it |
+//! | [`signals`] | the last signal of an event, and the signals of a wait list |
 //! | [`polling`] | blocks on an event that can only be polled |
 //! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
 //! | [`copy_box`], [`fill_row`] | copies and fills as drivers of GPUs take them |
@@ -10,13 +11,17 @@
 //! | [`replaced`] | compares the objects of an updated command with those of the old one |
 //! | [`lowering`] | lowers commands to operations, for drivers that take one call for each |
 //! | [`command_list`] | the lowered commands of a command-buffer, with their order |
+//! | [`recorded_commands`] | what a command-buffer of such commands is, from its creation to its updates |
 //! | [`staged_update`] | the new commands of an update before they take their place |
 //! | [`launch_geometry`] | chooses the number and the size of a launch's work-groups |
 //! | [`launch_arguments`] | packs a launch's arguments for drivers that want a pointer to each |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
 //! | [`program_cache`] | compiles each source once |
+//! | [`kernel_declaration`] | the arguments of a launch in the order of the source |
 //! | [`source_params`] | compares a kernel's parameters with those in its source |
 //! | [`spirv`] | checks the frame of SPIR-V modules, and reads the parameters of their kernels |
+//! | [`object`] | objects of a driver, destroyed when dropped |
+//! | [`heap_block`] | zeroed memory of the host |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
 //! | `library` | loads a vendor's library |
@@ -30,18 +35,23 @@ pub(crate) mod copy_box;
 pub(crate) mod dependency;
 pub(crate) mod fill_row;
 pub(crate) mod health;
+pub(crate) mod heap_block;
+pub(crate) mod kernel_declaration;
 pub(crate) mod launch_arguments;
 pub(crate) mod launch_geometry;
 #[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
 pub(crate) mod lowering;
+pub(crate) mod object;
 pub(crate) mod once_each;
 pub(crate) mod open_devices;
 pub(crate) mod polling;
 pub(crate) mod program_cache;
+pub(crate) mod recorded_commands;
 pub(crate) mod refusal;
 pub(crate) mod replaced;
 pub(crate) mod retired;
+pub(crate) mod signals;
 pub(crate) mod source_params;
 pub(crate) mod spirv;
 pub(crate) mod staged_update;

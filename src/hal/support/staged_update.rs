@@ -1,7 +1,7 @@
 //! Updates of a command list: new commands, all of which are lowered before the first takes its place.
 
-use super::command_list::CommandList;
 use super::lowering::{DriverOperation, LoweredCommand, StagedMemory};
+use super::recorded_commands::RecordedCommands;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
 use crate::types::Result;
 
@@ -30,18 +30,19 @@ impl<O: DriverOperation> StagedUpdate<O> {
     /// The commands that `updates` change. Without a change to any command it is empty.
     ///
     /// # Errors
-    /// Those of `lower`, and of updates that do not fit their commands.
+    /// Those of `lower`, and of updates that do not fit their commands;
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
     pub(crate) fn of_changes(
         updates: &[CommandUpdate],
-        commands: &[Command],
-        list: &CommandList<O>,
+        recorded: &RecordedCommands<O>,
         lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
     ) -> Result<Self> {
+        recorded.check_update()?;
         let mut staged = Vec::with_capacity(updates.len());
         for CommandChange { index, command, enabled } in
-            CommandChange::of(updates, |index| commands.get(index))?
+            CommandChange::of(updates, |index| recorded.commands.get(index))?
         {
-            let before = list.commands[index].enabled;
+            let before = recorded.list.commands[index].enabled;
             let enabled = enabled.unwrap_or(before);
             let command =
                 command.map(|command| lower(&command).map(|lowered| (command, lowered))).transpose()?;
@@ -55,12 +56,14 @@ impl<O: DriverOperation> StagedUpdate<O> {
     /// All commands of another command-buffer.
     ///
     /// # Errors
-    /// Those of `lower`.
+    /// Those of `lower`; [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
     pub(crate) fn of_all(
-        commands: &[Command],
-        list: &CommandList<O>,
+        recorded: &RecordedCommands<O>,
+        other: &RecordedCommands<O>,
         lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
     ) -> Result<Self> {
+        recorded.check_update()?;
+        let RecordedCommands { commands, list, .. } = other;
         let staged = commands.iter().zip(&list.commands).enumerate().map(|(index, (command, listed))| {
             let command = Some((command.clone(), lower(command)?));
             Ok(StagedCommand { index, command, enabled: listed.enabled })
@@ -73,7 +76,8 @@ impl<O: DriverOperation> StagedUpdate<O> {
     }
 
     /// Exchanges the staged commands and those in their places; a second call puts them back.
-    pub(crate) fn exchange(&mut self, commands: &mut [Command], list: &mut CommandList<O>) {
+    pub(crate) fn exchange(&mut self, recorded: &mut RecordedCommands<O>) {
+        let RecordedCommands { commands, list, .. } = recorded;
         for StagedCommand { index, command, enabled } in &mut self.0 {
             let listed = &mut list.commands[*index];
             std::mem::swap(enabled, &mut listed.enabled);
@@ -89,10 +93,10 @@ impl<O: DriverOperation> StagedUpdate<O> {
     /// enabled as they were, because a recording leaves out disabled commands.
     pub(crate) fn changed_launches<'a>(
         &'a self,
-        commands: &'a [Command],
-        list: &'a CommandList<O>,
+        recorded: &'a RecordedCommands<O>,
     ) -> impl Iterator<Item = Option<ChangedLaunch<'a>>> {
-        self.0.iter().map(|StagedCommand { index, command, enabled }| {
+        let RecordedCommands { commands, list, .. } = recorded;
+        self.0.iter().map(move |StagedCommand { index, command, enabled }| {
             let (index, listed) = (*index, &list.commands[*index]);
             let (Some((Command::Kernel(old), _)), Command::Kernel(new)) = (command, &commands[index]) else {
                 return None;

@@ -9,13 +9,13 @@ mod ocloc;
 mod table;
 mod types;
 
-pub(super) use handle::{
-    BuildLog, CommandList, CommandQueue, Context, Event, EventPool, Kernel, Module, Owned,
-};
+pub(super) use handle::{BuildLog, CommandList, CommandQueue, Context, Event, EventPool, Kernel, Module};
 pub(super) use library::{NoLibrary, api};
 pub(super) use ocloc::{Ocloc, ocloc};
 pub(super) use table::Api;
 pub(super) use types::*;
+
+pub(super) use crate::hal::support::object::Owned;
 
 /// Calls a function of the table: `Ok` where it returned success. Everything else is a failure,
 /// which includes [`ZE_RESULT_NOT_READY`].

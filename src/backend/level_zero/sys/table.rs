@@ -17,7 +17,7 @@ macro_rules! table {
         optional: { $($newer:ident($($newer_argument:ty),* $(,)?);)+ }
     ) => {
         /// The functions of the loader.
-        pub(in crate::backend::level_zero) struct Api {
+        pub(crate) struct Api {
             $(pub(in crate::backend::level_zero) $function:
                 unsafe extern "C" fn($($argument),*) -> ze_result_t,)+
             $(pub(in crate::backend::level_zero) $newer:

@@ -10,9 +10,11 @@
 mod handle;
 mod table;
 
-pub(super) use handle::{CommandQueue, Context, Event, Kernel, MemObject, Owned, Program, SubDevice};
+pub(super) use handle::{CommandQueue, Context, Event, Kernel, MemObject, Program, SubDevice, report};
 pub(super) use opencl_sys::*;
 pub(super) use table::{Core, Extensions, core};
+
+pub(super) use crate::hal::support::object::Owned;
 
 /// Calls a function of the core table or of the extensions: `Ok` where it returned success.
 ///
@@ -83,7 +85,7 @@ pub(super) fn object(
 pub(super) fn adopt(core: &'static Core, event: cl_event) -> DriverResult<Owned<Event>> {
     let event = object("clEnqueue*", CL_SUCCESS, event)?;
     // SAFETY: the enqueue has just created the event for the caller.
-    Ok(unsafe { Owned::new(core, event) })
+    Ok(unsafe { Owned::new(core, event.as_ptr()) })
 }
 
 /// A list as the driver expects it: its length, and a null pointer if it is empty.

@@ -16,6 +16,7 @@ use super::signal::{OpenclSignal, StartedWork};
 use super::sys::call;
 use super::{OpenclBackend, OpenclOptions};
 use crate::hal::support::dependency::Dependencies;
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{
     Backend as _, Command, Device as _, Event as _, EventStatus, MemoryDesc, MemoryKind, MemoryView,
     Queue as _, QueueDesc, QueueOrder, WaitList,
@@ -37,10 +38,8 @@ fn pending(device: &OpenclDevice, queue: &super::queue::OpenclQueue) -> (Arc<Ope
     let user = context.user_event().unwrap();
     let raw = sys_event::Raw(user.raw());
     let started = StartedWork { event: Some(user), ..StartedWork::default() };
-    let event = OpenclEvent::new(context);
-    *event.signal.lock() =
-        Some(Arc::new(OpenclSignal::new(context, queue.driver(), started, Dependencies::default())));
-    (Arc::new(event), raw)
+    let signal = OpenclSignal::new(context, queue.driver(), started, Dependencies::default());
+    (Arc::new(OpenclEvent::signalled(signal)), raw)
 }
 
 mod sys_event {
@@ -103,7 +102,7 @@ fn long_chains_do_not_need_the_stack() {
     for device in devices().into_iter().take(1) {
         let queue = queue(&device);
         let (first, driver_event) = pending(&device, &queue);
-        let mut last = first.last_signal().unwrap();
+        let mut last = first.signal.get().unwrap();
         for _ in 0..200_000 {
             let started = StartedWork::default();
             let mut dependencies = Dependencies::default();

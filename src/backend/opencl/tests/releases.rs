@@ -58,6 +58,7 @@ fn kernels_are_released_from_the_newest_on() {
             .unwrap();
             let buffer = recorded(&device);
             let created: Vec<_> = buffer
+                .recorded
                 .list
                 .commands
                 .iter()

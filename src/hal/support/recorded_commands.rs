@@ -1,0 +1,88 @@
+//! The commands of a command-buffer that becomes a list: recorded, lowered, and updated.
+
+use super::command_list::CommandList;
+use super::lowering::{DriverOperation, LoweredCommand};
+use super::refusal::{
+    append_after_finalize, enqueue_before_finalize, finalized_twice, next_command, update_before_finalize,
+};
+use crate::hal::{
+    Appended, Command, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandBufferState, SyncPoint,
+};
+use crate::types::{DeviceId, Result};
+
+/// The commands of a command-buffer, and its state.
+#[derive(Debug)]
+pub(crate) struct RecordedCommands<O> {
+    id: CommandBufferId,
+    pub(crate) desc: CommandBufferDesc,
+    state: CommandBufferState,
+    /// Keeps the operands of the commands alive, and is what updates build on.
+    pub(crate) commands: Vec<Command>,
+    pub(crate) list: CommandList<O>,
+}
+
+impl<O: DriverOperation> RecordedCommands<O> {
+    pub(crate) fn new(desc: CommandBufferDesc) -> Self {
+        let (id, state) = (CommandBufferId::unique(), CommandBufferState::Recording);
+        Self { id, desc, state, commands: Vec::new(), list: CommandList::default() }
+    }
+
+    pub(crate) fn is_finalized(&self) -> bool {
+        self.state == CommandBufferState::Executable
+    }
+
+    pub(crate) fn info(
+        &self,
+        device: DeviceId,
+        lowering: &'static str,
+        reason: &'static str,
+    ) -> CommandBufferInfo {
+        let info = CommandBufferInfo::new(self.id, device, self.desc, lowering);
+        info.state(self.state).commands(self.commands.len()).reason(reason)
+    }
+
+    /// Appends a command, which `lower` lowers.
+    ///
+    /// # Errors
+    /// Those of `lower`; [`InvalidSyncPoint`](crate::ErrorKind::InvalidSyncPoint);
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) after finalize.
+    pub(crate) fn append(
+        &mut self,
+        command: &Command,
+        after: &[SyncPoint],
+        lower: impl FnOnce(&Command) -> Result<LoweredCommand<O>>,
+    ) -> Result<Appended> {
+        if self.is_finalized() {
+            return Err(append_after_finalize());
+        }
+        let (index, mut after) = next_command(self.id, self.commands.len(), after)?;
+        if self.desc.in_order {
+            after = index.checked_sub(1).into_iter().collect();
+        }
+        self.list.push(lower(command)?, after);
+        self.commands.push(command.clone());
+        Ok(Appended::new(self.id, index, command, &self.desc))
+    }
+
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) after finalize.
+    pub(crate) fn check_finalize(&self) -> Result<()> {
+        if self.is_finalized() { Err(finalized_twice()) } else { Ok(()) }
+    }
+
+    pub(crate) fn finalized(&mut self) {
+        self.state = CommandBufferState::Executable;
+    }
+
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
+    pub(crate) fn check_enqueue(&self) -> Result<()> {
+        if self.is_finalized() { Ok(()) } else { Err(enqueue_before_finalize()) }
+    }
+
+    /// # Errors
+    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
+    pub(crate) fn check_update(&self) -> Result<()> {
+        if self.is_finalized() { Ok(()) } else { Err(update_before_finalize()) }
+    }
+}
