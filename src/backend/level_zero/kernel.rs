@@ -14,7 +14,7 @@ use super::memory::LevelZeroMemory;
 use super::program::{self, KernelCode};
 use super::sys::{self, DriverResult, Module, Owned, call, fill, get};
 use crate::hal::support::kernel_declaration::{
-    KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides,
+    KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, divides, kernel_symbol,
 };
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::source_params::{self, FoundParam};
@@ -88,9 +88,7 @@ impl LevelZeroKernel {
             return Err(Error::new(ErrorKind::InvalidArgument, why)
                 .help("name the function in the source as the kernel"));
         }
-        let symbol = CString::new(symbol).map_err(|_| {
-            Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
-        })?;
+        let symbol = kernel_symbol(&symbol)?;
         let handle = create_kernel(context, &module, &symbol)?;
         let properties = KernelProperties::read(context, &handle)?;
         let found = spirv::params(&binary, &symbol.to_string_lossy()).unwrap_or_default();

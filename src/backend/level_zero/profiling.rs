@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::context::LevelZeroContext;
 use super::run_slot::RunSlot;
 use super::sys::DriverResult;
+use crate::hal::support::command_times::JoinedTimes;
 use crate::hal::{CommandTimes, EventProfile};
 use crate::types::{Error, Result};
 
@@ -41,21 +42,13 @@ impl LevelZeroTimes {
         };
         let start = time(first.global.kernelEnd).max(submitted);
         let end = time(last.global.kernelEnd).max(start);
-        // A command without work of its own ends when it starts.
-        let mut commands = vec![None::<CommandTimes>; self.commands];
+        let mut commands = JoinedTimes::new(self.commands);
         if let Some(stamps) = &slot.stamps {
             for (&command, [from, to]) in stamps.commands.iter().zip(stamps.read()?) {
                 let from = time(from).clamp(start, end);
-                let own = CommandTimes { start: from, end: time(to).clamp(from, end) };
-                let Some(known) = commands.get_mut(command as usize) else { continue };
-                *known = Some(known.map_or(own, |known| CommandTimes {
-                    start: known.start.min(own.start),
-                    end: known.end.max(own.end),
-                }));
+                commands.add(command, CommandTimes::new(from, time(to).clamp(from, end)));
             }
         }
-        let nothing = CommandTimes { start, end: start };
-        let commands = commands.into_iter().map(|times| times.unwrap_or(nothing)).collect();
-        Ok(EventProfile { submitted, start, end, commands })
+        Ok(EventProfile { submitted, start, end, commands: commands.finish(start) })
     }
 }

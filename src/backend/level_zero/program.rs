@@ -12,6 +12,7 @@ use super::driver::list;
 use super::error::describe;
 use super::ocloc::{self, Language};
 use super::sys::{self, BuildLog, DriverResult, LevelZeroFailure, Module, Owned, call};
+use crate::hal::support::kernel_declaration::no_variant;
 use crate::hal::support::spirv;
 use crate::hal::{KernelDesc, dialect};
 use crate::types::{Error, ErrorKind, Result};
@@ -46,9 +47,8 @@ pub(super) fn code<'a>(context: &LevelZeroContext, desc: &'a KernelDesc<'_>) -> 
         return Ok(own(Cow::Owned(binary.to_vec())));
     }
     let Some(source) = &sources.c else {
-        let why = format!("kernel '{name}' has no variant for this device, only {:?}", sources.names());
-        return Err(Error::new(ErrorKind::FeatureNotSupported, why)
-            .help("add SPIR-V (`spirv:`) or a source in the portable C dialect (`c:`)"));
+        let remedy = "add SPIR-V (`spirv:`) or a source in the portable C dialect (`c:`)";
+        return Err(no_variant(desc).help(remedy));
     };
     let source = [dialect::OPENCL, source].concat();
     let binary = ocloc::compile(name, &source, Language::OpenclC12, product)?;
@@ -65,8 +65,7 @@ pub(super) fn module(context: &LevelZeroContext, binary: &[u8], kernel: &str) ->
 
 fn build(context: &LevelZeroContext, binary: &[u8], kernel: &str) -> Result<Owned<Module>> {
     if let Some(fault) = spirv::fault(binary) {
-        let why = format!("kernel '{kernel}': its {} bytes are no SPIR-V module", binary.len());
-        return Err(Error::new(ErrorKind::Driver, why).help(VALIDATE).caused_by(fault));
+        return Err(spirv::no_module(binary, kernel, fault));
     }
     let mut desc = sys::ze_module_desc_t::new();
     desc.format = sys::ZE_MODULE_FORMAT_IL_SPIRV;
@@ -103,14 +102,11 @@ fn build(context: &LevelZeroContext, binary: &[u8], kernel: &str) -> Result<Owne
             };
             let code = describe(code);
             let why = format!("kernel '{kernel}' has SPIR-V that does not compile ({code}):\n{log}");
-            Err(Error::new(ErrorKind::Driver, why).help(VALIDATE))
+            Err(Error::new(ErrorKind::Driver, why).help(spirv::VALIDATE))
         }
         Err(failure) => Err(failure.into()),
     }
 }
-
-const VALIDATE: &str = "check the module with `spirv-val`; it has to be for OpenCL, and to use only what the \
-                        device has, which may have no doubles";
 
 fn log_text(context: &LevelZeroContext, log: &Owned<BuildLog>) -> DriverResult<String> {
     let (api, mut size) = (context.api, 0);

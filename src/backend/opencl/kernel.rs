@@ -18,7 +18,7 @@ use super::program::{self, Code};
 use super::query::KernelQuery;
 use super::sys::{self, DriverResult, MemObject, Owned, Program, call, create};
 use crate::hal::support::kernel_declaration::{
-    KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments,
+    KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, kernel_symbol, no_variant,
 };
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::source_params::{self, FoundParam};
@@ -73,9 +73,7 @@ impl OpenclKernel {
         let name = desc.name;
         let (code, symbol, portable) = code(context, desc)?;
         let program = program::get(context, code, name)?;
-        let symbol = CString::new(symbol.as_ref()).map_err(|_| {
-            Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name"))
-        })?;
+        let symbol = kernel_symbol(&symbol)?;
         let kernel = create_kernel(context, &program, &symbol).map_err(|failure| match failure.code {
             sys::CL_INVALID_KERNEL_NAME => {
                 Error::new(ErrorKind::InvalidArgument, format!("the source has no kernel '{name}'"))
@@ -154,12 +152,7 @@ fn code<'a>(context: &OpenclContext, desc: &'a KernelDesc<'_>) -> Result<(Code<'
             let entry = dialect::entry_name(desc.name);
             Ok((Code::Source { prelude: dialect::OPENCL, source }, entry.into(), true))
         }
-        _ => {
-            let (name, found) = (desc.name, sources.names());
-            let why = format!("kernel '{name}' has no variant for this device, only {found:?}");
-            Err(Error::new(ErrorKind::FeatureNotSupported, why)
-                .help("add a source in the portable C dialect (`c:`)"))
-        }
+        _ => Err(no_variant(desc).help("add a source in the portable C dialect (`c:`)")),
     }
 }
 

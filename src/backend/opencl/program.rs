@@ -48,11 +48,11 @@ fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<
     if let Code::Binary(binary) = code
         && let Some(fault) = spirv::fault(binary)
     {
-        return Err(refused(binary, kernel).caused_by(fault));
+        return Err(spirv::no_module(binary, kernel, fault));
     }
     let program = create(context, code).map_err(|failure| match (code, failure.code) {
         (Code::Binary(binary), sys::CL_INVALID_VALUE) => {
-            refused(binary, kernel).caused_by(Error::from(failure))
+            spirv::no_module(binary, kernel, Error::from(failure))
         }
         _ => failure.into(),
     })?;
@@ -71,7 +71,7 @@ fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<
             let code_name = describe(failure.code);
             let (what, remedy) = match code {
                 Code::Source { .. } => ("does not compile", "correct the kernel's source"),
-                Code::Binary(_) => ("has SPIR-V that does not compile", VALIDATE),
+                Code::Binary(_) => ("has SPIR-V that does not compile", spirv::VALIDATE),
             };
             let why = format!("kernel '{kernel}' {what} ({code_name}):\n{log}");
             Err(Error::new(ErrorKind::Driver, why).help(remedy))
@@ -102,13 +102,4 @@ fn create(context: &OpenclContext, code: Code<'_>) -> DriverResult<Owned<Program
     }?;
     // SAFETY: the driver has just created the program for this object.
     Ok(unsafe { Owned::new(core, program.as_ptr()) })
-}
-
-const VALIDATE: &str =
-    "check the module with `spirv-val`; it has to be for OpenCL, in a version that the device takes";
-
-/// The error for bytes that are no SPIR-V for the driver.
-fn refused(binary: &[u8], kernel: &str) -> Error {
-    let why = format!("kernel '{kernel}': its {} bytes are no SPIR-V module", binary.len());
-    Error::new(ErrorKind::Driver, why).help(VALIDATE)
 }

@@ -13,6 +13,7 @@ use super::driver_queue::DriverQueue;
 use super::error;
 use super::query;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, call};
+use crate::hal::support::command_times::{JoinedTimes, join};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::lowering::StagedMemory;
 use crate::hal::support::refusal::no_times;
@@ -177,25 +178,17 @@ impl OpenclSignal {
             _ => self.context.error(failure),
         })?;
         let (mut submitted, mut whole) = own;
-        let mut of_commands: Vec<Option<CommandTimes>> = vec![None; times.commands];
-        let join = |a: CommandTimes, b: CommandTimes| CommandTimes {
-            start: a.start.min(b.start),
-            end: a.end.max(b.end),
-        };
+        let mut commands = JoinedTimes::new(times.commands);
         // An event that was complete from the beginning has no times.
         let others =
             times.events.iter().filter_map(|(command, event)| Some((*command, self.read_times(event).ok()?)));
         for (command, (queued, read)) in others.chain(times.last.map(|command| (command, own))) {
             submitted = submitted.min(queued);
             whole = join(whole, read);
-            if let Some(slot) = of_commands.get_mut(command as usize) {
-                *slot = Some(slot.map_or(read, |known| join(known, read)));
-            }
+            commands.add(command, read);
         }
         let CommandTimes { start, end } = whole;
-        let nothing = CommandTimes { start, end: start };
-        let commands = of_commands.into_iter().map(|times| times.unwrap_or(nothing)).collect();
-        Ok(EventProfile { submitted, start, end, commands })
+        Ok(EventProfile { submitted, start, end, commands: commands.finish(start) })
     }
 
     /// When it was enqueued, and its times.

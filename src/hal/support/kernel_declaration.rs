@@ -1,7 +1,7 @@
 //! What a kernel is declared as, and the arguments of its launches as a driver takes them: one by one,
 //! in the order of the source.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::ptr;
 
 use smallvec::SmallVec;
@@ -109,6 +109,22 @@ impl KernelDeclaration {
         }
         Ok(Some(local))
     }
+}
+
+/// The name of a kernel in its program, for a driver.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for a NUL in the name.
+pub(crate) fn kernel_symbol(name: &str) -> Result<CString> {
+    CString::new(name)
+        .map_err(|_| Error::new(ErrorKind::InvalidArgument, format!("kernel {name:?}: a NUL in the name")))
+}
+
+/// The error for a kernel without a variant that the device takes. The backend adds what it takes.
+pub(crate) fn no_variant(desc: &KernelDesc<'_>) -> Error {
+    let (name, found) = (desc.name, desc.sources.names());
+    let why = format!("kernel '{name}' has no variant for this device, only {found:?}");
+    Error::new(ErrorKind::FeatureNotSupported, why)
 }
 
 /// Whether work-groups of this size cover the global size.

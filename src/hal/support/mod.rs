@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dependency`] | spreads the failure of one enqueue to those that depend on it |
 //! | [`signals`] | the last signal of an event, and the signals of a wait list |
+//! | [`command_times`] | joins the times of a command's operations |
 //! | [`polling`] | blocks on an event that can only be polled |
 //! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
 //! | [`copy_box`], [`fill_row`] | copies and fills as drivers of GPUs take them |
@@ -31,6 +32,7 @@
 #![allow(dead_code, reason = "which parts are used depends on the backends that are built")]
 
 pub(crate) mod command_list;
+pub(crate) mod command_times;
 pub(crate) mod copy_box;
 pub(crate) mod dependency;
 pub(crate) mod fill_row;

@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use crate::types::{Error, ErrorKind};
+
 /// The first word of a module, in the byte order of all others.
 const MAGIC: u32 = 0x0723_0203;
 
@@ -57,6 +59,20 @@ fn instructions(words: &[u32]) -> impl Iterator<Item = Result<(u32, &[u32]), &'s
         rest = behind;
         Some(Ok((first & 0xffff, &instruction[1..])))
     })
+}
+
+/// What to do about a module that a driver refuses.
+pub(crate) const VALIDATE: &str = "check the module with `spirv-val`; it has to be for OpenCL, in a version \
+                                   that the device takes, and to use only what the device has";
+
+/// The error for bytes that are no module for the driver.
+pub(crate) fn no_module(
+    bytes: &[u8],
+    kernel: &str,
+    why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Error {
+    let what = format!("kernel '{kernel}': its {} bytes are no SPIR-V module", bytes.len());
+    Error::new(ErrorKind::Driver, what).help(VALIDATE).caused_by(why)
 }
 
 /// The fault in the frame of the module, if there is one.
