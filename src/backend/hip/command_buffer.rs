@@ -81,7 +81,7 @@ impl CommandBuffer for HipCommandBuffer {
             state,
             commands: self.recording.commands.len(),
             lowering: "HIP graph",
-            reason: "a driver event tells of its end",
+            reason: "its nodes follow each other in one path: the driver loses edges of other graphs",
         }
     }
 
@@ -91,8 +91,8 @@ impl CommandBuffer for HipCommandBuffer {
         }
         let context = &self.device.context;
         let next = refusal::next_command(self.id, self.recording.commands.len(), after);
-        let (index, after) = next.map_err(|error| context.error(error))?;
-        context.run(|| self.recording.append(command, after))?;
+        let (index, _) = next.map_err(|error| context.error(error))?;
+        context.run(|| self.recording.append(command))?;
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
 

@@ -10,7 +10,7 @@ use super::command_buffer::HipCommandBuffer;
 use super::device_inner::HipDeviceInner;
 use super::graph::HipGraph;
 use super::graph_exec::HipGraphExec;
-use super::lower::{self, CommandNodes, EndNodes};
+use super::lower::{self, CommandNodes};
 use super::queue::HipQueue;
 use super::signal::{EventRecords, Kept};
 use super::stream::HipStream;
@@ -89,7 +89,7 @@ impl SingleCommand {
     /// The caller has bound the context.
     fn new(device: &Arc<HipDeviceInner>, command: &Arc<Command>) -> Result<Self> {
         let mut graph = HipGraph::create(&device.context)?;
-        let nodes = lower::add(device, &mut graph, command, EndNodes::new(), None)?;
+        let nodes = lower::add(device, &mut graph, &mut None, command, None)?;
         let exec = device.pool.retry_with_room(|| HipGraphExec::instantiate(&mut graph))?;
         Ok(Self { exec: Mutex::new(exec), _graph: graph, _command: Arc::clone(command), _nodes: nodes })
     }

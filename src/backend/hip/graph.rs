@@ -29,8 +29,6 @@ pub(super) enum NewNode<'a> {
     Kernel(&'a HipLaunch),
     Copy(&'a CopyBox),
     Fill(&'a FillRow),
-    /// Does nothing.
-    Empty,
     /// Records an event.
     Record(&'a RawEvent),
     /// A copy of another graph.
@@ -79,8 +77,6 @@ impl HipObject<ihipGraph> {
                 // SAFETY: as for a kernel.
                 unsafe { call!(driver, hipGraphAddMemsetNode(place, graph, before, count, params)) }
             }
-            // SAFETY: nodes and graph are alive.
-            NewNode::Empty => unsafe { call!(driver, hipGraphAddEmptyNode(place, graph, before, count)) },
             NewNode::Record(event) => {
                 let event = event.raw();
                 // SAFETY: nodes, graph and event are alive.

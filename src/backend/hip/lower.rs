@@ -1,8 +1,14 @@
-//! Lowering: adds the nodes of a command to a graph.
+//! Lowering: adds the nodes of a command to a graph, in one path.
+//!
+//! Each node follows the one before it, whatever the commands' own order allows. The driver runs such a
+//! graph on the stream of the launch, as one batch of packets. It spreads all others over several streams
+//! and loses edges there: up to version 6.2 those to nodes that several paths lead to, later those to the
+//! fifth and further followers of a node, and those around child graphs (conformance tests have found
+//! that in 5.7.1 and 6.4.3; see `docs/adr/0023-hip.md`).
 
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::builtin_kernels::fill;
 use super::capture::capture;
@@ -13,18 +19,13 @@ use super::memory::HipMemory;
 use super::stream::RawEvent;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
-use crate::hal::support::once_each::once_each;
 use crate::hal::support::transfer::{doublings, shortest_element};
 use crate::hal::{Body, Command, Memory as _, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{Error, ErrorKind, Result};
 
-/// The nodes that later commands follow to come after a command: as few as possible, each once.
-pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
-
 /// The nodes of one command in a graph.
 #[derive(Default, Debug)]
 pub(super) struct CommandNodes {
-    pub(super) ends: EndNodes,
     /// The nodes that do its work.
     pub(super) work: SmallVec<[GraphNode; 1]>,
     /// If the command is one launch: its node, and the launch.
@@ -35,20 +36,21 @@ pub(super) struct CommandNodes {
     pub(super) patterns: Vec<Arc<HipMemory>>,
 }
 
-/// Adds the nodes of a command behind others, between nodes that record this event, if there is
-/// one. On an error the graph is as it was. The caller has bound the context.
+/// The last node of a graph's path; none while there are no nodes.
+pub(super) type PathEnd = Option<GraphNode>;
+
+/// Adds the nodes of a command at the end of the path, between nodes that record this event, if
+/// there is one. On an error the graph is as it was. The caller has bound the context.
 pub(super) fn add(
     device: &Arc<HipDeviceInner>,
     graph: &mut HipGraph,
+    end: &mut PathEnd,
     command: &Command,
-    after: EndNodes,
     record: Option<&RawEvent>,
 ) -> Result<CommandNodes> {
-    let mut adder = NodeAdder { device, graph, all: Vec::new(), nodes: CommandNodes::default() };
-    let added = adder.timed(command, after, record);
-    let NodeAdder { all, nodes, .. } = adder;
-    if let Err(error) = added {
-        for node in all.into_iter().rev() {
+    let mut adder = NodeAdder { device, graph, end: *end, added: Vec::new(), nodes: CommandNodes::default() };
+    if let Err(error) = adder.timed(command, record) {
+        for node in adder.added.into_iter().rev() {
             if let Err(failure) = graph.remove(node) {
                 let error = Error::from(failure);
                 tracing::warn!(target: "wakegraph", %error, "a node could not be removed again");
@@ -56,36 +58,32 @@ pub(super) fn add(
         }
         return Err(error);
     }
-    Ok(nodes)
+    *end = adder.end;
+    Ok(adder.nodes)
 }
 
 /// Adds the nodes of one command.
 struct NodeAdder<'a> {
     device: &'a Arc<HipDeviceInner>,
     graph: &'a mut HipGraph,
-    /// All that were added.
-    all: Vec<GraphNode>,
+    end: PathEnd,
+    added: Vec<GraphNode>,
     nodes: CommandNodes,
 }
 
 impl NodeAdder<'_> {
-    fn timed(&mut self, command: &Command, after: EndNodes, record: Option<&RawEvent>) -> Result<()> {
-        let Some(event) = record else {
-            self.nodes.ends = self.command(command, &after)?;
-            return Ok(());
-        };
-        let first = self.add(NewNode::Record(event), &after)?;
-        let ends = self.command(command, &smallvec![first])?;
-        let last = self.add(NewNode::Record(event), &ends)?;
-        self.nodes.records = Some([first, last]);
-        self.nodes.ends = smallvec![last];
+    fn timed(&mut self, command: &Command, record: Option<&RawEvent>) -> Result<()> {
+        let Some(event) = record else { return self.command(command) };
+        let first = self.add(NewNode::Record(event))?;
+        self.command(command)?;
+        self.nodes.records = Some([first, self.add(NewNode::Record(event))?]);
         Ok(())
     }
 
     /// Recursion is limited by the depth of bodies ([`Body::MAX_DEPTH`]).
-    fn command(&mut self, command: &Command, after: &EndNodes) -> Result<EndNodes> {
+    fn command(&mut self, command: &Command) -> Result<()> {
         match command {
-            Command::Kernel(launch) => self.kernel(HipLaunch::of(self.device, launch)?, after),
+            Command::Kernel(launch) => self.kernel(HipLaunch::of(self.device, launch)?),
             Command::UsmCopy { .. }
             | Command::BufferCopy { .. }
             | Command::BufferRead { .. }
@@ -93,24 +91,17 @@ impl NodeAdder<'_> {
             | Command::BufferCopyRect { .. }
             | Command::BufferReadRect { .. }
             | Command::BufferWriteRect { .. } => {
-                let mut ends = EndNodes::new();
-                for copy in self.copy_boxes(command)? {
-                    ends.push(self.add_work(NewNode::Copy(&copy), after)?);
-                }
-                self.joined(ends)
+                let boxes = copy_boxes(command)?;
+                boxes.iter().try_for_each(|copy| self.add_work(NewNode::Copy(copy)).map(drop))
             }
-            Command::UsmFill { dst, pattern } => self.fill(*dst, pattern, after),
-            Command::BufferFill { dst, pattern } => self.fill(pointer(dst)?, pattern, after),
-            // There are no nodes for hints, which only keep their place in the order. With one
-            // predecessor, later commands can follow that.
-            Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } => match after.len() {
-                0 | 1 => Ok(after.clone()),
-                _ => Ok(smallvec![self.add(NewNode::Empty, after)?]),
-            },
-            Command::Child(body) => self.body(body, after),
+            Command::UsmFill { dst, pattern } => self.fill(*dst, pattern),
+            Command::BufferFill { dst, pattern } => self.fill(pointer(dst)?, pattern),
+            // The path has their place in the order.
+            Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } => Ok(()),
+            Command::Child(body) => self.body(body),
             Command::Native(native) => {
                 let captured = capture(self.device, native)?;
-                Ok(smallvec![self.add_work(NewNode::Graph(&captured), after)?])
+                self.add_work(NewNode::Graph(&captured)).map(drop)
             }
             Command::If { .. } | Command::While { .. } => {
                 let why =
@@ -124,24 +115,19 @@ impl NodeAdder<'_> {
         }
     }
 
-    /// The boxes of a copy command, in the shapes that the driver copies as they are.
-    fn copy_boxes(&self, command: &Command) -> Result<Vec<CopyBox>> {
-        CopyBox::of_command(command, copy_address, |_| true)
-    }
-
-    fn kernel(&mut self, launch: HipLaunch, after: &EndNodes) -> Result<EndNodes> {
-        let node = self.add_work(NewNode::Kernel(&launch), after)?;
+    fn kernel(&mut self, launch: HipLaunch) -> Result<()> {
+        let node = self.add_work(NewNode::Kernel(&launch))?;
         self.nodes.kernel = Some((node, launch));
-        Ok(smallvec![node])
+        Ok(())
     }
 
     /// Adds a memset node where the driver can do the fill with one, else a kernel that reads the
     /// pattern from memory. Without a compiler for that, copies repeat the pattern, each of them all
     /// that is filled already.
-    fn fill(&mut self, dst: UsmPointer, pattern: &[u8], after: &EndNodes) -> Result<EndNodes> {
+    fn fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<()> {
         let (start, len) = (dst.address() as u64, dst.len());
         if let Some(row) = FillRow::of(start, len, pattern) {
-            return Ok(smallvec![self.add_work(NewNode::Fill(&row), after)?]);
+            return self.add_work(NewNode::Fill(&row)).map(drop);
         }
         let pattern = shortest_element(pattern);
         let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
@@ -149,64 +135,47 @@ impl NodeAdder<'_> {
         write_new(&memory, pattern)?;
         self.nodes.patterns.push(Arc::clone(&memory));
         match fill(self.device, dst, pointer_at(memory.address(), pattern.len())) {
-            Ok(launch) => return self.kernel(launch, after),
+            Ok(launch) => return self.kernel(launch),
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
             Err(error) => return Err(error),
         }
         let at = |address| CopyAddress { address, is_foreign: false };
         let first = CopyBox::row(at(memory.address()), at(start), pattern.len());
-        let mut last = self.add_work(NewNode::Copy(&first), after)?;
+        self.add_work(NewNode::Copy(&first))?;
         for (offset, more) in doublings(pattern.len(), len) {
             let copy = CopyBox::row(at(start), at(start + offset as u64), more);
-            last = self.add_work(NewNode::Copy(&copy), &[last])?;
+            self.add_work(NewNode::Copy(&copy))?;
         }
-        Ok(smallvec![last])
+        Ok(())
     }
 
-    /// Adds the commands of a body with their order, the first of them behind `after`.
-    fn body(&mut self, body: &Body, after: &EndNodes) -> Result<EndNodes> {
-        let mut all: Vec<EndNodes> = Vec::with_capacity(body.len());
-        let mut is_leaf = vec![true; body.len()];
-        for (command, earlier) in body.commands() {
-            let mut follows = EndNodes::new();
-            for &earlier in earlier {
-                is_leaf[earlier as usize] = false;
-                follows.extend_from_slice(&all[earlier as usize]);
-            }
-            let follows = if follows.is_empty() { after.clone() } else { once_each(follows) };
-            all.push(self.command(command, &follows)?);
-        }
+    /// Adds the commands of a body. Each of them follows earlier ones only.
+    fn body(&mut self, body: &Body) -> Result<()> {
+        body.commands().try_for_each(|(command, _)| self.command(command))?;
         // Updates do not change the commands of bodies.
         self.nodes.kernel = None;
-        if body.is_empty() {
-            return Ok(after.clone());
-        }
-        let leaves = all.into_iter().zip(is_leaf).filter(|(_, is_leaf)| *is_leaf);
-        self.joined(leaves.flat_map(|(ends, _)| ends).collect())
+        Ok(())
     }
 
-    /// Joins several nodes by an empty node, so that later commands follow one.
-    fn joined(&mut self, ends: EndNodes) -> Result<EndNodes> {
-        let ends = once_each(ends);
-        if ends.len() <= 1 {
-            return Ok(ends);
-        }
-        Ok(smallvec![self.add(NewNode::Empty, &ends)?])
-    }
-
-    fn add(&mut self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode> {
-        let node = self.graph.add(new, after)?;
+    fn add(&mut self, new: NewNode<'_>) -> Result<GraphNode> {
+        let node = self.graph.add(new, self.end.as_slice())?;
+        self.end = Some(node);
         // It is removed again if adding the command fails.
-        self.all.push(node);
+        self.added.push(node);
         Ok(node)
     }
 
     /// As [`add`](Self::add), for a node that does the command's work.
-    fn add_work(&mut self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode> {
-        let node = self.add(new, after)?;
+    fn add_work(&mut self, new: NewNode<'_>) -> Result<GraphNode> {
+        let node = self.add(new)?;
         self.nodes.work.push(node);
         Ok(node)
     }
+}
+
+/// The boxes of a copy command; none for others.
+fn copy_boxes(command: &Command) -> Result<Vec<CopyBox>> {
+    CopyBox::of_command(command, copy_address, |_| true)
 }
 
 /// Where one side of a copy begins. Copies also take the host memory of other backends, which the

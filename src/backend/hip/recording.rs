@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::device_inner::HipDeviceInner;
 use super::graph::HipGraph;
 use super::graph_exec::HipGraphExec;
-use super::lower::{self, CommandNodes, EndNodes};
+use super::lower::{self, CommandNodes, PathEnd};
 use super::stream::RawEvent;
-use crate::hal::support::once_each::once_each;
 use crate::hal::{Command, CommandBufferDesc, CommandChange};
 use crate::types::Result;
 
-/// Commands, and a graph of explicit nodes that does what they say.
+/// Commands, and a graph of explicit nodes, one after the other, that does what they say.
 #[derive(Debug)]
 pub(super) struct HipRecording {
     pub(super) device: Arc<HipDeviceInner>,
@@ -22,6 +20,7 @@ pub(super) struct HipRecording {
     /// Also locked by whatever updates another command-buffer from this one: the driver takes one
     /// call at a time, even from readers.
     pub(super) graph: Mutex<HipGraph>,
+    end: PathEnd,
     pub(super) commands: Vec<RecordedCommand>,
     /// With profiling: what the record nodes record until an enqueue gives them its own events.
     placeholder: Option<RawEvent>,
@@ -36,8 +35,6 @@ pub(super) struct RecordedCommand {
     pub(super) command: Command,
     /// Its nodes, and its launch as updates have changed it.
     pub(super) nodes: CommandNodes,
-    /// The commands that it follows.
-    after: SmallVec<[u32; 2]>,
     pub(super) enabled: bool,
 }
 
@@ -49,26 +46,18 @@ impl HipRecording {
             desc,
             placeholder: desc.profiling.then(|| RawEvent::create(context, true)).transpose()?,
             graph: Mutex::new(HipGraph::create(context)?),
+            end: None,
             commands: Vec::new(),
             is_current: true,
         })
     }
 
-    /// Appends a command behind these earlier ones. On an error the recording is as it was. The
-    /// caller has bound the context.
-    pub(super) fn append(&mut self, command: &Command, mut after: SmallVec<[u32; 2]>) -> Result<()> {
-        if self.desc.in_order {
-            after.extend((self.commands.len() as u32).checked_sub(1));
-        }
-        self.push(command, after)
-    }
-
-    fn push(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
-        let earlier = after.iter().map(|&earlier| &self.commands[earlier as usize].nodes.ends);
-        let follows: EndNodes = once_each(earlier.flatten().copied().collect());
-        let record = self.placeholder.as_ref();
-        let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows, record)?;
-        self.commands.push(RecordedCommand { command: command.clone(), nodes, after, enabled: true });
+    /// Appends a command behind all earlier ones. On an error the recording is as it was. The caller
+    /// has bound the context.
+    pub(super) fn append(&mut self, command: &Command) -> Result<()> {
+        let (graph, record) = (self.graph.get_mut(), self.placeholder.as_ref());
+        let nodes = lower::add(&self.device, graph, &mut self.end, command, record)?;
+        self.commands.push(RecordedCommand { command: command.clone(), nodes, enabled: true });
         Ok(())
     }
 
@@ -84,7 +73,7 @@ impl HipRecording {
         for (index, recorded) in self.commands.iter().enumerate() {
             let change = changes.iter().find(|change| change.index == index);
             let command = change.and_then(|change| change.command.as_ref()).unwrap_or(&recorded.command);
-            again.push(command, recorded.after.clone())?;
+            again.append(command)?;
             if let Some(copy) = again.commands.last_mut() {
                 copy.enabled = change.and_then(|change| change.enabled).unwrap_or(recorded.enabled);
             }
