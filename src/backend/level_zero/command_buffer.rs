@@ -126,7 +126,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         self.recorded.check_finalize()?;
         let recording = self.record()?;
         self.runs.get_mut().recordings.push_back(recording);
-        self.recorded.finalized();
+        self.recorded.set_finalized();
         Ok(())
     }
 

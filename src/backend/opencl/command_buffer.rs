@@ -156,7 +156,7 @@ impl CommandBuffer for OpenclCommandBuffer {
     fn finalize(&mut self) -> Result<()> {
         self.recorded.check_finalize()?;
         self.recording = self.record()?;
-        self.recorded.finalized();
+        self.recorded.set_finalized();
         Ok(())
     }
 

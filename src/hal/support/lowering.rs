@@ -28,6 +28,7 @@ pub(crate) struct LoweredCommand<O> {
     pub(crate) staged: StagedMemory,
 }
 
+/// One operation of a command, and those of the same command before it.
 #[derive(Debug)]
 pub(crate) struct OrderedOperation<O> {
     pub(crate) operation: O,

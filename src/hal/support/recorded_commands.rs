@@ -64,22 +64,29 @@ impl<O: DriverOperation> RecordedCommands<O> {
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
+    /// Checks that it can be finalized.
+    ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) after finalize.
     pub(crate) fn check_finalize(&self) -> Result<()> {
         if self.is_finalized() { Err(finalized_twice()) } else { Ok(()) }
     }
 
-    pub(crate) fn finalized(&mut self) {
+    /// Takes note that it has been finalized.
+    pub(crate) fn set_finalized(&mut self) {
         self.state = CommandBufferState::Executable;
     }
 
+    /// Checks that it can be enqueued.
+    ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
     pub(crate) fn check_enqueue(&self) -> Result<()> {
         if self.is_finalized() { Ok(()) } else { Err(enqueue_before_finalize()) }
     }
 
+    /// Checks that it can be updated.
+    ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
     pub(crate) fn check_update(&self) -> Result<()> {

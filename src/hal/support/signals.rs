@@ -12,6 +12,7 @@ use crate::types::{Error, Result};
 
 /// One enqueue.
 pub(crate) trait EnqueueSignal: Sized {
+    /// How it ended, once that is known.
     fn outcome(&self) -> &EnqueueOutcome;
 
     /// Sets the outcome, if the enqueue is over and the outcomes of all dependencies are known.
@@ -20,6 +21,7 @@ pub(crate) trait EnqueueSignal: Sized {
     /// Why it will fail, as far as that was known when it was enqueued.
     fn known_failure(&self) -> Option<&Error>;
 
+    /// Its status at this moment: asks the driver until the outcome is known.
     fn status(self: &Arc<Self>) -> EventStatus {
         if !self.outcome().is_known() {
             settle(Arc::clone(self), |signal| signal.attempt());
@@ -73,6 +75,8 @@ impl<S: EnqueueSignal> LastSignal<S> {
         self.get().filter(|signal| matches!(signal.status(), EventStatus::Complete))
     }
 
+    /// Checks that the event can be signalled again.
+    ///
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while the last signal is pending.
     pub(crate) fn check_not_pending(&self) -> Result<()> {
