@@ -45,13 +45,14 @@ impl NativeStream<'_> {
     }
 
     /// The stream: on `cuda` a `CUstream`, which is what CUDA's runtime and libraries call
-    /// `cudaStream_t`; on `opencl` a `cl_command_queue`; null on `host`.
+    /// `cudaStream_t`; on `hip` a `hipStream_t`; on `opencl` a `cl_command_queue`; null on `host`.
     pub fn stream(&self) -> *mut c_void {
         self.stream
     }
 
     /// The context that the stream is of: on `cuda` a `CUcontext`, which is current on the calling
-    /// thread; on `opencl` a `cl_context`; null on `host`.
+    /// thread; on `opencl` a `cl_context`; null on `host`, and on `hip`, where the stream's device is
+    /// current on the calling thread.
     pub fn context(&self) -> *mut c_void {
         self.context
     }

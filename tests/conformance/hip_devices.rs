@@ -3,7 +3,8 @@
 //!
 //! The runtime needs a newer C library than the system may have, so each version's tests run in a copy of this program,
 //! after all others: a process with the linker and the libraries of that version, which runs nothing else and is given
-//! the same arguments.
+//! the same arguments. That takes many minutes, so a filter that begins with `hip/` or `WAKEGRAPH_REQUIRE` has to ask for
+//! it.
 
 #![expect(unsafe_code, reason = "ends the process of a child")]
 
@@ -32,7 +33,7 @@ pub(crate) fn variants() -> Vec<Variant> {
     let own = variant("0", ONE, || Ok(vec![backend::open("hip:0")?]));
     let mut variants = vec![Variant { is_required_with_backend: false, ..own }];
     for version in VERSIONS {
-        if let Err(reason) = HipStack::check(version) {
+        if let Err(reason) = HipStack::check(version).and_then(|()| check_asked_for(version)) {
             let absent = move || Err(Error::new(ErrorKind::Unavailable, reason.clone()));
             variants.push(variant(version, ONE, absent));
         }
@@ -53,20 +54,28 @@ pub(crate) fn variants_of_child() -> Option<Vec<Variant>> {
     ])
 }
 
-/// Runs the tests of each version that is there. Whether all have passed.
-pub(crate) fn run_children(arguments: &Arguments) -> bool {
-    let is_child = std::env::var_os(CHILD).is_some();
-    // A filter that is a whole name, or the beginning of one, is of one backend.
-    let is_other = |filter: &String| {
-        let backend = filter.split('/').next().unwrap_or_default();
-        ["host", "null", "cuda", "opencl", "oclgrind", "level_zero"].contains(&backend)
-            && filter.contains('/')
+/// Says why the tests of a version do not run, unless they are asked for.
+fn check_asked_for(version: &str) -> Result<(), String> {
+    let required = std::env::var("WAKEGRAPH_REQUIRE").unwrap_or_default();
+    let is_asked_for = match Arguments::from_args().filter {
+        Some(filter) => {
+            let name = format!("hip/{version}");
+            filter.starts_with(&name) || name.starts_with(&filter) && filter.starts_with("hip")
+        }
+        None => required.split(',').any(|name| name.trim() == "hip"),
     };
-    if is_child || arguments.filter.as_ref().is_some_and(is_other) {
-        return true;
-    }
+    let how = format!("takes minutes: ask for it by the filter hip/{version} or WAKEGRAPH_REQUIRE=hip");
+    is_asked_for.then_some(()).ok_or(how)
+}
+
+/// Runs the tests of each version that is there, if they are asked for. Whether all have passed.
+pub(crate) fn run_children() -> bool {
+    let is_child = std::env::var_os(CHILD).is_some();
     let mut all_passed = true;
     for version in VERSIONS {
+        if is_child || check_asked_for(version).is_err() {
+            continue;
+        }
         let Ok(stack) = HipStack::prepare(version) else { continue };
         let mut process = stack.command();
         process.args(std::env::args_os().skip(1)).env(CHILD, version).env("WAKEGRAPH_HSA_GPUS", "2");

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     #[cfg(feature = "hip")]
-    match hip_devices::run_children(&arguments) {
+    match hip_devices::run_children() {
         true => hip_devices::leave_child(conclusion.has_failed()),
         false => return ExitCode::FAILURE,
     }

@@ -13,7 +13,8 @@ pub(super) fn copy_params(copy: &CopyBox) -> hipMemcpy3DParms {
     let side = |side: BoxSide, rows| hipPitchedPtr {
         ptr: ptr::with_exposed_provenance_mut(side.start.address as usize),
         pitch: side.pitch,
-        xsize: side.pitch,
+        // With a size, the driver compares memory with whole slices, and the last may end early.
+        xsize: 0,
         ysize: rows,
     };
     let origin = hipPos { x: 0, y: 0, z: 0 };

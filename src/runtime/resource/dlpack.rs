@@ -46,6 +46,10 @@ impl DLDevice {
     pub const CUDA: u32 = 2;
     /// `kDLCUDAHost`: memory of the host that CUDA has pinned.
     pub const CUDA_HOST: u32 = 3;
+    /// `kDLROCM`.
+    pub const ROCM: u32 = 10;
+    /// `kDLROCMHost`: memory of the host that HIP has pinned.
+    pub const ROCM_HOST: u32 = 11;
     /// `kDLCUDAManaged`.
     pub const CUDA_MANAGED: u32 = 13;
 }
@@ -273,7 +277,8 @@ impl Device {
         let DLTensor { data, device, dtype, byte_offset, .. } = *tensor.managed().writable()?;
         let is_here = match (own.device_type, device.device_type) {
             (DLDevice::CUDA, DLDevice::CUDA_HOST | DLDevice::CUDA_MANAGED) => true,
-            (DLDevice::CPU, DLDevice::CPU | DLDevice::CUDA_HOST) => true,
+            (DLDevice::ROCM, DLDevice::ROCM_HOST) => true,
+            (DLDevice::CPU, DLDevice::CPU | DLDevice::CUDA_HOST | DLDevice::ROCM_HOST) => true,
             _ => own == device,
         };
         if !is_here {
@@ -296,10 +301,11 @@ impl Device {
 
     /// What DLPack calls the device.
     fn dlpack_device(&self) -> Result<DLDevice> {
-        let index = self.selector().strip_prefix("cuda:").and_then(|index| index.parse().ok());
+        let index = self.selector().split_once(':').and_then(|(_, index)| index.parse().ok());
         match (self.info().backend, index) {
             ("host", _) => Ok(DLDevice { device_type: DLDevice::CPU, device_id: 0 }),
             ("cuda", Some(device_id)) => Ok(DLDevice { device_type: DLDevice::CUDA, device_id }),
+            ("hip", Some(device_id)) => Ok(DLDevice { device_type: DLDevice::ROCM, device_id }),
             (backend, _) => {
                 let why = format!("DLPack has no tensors with the addresses of memory of {backend}");
                 Err(Error::new(ErrorKind::FeatureNotSupported, why).on_device(self.selector()))
@@ -443,6 +449,8 @@ mod tests {
         assert_eq!(DLDevice::CPU, ffi::DLDeviceType::CPU.0);
         assert_eq!(DLDevice::CUDA, ffi::DLDeviceType::CUDA.0);
         assert_eq!(DLDevice::CUDA_HOST, ffi::DLDeviceType::CUDAHOST.0);
+        assert_eq!(DLDevice::ROCM, ffi::DLDeviceType::ROCM.0);
+        assert_eq!(DLDevice::ROCM_HOST, ffi::DLDeviceType::ROCMHOST.0);
         assert_eq!(DLDevice::CUDA_MANAGED, ffi::DLDeviceType::CUDAMANAGED.0);
         let codes = [i8::DATA_TYPE.code, u64::DATA_TYPE.code, f32::DATA_TYPE.code];
         let theirs = [ffi::DLDataTypeCode::INT, ffi::DLDataTypeCode::UINT, ffi::DLDataTypeCode::FLOAT];

@@ -13,7 +13,7 @@ const DAG: CommandBufferDesc = CommandBufferDesc::new();
 
 tests!("order":
     &[Need::Results] => [sync_points_order_commands, in_order_buffers_need_no_sync_points,
-        wide_and_deep_dags_run_each_command_once, one_buffer_never_overlaps_itself, random_dags_of_copies_and_fills,
+        wide_and_deep_dags_run_each_command_once, a_wide_fan_out_joins, one_buffer_never_overlaps_itself, random_dags_of_copies_and_fills,
         hints_and_empty_commands_keep_the_order, empty_buffers_complete],
     // PoCL searches all that is pending on an out-of-order queue: 5,000 links take it minutes.
     &[Need::Results, Need::InOrderQueue] => [long_chains_of_events_end]);
@@ -68,6 +68,40 @@ fn wide_and_deep_dags_run_each_command_once(setup: &Setup) {
             stamps.ran();
             stamps.check(&format!("seed {seed}, run {run}"));
         }
+    }
+}
+
+//      0
+//   / | .. \
+//  1  2 .. 100
+//   \ | .. /
+//     101
+fn a_wide_fan_out_joins(setup: &Setup) {
+    const WIDTH: usize = 100;
+    const STRIDE: usize = 128;
+    let bench = Bench::new(setup);
+    let (x, y) = (bench.memory(&[1; WIDTH * STRIDE]), bench.memory(&[0; 4]));
+    let params = [elements("x", 4, AccessMode::Read), elements("y", 4, AccessMode::ReadWrite)];
+    let fold = bench.load("fold", &params, |_, args| {
+        let sum = args.read::<u32>()?.iter().fold(0u32, |sum, &x| sum.wrapping_add(x));
+        args.write::<u32>()?.iter_mut().for_each(|y| *y = mixed(*y, sum));
+        Ok(())
+    });
+    let (mut buffer, mut points) = (bench.buffer(DAG), Vec::new());
+    let clear = Command::BufferFill { dst: x.clone(), pattern: [0; 4].as_slice().into() };
+    append(&mut buffer, &clear, &mut points, &[]);
+    for id in 0..WIDTH {
+        append(&mut buffer, &bench.mix(id as u32, &part(&x, STRIDE * id, 4)), &mut points, &[0]);
+    }
+    let args = vec![KernelArg::Memory(x), KernelArg::Memory(y.clone())];
+    let children: Vec<usize> = (1..=WIDTH).collect();
+    append(&mut buffer, &launch(&fold, args, Range::linear(1)), &mut points, &children);
+    buffer.finalize().unwrap();
+    let mut expected = 0;
+    for run in 0..200 {
+        bench.run_buffer(&buffer);
+        expected = mixed(expected, (0..WIDTH as u32).sum());
+        assert_eq!(words(&y), [expected], "run {run}");
     }
 }
 
