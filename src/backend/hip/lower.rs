@@ -6,6 +6,7 @@
 //! fifth and further followers of a node, and those around child graphs (conformance tests have found
 //! that in 5.7.1 and 6.4.3; see `docs/adr/0023-hip.md`).
 
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -91,7 +92,7 @@ impl NodeAdder<'_> {
             | Command::BufferCopyRect { .. }
             | Command::BufferReadRect { .. }
             | Command::BufferWriteRect { .. } => {
-                let boxes = copy_boxes(command)?;
+                let boxes = copy_boxes(self.device, command)?;
                 boxes.iter().try_for_each(|copy| self.add_work(NewNode::Copy(copy)).map(drop))
             }
             Command::UsmFill { dst, pattern } => self.fill(*dst, pattern),
@@ -173,9 +174,19 @@ impl NodeAdder<'_> {
     }
 }
 
-/// The boxes of a copy command; none for others.
-fn copy_boxes(command: &Command) -> Result<Vec<CopyBox>> {
-    CopyBox::of_command(command, copy_address, |_| true)
+/// The boxes of a copy command; none for others. Version 5 does not begin where a box in host memory
+/// does, so there such boxes are rows.
+fn copy_boxes(device: &HipDeviceInner, command: &Command) -> Result<Vec<CopyBox>> {
+    const WITH_BOXES_IN_HOST_MEMORY: c_int = 60_000_000;
+    let is_host = |view: &MemoryView| view.memory().kind() == MemoryKind::Host;
+    let touches_host = match command {
+        Command::BufferCopyRect { src, dst, .. }
+        | Command::BufferReadRect { src, host: dst, .. }
+        | Command::BufferWriteRect { host: src, dst, .. } => is_host(src) || is_host(dst),
+        _ => false,
+    };
+    let takes_boxes = !touches_host || device.version >= WITH_BOXES_IN_HOST_MEMORY;
+    CopyBox::of_command(command, copy_address, |_| takes_boxes)
 }
 
 /// Where one side of a copy begins. Copies also take the host memory of other backends, which the
