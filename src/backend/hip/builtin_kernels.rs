@@ -17,6 +17,16 @@ const MOST_FILL_ITEMS: usize = 1 << 19;
 /// # Errors
 /// Those of a compilation, the first time: without hipRTC, there is no such kernel.
 pub(super) fn fill(device: &HipDeviceInner, memory: UsmPointer, pattern: UsmPointer) -> Result<HipLaunch> {
+    fill_by(device, memory.len().min(MOST_FILL_ITEMS), memory, pattern)
+}
+
+/// As [`fill`], by so many work-items.
+pub(super) fn fill_by(
+    device: &HipDeviceInner,
+    items: usize,
+    memory: UsmPointer,
+    pattern: UsmPointer,
+) -> Result<HipLaunch> {
     const NAME: &str = "wakegraph_fill";
     let slice = |name, access| Param {
         name: Cow::Borrowed(name),
@@ -34,6 +44,5 @@ pub(super) fn fill(device: &HipDeviceInner, memory: UsmPointer, pattern: UsmPoin
             device.fill.get_or_init(|| function)
         }
     };
-    let items = memory.len().min(MOST_FILL_ITEMS);
     HipLaunch::builtin(function.raw, &params, &[KernelArg::Usm(memory), KernelArg::Usm(pattern)], items)
 }

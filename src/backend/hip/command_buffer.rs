@@ -12,6 +12,7 @@ use super::queue::HipQueue;
 use super::recording::HipRecording;
 use super::stream::HipStream;
 use super::update;
+use super::updates_in_flight::keep_their_values;
 use crate::hal::support::refusal;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
@@ -33,6 +34,10 @@ pub(super) struct HipCommandBuffer {
 impl HipCommandBuffer {
     pub(super) fn create(device: &Arc<HipDeviceInner>, desc: CommandBufferDesc) -> Result<Self> {
         let recording = HipRecording::new(device, desc)?;
+        if desc.updatable {
+            // Now, as an update is no time for a compilation.
+            keep_their_values(device);
+        }
         let (id, device) = (CommandBufferId::unique(), Arc::clone(device));
         Ok(Self { id, device, desc, recording, instance: None })
     }
@@ -74,6 +79,19 @@ impl CommandBuffer for HipCommandBuffer {
             None => CommandBufferState::Recording,
             Some(_) => CommandBufferState::Executable,
         };
+        let reason = match () {
+            () if !self.desc.updatable => {
+                "its nodes follow each other in one path: the driver loses edges of other graphs"
+            }
+            () if keep_their_values(&self.device) => {
+                "its nodes are one path, as the driver loses other edges; updates change it in place, as \
+                 a launch in flight kept its values when this was tried"
+            }
+            () => {
+                "its nodes are one path, as the driver loses other edges; updates make a second instance \
+                 while a launch is in flight, which might see them"
+            }
+        };
         CommandBufferInfo {
             id: self.id,
             device: self.device.info.id,
@@ -81,7 +99,7 @@ impl CommandBuffer for HipCommandBuffer {
             state,
             commands: self.recording.commands.len(),
             lowering: "HIP graph",
-            reason: "its nodes follow each other in one path: the driver loses edges of other graphs",
+            reason,
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct HipDeviceInner {
     pub(super) version: c_int,
     /// The kernel of [`builtin_kernels`](super::builtin_kernels).
     pub(super) fill: OnceLock<HipFunction>,
+    /// For [`updates_in_flight`](super::updates_in_flight).
+    pub(super) keeps_values: OnceLock<bool>,
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
     pub(super) clock: DeviceClock,
@@ -93,17 +95,13 @@ impl HipDeviceInner {
             wavefront,
             version,
             fill: OnceLock::new(),
+            keeps_values: OnceLock::new(),
             peers: Mutex::default(),
             clock: DeviceClock::create(&context)?,
             import_streams: ImportStreams::default(),
             pool,
             context,
         })
-    }
-
-    /// Whether an update leaves a run alone that is in flight.
-    pub(super) fn updates_in_flight(&self) -> bool {
-        true
     }
 
     /// Whether `user` may use this device's memory. The first call makes it so, where the hardware

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
+use super::release;
 use super::sys::{
     Code, DRIVER_LIBRARIES, Driver, HipFailure, call, get, hipErrorInvalidDevice, hipErrorNoDevice,
 };
@@ -33,10 +34,11 @@ fn load() -> Result<Driver> {
         .map_err(|name| too_old(&format!("the HIP runtime is too old: libamdhip64 has no {name}")))?;
     // SAFETY: the function needs no device; the place is valid.
     let version = unsafe { get!(driver, hipDriverGetVersion()) };
-    check_version(version.map_err(|failure| not_started(failure, "its version could not be read"))?)?;
+    check_version(version.map_err(|failure| not_started(failure, init_reason(failure.code)))?)?;
     // SAFETY: the only flag there is is 0.
     unsafe { call!(driver, hipInit(0)) }
         .map_err(|failure| not_started(failure, init_reason(failure.code)))?;
+    release::stop_at_exit();
     Ok(driver)
 }
 
@@ -64,7 +66,7 @@ fn not_started(HipFailure { call, code }: HipFailure, reason: &str) -> Error {
 fn init_reason(code: Code) -> &'static str {
     match code {
         // Versions before 6 say one or the other.
-        hipErrorNoDevice | hipErrorInvalidDevice => "there is no device",
+        hipErrorNoDevice | hipErrorInvalidDevice => "there is no device, or libamd_comgr is not there",
         _ => "the driver could not be started",
     }
 }

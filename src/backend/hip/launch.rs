@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::device_inner::{HipDeviceInner, LOCAL_GAPS};
 use super::kernel::HipKernel;
 use super::memory::HipMemory;
-use super::sys::{dim3, hipFunction_t, hipKernelNodeParams};
+use super::stream::HipStream;
+use super::sys::{HipFailure, call, dim3, hipFunction_t, hipKernelNodeParams};
 use crate::hal::support::launch_arguments::LaunchArguments;
 use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
 use crate::hal::support::refusal::foreign;
@@ -81,6 +82,35 @@ impl HipLaunch {
             gridDim: three(self.geometry.grid),
             kernelParams: pointers.as_mut_ptr(),
             sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+impl HipLaunch {
+    /// Starts it on a stream, outside of graphs. The caller has bound the context.
+    pub(super) fn start(&self, stream: &HipStream) -> Result<(), HipFailure> {
+        self.with_params(|params| {
+            let hipKernelNodeParams { blockDim: block, gridDim: grid, .. } = *params;
+            let (shared, arguments, extra) = (params.sharedMemBytes, params.kernelParams, params.extra);
+            // SAFETY: function and stream are of one device; the driver copies the arguments.
+            unsafe {
+                call!(
+                    stream.driver(),
+                    hipModuleLaunchKernel(
+                        self.function,
+                        grid.x,
+                        grid.y,
+                        grid.z,
+                        block.x,
+                        block.y,
+                        block.z,
+                        shared,
+                        stream.raw(),
+                        arguments,
+                        extra
+                    )
+                )
+            }
         })
     }
 }

@@ -40,6 +40,7 @@ mod stream_task;
 mod sys;
 mod transfer;
 mod update;
+mod updates_in_flight;
 
 use std::sync::Arc;
 

@@ -4,10 +4,12 @@
 //! drop may do that: it may be on a thread that runs other tasks.
 #![expect(unsafe_code, reason = "calls the driver")]
 
+use std::ffi::c_int;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::sys::{Driver, HipFailure, call, hipDevice_t, hipErrorDeinitialized};
 use crate::types::{Error, ErrorKind, Result};
@@ -27,10 +29,9 @@ impl ReleaseThread {
         let (sender, releases) = mpsc::channel::<Release>();
         let run = move || {
             // SAFETY: the driver gave the device. The thread calls for no other.
-            report(unsafe { call!(driver, hipSetDevice(device)) });
-            for release in releases {
-                report(release(driver));
-            }
+            let set_device = move |_: &_| unsafe { call!(driver, hipSetDevice(device)) };
+            make(driver, Box::new(set_device));
+            releases.into_iter().for_each(|release| make(driver, release));
         };
         thread::Builder::new().name(format!("hip:{device} frees")).spawn(run).map_err(|error| {
             Error::new(ErrorKind::Unavailable, "the thread that frees memory cannot be started")
@@ -59,9 +60,32 @@ impl ReleaseThread {
     }
 }
 
-/// Nobody waits for the outcome. The driver is unloaded before the last of a process's threads end.
-fn report(outcome: Result<(), HipFailure>) {
-    if let Err(failure) = outcome
+/// Held for each call of these threads, and for good when the process exits.
+static CALLS: RwLock<()> = RwLock::new(());
+
+/// The longest that the process's exit waits for a call.
+const LONGEST_EXIT: Duration = Duration::from_secs(5);
+
+/// Lets none of these threads make calls while the process exits: the driver's own destructors run then,
+/// and a call beside them ends in a fault. To be called once, when the driver is initialised and so has
+/// registered what it destroys.
+pub(super) fn stop_at_exit() {
+    unsafe extern "C" {
+        fn atexit(function: extern "C" fn()) -> c_int;
+    }
+    extern "C" fn stop() {
+        std::mem::forget(CALLS.try_write_for(LONGEST_EXIT));
+    }
+    // SAFETY: C's function takes any function, which the process keeps.
+    if unsafe { atexit(stop) } != 0 {
+        tracing::debug!(target: "wakegraph::hip", "there is no room for another function at exit");
+    }
+}
+
+/// Makes a call. Nobody waits for its outcome.
+fn make(driver: &'static Driver, release: Release) {
+    let _calls = CALLS.read();
+    if let Err(failure) = release(driver)
         && failure.code != hipErrorDeinitialized
     {
         let error = Error::from(failure);

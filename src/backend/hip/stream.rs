@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::context::{CaptureRelaxed, HipContext};
 use super::handle::HipObject;
 use super::sys::{
-    HipFailure, call, get, hipErrorNotReady, hipEvent_t, hipEventDefault, hipEventDisableTiming, hipStream_t,
-    hipStreamNonBlocking, hipSuccess, ihipEvent_t, ihipStream_t,
+    Driver, HipFailure, call, get, hipErrorNotReady, hipEvent_t, hipEventDefault, hipEventDisableTiming,
+    hipStream_t, hipStreamNonBlocking, hipSuccess, ihipEvent_t, ihipStream_t,
 };
 use crate::types::Priority;
 
@@ -70,6 +70,10 @@ impl HipStream {
 
     pub(super) fn raw(&self) -> hipStream_t {
         self.stream.raw()
+    }
+
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.stream.driver()
     }
 
     /// Blocks until everything on the stream is done.

@@ -1,9 +1,9 @@
 //! Updates of a finalized command-buffer. They affect later launches; those in flight keep their
 //! values.
 //!
-//! The driver's documentation does not promise the latter, so each device is tested when it is
-//! opened ([`updates_in_flight`](super::device_inner::HipDeviceInner::updates_in_flight)). Where one fails the test, an
-//! update while a launch may still run makes a second instance.
+//! The driver's documentation does not promise the latter, so each device tries it once
+//! ([`updates_in_flight`](super::updates_in_flight)). Where that fails, an update while a launch may
+//! still run makes a second instance.
 
 use smallvec::SmallVec;
 
@@ -11,6 +11,7 @@ use super::graph_exec::HipGraphExec;
 use super::graph_instance::HipGraphInstance;
 use super::launch::HipLaunch;
 use super::recording::{HipRecording, RecordedCommand};
+use super::updates_in_flight::keep_their_values;
 use crate::hal::support::replaced::{keeps_memory, keeps_objects};
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
@@ -23,7 +24,7 @@ pub(super) fn update(
     instance: &mut HipGraphInstance,
     updates: &[CommandUpdate],
 ) -> Result<()> {
-    let in_place = recording.device.updates_in_flight() || !instance.is_in_flight()?;
+    let in_place = keep_their_values(&recording.device) || !instance.is_in_flight()?;
     if in_place
         && let [update] = updates
         && update.command.is_none()
@@ -193,7 +194,7 @@ fn can_compare(recording: &HipRecording, instance: &HipGraphInstance, other: &Hi
         && instance.broken.is_none()
         && !recording.desc.profiling
         && recording.commands.iter().zip(&other.commands).all(is_alike)
-        && (recording.device.updates_in_flight() || !instance.is_in_flight()?))
+        && (keep_their_values(&recording.device) || !instance.is_in_flight()?))
 }
 
 /// Whether the driver compares the nodes of the command one by one: bodies and captured work are
