@@ -75,10 +75,12 @@ fn unavailable(why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, why)
 }
 
-/// The kind of error that a code stands for.
-pub(super) fn kind(code: Code) -> ErrorKind {
+/// The kind of error that a failure stands for.
+pub(super) fn kind(HipFailure { call, code }: HipFailure) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
+        // A launch that the driver refuses, as one with too large a work-group.
+        719 if takes_launch(call) => ErrorKind::Driver,
         // Shutting down; uncorrectable error of memory, illegal address, timeout, destroyed context,
         // assert, launch failure. Where the driver does not end the process, nothing works after these.
         4 | 214 | 700 | 702 | 709 | 710 | 719 => ErrorKind::DeviceLost,
@@ -88,10 +90,16 @@ pub(super) fn kind(code: Code) -> ErrorKind {
     }
 }
 
+/// Whether the function is given the parameters of a launch, which it checks.
+fn takes_launch(call: &str) -> bool {
+    matches!(call, "hipGraphAddKernelNode" | "hipGraphExecKernelNodeSetParams" | "hipModuleLaunchKernel")
+}
+
 impl From<HipFailure> for Error {
-    fn from(HipFailure { call, code }: HipFailure) -> Self {
+    fn from(failure: HipFailure) -> Self {
+        let HipFailure { call, code } = failure;
         let (name, text) = describe(code);
-        let error = Self::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
+        let error = Self::new(kind(failure), format!("{call} failed with {name} ({code}): {text}"));
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
@@ -124,12 +132,15 @@ mod tests {
 
     #[test]
     fn codes_of_faults_mean_a_lost_device() {
+        let kind = |code| kind(HipFailure { call: "hipEventQuery", code });
         for code in [700, 702, 710, 719] {
             assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
         }
         assert_eq!(kind(2), ErrorKind::OutOfMemory);
         assert_eq!(kind(1), ErrorKind::Driver);
         assert_eq!((kind(100), kind(101)), (ErrorKind::Unavailable, ErrorKind::Unavailable));
+        let refused = HipFailure { call: "hipGraphAddKernelNode", code: 719 };
+        assert_eq!(super::kind(refused), ErrorKind::Driver, "the launch is at fault");
         let error = Error::from(HipFailure { call: "hipGraphLaunch", code: 700 });
         assert!(error.message().contains("hipGraphLaunch") && error.message().contains("(700)"), "{error}");
     }

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use super::allocation::device_address;
 use super::device_inner::HipDeviceInner;
 use super::memory::HipMemory;
-use super::sys::{
-    HipFailure, call, hipDeviceAttributeCanUseHostPointerForRegisteredMem, hipHostRegisterMapped,
-    hipHostRegisterPortable,
-};
+use super::sys::{HipFailure, call, hipHostRegisterMapped, hipHostRegisterPortable};
 use crate::hal::{Memory, PlainMemory, UserMemory};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -20,9 +17,6 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) fn register(device: &Arc<HipDeviceInner>, memory: UserMemory) -> Result<Arc<dyn Memory>> {
     let context = &device.context;
     let plain = |memory| Arc::new(PlainMemory::new(device.info.id, memory, false));
-    if context.attribute(hipDeviceAttributeCanUseHostPointerForRegisteredMem)? == 0 {
-        return Ok(plain(memory));
-    }
     let registered = register_pages(device, &memory).or_else(|_| {
         // Memory that was dropped may still be registered.
         context.releases.drain();

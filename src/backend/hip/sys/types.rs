@@ -67,7 +67,6 @@ numbers! {
         HIPRTC_SUCCESS = 0,
     }
     hipDeviceAttribute_t {
-        hipDeviceAttributeCanUseHostPointerForRegisteredMem = 4,
         hipDeviceAttributeMaxBlockDimX = 26,
         hipDeviceAttributeMaxBlockDimY = 27,
         hipDeviceAttributeMaxBlockDimZ = 28,
