@@ -75,9 +75,7 @@ fn main() -> ExitCode {
             "without_the_library_the_backend_is_unavailable",
             || match backend::open("hip:0") {
                 Ok(_) => Ok(Completion::ignored_with("there is a device")),
-                Err(_) => {
-                    ended(&mut Process::new(std::env::current_exe()?).env(CHILD, "no_library"), End::Well)
-                }
+                Err(_) => ended(Process::new(std::env::current_exe()?).env(CHILD, "no_library"), End::Well),
             },
         )];
     for version in VERSIONS {

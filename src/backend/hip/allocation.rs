@@ -75,19 +75,18 @@ impl Drop for HipAllocation {
     fn drop(&mut self) {
         let address = self.address;
         let memory = move || ptr::with_exposed_provenance_mut::<c_void>(address as usize);
-        let releases = &self.pool.context().releases;
+        let context = self.pool.context();
         match (self.kind, self.registered.take()) {
             (MemoryKind::Device, _) => {
                 // SAFETY: allocated by the pool, freed once; nothing that uses it is in flight.
                 unsafe { self.pool.free(address) }
             }
-            (MemoryKind::Host, Some(registered)) => releases.later(move |driver| {
+            // Now, as the owner may register the memory again as soon as this is over.
+            (MemoryKind::Host, Some(_registered)) => context.destroy(|| {
                 // SAFETY: registered, and unregistered once; nothing that uses it is in flight.
-                let outcome = unsafe { call!(driver, hipHostUnregister(memory())) };
-                drop(registered);
-                outcome
+                unsafe { call!(context.driver, hipHostUnregister(memory())) }
             }),
-            (MemoryKind::Host, None) => releases.later(move |driver| {
+            (MemoryKind::Host, None) => context.releases.later(move |driver| {
                 // SAFETY: allocated by `hipHostMalloc`, freed once; nothing that uses it is in flight.
                 unsafe { call!(driver, hipHostFree(memory())) }
             }),

@@ -15,14 +15,8 @@ use crate::types::{Error, ErrorKind, Result};
 /// mapped for reading only, stays as it is: the driver stages its copies, and kernels cannot use it. The
 /// caller has bound the context.
 pub(super) fn register(device: &Arc<HipDeviceInner>, memory: UserMemory) -> Result<Arc<dyn Memory>> {
-    let context = &device.context;
     let plain = |memory| Arc::new(PlainMemory::new(device.info.id, memory, false));
-    let registered = register_pages(device, &memory).or_else(|_| {
-        // Memory that was dropped may still be registered.
-        context.releases.drain();
-        register_pages(device, &memory)
-    });
-    match registered {
+    match register_pages(device, &memory) {
         Ok(true) => Ok(Arc::new(HipMemory::registered(device, memory))),
         Ok(false) => Ok(plain(memory)),
         Err(failure) => {

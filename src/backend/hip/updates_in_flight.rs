@@ -5,7 +5,6 @@
 //! before. So each device tries it once. Where it does not hold, updates work on a second instance.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ptr;
 use std::sync::Arc;
 
 use super::builtin_kernels;
@@ -46,7 +45,7 @@ pub(super) fn keep_their_values(device: &Arc<HipDeviceInner>) -> bool {
     })
 }
 
-/// A graph of two independent nodes, each of which fills one byte.
+/// A graph of two nodes, one behind the other, each of which fills one byte.
 struct UpdateTest<'a> {
     device: &'a HipDeviceInner,
     stream: HipStream,
@@ -70,10 +69,8 @@ impl<'a> UpdateTest<'a> {
             // SAFETY: the place is valid; there are no flags.
             unsafe { call!(driver, hipGraphCreate(place, 0)) }
         })?;
-        let mut nodes = [ptr::null_mut(); 2];
-        for (index, node) in nodes.iter_mut().enumerate() {
-            *node = add(device, graph.raw(), &fill(device, &bytes, index, OLD)?)?;
-        }
+        let first = add(device, graph.raw(), &[], &fill(device, &bytes, 0, OLD)?)?;
+        let nodes = [first, add(device, graph.raw(), &[first], &fill(device, &bytes, 1, OLD)?)?];
         let exec = HipObject::create_by(context, |driver, place| {
             // SAFETY: the graph is alive; there are no flags.
             unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
@@ -154,9 +151,15 @@ fn part(memory: &HipMemory, offset: usize, len: usize) -> UsmPointer {
     unsafe { UsmPointer::new(memory.address() as usize + offset, len) }
 }
 
-fn add(device: &HipDeviceInner, graph: hipGraph_t, launch: &HipLaunch) -> Result<hipGraphNode_t, HipFailure> {
+fn add(
+    device: &HipDeviceInner,
+    graph: hipGraph_t,
+    after: &[hipGraphNode_t],
+    launch: &HipLaunch,
+) -> Result<hipGraphNode_t, HipFailure> {
+    let (earlier, count) = (after.as_ptr(), after.len());
     launch.with_params(|params| {
-        // SAFETY: the graph is alive; the driver copies the parameters.
-        unsafe { get!(device.context.driver, hipGraphAddKernelNode(graph, ptr::null(), 0, params)) }
+        // SAFETY: the graph and its nodes are alive; the driver copies the parameters.
+        unsafe { get!(device.context.driver, hipGraphAddKernelNode(graph, earlier, count, params)) }
     })
 }
