@@ -5,7 +5,6 @@
 //!
 //! Imports `types` and `hal` only.
 #![allow(non_upper_case_globals, reason = "the vendor's names")]
-#![allow(dead_code, reason = "not all of it is used yet")]
 
 mod allocation;
 mod builtin_kernels;

@@ -1,6 +1,6 @@
 //! The driver's functions, of version 5.5; newer ones are optional.
 
-use std::ffi::{c_char, c_int, c_uint, c_ushort, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::*;
 
@@ -40,8 +40,6 @@ table! {
     hipPointerGetAttribute(*mut c_void, hipPointer_attribute, hipDeviceptr_t);
     hipMemcpyAsync(*mut c_void, *const c_void, usize, hipMemcpyKind, hipStream_t);
     hipMemsetAsync(*mut c_void, c_int, usize, hipStream_t);
-    hipMemsetD16Async(hipDeviceptr_t, c_ushort, usize, hipStream_t);
-    hipMemsetD32Async(hipDeviceptr_t, c_int, usize, hipStream_t);
     hipModuleLoadData(*mut hipModule_t, *const c_void);
     hipModuleUnload(hipModule_t);
     hipModuleGetFunction(*mut hipFunction_t, hipModule_t, *const c_char);
@@ -79,7 +77,6 @@ table! {
     hipGraphAddMemsetNode(
         *mut hipGraphNode_t, hipGraph_t, *const hipGraphNode_t, usize, *const hipMemsetParams
     );
-    hipGraphAddEmptyNode(*mut hipGraphNode_t, hipGraph_t, *const hipGraphNode_t, usize);
     hipGraphAddEventRecordNode(*mut hipGraphNode_t, hipGraph_t, *const hipGraphNode_t, usize, hipEvent_t);
     hipGraphAddChildGraphNode(*mut hipGraphNode_t, hipGraph_t, *const hipGraphNode_t, usize, hipGraph_t);
     hipGraphDestroyNode(hipGraphNode_t);
@@ -88,11 +85,6 @@ table! {
     hipGraphLaunch(hipGraphExec_t, hipStream_t);
     hipGraphExecDestroy(hipGraphExec_t);
     hipGraphExecKernelNodeSetParams(hipGraphExec_t, hipGraphNode_t, *const hipKernelNodeParams);
-    hipGraphExecMemcpyNodeSetParams(hipGraphExec_t, hipGraphNode_t, *mut hipMemcpy3DParms);
-    hipGraphExecMemcpyNodeSetParams1D(
-        hipGraphExec_t, hipGraphNode_t, *mut c_void, *const c_void, usize, hipMemcpyKind
-    );
-    hipGraphExecMemsetNodeSetParams(hipGraphExec_t, hipGraphNode_t, *const hipMemsetParams);
     hipGraphNodeSetEnabled(hipGraphExec_t, hipGraphNode_t, c_uint);
     hipGraphExecUpdate(hipGraphExec_t, hipGraph_t, *mut hipGraphNode_t, *mut hipGraphExecUpdateResult);
     hipGraphExecEventRecordNodeSetEvent(hipGraphExec_t, hipGraphNode_t, hipEvent_t);

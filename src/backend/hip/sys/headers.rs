@@ -30,7 +30,6 @@ fn c_type(rust: &str) -> String {
         "c_char" => "char",
         "c_int" => "int",
         "c_uint" => "unsigned int",
-        "c_ushort" => "unsigned short",
         "c_void" => "void",
         "f32" => "float",
         "u64" => "unsigned long long",

@@ -47,7 +47,6 @@ numbers! {
     hipError_t {
         hipSuccess = 0,
         hipErrorInvalidValue = 1,
-        hipErrorOutOfMemory = 2,
         hipErrorDeinitialized = 4,
         hipErrorNoDevice = 100,
         hipErrorInvalidDevice = 101,
@@ -58,13 +57,9 @@ numbers! {
         hipErrorInvalidHandle = 400,
         hipErrorNotFound = 500,
         hipErrorNotReady = 600,
-        hipErrorIllegalAddress = 700,
         hipErrorPeerAccessAlreadyEnabled = 704,
         hipErrorNotSupported = 801,
         hipErrorGraphExecUpdateFailure = 910,
-    }
-    hiprtcResult {
-        HIPRTC_SUCCESS = 0,
     }
     hipDeviceAttribute_t {
         hipDeviceAttributeMaxBlockDimX = 26,
@@ -113,7 +108,6 @@ numbers! {
         hipMemcpyDefault = 4,
     }
     hipPointer_attribute {
-        HIP_POINTER_ATTRIBUTE_CONTEXT = 1,
         HIP_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
         HIP_POINTER_ATTRIBUTE_IS_MANAGED = 8,
         HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
