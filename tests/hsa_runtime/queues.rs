@@ -160,7 +160,7 @@ hsa! {
             kind,
             features: 1,
             base: slots.as_ptr(),
-            doorbell: signals::create(-1),
+            doorbell: signals::create_doorbell(),
             size,
             reserved: 0,
             id,

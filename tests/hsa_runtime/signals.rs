@@ -23,7 +23,8 @@ pub(crate) struct Signal {
     event: u64,
     start: AtomicU64,
     end: AtomicU64,
-    queue: u64,
+    /// Not 0 for a doorbell.
+    queue: AtomicU64,
     reserved: u64,
 }
 
@@ -75,13 +76,21 @@ pub(crate) fn create(value: i64) -> Handle {
             event: 0,
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
-            queue: 0,
+            queue: AtomicU64::new(0),
             reserved: 0,
         }))
     });
     signal.value.store(value, SeqCst);
+    signal.queue.store(0, SeqCst);
     signal.kind.store(USER, SeqCst);
     std::ptr::from_ref(signal) as Handle
+}
+
+/// A signal that counts up only: several threads may ring it out of order, each for its own packet.
+pub(crate) fn create_doorbell() -> Handle {
+    let doorbell = create(-1);
+    get(doorbell).queue.store(1, SeqCst);
+    doorbell
 }
 
 /// The signal of a handle that is not 0.
@@ -222,7 +231,11 @@ hsa! {
 }
 
 fn store(signal: Handle, value: i64) {
-    get(signal).value.store(value, SeqCst);
+    let stored = get(signal);
+    match stored.queue.load(SeqCst) {
+        0 => stored.value.store(value, SeqCst),
+        _ => _ = stored.value.fetch_max(value, SeqCst),
+    }
     announce();
 }
 
