@@ -18,6 +18,8 @@ pub(super) fn set(stream: &NativeStream<'_>, x: NativeMemory<'_>, word: u32) -> 
         "host" => words(x).fill(word),
         #[cfg(feature = "cuda")]
         "cuda" => raw::set(stream.stream(), pointer(x), word)?,
+        #[cfg(feature = "hip")]
+        "hip" => super::hip::set(stream.stream(), pointer(x), word)?,
         #[cfg(feature = "opencl")]
         "opencl" => {
             let (pattern, none) = ((&raw const word).cast(), ptr::null());
@@ -50,6 +52,8 @@ pub(super) fn copy(stream: &NativeStream<'_>, from: NativeMemory<'_>, to: Native
         "host" => words(to).copy_from_slice(words(from)),
         #[cfg(feature = "cuda")]
         "cuda" => raw::copy(stream.stream(), pointer(from), pointer(to))?,
+        #[cfg(feature = "hip")]
+        "hip" => super::hip::copy(stream.stream(), pointer(from), pointer(to))?,
         #[cfg(feature = "opencl")]
         "opencl" => {
             let (source, target, none) = (from.handle(), to.handle(), ptr::null());
@@ -80,7 +84,7 @@ fn release(event: std::result::Result<*mut std::ffi::c_void, i32>) -> Result<()>
 #[cfg(feature = "cuda")]
 use super::super::native::raw;
 
-#[cfg(any(feature = "cuda", feature = "level-zero"))]
+#[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero"))]
 fn pointer(memory: NativeMemory<'_>) -> wakegraph::hal::UsmPointer {
     // SAFETY: so many bytes are at the address.
     unsafe { wakegraph::hal::UsmPointer::new(memory.address().unwrap(), memory.len()) }

@@ -4,6 +4,8 @@
 mod calls;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "hip")]
+mod hip;
 #[cfg(feature = "level-zero")]
 mod level_zero;
 
