@@ -30,6 +30,14 @@ impl DriverQueue {
         unsafe { call!(self.core, clFinish(self.raw())) }
     }
 
+    /// Waits until the event of a marker behind everything enqueued so far is complete.
+    pub(super) fn wait_for_marker(&self) -> DriverResult {
+        let Some(marker) = self.marker(&[])? else { return Ok(()) };
+        let event = marker.raw();
+        // SAFETY: the event is alive.
+        unsafe { call!(self.core, clWaitForEvents(1, &raw const event)) }
+    }
+
     /// Has everything that is enqueued from now on wait for these events. Gives an event of that moment, if
     /// one is wanted.
     pub(super) fn barrier(

@@ -6,14 +6,16 @@ use super::sys::{self, DriverResult};
 use crate::hal::{Capabilities, Progress, UpdateCapabilities};
 use crate::types::CommandKinds;
 
-/// OpenclFeatures that only this backend needs to know.
+/// Features that only this backend needs to know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenclFeatures {
     /// Memory is shared virtual memory that the host sees at all times.
     pub(super) shared_memory: bool,
     /// `cl_khr_command_buffer`.
     pub(super) recording: Option<RecordingFeatures>,
-    /// Alignment in bytes of a part of a buffer object that is passed as an argument.
+    /// Whether arguments can be parts of buffer objects (`clCreateSubBuffer`).
+    pub(super) sub_buffers: bool,
+    /// Alignment in bytes of such a part.
     pub(super) part_alignment: usize,
     /// Whether shared virtual memory can be moved to the device ahead of its use (2.1).
     pub(super) migrates_shared_memory: bool,
@@ -30,6 +32,10 @@ pub(super) struct OpenclFeatures {
     /// Whether the slices of a rectangle have to lie in the buffer object as a whole, with the bytes
     /// between the rectangle and the pitch.
     pub(super) whole_slices: bool,
+    /// Whether the driver knows when a marker was enqueued and began, and not only when it ended.
+    pub(super) marker_times: bool,
+    /// Whether the markers in a queue are complete when `clFinish` returns.
+    pub(super) finish_completes_markers: bool,
     /// Whether a queue can be created with a priority.
     pub(super) queue_priorities: bool,
 }
@@ -56,6 +62,9 @@ impl OpenclFeatures {
         Self {
             shared_memory: options.shared_memory && svm & sys::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
             recording: RecordingFeatures::read(device, platform),
+            // NVIDIA's driver (580) crashes when it releases some of those that several queues have used,
+            // also if nothing uses them or their buffer object any more.
+            sub_buffers: platform != NVIDIA,
             // The driver counts in bits.
             part_alignment: device
                 .value::<u32>(sys::CL_DEVICE_MEM_BASE_ADDR_ALIGN)
@@ -71,6 +80,9 @@ impl OpenclFeatures {
             // NVIDIA's driver (580) refuses some rectangles that lie in the buffer by the specification's
             // formula.
             whole_slices: platform == NVIDIA,
+            // In out-of-order queues, that driver reports the times of something earlier, or 0.
+            marker_times: platform != NVIDIA,
+            finish_completes_markers: platform != NVIDIA,
             queue_priorities: numeric >= (2, 0) && device.extension("cl_khr_priority_hints").is_some(),
         }
     }

@@ -211,9 +211,10 @@ fn address(
     };
     let memory = OpenclMemory::of(view)?;
     let start = memory.shared_address().filter(|_| memory.is_in(context));
+    let is_whole = view.len() == view.memory().len() || view.offset() == 0 && !context.features.sub_buffers;
     Ok(match (start, memory.buffer_in(context)) {
         // Drivers for CPUs launch sooner with a buffer object than with an address.
-        (_, Some(buffer)) if view.len() == view.memory().len() => OpenclAddress::Buffer(buffer.raw()),
+        (_, Some(buffer)) if is_whole => OpenclAddress::Buffer(buffer.raw()),
         (Some(start), _) => OpenclAddress::Pointer(start.as_ptr().expose_provenance() + view.offset()),
         (None, Some(buffer)) => {
             let part = part(context, buffer, view)?;

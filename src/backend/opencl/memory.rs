@@ -183,8 +183,9 @@ impl OpenclMemory {
 
     /// Whether a kernel can be given the part from this offset on, or only a copy of it.
     pub(super) fn is_argument(&self, device: &OpenclContext, offset: usize) -> bool {
-        let part = self.buffer_in(device).is_some() && offset.is_multiple_of(device.features.part_alignment);
-        self.shared_address().is_some() || part
+        let features = &device.features;
+        let is_part = features.sub_buffers && offset.is_multiple_of(features.part_alignment);
+        self.shared_address().is_some() || self.buffer_in(device).is_some() && (offset == 0 || is_part)
     }
 
     /// The buffer object, for devices of its context.

@@ -291,7 +291,10 @@ impl Queue for OpenclQueue {
     }
 
     fn finish(&self) -> Result<()> {
-        let mut queues = self.driver_queues();
-        queues.try_for_each(|queue| queue.finish()).map_err(|failure| self.context.error(failure))
+        let finish = |queue: &DriverQueue| match self.context.features.finish_completes_markers {
+            true => queue.finish(),
+            false => queue.finish().and_then(|()| queue.wait_for_marker()),
+        };
+        self.driver_queues().try_for_each(|queue| finish(&queue)).map_err(|failure| self.context.error(failure))
     }
 }
