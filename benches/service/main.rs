@@ -1,7 +1,7 @@
 //! A service over the pool and the batcher beside what services write by hand, all behind axum:
 //! 256 clients with connections of their own send a request after the other.
 //!
-//! `cargo bench --bench service -- [--quick] [--check] [--device NAME]`
+//! `cargo bench --bench service -- [--quick] [--check] [--device NAME] [--only-spin]`
 //!
 //! | contender | the handler |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | `channel` | by hand: a thread, a bounded channel, a oneshot per request, batches of what waits |
 //!
 //! All contenders take turns in the same process. Throughput and latency are over a contender's
-//! rounds. A device that is not the CPU adds rows: `overlap.rs`, `memory_limit.rs`, `spin.rs`.
+//! rounds. A device that is not the CPU adds rows: `overlap.rs`, `memory_limit.rs`, `spin.rs`, which
+//! `--only-spin` runs alone.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 
@@ -406,7 +407,12 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    runtime.block_on(measure(&mut check, &device, rounds, Duration::from_millis(time))).unwrap();
+    let time = Duration::from_millis(time);
+    let measured = match has("--only-spin") {
+        true => runtime.block_on(spin::rows(&mut check, &device, time * rounds as u32)),
+        false => runtime.block_on(measure(&mut check, &device, rounds, time)),
+    };
+    measured.unwrap();
     if has("--check") && check.exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
