@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# Checks that a crate may depend on wakegraph and on candle-core with `cuda`, and compiles the snippet of
-# docs/interop.md. candle compiles its kernels with nvcc: in its place stands a program that writes empty files,
-# so nothing of this can run.
+# candle-core with `cuda` beside wakegraph in one program. candle compiles its kernels with nvcc.
+#
+#   scripts/candle.sh             checks examples/with_candle and the snippet of docs/interop.md, with a program in
+#                                 nvcc's place that writes empty files: nothing of it can run
+#   scripts/candle.sh build DIR   builds examples/with_candle and its benchmark into DIR, with an nvcc from PyPI in
+#                                 target/candle; they run where a CUDA driver of version 13.0 or newer is
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD dir=target/candle
-mkdir -p $dir/src $dir/bin
-cat >$dir/bin/nvcc <<'END'
+root=$PWD dir=$PWD/target/candle
+mkdir -p "$dir"
+export CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-90}
+
+check() {
+    mkdir -p "$dir/src" "$dir/bin"
+    cat >"$dir/bin/nvcc" <<'END'
 #!/bin/sh
 case "$*" in
 *--version*) printf '\n\n\nCuda compilation tools, release 13.0, V13.0.88\n' ;;
@@ -22,18 +29,54 @@ while [ $# -gt 0 ]; do
 done
 exit 0
 END
-chmod +x $dir/bin/nvcc
-cp Cargo.lock $dir/Cargo.lock
-cat >$dir/Cargo.toml <<END
+    chmod +x "$dir/bin/nvcc"
+    cp Cargo.lock "$dir/Cargo.lock"
+    cat >"$dir/Cargo.toml" <<END
 [package]
 name = "uses-both"
 edition = "2024"
 [dependencies]
 candle-core = { version = "0.11", default-features = false, features = ["cuda"] }
 wakegraph = { path = "$root" }
+with_candle = { path = "$root/examples/with_candle" }
 [workspace]
 END
-sed -n '/^```rust,ignore$/,/^```$/p' docs/interop.md | sed '/^```/d; s/^# \?//' >$dir/src/lib.rs
-grep -q candle_core $dir/src/lib.rs
-PATH=$root/$dir/bin:$PATH NVCC=$root/$dir/bin/nvcc CUDA_COMPUTE_CAP=90 \
-    cargo check --quiet --manifest-path $dir/Cargo.toml --target-dir $dir/target
+    sed -n '/^```rust,ignore$/,/^```$/p' docs/interop.md | sed '/^```/d; s/^# \?//' >"$dir/src/lib.rs"
+    grep -q candle_core "$dir/src/lib.rs"
+    export PATH=$dir/bin:$PATH NVCC=$dir/bin/nvcc
+    cargo check --quiet --manifest-path "$dir/Cargo.toml" --target-dir "$dir/target"
+    cp "$dir/Cargo.lock" examples/with_candle/Cargo.lock
+    cargo check --quiet --all-targets --manifest-path examples/with_candle/Cargo.toml --target-dir "$dir/target"
+}
+
+fetch_nvcc() {
+    [ -e "$dir/cuda/lib/libcudart.so" ] && return
+    python3 -m pip download --quiet --no-deps --dest "$dir/wheels" nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \
+        nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+    for wheel in "$dir"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$dir/unpacked"; done
+    rm -rf "$dir/wheels" "$dir/cuda"
+    mv "$dir/unpacked/nvidia/cu13" "$dir/cuda"
+    rm -rf "$dir/unpacked"
+    find "$dir/cuda/bin" "$dir/cuda/nvvm/bin" -type f -exec chmod +x {} +
+    ln -s libcudart.so.13 "$dir/cuda/lib/libcudart.so"
+}
+
+build() {
+    fetch_nvcc
+    mkdir -p "$1"
+    cp Cargo.lock examples/with_candle/Cargo.lock
+    export PATH=$dir/cuda/bin:$PATH NVCC=$dir/cuda/bin/nvcc CUDA_HOME=$dir/cuda LIBRARY_PATH=$dir/cuda/lib
+    in_release() { cargo build --release --manifest-path examples/with_candle/Cargo.toml --target-dir "$dir/target" "$@"; }
+    in_release
+    in_release --benches
+    cp "$dir/target/release/with_candle" "$1/with_candle"
+    cp "$(find "$dir/target/release/deps" -name 'stream_task-*' -executable -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)" \
+        "$1/bench_candle"
+    strip "$1/with_candle" "$1/bench_candle"
+}
+
+case "${1:-check}" in
+check) check ;;
+build) build "$(realpath "$2")" ;;
+*) sed -n '2,7p' "$0" ;;
+esac
