@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use super::memory_pool::MemoryPool;
+use super::memory_pool::HipMemoryPool;
 use super::sys::{
     Driver, HipFailure, call, get, hipHostMallocCoherent, hipHostMallocMapped, hipHostMallocPortable,
 };
@@ -17,7 +17,7 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct HipAllocation {
     pub(super) address: u64,
     pub(super) kind: MemoryKind,
-    pool: Arc<MemoryPool>,
+    pool: Arc<HipMemoryPool>,
     /// Memory of the application's, which is not freed but unregistered, and then dropped.
     registered: Option<UserMemory>,
 }
@@ -28,7 +28,7 @@ const HOST_FLAGS: u32 = hipHostMallocPortable | hipHostMallocMapped | hipHostMal
 
 impl HipAllocation {
     /// Zeroed memory of this many bytes, which are not 0.
-    pub(super) fn zeroed(pool: &Arc<MemoryPool>, kind: MemoryKind, len: usize) -> Result<Self> {
+    pub(super) fn zeroed(pool: &Arc<HipMemoryPool>, kind: MemoryKind, len: usize) -> Result<Self> {
         let (context, stream) = (pool.context(), &pool.stream);
         let (driver, _bound) = (context.driver, context.bind()?);
         // The pool may run out of memory while what it keeps is in pieces that are too small.
@@ -59,7 +59,7 @@ impl HipAllocation {
     }
 
     /// Memory that has been registered with the driver.
-    pub(super) fn registered(pool: &Arc<MemoryPool>, memory: UserMemory) -> Self {
+    pub(super) fn registered(pool: &Arc<HipMemoryPool>, memory: UserMemory) -> Self {
         let address = memory.start().as_ptr().expose_provenance() as u64;
         Self { address, kind: MemoryKind::Host, pool: Arc::clone(pool), registered: Some(memory) }
     }
@@ -67,7 +67,7 @@ impl HipAllocation {
 
 /// The address at which the current device sees memory of the host that the driver knows.
 pub(super) fn device_address(driver: &Driver, start: *mut c_void) -> Result<*mut c_void, HipFailure> {
-    // SAFETY: the driver looks the address up; there are no flags.
+    // SAFETY: the driver translates the address, or refuses it; there are no flags.
     unsafe { get!(driver, hipHostGetDevicePointer(start, 0)) }
 }
 

@@ -25,13 +25,13 @@ pub(super) struct HipContext {
     pub(super) releases: ReleaseThread,
 }
 
-/// While this lives, the device is current on this thread, and the thread is [`CaptureRelaxed`].
+/// While this lives, the device is current on this thread, and the thread is [`HipCaptureRelaxed`].
 #[must_use = "the device is current only as long as this lives"]
-pub(super) struct BoundContext<'a> {
+pub(super) struct HipBoundContext<'a> {
     driver: &'a Driver,
     /// The device to make current again, if it is another one.
     before: Option<c_int>,
-    _relaxed: CaptureRelaxed<'a>,
+    _relaxed: HipCaptureRelaxed<'a>,
 }
 
 /// While this lives, calls of this thread and stream captures of other threads do not disturb each
@@ -41,7 +41,7 @@ pub(super) struct BoundContext<'a> {
 /// refuses allocations and the like on all threads, even for streams that have nothing to do with
 /// the capture, and invalidates that capture.
 #[must_use = "the thread's mode is relaxed only as long as this lives"]
-pub(super) struct CaptureRelaxed<'a> {
+pub(super) struct HipCaptureRelaxed<'a> {
     driver: &'a Driver,
     /// The mode to restore.
     before: c_uint,
@@ -51,13 +51,13 @@ pub(super) struct CaptureRelaxed<'a> {
 
 const RELAXED: c_uint = hipStreamCaptureModeRelaxed;
 
-impl<'a> CaptureRelaxed<'a> {
+impl<'a> HipCaptureRelaxed<'a> {
     pub(super) fn enter(driver: &'a Driver) -> Result<Self, HipFailure> {
         Ok(Self { driver, before: exchange_mode(driver, RELAXED)?, thread: PhantomData })
     }
 }
 
-impl Drop for CaptureRelaxed<'_> {
+impl Drop for HipCaptureRelaxed<'_> {
     fn drop(&mut self) {
         if self.before != RELAXED
             && let Err(failure) = exchange_mode(self.driver, self.before)
@@ -84,15 +84,15 @@ impl HipContext {
     }
 
     /// Makes the device current on this thread, as long as what is returned lives.
-    pub(super) fn bind(&self) -> Result<BoundContext<'_>, HipFailure> {
-        let relaxed = CaptureRelaxed::enter(self.driver)?;
+    pub(super) fn bind(&self) -> Result<HipBoundContext<'_>, HipFailure> {
+        let relaxed = HipCaptureRelaxed::enter(self.driver)?;
         // SAFETY: the driver is initialised.
         let current: c_int = unsafe { get!(self.driver, hipGetDevice()) }?;
         let before = (current != self.device).then_some(current);
         if before.is_some() {
             self.make_current()?;
         }
-        Ok(BoundContext { driver: self.driver, before, _relaxed: relaxed })
+        Ok(HipBoundContext { driver: self.driver, before, _relaxed: relaxed })
     }
 
     /// Makes the device current in the place of the one that is current now.
@@ -131,7 +131,7 @@ impl HipContext {
     }
 }
 
-impl Drop for BoundContext<'_> {
+impl Drop for HipBoundContext<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             // SAFETY: this device was current.

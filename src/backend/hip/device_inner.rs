@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use super::context::{self, HipContext};
 use super::error::version_text;
 use super::function::HipFunction;
-use super::memory_pool::MemoryPool;
-use super::profiling::DeviceClock;
-use super::stream::ImportStreams;
+use super::memory_pool::HipMemoryPool;
+use super::profiling::HipDeviceClock;
+use super::stream::HipImportStreams;
 use super::sys::{self, HipFailure, call, get, hipDeviceAttribute_t, hipErrorPeerAccessAlreadyEnabled};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
 use crate::types::{CommandKinds, DeviceId, Error, Result};
@@ -35,10 +35,10 @@ pub(super) struct HipDeviceInner {
     pub(super) keeps_values: OnceLock<bool>,
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
-    pub(super) clock: DeviceClock,
+    pub(super) clock: HipDeviceClock,
     /// Where events of other libraries are waited for.
-    pub(super) import_streams: ImportStreams,
-    pub(super) pool: Arc<MemoryPool>,
+    pub(super) import_streams: HipImportStreams,
+    pub(super) pool: Arc<HipMemoryPool>,
     pub(super) context: Arc<HipContext>,
 }
 
@@ -87,7 +87,7 @@ impl HipDeviceInner {
             max_allocation: usize::try_from(info.memory).unwrap_or(usize::MAX),
         };
         let wavefront = attribute(sys::hipDeviceAttributeWarpSize)?;
-        let pool = Arc::new(MemoryPool::create(&context)?);
+        let pool = Arc::new(HipMemoryPool::create(&context)?);
         Ok(Self {
             info,
             capabilities,
@@ -97,8 +97,8 @@ impl HipDeviceInner {
             fill: OnceLock::new(),
             keeps_values: OnceLock::new(),
             peers: Mutex::default(),
-            clock: DeviceClock::create(&context)?,
-            import_streams: ImportStreams::default(),
+            clock: HipDeviceClock::create(&context)?,
+            import_streams: HipImportStreams::default(),
             pool,
             context,
         })

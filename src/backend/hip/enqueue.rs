@@ -10,9 +10,9 @@ use super::command_buffer::HipCommandBuffer;
 use super::device_inner::HipDeviceInner;
 use super::graph::HipGraph;
 use super::graph_exec::HipGraphExec;
-use super::lower::{self, CommandNodes};
+use super::lower::{self, HipCommandNodes};
 use super::queue::HipQueue;
-use super::signal::{EventRecords, Kept};
+use super::signal::{HipEventRecords, HipKept};
 use super::stream::HipStream;
 use crate::hal::support::refusal::foreign;
 use crate::hal::{Command, CommandBuffer, Enqueued, Queue, QueueDesc, Signal, WaitList};
@@ -39,15 +39,15 @@ impl Queue for HipQueue {
         if let Command::StreamTask(task) = &**command {
             return self.run_stream_task(task, wait, signal);
         }
-        let command = self.device.context.run(|| SingleCommand::new(&self.device, command))?;
+        let command = self.device.context.run(|| HipSingleCommand::new(&self.device, command))?;
         let command = Arc::new(command);
-        let kept: Kept = Arc::clone(&command) as Kept;
+        let kept: HipKept = Arc::clone(&command) as HipKept;
         self.submit(None, Some(kept), wait, signal, |stream, _| Ok(command.exec.lock().launch(stream)?))
     }
 
     unsafe fn enqueue_batch(&self, buffers: &[&dyn CommandBuffer], signal: Signal<'_>) -> Enqueued {
         let (mut count, mut failure) = (0, None);
-        let start = |stream: &Arc<HipStream>, _: &Arc<EventRecords>| {
+        let start = |stream: &Arc<HipStream>, _: &Arc<HipEventRecords>| {
             for &buffer in buffers {
                 let buffer = buffer.as_any().downcast_ref::<HipCommandBuffer>();
                 let launched = buffer
@@ -78,14 +78,14 @@ impl Queue for HipQueue {
 
 /// A command outside command-buffers: a graph that is launched once.
 #[derive(Debug)]
-struct SingleCommand {
+struct HipSingleCommand {
     exec: Mutex<HipGraphExec>,
     _graph: HipGraph,
     _command: Arc<Command>,
-    _nodes: CommandNodes,
+    _nodes: HipCommandNodes,
 }
 
-impl SingleCommand {
+impl HipSingleCommand {
     /// The caller has bound the context.
     fn new(device: &Arc<HipDeviceInner>, command: &Arc<Command>) -> Result<Self> {
         let mut graph = HipGraph::create(&device.context)?;

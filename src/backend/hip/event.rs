@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::device_inner::HipDeviceInner;
-use super::signal::{EventRecords, HipSignal};
+use super::signal::{HipEventRecords, HipSignal};
 use super::sys::HipFailure;
 use crate::hal::support::{polling, refusal};
 use crate::hal::{Event, EventProfile, EventStatus};
@@ -17,20 +17,20 @@ use crate::types::{DeviceId, Result};
 #[derive(Debug)]
 pub(super) struct HipEvent {
     device: Arc<HipDeviceInner>,
-    records: Arc<EventRecords>,
+    records: Arc<HipEventRecords>,
     signal: Mutex<Option<Arc<HipSignal>>>,
 }
 
 impl HipEvent {
     pub(super) fn create(device: &Arc<HipDeviceInner>, profiling: bool) -> Result<Self, HipFailure> {
-        let records = Arc::new(EventRecords::create(device, profiling)?);
+        let records = Arc::new(HipEventRecords::create(device, profiling)?);
         Ok(Self { device: Arc::clone(device), records, signal: Mutex::new(None) })
     }
 
     /// An event with a signal.
     pub(super) fn signalled(
         device: &Arc<HipDeviceInner>,
-        records: &Arc<EventRecords>,
+        records: &Arc<HipEventRecords>,
         signal: HipSignal,
     ) -> Self {
         let (device, records) = (Arc::clone(device), Arc::clone(records));
@@ -49,7 +49,7 @@ impl HipEvent {
     }
 
     /// The driver's events.
-    pub(super) fn records(&self) -> &Arc<EventRecords> {
+    pub(super) fn records(&self) -> &Arc<HipEventRecords> {
         &self.records
     }
 
@@ -69,7 +69,7 @@ impl HipEvent {
     /// signal is pending. The event stays as it was then.
     pub(super) fn signal_by(
         &self,
-        enqueue: impl FnOnce(&Arc<EventRecords>) -> Result<HipSignal>,
+        enqueue: impl FnOnce(&Arc<HipEventRecords>) -> Result<HipSignal>,
     ) -> Result<()> {
         // Nothing may have polled the last signal since its end. Without the lock, as a poll may
         // drop what users have given.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::device_inner::HipDeviceInner;
 use super::event::HipEvent;
 use super::queue::signals;
-use super::signal::{EventRecords, HipSignal, SignalEnd, SignalNeeds};
+use super::signal::{HipEventRecords, HipSignal, HipSignalEnd, HipSignalNeeds};
 use super::stream::is_ready;
 use super::sys::{
     HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL, HIP_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -32,11 +32,11 @@ pub(super) unsafe fn event(device: &Arc<HipDeviceInner>, handle: hipEvent_t) -> 
     let code = unsafe { (device.context.driver.hipEventQuery)(handle) };
     // An event that is recorded in a capture fails here, before a wait draws a stream of ours into it.
     is_ready("hipEventQuery", code).map_err(|failure| unknown("event", failure))?;
-    let records = Arc::new(EventRecords::create(device, false)?);
+    let records = Arc::new(HipEventRecords::create(device, false)?);
     // SAFETY: as above.
     let following = unsafe { device.import_streams.follow(handle, &records.end) };
     let (stream, sequence) = following.map_err(|failure| unknown("event", failure))?;
-    let (end, needs) = (SignalEnd::Recorded(sequence), SignalNeeds::default());
+    let (end, needs) = (HipSignalEnd::Recorded(sequence), HipSignalNeeds::default());
     let signal = HipSignal::new(device, &records, &stream, end, None, needs, None);
     Ok(HipEvent::signalled(device, &records, signal))
 }
@@ -77,7 +77,7 @@ fn unknown(what: &str, failure: HipFailure) -> Error {
 
 /// What the driver knows about an address.
 #[derive(Default, Debug)]
-struct AddressInfo {
+struct HipAddressInfo {
     /// A number of `hipMemoryType`, which changed in version 6.
     kind: c_uint,
     is_managed: c_uint,
@@ -88,7 +88,7 @@ struct AddressInfo {
     len: usize,
 }
 
-impl AddressInfo {
+impl HipAddressInfo {
     fn query(device: &HipDeviceInner, address: usize) -> Result<Self, HipFailure> {
         let mut info = Self::default();
         let attributes: [(hipPointer_attribute, *mut c_void); 5] = [
@@ -116,7 +116,7 @@ impl AddressInfo {
 pub(super) fn check_address(device: &HipDeviceInner, address: usize, len: usize) -> Result<()> {
     let _bound = device.context.bind()?;
     let invalid = |why| Error::new(ErrorKind::InvalidArgument, why);
-    let info = match AddressInfo::query(device, address) {
+    let info = match HipAddressInfo::query(device, address) {
         Ok(info) => info,
         Err(failure) if failure.code == hipErrorInvalidValue => {
             return Err(invalid(format!("the driver knows no memory at {address:#x}")).help(

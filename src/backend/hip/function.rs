@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::context::HipContext;
 use super::handle::HipObject;
-use super::memory_pool::MemoryPool;
+use super::memory_pool::HipMemoryPool;
 use super::sys::{
     HipFailure, call, get, hipErrorNotFound, hipFunction_attribute, hipFunction_t, ihipModule_t,
 };
@@ -47,7 +47,7 @@ impl HipFunction {
     /// Loads a code object and finds this entry point. Errors name the kernel. The caller has bound
     /// the context.
     pub(super) fn load(
-        pool: &MemoryPool,
+        pool: &HipMemoryPool,
         code: &Arc<[u8]>,
         entry: &str,
         kernel: &str,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::HipContext;
 use super::handle::HipObject;
 use super::launch::HipLaunch;
-use super::stream::RawEvent;
+use super::stream::HipRawEvent;
 use super::sys::{HipFailure, call, hipGraphNode_t, hipMemcpyDefault, ihipGraph};
 use super::transfer::{copy_params, fill_params};
 use crate::hal::support::copy_box::CopyBox;
@@ -16,21 +16,21 @@ use crate::hal::support::fill_row::FillRow;
 /// A node of a graph, which keeps it alive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(transparent)]
-pub(super) struct GraphNode(pub(super) hipGraphNode_t);
+pub(super) struct HipGraphNode(pub(super) hipGraphNode_t);
 
 // SAFETY: a node is a name; the calls that use it lock the graph.
-unsafe impl Send for GraphNode {}
+unsafe impl Send for HipGraphNode {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for GraphNode {}
+unsafe impl Sync for HipGraphNode {}
 
 /// A node to add.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum NewNode<'a> {
+pub(super) enum HipNewNode<'a> {
     Kernel(&'a HipLaunch),
     Copy(&'a CopyBox),
     Fill(&'a FillRow),
     /// Records an event.
-    Record(&'a RawEvent),
+    Record(&'a HipRawEvent),
     /// A copy of another graph.
     Graph(&'a HipGraph),
 }
@@ -47,16 +47,20 @@ impl HipObject<ihipGraph> {
     }
 
     /// Adds a node behind others, each of which is named once.
-    pub(super) fn add(&mut self, new: NewNode<'_>, after: &[GraphNode]) -> Result<GraphNode, HipFailure> {
+    pub(super) fn add(
+        &mut self,
+        new: HipNewNode<'_>,
+        after: &[HipGraphNode],
+    ) -> Result<HipGraphNode, HipFailure> {
         let (driver, graph, before, count) = (self.driver(), self.raw(), after.as_ptr().cast(), after.len());
         let mut node = ptr::null_mut();
         let place = &raw mut node;
         match new {
-            NewNode::Kernel(launch) => launch.with_params(|params| {
+            HipNewNode::Kernel(launch) => launch.with_params(|params| {
                 // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
                 unsafe { call!(driver, hipGraphAddKernelNode(place, graph, before, count, params)) }
             }),
-            NewNode::Copy(copy) if copy.is_row() => {
+            HipNewNode::Copy(copy) if copy.is_row() => {
                 let (from, to) = (
                     ptr::with_exposed_provenance(copy.from.start.address as usize),
                     ptr::with_exposed_provenance_mut(copy.to.start.address as usize),
@@ -67,32 +71,32 @@ impl HipObject<ihipGraph> {
                     call!(driver, hipGraphAddMemcpyNode1D(place, graph, before, count, to, from, len, kind))
                 }
             }
-            NewNode::Copy(copy) => {
+            HipNewNode::Copy(copy) => {
                 let params = &copy_params(copy);
                 // SAFETY: as for a kernel.
                 unsafe { call!(driver, hipGraphAddMemcpyNode(place, graph, before, count, params)) }
             }
-            NewNode::Fill(fill) => {
+            HipNewNode::Fill(fill) => {
                 let params = &fill_params(fill);
                 // SAFETY: as for a kernel.
                 unsafe { call!(driver, hipGraphAddMemsetNode(place, graph, before, count, params)) }
             }
-            NewNode::Record(event) => {
+            HipNewNode::Record(event) => {
                 let event = event.raw();
                 // SAFETY: nodes, graph and event are alive.
                 unsafe { call!(driver, hipGraphAddEventRecordNode(place, graph, before, count, event)) }
             }
-            NewNode::Graph(child) => {
+            HipNewNode::Graph(child) => {
                 let child = child.raw();
                 // SAFETY: nodes and both graphs are alive.
                 unsafe { call!(driver, hipGraphAddChildGraphNode(place, graph, before, count, child)) }
             }
         }?;
-        Ok(GraphNode(node))
+        Ok(HipGraphNode(node))
     }
 
     /// Removes a node that no other follows.
-    pub(super) fn remove(&mut self, node: GraphNode) -> Result<(), HipFailure> {
+    pub(super) fn remove(&mut self, node: HipGraphNode) -> Result<(), HipFailure> {
         // SAFETY: the node is of this graph, and not used any more.
         unsafe { call!(self.driver(), hipGraphDestroyNode(node.0)) }
     }

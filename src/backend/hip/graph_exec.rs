@@ -3,10 +3,10 @@
 
 use std::ptr;
 
-use super::graph::{GraphNode, HipGraph};
+use super::graph::{HipGraph, HipGraphNode};
 use super::handle::HipObject;
 use super::launch::HipLaunch;
-use super::stream::{HipStream, RawEvent};
+use super::stream::{HipRawEvent, HipStream};
 use super::sys::{
     Code, HipFailure, call, hipErrorGraphExecUpdateFailure, hipErrorInvalidValue, hipErrorNotSupported,
     hipGraphExec,
@@ -41,7 +41,7 @@ impl HipObject<hipGraphExec> {
     /// Changes a kernel node for later launches.
     pub(super) fn set_kernel(
         &mut self,
-        GraphNode(node): GraphNode,
+        HipGraphNode(node): HipGraphNode,
         launch: &HipLaunch,
     ) -> Result<(), HipFailure> {
         launch.with_params(|params| {
@@ -54,7 +54,7 @@ impl HipObject<hipGraphExec> {
     /// Enables or disables a kernel, copy or memset node in later launches.
     pub(super) fn set_enabled(
         &mut self,
-        GraphNode(node): GraphNode,
+        HipGraphNode(node): HipGraphNode,
         enabled: bool,
     ) -> Result<(), HipFailure> {
         // SAFETY: the node is of the graph that this was made from, and of a kind that can be
@@ -82,8 +82,8 @@ impl HipObject<hipGraphExec> {
     /// Lets a record node record another event in later launches.
     pub(super) fn set_event(
         &mut self,
-        GraphNode(node): GraphNode,
-        event: &RawEvent,
+        HipGraphNode(node): HipGraphNode,
+        event: &HipRawEvent,
     ) -> Result<(), HipFailure> {
         let event = event.raw();
         // SAFETY: the node is of the graph that this was made from; the event is alive.

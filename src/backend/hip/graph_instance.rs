@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::graph::GraphNode;
+use super::graph::HipGraphNode;
 use super::graph_exec::HipGraphExec;
-use super::stream::{HipStream, RawEvent};
+use super::stream::{HipRawEvent, HipStream};
 use super::sys::HipFailure;
 use crate::hal::support::retired::Retired;
 use crate::types::{Error, ErrorKind, Result};
@@ -16,7 +16,7 @@ pub(super) struct HipGraphInstance {
     pub(super) exec: HipGraphExec,
     /// The stream of the last launch, of this graph or one that it has replaced.
     last: Option<Arc<HipStream>>,
-    retired: Retired<RawEvent, Box<dyn Any + Send>>,
+    retired: Retired<HipRawEvent, Box<dyn Any + Send>>,
     /// With profiling: owns the events of the record nodes, which keep a node's own until it gets
     /// another one.
     recorded: Vec<Arc<dyn Any + Send + Sync>>,
@@ -56,7 +56,7 @@ impl HipGraphInstance {
     pub(super) fn record<'a>(
         &mut self,
         owner: Arc<dyn Any + Send + Sync>,
-        events: impl Iterator<Item = (GraphNode, &'a RawEvent)>,
+        events: impl Iterator<Item = (HipGraphNode, &'a HipRawEvent)>,
     ) -> Result<(), HipFailure> {
         // If this fails half-way, the nodes have events of both owners.
         self.recorded.push(owner);
@@ -119,7 +119,7 @@ impl HipGraphInstance {
     }
 
     /// Complete when everything launched so far is.
-    fn fence(&self) -> Result<Option<RawEvent>, HipFailure> {
-        self.last.as_ref().map(|last| RawEvent::recorded_on(last)).transpose()
+    fn fence(&self) -> Result<Option<HipRawEvent>, HipFailure> {
+        self.last.as_ref().map(|last| HipRawEvent::recorded_on(last)).transpose()
     }
 }

@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 use super::builtin_kernels::fill;
 use super::capture::capture;
 use super::device_inner::HipDeviceInner;
-use super::graph::{GraphNode, HipGraph, NewNode};
+use super::graph::{HipGraph, HipGraphNode, HipNewNode};
 use super::launch::{HipLaunch, address};
 use super::memory::HipMemory;
-use super::stream::RawEvent;
+use super::stream::HipRawEvent;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
 use crate::hal::support::transfer::{doublings, shortest_element};
@@ -26,19 +26,19 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// The nodes of one command in a graph.
 #[derive(Default, Debug)]
-pub(super) struct CommandNodes {
+pub(super) struct HipCommandNodes {
     /// The nodes that do its work.
-    pub(super) work: SmallVec<[GraphNode; 1]>,
+    pub(super) work: SmallVec<[HipGraphNode; 1]>,
     /// If the command is one launch: its node, and the launch.
-    pub(super) kernel: Option<(GraphNode, HipLaunch)>,
+    pub(super) kernel: Option<(HipGraphNode, HipLaunch)>,
     /// With profiling: the nodes that record its times.
-    pub(super) records: Option<[GraphNode; 2]>,
+    pub(super) records: Option<[HipGraphNode; 2]>,
     /// Patterns of fills. Nodes read them, so they live as long as these.
     pub(super) patterns: Vec<Arc<HipMemory>>,
 }
 
 /// The last node of a graph's path; none while there are no nodes.
-pub(super) type PathEnd = Option<GraphNode>;
+pub(super) type PathEnd = Option<HipGraphNode>;
 
 /// Adds the nodes of a command at the end of the path, between nodes that record this event, if
 /// there is one. On an error the graph is as it was. The caller has bound the context.
@@ -47,9 +47,10 @@ pub(super) fn add(
     graph: &mut HipGraph,
     end: &mut PathEnd,
     command: &Command,
-    record: Option<&RawEvent>,
-) -> Result<CommandNodes> {
-    let mut adder = NodeAdder { device, graph, end: *end, added: Vec::new(), nodes: CommandNodes::default() };
+    record: Option<&HipRawEvent>,
+) -> Result<HipCommandNodes> {
+    let mut adder =
+        HipNodeAdder { device, graph, end: *end, added: Vec::new(), nodes: HipCommandNodes::default() };
     if let Err(error) = adder.timed(command, record) {
         for node in adder.added.into_iter().rev() {
             if let Err(failure) = graph.remove(node) {
@@ -64,20 +65,20 @@ pub(super) fn add(
 }
 
 /// Adds the nodes of one command.
-struct NodeAdder<'a> {
+struct HipNodeAdder<'a> {
     device: &'a Arc<HipDeviceInner>,
     graph: &'a mut HipGraph,
     end: PathEnd,
-    added: Vec<GraphNode>,
-    nodes: CommandNodes,
+    added: Vec<HipGraphNode>,
+    nodes: HipCommandNodes,
 }
 
-impl NodeAdder<'_> {
-    fn timed(&mut self, command: &Command, record: Option<&RawEvent>) -> Result<()> {
+impl HipNodeAdder<'_> {
+    fn timed(&mut self, command: &Command, record: Option<&HipRawEvent>) -> Result<()> {
         let Some(event) = record else { return self.command(command) };
-        let first = self.add(NewNode::Record(event))?;
+        let first = self.add(HipNewNode::Record(event))?;
         self.command(command)?;
-        self.nodes.records = Some([first, self.add(NewNode::Record(event))?]);
+        self.nodes.records = Some([first, self.add(HipNewNode::Record(event))?]);
         Ok(())
     }
 
@@ -93,7 +94,7 @@ impl NodeAdder<'_> {
             | Command::BufferReadRect { .. }
             | Command::BufferWriteRect { .. } => {
                 let boxes = copy_boxes(self.device, command)?;
-                boxes.iter().try_for_each(|copy| self.add_work(NewNode::Copy(copy)).map(drop))
+                boxes.iter().try_for_each(|copy| self.add_work(HipNewNode::Copy(copy)).map(drop))
             }
             Command::UsmFill { dst, pattern } => self.fill(*dst, pattern),
             Command::BufferFill { dst, pattern } => self.fill(pointer(dst)?, pattern),
@@ -102,7 +103,7 @@ impl NodeAdder<'_> {
             Command::Child(body) => self.body(body),
             Command::Native(native) => {
                 let captured = capture(self.device, native)?;
-                self.add_work(NewNode::Graph(&captured)).map(drop)
+                self.add_work(HipNewNode::Graph(&captured)).map(drop)
             }
             Command::If { .. } | Command::While { .. } => {
                 let why =
@@ -117,7 +118,7 @@ impl NodeAdder<'_> {
     }
 
     fn kernel(&mut self, launch: HipLaunch) -> Result<()> {
-        let node = self.add_work(NewNode::Kernel(&launch))?;
+        let node = self.add_work(HipNewNode::Kernel(&launch))?;
         self.nodes.kernel = Some((node, launch));
         Ok(())
     }
@@ -128,7 +129,7 @@ impl NodeAdder<'_> {
     fn fill(&mut self, dst: UsmPointer, pattern: &[u8]) -> Result<()> {
         let (start, len) = (dst.address() as u64, dst.len());
         if let Some(row) = FillRow::of(start, len, pattern) {
-            return self.add_work(NewNode::Fill(&row)).map(drop);
+            return self.add_work(HipNewNode::Fill(&row)).map(drop);
         }
         let pattern = shortest_element(pattern);
         let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
@@ -142,10 +143,10 @@ impl NodeAdder<'_> {
         }
         let at = |address| CopyAddress { address, is_foreign: false };
         let first = CopyBox::row(at(memory.address()), at(start), pattern.len());
-        self.add_work(NewNode::Copy(&first))?;
+        self.add_work(HipNewNode::Copy(&first))?;
         for (offset, more) in doublings(pattern.len(), len) {
             let copy = CopyBox::row(at(start), at(start + offset as u64), more);
-            self.add_work(NewNode::Copy(&copy))?;
+            self.add_work(HipNewNode::Copy(&copy))?;
         }
         Ok(())
     }
@@ -158,7 +159,7 @@ impl NodeAdder<'_> {
         Ok(())
     }
 
-    fn add(&mut self, new: NewNode<'_>) -> Result<GraphNode> {
+    fn add(&mut self, new: HipNewNode<'_>) -> Result<HipGraphNode> {
         let node = self.graph.add(new, self.end.as_slice())?;
         self.end = Some(node);
         // It is removed again if adding the command fails.
@@ -167,7 +168,7 @@ impl NodeAdder<'_> {
     }
 
     /// As [`add`](Self::add), for a node that does the command's work.
-    fn add_work(&mut self, new: NewNode<'_>) -> Result<GraphNode> {
+    fn add_work(&mut self, new: HipNewNode<'_>) -> Result<HipGraphNode> {
         let node = self.add(new)?;
         self.nodes.work.push(node);
         Ok(node)

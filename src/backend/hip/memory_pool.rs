@@ -18,7 +18,7 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// Device memory, and where it goes when it is freed.
 #[derive(Debug)]
-pub(super) struct MemoryPool {
+pub(super) struct HipMemoryPool {
     /// Keeps freed memory for later allocations. None where the driver has no pools.
     pool: Option<HipObject<ihipMemPoolHandle_t>>,
     /// For allocations, reads and writes: they must not queue behind the user's work.
@@ -30,7 +30,7 @@ fn on_device(device: c_int) -> hipMemLocation {
     hipMemLocation { type_: hipMemLocationTypeDevice, id: device }
 }
 
-impl MemoryPool {
+impl HipMemoryPool {
     pub(super) fn create(context: &Arc<HipContext>) -> Result<Self, HipFailure> {
         let has_pools = context.attribute(hipDeviceAttributeMemoryPoolsSupported)? != 0;
         let pool = if has_pools { Some(create_pool(context)?) } else { None };
@@ -72,7 +72,7 @@ impl MemoryPool {
         }
     }
 
-    /// Lets another device use the memory, as far as the pool has to be told.
+    /// Lets another device use the memory, as far as the pool needs to know.
     pub(super) fn open_to(&self, peer: &HipContext) -> Result<(), HipFailure> {
         let Some(pool) = &self.pool else { return Ok(()) };
         let _bound = self.context.bind()?;

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::context::HipContext;
-use super::stream::{HipStream, RawEvent};
+use super::stream::{HipRawEvent, HipStream};
 use super::sys::HipFailure;
 use crate::hal::{CommandTimes, EventProfile};
 
 /// An event, and the host's time at which it was recorded: the origin of other events' times.
 #[derive(Debug)]
-pub(super) struct ClockBase {
-    event: RawEvent,
+pub(super) struct HipClockBase {
+    event: HipRawEvent,
     time: u64,
     /// How far the time may be off, in nanoseconds.
     error: u64,
@@ -23,11 +23,11 @@ pub(super) struct ClockBase {
 
 /// Gives the base for times. It is renewed, as times become coarse with the distance from it.
 #[derive(Debug)]
-pub(super) struct DeviceClock {
+pub(super) struct HipDeviceClock {
     context: Arc<HipContext>,
     /// Idle except while a base is recorded.
     stream: HipStream,
-    base: Mutex<Option<Arc<ClockBase>>>,
+    base: Mutex<Option<Arc<HipClockBase>>>,
 }
 
 /// The clocks of device and host drift apart by some ten microseconds in a second. And the driver gives
@@ -40,14 +40,14 @@ const ATTEMPTS: usize = 3;
 /// That resolution, in nanoseconds.
 const RESOLUTION: u64 = 250;
 
-impl DeviceClock {
+impl HipDeviceClock {
     pub(super) fn create(context: &Arc<HipContext>) -> Result<Self, HipFailure> {
         let stream = HipStream::create(context)?;
         Ok(Self { context: Arc::clone(context), stream, base: Mutex::new(None) })
     }
 
     /// A base for work that is enqueued from now on.
-    pub(super) fn base(&self) -> Result<Arc<ClockBase>, HipFailure> {
+    pub(super) fn base(&self) -> Result<Arc<HipClockBase>, HipFailure> {
         let mut base = self.base.lock();
         if let Some(base) = base.as_ref().filter(|base| base.made.elapsed() < OLDEST_BASE) {
             return Ok(Arc::clone(base));
@@ -64,15 +64,15 @@ impl DeviceClock {
         Ok(best)
     }
 
-    fn attempt(&self) -> Result<ClockBase, HipFailure> {
-        let event = RawEvent::create(&self.context, true)?;
+    fn attempt(&self) -> Result<HipClockBase, HipFailure> {
+        let event = HipRawEvent::create(&self.context, true)?;
         let _bound = self.context.bind()?;
         let before = now();
         event.record(&self.stream)?;
         self.stream.synchronize()?;
         let after = now();
         let (time, error) = (before.midpoint(after), (after - before) / 2 + RESOLUTION);
-        Ok(ClockBase { event, time, error, made: Instant::now() })
+        Ok(HipClockBase { event, time, error, made: Instant::now() })
     }
 
     /// How far times may be off, in nanoseconds; 0 before there are any.
@@ -93,16 +93,16 @@ pub(super) fn nanoseconds_at(instant: Instant) -> u64 {
 
 /// Where the times of one signal begin.
 #[derive(Debug)]
-pub(super) struct SignalTimes {
-    base: Arc<ClockBase>,
+pub(super) struct HipSignalTimes {
+    base: Arc<HipClockBase>,
     submitted: u64,
     /// How many commands have times of their own.
     commands: usize,
 }
 
-impl SignalTimes {
+impl HipSignalTimes {
     /// Those of a signal that is being enqueued now.
-    pub(super) fn begin(base: Arc<ClockBase>, commands: usize) -> Self {
+    pub(super) fn begin(base: Arc<HipClockBase>, commands: usize) -> Self {
         Self { base, submitted: now(), commands }
     }
 
@@ -112,13 +112,13 @@ impl SignalTimes {
     pub(super) fn read(
         &self,
         seen: u64,
-        [first, last]: [&RawEvent; 2],
-        commands: &[[RawEvent; 2]],
+        [first, last]: [&HipRawEvent; 2],
+        commands: &[[HipRawEvent; 2]],
     ) -> Result<EventProfile, HipFailure> {
         let Self { base, submitted, .. } = self;
         let (submitted, seen) = (*submitted, seen.max(*submitted));
         let start = base.time.saturating_add_signed(first.since(&base.event)?).clamp(submitted, seen);
-        let since_start = |event: &RawEvent| Ok(start.saturating_add_signed(event.since(first)?));
+        let since_start = |event: &HipRawEvent| Ok(start.saturating_add_signed(event.since(first)?));
         let end = since_start(last)?.clamp(start, seen);
         let commands = commands.iter().take(self.commands).map(|[before, after]| {
             let from = since_start(before)?.clamp(start, end);

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::device_inner::HipDeviceInner;
 use super::event::HipEvent;
-use super::profiling::SignalTimes;
-use super::signal::{EventRecords, HipSignal, Kept, SignalEnd, SignalNeeds};
+use super::profiling::HipSignalTimes;
+use super::signal::{HipEventRecords, HipKept, HipSignal, HipSignalEnd, HipSignalNeeds};
 use super::stream::HipStream;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
 use crate::hal::{Event, Queue, QueueDesc, Signal, WaitList};
@@ -38,20 +38,20 @@ impl HipQueue {
     pub(super) fn submit(
         &self,
         timed_commands: Option<usize>,
-        kept: Option<Kept>,
+        kept: Option<HipKept>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
-        start: impl FnOnce(&Arc<HipStream>, &Arc<EventRecords>) -> Result<()>,
+        start: impl FnOnce(&Arc<HipStream>, &Arc<HipEventRecords>) -> Result<()>,
     ) -> Result<()> {
         let (device, stream) = (&self.device, &self.stream);
         let event = HipEvent::of(&**signal.event, device)?;
         device.context.health.status()?;
         // Not later: the event may wait for its own last signal.
-        let awaited = AwaitedSignals::of(wait)?;
-        let enqueue = |records: &Arc<EventRecords>| -> Result<HipSignal> {
-            let WaitedSignals { needs, failed, failing } = self.wait_for(awaited)?;
+        let awaited = HipAwaitedSignals::of(wait)?;
+        let enqueue = |records: &Arc<HipEventRecords>| -> Result<HipSignal> {
+            let HipWaitedSignals { needs, failed, failing } = self.wait_for(awaited)?;
             if let Some(error) = failed {
-                let nothing = SignalEnd::Recorded(0);
+                let nothing = HipSignalEnd::Recorded(0);
                 let signal = HipSignal::new(device, records, stream, nothing, None, needs, None);
                 return Ok(signal.failed(error));
             }
@@ -60,7 +60,7 @@ impl HipQueue {
                 && let Some(first) = &records.start
             {
                 let commands = timed_commands.unwrap_or(0);
-                times = Some(SignalTimes::begin(device.clock.base()?, commands));
+                times = Some(HipSignalTimes::begin(device.clock.base()?, commands));
                 records.reserve(device, commands)?;
                 first.record(stream)?;
             }
@@ -69,8 +69,8 @@ impl HipQueue {
             }
             // The work is on the stream: a failure from here on fails the event.
             let end = match stream.record(&records.end) {
-                Ok(sequence) => SignalEnd::Recorded(sequence),
-                Err(failure) => SignalEnd::Broken(device.context.error(failure)),
+                Ok(sequence) => HipSignalEnd::Recorded(sequence),
+                Err(failure) => HipSignalEnd::Broken(device.context.error(failure)),
             };
             Ok(HipSignal::new(device, records, stream, end, times, needs, kept).failing(failing))
         };
@@ -80,16 +80,16 @@ impl HipQueue {
     /// Has the stream wait. The caller has bound the context.
     pub(super) fn wait_for(
         &self,
-        AwaitedSignals { order, dependencies }: AwaitedSignals,
-    ) -> Result<WaitedSignals> {
+        HipAwaitedSignals { order, dependencies }: HipAwaitedSignals,
+    ) -> Result<HipWaitedSignals> {
         for signal in order {
             signal.order_before(&self.stream)?;
         }
-        let mut waited = WaitedSignals::default();
+        let mut waited = HipWaitedSignals::default();
         for signal in dependencies {
             waited.failed = signal.order_before(&self.stream)?;
             if waited.failed.is_some() {
-                waited.needs = SignalNeeds::default();
+                waited.needs = HipSignalNeeds::default();
                 break;
             }
             if let Some(failure) = signal.known_failure() {
@@ -102,14 +102,14 @@ impl HipQueue {
 }
 
 /// The last signals of the events of a wait list.
-pub(super) struct AwaitedSignals {
-    order: Signals,
-    dependencies: Signals,
+pub(super) struct HipAwaitedSignals {
+    order: HipSignals,
+    dependencies: HipSignals,
 }
 
-type Signals = SmallVec<[Arc<HipSignal>; 4]>;
+type HipSignals = SmallVec<[Arc<HipSignal>; 4]>;
 
-impl AwaitedSignals {
+impl HipAwaitedSignals {
     pub(super) fn of(wait: WaitList<'_>) -> Result<Self> {
         Ok(Self { order: signals(wait.order)?, dependencies: signals(wait.dependencies)? })
     }
@@ -117,8 +117,8 @@ impl AwaitedSignals {
 
 /// What a wait list says about the enqueue behind it.
 #[derive(Default)]
-pub(super) struct WaitedSignals {
-    pub(super) needs: SignalNeeds,
+pub(super) struct HipWaitedSignals {
+    pub(super) needs: HipSignalNeeds,
     /// The failure of a dependency: nothing runs, and this is the outcome.
     pub(super) failed: Option<Error>,
     /// The failure that a dependency will have when its work is over: nothing runs, and this is the outcome
@@ -127,7 +127,7 @@ pub(super) struct WaitedSignals {
 }
 
 /// The last signals of these events.
-pub(super) fn signals(events: &[&dyn Event]) -> Result<Signals> {
+pub(super) fn signals(events: &[&dyn Event]) -> Result<HipSignals> {
     let last = |event: &&dyn Event| {
         let event = event.as_any().downcast_ref::<HipEvent>().ok_or_else(foreign_wait)?;
         event.last_signal().ok_or_else(idle_wait)

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use super::device_inner::HipDeviceInner;
 use super::graph::HipGraph;
 use super::graph_exec::HipGraphExec;
-use super::lower::{self, CommandNodes, PathEnd};
-use super::stream::RawEvent;
+use super::lower::{self, HipCommandNodes, PathEnd};
+use super::stream::HipRawEvent;
 use crate::hal::{Command, CommandBufferDesc, CommandChange};
 use crate::types::Result;
 
@@ -21,20 +21,20 @@ pub(super) struct HipRecording {
     /// call at a time, even from readers.
     pub(super) graph: Mutex<HipGraph>,
     end: PathEnd,
-    pub(super) commands: Vec<RecordedCommand>,
+    pub(super) commands: Vec<HipRecordedCommand>,
     /// With profiling: what the record nodes record until an enqueue gives them its own events.
-    placeholder: Option<RawEvent>,
+    placeholder: Option<HipRawEvent>,
     /// Whether the graph does what the commands say. Updates change the instance and not the graph.
     pub(super) is_current: bool,
 }
 
 /// One command in a graph.
 #[derive(Debug)]
-pub(super) struct RecordedCommand {
+pub(super) struct HipRecordedCommand {
     /// Keeps the operands alive.
     pub(super) command: Command,
     /// Its nodes, and its launch as updates have changed it.
-    pub(super) nodes: CommandNodes,
+    pub(super) nodes: HipCommandNodes,
     pub(super) enabled: bool,
 }
 
@@ -44,7 +44,7 @@ impl HipRecording {
         Ok(Self {
             device: Arc::clone(device),
             desc,
-            placeholder: desc.profiling.then(|| RawEvent::create(context, true)).transpose()?,
+            placeholder: desc.profiling.then(|| HipRawEvent::create(context, true)).transpose()?,
             graph: Mutex::new(HipGraph::create(context)?),
             end: None,
             commands: Vec::new(),
@@ -57,7 +57,7 @@ impl HipRecording {
     pub(super) fn append(&mut self, command: &Command) -> Result<()> {
         let (graph, record) = (self.graph.get_mut(), self.placeholder.as_ref());
         let nodes = lower::add(&self.device, graph, &mut self.end, command, record)?;
-        self.commands.push(RecordedCommand { command: command.clone(), nodes, enabled: true });
+        self.commands.push(HipRecordedCommand { command: command.clone(), nodes, enabled: true });
         Ok(())
     }
 

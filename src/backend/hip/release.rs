@@ -82,7 +82,7 @@ pub(super) fn stop_at_exit() {
     }
 }
 
-/// Makes a call. Nobody waits for its outcome.
+/// Makes a call. No caller waits for its outcome.
 fn make(driver: &'static Driver, release: Release) {
     let _calls = CALLS.read();
     if let Err(failure) = release(driver)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::device_inner::HipDeviceInner;
-use super::profiling::{SignalTimes, now};
-use super::stream::{HipStream, RawEvent};
+use super::profiling::{HipSignalTimes, now};
+use super::stream::{HipRawEvent, HipStream};
 use super::sys::HipFailure;
 use crate::hal::support::dependency::{
     Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
@@ -23,30 +23,30 @@ use crate::types::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(super) struct HipSignal {
     device: Arc<HipDeviceInner>,
-    records: Arc<EventRecords>,
+    records: Arc<HipEventRecords>,
     stream: Arc<HipStream>,
-    end: SignalEnd,
+    end: HipSignalEnd,
     /// Why the enqueue fails once its work is over.
     failure: Option<Error>,
-    times: Option<SignalTimes>,
-    pending: Mutex<PendingSignal>,
+    times: Option<HipSignalTimes>,
+    pending: Mutex<HipPendingSignal>,
     outcome: EnqueueOutcome,
 }
 
 /// The driver's events of one event, which records them again for each signal.
 #[derive(Debug)]
-pub(super) struct EventRecords {
+pub(super) struct HipEventRecords {
     /// Behind the work.
-    pub(super) end: RawEvent,
+    pub(super) end: HipRawEvent,
     /// With profiling: before the work.
-    pub(super) start: Option<RawEvent>,
+    pub(super) start: Option<HipRawEvent>,
     /// Before and after each command; enough for the signal with the most commands so far.
-    pub(super) commands: Mutex<Vec<[RawEvent; 2]>>,
+    pub(super) commands: Mutex<Vec<[HipRawEvent; 2]>>,
 }
 
 /// What tells of the end of an enqueue.
 #[derive(Debug)]
-pub(super) enum SignalEnd {
+pub(super) enum HipSignalEnd {
     /// The driver's event, which is recorded behind the work and has this sequence number on its
     /// stream.
     Recorded(u64),
@@ -57,24 +57,24 @@ pub(super) enum SignalEnd {
 
 /// What is needed until the outcome is known.
 #[derive(Debug, Default)]
-struct PendingSignal {
+struct HipPendingSignal {
     /// The signals whose results this one needs.
-    needs: SignalNeeds,
+    needs: HipSignalNeeds,
     /// What the device uses.
-    kept: Option<Kept>,
+    kept: Option<HipKept>,
     /// With times: when the end was seen.
     seen: u64,
 }
 
 /// The signals whose results one needs.
-pub(super) type SignalNeeds = Dependencies<Arc<HipSignal>>;
+pub(super) type HipSignalNeeds = Dependencies<Arc<HipSignal>>;
 
 /// What the device uses until a signal is final.
-pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+pub(super) type HipKept = Arc<dyn Any + Send + Sync>;
 
-impl EventRecords {
+impl HipEventRecords {
     pub(super) fn create(device: &HipDeviceInner, profiling: bool) -> Result<Self, HipFailure> {
-        let event = || RawEvent::create(&device.context, profiling);
+        let event = || HipRawEvent::create(&device.context, profiling);
         Ok(Self { end: event()?, start: profiling.then(event).transpose()?, commands: Mutex::default() })
     }
 
@@ -82,7 +82,7 @@ impl EventRecords {
     pub(super) fn reserve(&self, device: &HipDeviceInner, commands: usize) -> Result<(), HipFailure> {
         let mut all = self.commands.lock();
         while all.len() < commands {
-            let event = || RawEvent::create(&device.context, true);
+            let event = || HipRawEvent::create(&device.context, true);
             all.push([event()?, event()?]);
         }
         Ok(())
@@ -99,12 +99,12 @@ impl HipSignal {
     /// An enqueue that is on the stream.
     pub(super) fn new(
         device: &Arc<HipDeviceInner>,
-        records: &Arc<EventRecords>,
+        records: &Arc<HipEventRecords>,
         stream: &Arc<HipStream>,
-        end: SignalEnd,
-        times: Option<SignalTimes>,
-        needs: SignalNeeds,
-        kept: Option<Kept>,
+        end: HipSignalEnd,
+        times: Option<HipSignalTimes>,
+        needs: HipSignalNeeds,
+        kept: Option<HipKept>,
     ) -> Self {
         Self {
             device: Arc::clone(device),
@@ -113,7 +113,7 @@ impl HipSignal {
             end,
             failure: None,
             times,
-            pending: Mutex::new(PendingSignal { needs, kept, ..PendingSignal::default() }),
+            pending: Mutex::new(HipPendingSignal { needs, kept, ..HipPendingSignal::default() }),
             outcome: EnqueueOutcome::default(),
         }
     }
@@ -192,7 +192,7 @@ impl HipSignal {
         if self.times.is_some() {
             pending.seen = now();
         }
-        let broken = if let SignalEnd::Broken(error) = &self.end { Some(error) } else { None };
+        let broken = if let HipSignalEnd::Broken(error) = &self.end { Some(error) } else { None };
         let broken = self.failure.as_ref().or(broken);
         // Under the lock: a thread that finds no dependencies finds the outcome known.
         self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
@@ -204,14 +204,14 @@ impl HipSignal {
     /// Whether the work is over.
     fn is_over(&self) -> Result<bool, HipFailure> {
         match &self.end {
-            SignalEnd::Recorded(sequence) => self.stream.has_completed(*sequence, &self.records.end),
-            SignalEnd::Broken(_) => self.stream.is_idle(),
+            HipSignalEnd::Recorded(sequence) => self.stream.has_completed(*sequence, &self.records.end),
+            HipSignalEnd::Broken(_) => self.stream.is_idle(),
         }
     }
 
     /// Whether the driver's event tells of the end, and no failure is known.
     fn is_recorded(&self) -> bool {
-        matches!(self.end, SignalEnd::Recorded(_))
+        matches!(self.end, HipSignalEnd::Recorded(_))
             && self.failure.is_none()
             && !self.outcome.is_known()
             && self.pending.lock().needs.failure().is_none()
@@ -227,7 +227,7 @@ impl HipSignal {
     pub(super) fn order_by(
         &self,
         is_same_stream: bool,
-        wait: impl FnOnce(&RawEvent) -> Result<()>,
+        wait: impl FnOnce(&HipRawEvent) -> Result<()>,
     ) -> Result<Option<Error>> {
         let context = &self.device.context;
         // A wait for a complete event takes less time than a query whether it is.
@@ -241,8 +241,8 @@ impl HipSignal {
         match &self.end {
             // The stream is in order.
             _ if is_same_stream => {}
-            SignalEnd::Recorded(_) => wait(&self.records.end)?,
-            SignalEnd::Broken(_) => self.stream.synchronize().map_err(|failure| context.error(failure))?,
+            HipSignalEnd::Recorded(_) => wait(&self.records.end)?,
+            HipSignalEnd::Broken(_) => self.stream.synchronize().map_err(|failure| context.error(failure))?,
         }
         Ok(None)
     }
@@ -253,7 +253,7 @@ impl HipSignal {
         if !matches!(self.status(), EventStatus::Complete) {
             return Err(refusal::times_before_completion());
         }
-        let EventRecords { end, start, commands } = &*self.records;
+        let HipEventRecords { end, start, commands } = &*self.records;
         let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(refusal::no_times)?;
         let seen = self.pending.lock().seen;
         let read = times.read(seen, [start, end], &commands.lock());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::context::{CaptureRelaxed, HipContext};
+use super::context::{HipCaptureRelaxed, HipContext};
 use super::handle::HipObject;
 use super::sys::{
     Driver, HipFailure, call, get, hipErrorNotReady, hipEvent_t, hipEventDefault, hipEventDisableTiming,
@@ -48,7 +48,7 @@ impl HipStream {
 
     /// Records an event behind everything that is on the stream now, and returns its sequence
     /// number. The caller has bound the context.
-    pub(super) fn record(&self, event: &RawEvent) -> Result<u64, HipFailure> {
+    pub(super) fn record(&self, event: &HipRawEvent) -> Result<u64, HipFailure> {
         let mut recorded = self.recorded.lock();
         event.record(self)?;
         *recorded += 1;
@@ -57,7 +57,7 @@ impl HipStream {
 
     /// Whether the event with this sequence number is complete. The driver is asked only if no
     /// later event of the stream is known to be.
-    pub(super) fn has_completed(&self, sequence: u64, event: &RawEvent) -> Result<bool, HipFailure> {
+    pub(super) fn has_completed(&self, sequence: u64, event: &HipRawEvent) -> Result<bool, HipFailure> {
         if self.complete.load(Ordering::Acquire) >= sequence {
             return Ok(true);
         }
@@ -92,7 +92,7 @@ impl HipStream {
     }
 
     /// Makes work that is enqueued from now on wait for the last record of the event.
-    pub(super) fn wait(&self, event: &RawEvent) -> Result<(), HipFailure> {
+    pub(super) fn wait(&self, event: &HipRawEvent) -> Result<(), HipFailure> {
         // SAFETY: both are alive; the caller has bound the context.
         unsafe { call!(self.stream.driver(), hipStreamWaitEvent(self.raw(), event.raw(), 0)) }
     }
@@ -100,9 +100,9 @@ impl HipStream {
 
 /// Streams on which nothing runs: each waits for an event of another library.
 #[derive(Default, Debug)]
-pub(super) struct ImportStreams(Mutex<Vec<Arc<HipStream>>>);
+pub(super) struct HipImportStreams(Mutex<Vec<Arc<HipStream>>>);
 
-impl ImportStreams {
+impl HipImportStreams {
     /// Has `then` recorded once the last record of another library's event is complete. Gives the stream that
     /// it is recorded on, and its sequence number there. Each event that is still awaited has a stream of its
     /// own, so that none waits for another. The caller has bound the context.
@@ -112,7 +112,7 @@ impl ImportStreams {
     pub(super) unsafe fn follow(
         &self,
         event: hipEvent_t,
-        then: &RawEvent,
+        then: &HipRawEvent,
     ) -> Result<(Arc<HipStream>, u64), HipFailure> {
         let mut streams = self.0.lock();
         let mut idle = None;
@@ -138,7 +138,7 @@ impl ImportStreams {
 }
 
 /// An event of the driver's. A stream that waits for it takes its record at once.
-pub(super) type RawEvent = HipObject<ihipEvent_t>;
+pub(super) type HipRawEvent = HipObject<ihipEvent_t>;
 
 impl HipObject<ihipEvent_t> {
     pub(super) fn create(context: &Arc<HipContext>, timing: bool) -> Result<Self, HipFailure> {
@@ -169,7 +169,7 @@ impl HipObject<ihipEvent_t> {
 
     /// Whether everything before the last record is done.
     pub(super) fn is_complete(&self) -> Result<bool, HipFailure> {
-        let _relaxed = CaptureRelaxed::enter(self.driver())?;
+        let _relaxed = HipCaptureRelaxed::enter(self.driver())?;
         // SAFETY: the event is alive. A query needs no context, so a loop of queries does not bind
         // one.
         let code = unsafe { (self.driver().hipEventQuery)(self.raw()) };

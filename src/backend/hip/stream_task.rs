@@ -5,9 +5,9 @@ use std::ptr;
 
 use super::event::HipEvent;
 use super::graph::HipGraph;
-use super::profiling::SignalTimes;
-use super::queue::{AwaitedSignals, HipQueue, WaitedSignals};
-use super::signal::{HipSignal, SignalEnd};
+use super::profiling::HipSignalTimes;
+use super::queue::{HipAwaitedSignals, HipQueue, HipWaitedSignals};
+use super::signal::{HipSignal, HipSignalEnd};
 use super::sys::{HipFailure, call, hipStreamCaptureStatusNone};
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::{Error, ErrorKind, Result};
@@ -25,25 +25,25 @@ impl HipQueue {
         let event = HipEvent::of(&**signal.event, device)?;
         context.health.status()?;
         event.check_not_pending()?;
-        let awaited = AwaitedSignals::of(wait)?;
+        let awaited = HipAwaitedSignals::of(wait)?;
         context.run(|| {
-            let WaitedSignals { needs, failed, mut failing } = self.wait_for(awaited)?;
+            let HipWaitedSignals { needs, failed, mut failing } = self.wait_for(awaited)?;
             let records = event.records();
             let mut times = None;
             if failed.is_none() && failing.is_none() {
                 if (self.desc.profiling || signal.timed)
                     && let Some(first) = &records.start
                 {
-                    times = Some(SignalTimes::begin(device.clock.base()?, 0));
+                    times = Some(HipSignalTimes::begin(device.clock.base()?, 0));
                     first.record(stream)?;
                 }
                 failing = self.call(task).err();
             }
             event.signal_by(|records| {
                 let end = match (&failed, stream.record(&records.end)) {
-                    (Some(_), _) => SignalEnd::Recorded(0),
-                    (None, Ok(sequence)) => SignalEnd::Recorded(sequence),
-                    (None, Err(failure)) => SignalEnd::Broken(context.error(failure)),
+                    (Some(_), _) => HipSignalEnd::Recorded(0),
+                    (None, Ok(sequence)) => HipSignalEnd::Recorded(sequence),
+                    (None, Err(failure)) => HipSignalEnd::Broken(context.error(failure)),
                 };
                 let signal = HipSignal::new(device, records, stream, end, times, needs, None);
                 Ok(match failed {

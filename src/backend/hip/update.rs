@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::graph_exec::HipGraphExec;
 use super::graph_instance::HipGraphInstance;
 use super::launch::HipLaunch;
-use super::recording::{HipRecording, RecordedCommand};
+use super::recording::{HipRecordedCommand, HipRecording};
 use super::updates_in_flight::keep_their_values;
 use crate::hal::support::replaced::{keeps_memory, keeps_objects};
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
@@ -33,7 +33,7 @@ pub(super) fn update(
         return outcome;
     }
     // All are prepared before the driver gets the first: what is wrong shows here.
-    let mut changes = SmallVec::<[StagedChange; 1]>::with_capacity(updates.len());
+    let mut changes = SmallVec::<[HipStagedChange; 1]>::with_capacity(updates.len());
     let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
     let all = CommandChange::of(updates, current)?;
     let is_other = |change: &CommandChange| {
@@ -49,15 +49,15 @@ pub(super) fn update(
             _ => None,
         };
         let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
-        changes.push(StagedChange { index, launch, enabled });
+        changes.push(HipStagedChange { index, launch, enabled });
     }
     let each = |exec: &mut HipGraphExec,
-                apply: fn(&StagedChange, &mut HipGraphExec, &RecordedCommand) -> _| {
+                apply: fn(&HipStagedChange, &mut HipGraphExec, &HipRecordedCommand) -> _| {
         changes.iter().try_for_each(|change| apply(change, exec, &recording.commands[change.index]))
     };
-    instance.change(|exec| each(exec, StagedChange::apply), |exec| each(exec, StagedChange::undo))?;
+    instance.change(|exec| each(exec, HipStagedChange::apply), |exec| each(exec, HipStagedChange::undo))?;
     let mut replaced = Vec::new();
-    for StagedChange { index, launch, enabled } in changes {
+    for HipStagedChange { index, launch, enabled } in changes {
         let recorded = &mut recording.commands[index];
         if let (Some((new, launch)), Some((_, current))) = (launch, &mut recorded.nodes.kernel) {
             *current = new;
@@ -121,21 +121,21 @@ fn update_arguments(
 }
 
 /// A change of one command's nodes.
-struct StagedChange {
+struct HipStagedChange {
     index: usize,
     launch: Option<(HipLaunch, Box<KernelLaunch>)>,
     /// The new value, if it changes.
     enabled: Option<bool>,
 }
 
-impl StagedChange {
-    fn apply(&self, exec: &mut HipGraphExec, recorded: &RecordedCommand) -> Result<()> {
+impl HipStagedChange {
+    fn apply(&self, exec: &mut HipGraphExec, recorded: &HipRecordedCommand) -> Result<()> {
         let launch = self.launch.as_ref().map(|(new, _)| new);
         set(exec, recorded, self.enabled, launch)
     }
 
     /// Makes the instance do again what the command says.
-    fn undo(&self, exec: &mut HipGraphExec, recorded: &RecordedCommand) -> Result<()> {
+    fn undo(&self, exec: &mut HipGraphExec, recorded: &HipRecordedCommand) -> Result<()> {
         let current = recorded.nodes.kernel.as_ref().map(|(_, launch)| launch);
         set(exec, recorded, self.enabled.map(|_| recorded.enabled), self.launch.as_ref().and(current))
     }
@@ -143,7 +143,7 @@ impl StagedChange {
 
 fn set(
     exec: &mut HipGraphExec,
-    recorded: &RecordedCommand,
+    recorded: &HipRecordedCommand,
     enabled: Option<bool>,
     launch: Option<&HipLaunch>,
 ) -> Result<()> {
@@ -185,7 +185,7 @@ pub(super) fn update_from(
 /// commands do. Record nodes would get the other's events, which may be destroyed before enqueues
 /// give them others.
 fn can_compare(recording: &HipRecording, instance: &HipGraphInstance, other: &HipRecording) -> Result<bool> {
-    let is_alike = |(ours, theirs): (&RecordedCommand, &RecordedCommand)| {
+    let is_alike = |(ours, theirs): (&HipRecordedCommand, &HipRecordedCommand)| {
         let same_nodes = ours.nodes.work.len() == theirs.nodes.work.len()
             && ours.nodes.kernel.is_some() == theirs.nodes.kernel.is_some();
         same_nodes && ours.enabled && theirs.enabled && is_comparable(&theirs.command)

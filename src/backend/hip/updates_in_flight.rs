@@ -12,7 +12,7 @@ use super::device_inner::HipDeviceInner;
 use super::handle::HipObject;
 use super::launch::HipLaunch;
 use super::memory::HipMemory;
-use super::stream::{HipStream, RawEvent};
+use super::stream::{HipRawEvent, HipStream};
 use super::sys::{HipFailure, call, get, hipGraph_t, hipGraphExec, hipGraphNode_t, ihipGraph};
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::Result;
@@ -98,7 +98,7 @@ impl<'a> UpdateTest<'a> {
         builtin_kernels::fill_by(self.device, 1, part(&self.delay, 0, delay), pattern)?
             .start(&self.stream)?;
         self.launch()?;
-        let end = RawEvent::recorded_on(&self.stream)?;
+        let end = HipRawEvent::recorded_on(&self.stream)?;
         self.update(NEW, false)?;
         let was_in_flight = !end.is_complete()?;
         self.stream.synchronize()?;

@@ -295,6 +295,8 @@ impl Queue for OpenclQueue {
             true => queue.finish(),
             false => queue.finish().and_then(|()| queue.wait_for_marker()),
         };
-        self.driver_queues().try_for_each(|queue| finish(&queue)).map_err(|failure| self.context.error(failure))
+        self.driver_queues()
+            .try_for_each(|queue| finish(queue))
+            .map_err(|failure| self.context.error(failure))
     }
 }
