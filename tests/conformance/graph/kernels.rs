@@ -36,7 +36,8 @@ struct DoubleParams {
 kernel! {
     fn affine(params: Params, flag: u8, x: &[u64], y: &mut [u64]) {
         item: |i, params, flag, x, y| {
-            y[i] = (params.scale * x[i]).wrapping_add_signed(params.shift.into()) + u64::from(flag);
+            let sum = (params.scale * x[i]).wrapping_add_signed(params.shift.into());
+            y[i] = sum.wrapping_add(u64::from(flag));
         },
         // SAFETY: a work-item uses the elements with its index, and a launch is bounded by the
         // shortest slice.
