@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/sanitizer.sh
 
-export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.supp:allocator_may_return_null=1:${TSAN_OPTIONS:-}"
+# The patterns name functions as they are called without a symbolizer, which tells of inlined ones.
+export TSAN_OPTIONS="suppressions=$PWD/scripts/tsan.supp:symbolize_inline_frames=0:allocator_may_return_null=1:${TSAN_OPTIONS:-}"
 # tokio with parking_lot's locks, which ThreadSanitizer sees, instead of the standard library's.
 features=tokio/parking_lot run_under thread -Cunsafe-allow-abi-mismatch=sanitizer "$@"
