@@ -12,6 +12,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::LazyLock;
 
+use parking_lot::Mutex;
+
 use super::super::sys::*;
 
 /// What the driver answers while a capture of another thread forbids a call.
@@ -69,6 +71,9 @@ struct Failing {
     times: usize,
     code: Code,
 }
+
+/// Addresses of host memory, which is never freed: leak checkers find it here.
+static HOST_MEMORY: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
@@ -325,6 +330,7 @@ mod functions {
             let Ok(layout) = Layout::from_size_align(len.max(1), 64) else { return 1 };
             // SAFETY: the layout has a size.
             let memory = unsafe { alloc_zeroed(layout) };
+            HOST_MEMORY.lock().push(memory.expose_provenance());
             // SAFETY: the caller gives a place for a pointer.
             unsafe { place.write(memory.cast()) };
         }
