@@ -4,7 +4,8 @@
 #   scripts/candle.sh             checks examples/with_candle and the snippet of docs/interop.md, with a program in
 #                                 nvcc's place that writes empty files: nothing of it can run
 #   scripts/candle.sh build DIR   builds examples/with_candle and its benchmark into DIR, with an nvcc from PyPI in
-#                                 target/candle; they run where a CUDA driver of version 13.0 or newer is
+#                                 target/candle. To link, it needs what candle links to: the driver's library, NVRTC,
+#                                 cuBLAS and cuRAND. They run where a CUDA driver of version 13.0 or newer is
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD dir=$PWD/target/candle
@@ -78,5 +79,5 @@ build() {
 case "${1:-check}" in
 check) check ;;
 build) build "$(realpath "$2")" ;;
-*) sed -n '2,7p' "$0" ;;
+*) sed -n '2,8p' "$0" ;;
 esac
