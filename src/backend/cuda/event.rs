@@ -4,11 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::device_inner::CudaDeviceInner;
 use super::signal::{CudaSignal, EventRecords};
 use super::sys::CudaFailure;
+use crate::hal::support::signals::{EnqueueSignal, LastSignal};
 use crate::hal::support::{polling, refusal};
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Result};
@@ -18,13 +17,13 @@ use crate::types::{DeviceId, Result};
 pub(super) struct CudaEvent {
     device: Arc<CudaDeviceInner>,
     records: Arc<EventRecords>,
-    signal: Mutex<Option<Arc<CudaSignal>>>,
+    signal: LastSignal<CudaSignal>,
 }
 
 impl CudaEvent {
     pub(super) fn create(device: &Arc<CudaDeviceInner>, profiling: bool) -> Result<Self, CudaFailure> {
         let records = Arc::new(EventRecords::create(device, profiling)?);
-        Ok(Self { device: Arc::clone(device), records, signal: Mutex::new(None) })
+        Ok(Self { device: Arc::clone(device), records, signal: LastSignal::default() })
     }
 
     /// An event with a signal.
@@ -34,7 +33,7 @@ impl CudaEvent {
         signal: CudaSignal,
     ) -> Self {
         let (device, records) = (Arc::clone(device), Arc::clone(records));
-        Self { device, records, signal: Mutex::new(Some(Arc::new(signal))) }
+        Self { device, records, signal: LastSignal::new(signal) }
     }
 
     /// The event behind `event`, if it is one of `device`.
@@ -45,7 +44,7 @@ impl CudaEvent {
 
     /// The signal that a wait for this event means now.
     pub(super) fn last_signal(&self) -> Option<Arc<CudaSignal>> {
-        self.signal.lock().clone()
+        self.signal.get()
     }
 
     /// The driver's events.
@@ -54,37 +53,20 @@ impl CudaEvent {
     }
 
     /// # Errors
-    /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while the last signal is pending.
+    /// As [`LastSignal::check_not_pending`].
     pub(super) fn check_not_pending(&self) -> Result<()> {
-        match self.status() {
-            EventStatus::Pending => Err(refusal::pending_signal()),
-            _ => Ok(()),
-        }
+        self.signal.check_not_pending()
     }
 
     /// Gives the event the signal of what `enqueue` enqueues.
     ///
     /// # Errors
-    /// Those of `enqueue`; [`InvalidOperation`](crate::ErrorKind::InvalidOperation) while the last
-    /// signal is pending. The event stays as it was then.
+    /// As [`LastSignal::signal_by`].
     pub(super) fn signal_by(
         &self,
         enqueue: impl FnOnce(&Arc<EventRecords>) -> Result<CudaSignal>,
     ) -> Result<()> {
-        // Nothing may have polled the last signal since its end. Without the lock, as a poll may
-        // drop what users have given.
-        self.status();
-        let mut signal = self.signal.lock();
-        if signal.as_ref().is_some_and(|last| !last.is_final()) {
-            return Err(refusal::pending_signal());
-        }
-        let new = enqueue(&self.records)?;
-        // The last signal is used again, unless something still refers to it.
-        match signal.as_mut().and_then(Arc::get_mut) {
-            Some(last) => *last = new,
-            None => *signal = Some(Arc::new(new)),
-        }
-        Ok(())
+        self.signal.signal_by(|| enqueue(&self.records)).map(drop)
     }
 }
 
@@ -98,11 +80,11 @@ impl Event for CudaEvent {
     }
 
     fn status(&self) -> EventStatus {
-        self.last_signal().map_or(EventStatus::Idle, |signal| signal.status())
+        self.signal.status()
     }
 
     fn is_idle(&self) -> bool {
-        self.signal.lock().is_none()
+        self.signal.is_idle()
     }
 
     /// The driver's own wait has no time limit, so this polls.
@@ -112,6 +94,6 @@ impl Event for CudaEvent {
     }
 
     fn profile(&self) -> Result<EventProfile> {
-        self.last_signal().ok_or_else(refusal::times_before_completion)?.profile()
+        self.signal.complete().ok_or_else(refusal::times_before_completion)?.profile()
     }
 }

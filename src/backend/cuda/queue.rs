@@ -11,6 +11,7 @@ use super::profiling::SignalTimes;
 use super::signal::{CudaSignal, EventRecords, Kept, SignalEnd, SignalNeeds};
 use super::stream::CudaStream;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{Event, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{Error, Result};
 

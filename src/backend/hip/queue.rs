@@ -10,6 +10,7 @@ use super::profiling::HipSignalTimes;
 use super::signal::{HipEventRecords, HipKept, HipSignal, HipSignalEnd, HipSignalNeeds};
 use super::stream::HipStream;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{Event, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{Error, Result};
 

@@ -9,10 +9,9 @@ use super::device_inner::HipDeviceInner;
 use super::profiling::{HipSignalTimes, now};
 use super::stream::{HipRawEvent, HipStream};
 use super::sys::HipFailure;
-use crate::hal::support::dependency::{
-    Dependencies, Dependency, EnqueueOutcome, SettleStep, release, settle,
-};
+use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal;
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -89,12 +88,6 @@ impl HipEventRecords {
     }
 }
 
-impl Dependency for Arc<HipSignal> {
-    fn outcome(&self) -> &EnqueueOutcome {
-        &self.outcome
-    }
-}
-
 impl HipSignal {
     /// An enqueue that is on the stream.
     pub(super) fn new(
@@ -124,81 +117,10 @@ impl HipSignal {
         self
     }
 
-    /// Why it fails once its work is over, as far as that was known when it was enqueued.
-    pub(super) fn known_failure(&self) -> Option<&Error> {
-        self.failure.as_ref()
-    }
-
     /// Nothing was enqueued, as a signal that this one needs has failed.
     pub(super) fn failed(self, error: Error) -> Self {
         self.outcome.set(Some(error));
         self
-    }
-
-    /// Whether a poll has found that it is over.
-    pub(super) fn is_final(&self) -> bool {
-        self.outcome.is_known()
-    }
-
-    pub(super) fn status(&self) -> EventStatus {
-        loop {
-            // This signal is not part of the list that `settle` keeps, so that a poll counts no
-            // references.
-            match self.attempt() {
-                SettleStep::Settled => return self.outcome.status(),
-                SettleStep::Pending => return EventStatus::Pending,
-                SettleStep::Needs(needed) => {
-                    if !settle(needed, |signal| signal.attempt()) {
-                        return EventStatus::Pending;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sets the outcome, if the work is over and the outcomes of all dependencies are known.
-    fn attempt(&self) -> SettleStep<Arc<Self>> {
-        if self.outcome.is_known() {
-            return SettleStep::Settled;
-        }
-        let context = &self.device.context;
-        let mut pending = self.pending.lock();
-        if self.outcome.is_known() {
-            // Another thread was faster, and the event may have been recorded again since.
-            return SettleStep::Settled;
-        }
-        let lost = context.health.lost();
-        if lost.is_none() {
-            match self.is_over() {
-                Ok(true) => {}
-                Ok(false) => return SettleStep::Pending,
-                Err(failure) => {
-                    // Without the lock, as this logs.
-                    drop(pending);
-                    let error = context.error(failure);
-                    if error.kind() == ErrorKind::DeviceLost {
-                        return self.attempt();
-                    }
-                    // Any other failure is one of the query. It says nothing about the work, which
-                    // may still run.
-                    tracing::trace!(target: "wakegraph::hip", %error, "an event could not be queried");
-                    return SettleStep::Pending;
-                }
-            }
-            if let Some(needed) = pending.needs.first_open() {
-                return SettleStep::Needs(needed);
-            }
-        }
-        if self.times.is_some() {
-            pending.seen = now();
-        }
-        let broken = if let HipSignalEnd::Broken(error) = &self.end { Some(error) } else { None };
-        let broken = self.failure.as_ref().or(broken);
-        // Under the lock: a thread that finds no dependencies finds the outcome known.
-        self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
-        let settled = (std::mem::take(&mut pending.needs), pending.kept.take());
-        drop((pending, settled));
-        SettleStep::Settled
     }
 
     /// Whether the work is over.
@@ -247,17 +169,67 @@ impl HipSignal {
         Ok(None)
     }
 
-    /// The times, once it is complete, if it has any.
+    /// The times, if it has any. It is complete.
     pub(super) fn profile(&self) -> Result<EventProfile> {
-        // It may be complete without having been polled.
-        if !matches!(self.status(), EventStatus::Complete) {
-            return Err(refusal::times_before_completion());
-        }
         let HipEventRecords { end, start, commands } = &*self.records;
         let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(refusal::no_times)?;
         let seen = self.pending.lock().seen;
         let read = times.read(seen, [start, end], &commands.lock());
         read.map_err(|failure| self.device.context.error(failure))
+    }
+}
+
+impl EnqueueSignal for HipSignal {
+    fn outcome(&self) -> &EnqueueOutcome {
+        &self.outcome
+    }
+
+    fn known_failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    fn attempt(&self) -> SettleStep<Arc<Self>> {
+        if self.outcome.is_known() {
+            return SettleStep::Settled;
+        }
+        let context = &self.device.context;
+        let mut pending = self.pending.lock();
+        if self.outcome.is_known() {
+            // Another thread was faster, and the event may have been recorded again since.
+            return SettleStep::Settled;
+        }
+        let lost = context.health.lost();
+        if lost.is_none() {
+            match self.is_over() {
+                Ok(true) => {}
+                Ok(false) => return SettleStep::Pending,
+                Err(failure) => {
+                    // Without the lock, as this logs.
+                    drop(pending);
+                    let error = context.error(failure);
+                    if error.kind() == ErrorKind::DeviceLost {
+                        return self.attempt();
+                    }
+                    // Any other failure is one of the query. It says nothing about the work, which
+                    // may still run.
+                    tracing::trace!(target: "wakegraph::hip", %error, "an event could not be queried");
+                    return SettleStep::Pending;
+                }
+            }
+            if let Some(needed) = pending.needs.first_open() {
+                return SettleStep::Needs(needed);
+            }
+        }
+        if self.times.is_some() {
+            pending.seen = now();
+        }
+        let broken = if let HipSignalEnd::Broken(error) = &self.end { Some(error) } else { None };
+        let broken = self.failure.as_ref().or(broken);
+        // Under the lock: a thread that finds no dependencies finds the outcome known.
+        self.outcome.set(lost.or(pending.needs.failure()).or(broken).cloned());
+        let settled = (std::mem::take(&mut pending.needs), pending.kept.take());
+        drop((pending, settled));
+        SettleStep::Settled
     }
 }
 

@@ -137,7 +137,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         // other.
         let mut runs = self.runs.lock();
         let runs = &mut *runs;
-        runs.retired.purge(EnqueueSignal::is_final);
+        runs.retired.purge(|run| run.is_final());
         runs.pending();
         let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
         if !is_idle.map_err(|failure| self.context.error(failure))? {

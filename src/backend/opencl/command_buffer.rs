@@ -166,7 +166,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         // The lock is held until the commands are enqueued: enqueues of one command-buffer follow each
         // other.
         let mut in_flight = self.in_flight.lock();
-        in_flight.retired.purge(EnqueueSignal::is_final);
+        in_flight.retired.purge(|run| run.is_final());
         // A signal that is over is dropped, so that its event can use it again.
         in_flight.last = in_flight.last.take().filter(|last| !last.is_final());
         let request = EnqueueRequest {

@@ -184,7 +184,7 @@ impl OpenclQueue {
             return Ok(StartedWork { event, failure: Some(failure.clone()), ..StartedWork::default() });
         }
         let recording = request.recording.filter(|recording| {
-            let free = recording.simultaneous || request.previous.is_none_or(EnqueueSignal::is_final);
+            let free = recording.simultaneous || request.previous.is_none_or(|run| run.is_final());
             free && request.times == TimesWanted::None && recording.fits(queue)
         });
         if let Some(recording) = recording {

@@ -22,14 +22,23 @@ pub(crate) trait EnqueueSignal: Sized {
     fn known_failure(&self) -> Option<&Error>;
 
     /// Its status at this moment: asks the driver until the outcome is known.
-    fn status(self: &Arc<Self>) -> EventStatus {
-        if !self.outcome().is_known() {
-            settle(Arc::clone(self), |signal| signal.attempt());
+    fn status(&self) -> EventStatus {
+        loop {
+            // This signal is not part of the list that `settle` keeps, so that a poll counts no
+            // references.
+            match self.attempt() {
+                SettleStep::Settled => return self.outcome().status(),
+                SettleStep::Pending => return EventStatus::Pending,
+                SettleStep::Needs(needed) => {
+                    if !settle(needed, |signal| signal.attempt()) {
+                        return EventStatus::Pending;
+                    }
+                }
+            }
         }
-        self.outcome().status()
     }
 
-    fn is_final(self: &Arc<Self>) -> bool {
+    fn is_final(&self) -> bool {
         self.status().is_final()
     }
 }
