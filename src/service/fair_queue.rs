@@ -1,6 +1,7 @@
 //! The order in which requests wait: by priority, then fairly by key, then by arrival.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::types::Priority;
 
@@ -8,88 +9,150 @@ use crate::types::Priority;
 /// hold back a key with few.
 #[derive(Debug)]
 pub(crate) struct FairQueue<V> {
-    waiting: BTreeMap<Position, V>,
-    /// Of each priority, the turn of the request that left the queue last.
-    turns: [u64; 3],
-    /// What is known of the keys that have requests in the queue.
-    keys: HashMap<(Priority, u64), KeyState>,
+    /// By priority, the highest first.
+    classes: [PriorityClass<V>; 3],
     arrivals: u64,
+    len: usize,
 }
 
 /// A request's place in the queue. Positions are never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
     priority: Priority,
-    /// The round in which it has its turn; a key has one request per round.
-    turn: u64,
-    arrival: u64,
     key: u64,
+    arrival: u64,
 }
 
-#[derive(Debug, Default)]
-struct KeyState {
-    next_turn: u64,
-    waiting: usize,
+/// Requests of one priority. Each key with requests is in `turns` once, or is `last`.
+#[derive(Debug)]
+struct PriorityClass<V> {
+    lanes: HashMap<u64, Lane<V>, BuildHasherDefault<KeyHasher>>,
+    /// Whose turn it is, in this order.
+    turns: VecDeque<u64>,
+    /// The key that had its turn last, if it has more requests. It goes behind those that come
+    /// before its next turn.
+    last: Option<u64>,
+    /// An empty lane, so that a queue that is mostly empty does not allocate.
+    spare: Lane<V>,
+}
+
+/// The requests of one key, each behind its arrival.
+type Lane<V> = VecDeque<(u64, V)>;
+
+/// Keys are hashes, or 0.
+#[derive(Default, Debug)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl<V> Default for FairQueue<V> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), turns: [0; 3], keys: HashMap::new(), arrivals: 0 }
+        Self { classes: Default::default(), arrivals: 0, len: 0 }
     }
 }
 
 impl<V> FairQueue<V> {
     pub(crate) fn push(&mut self, priority: Priority, key: u64, value: V) -> Position {
-        let state = self.keys.entry((priority, key)).or_default();
-        let turn = self.turns[priority as usize].max(state.next_turn);
-        *state = KeyState { next_turn: turn + 1, waiting: state.waiting + 1 };
-        let position = Position { priority, turn, arrival: self.arrivals, key };
+        let position = Position { priority, key, arrival: self.arrivals };
         self.arrivals += 1;
-        self.waiting.insert(position, value);
+        self.len += 1;
+        self.classes[priority as usize].push(position, value);
         position
     }
 
     /// The request whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<V> {
-        let (position, value) = self.waiting.pop_first()?;
-        self.turns[position.priority as usize] = position.turn;
-        self.forget(position);
+        let value = self.classes.iter_mut().find_map(PriorityClass::pop)?;
+        self.len -= 1;
         Some(value)
     }
 
     /// The request that `pop` would return.
     pub(crate) fn peek(&self) -> Option<&V> {
-        self.waiting.first_key_value().map(|(_, value)| value)
+        self.classes.iter().find_map(PriorityClass::peek)
     }
 
     /// Takes a request out that is no longer interested. None if it has had its turn.
     pub(crate) fn remove(&mut self, position: Position) -> Option<V> {
-        let value = self.waiting.remove(&position)?;
-        self.forget(position);
+        let value = self.classes[position.priority as usize].remove(position)?;
+        self.len -= 1;
         Some(value)
     }
 
-    /// All requests, in the order in which they would leave.
+    /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
-        self.waiting.values()
+        self.classes.iter().flat_map(|class| class.lanes.values().flatten()).map(|(_, value)| value)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.len == 0
+    }
+}
+
+impl<V> Default for PriorityClass<V> {
+    fn default() -> Self {
+        Self { lanes: HashMap::default(), turns: VecDeque::new(), last: None, spare: Lane::new() }
+    }
+}
+
+impl<V> PriorityClass<V> {
+    fn push(&mut self, Position { key, arrival, .. }: Position, value: V) {
+        let lane = self.lanes.entry(key).or_insert_with(|| {
+            self.turns.push_back(key);
+            std::mem::take(&mut self.spare)
+        });
+        lane.push_back((arrival, value));
     }
 
-    fn forget(&mut self, position: Position) {
-        let of = (position.priority, position.key);
-        if let Some(state) = self.keys.get_mut(&of) {
-            state.waiting -= 1;
-            if state.waiting == 0 {
-                self.keys.remove(&of);
-            }
+    fn pop(&mut self) -> Option<V> {
+        self.turns.extend(self.last.take());
+        let key = self.turns.pop_front()?;
+        let (_, value) = self.lanes.get_mut(&key)?.pop_front()?;
+        if !self.remove_if_empty(key) {
+            self.last = Some(key);
         }
+        Some(value)
+    }
+
+    fn peek(&self) -> Option<&V> {
+        let key = self.turns.front().or(self.last.as_ref())?;
+        self.lanes.get(key)?.front().map(|(_, value)| value)
+    }
+
+    fn remove(&mut self, Position { key, arrival, .. }: Position) -> Option<V> {
+        let lane = self.lanes.get_mut(&key)?;
+        let index = lane.binary_search_by_key(&arrival, |(arrival, _)| *arrival).ok()?;
+        let (_, value) = lane.remove(index)?;
+        if self.remove_if_empty(key) {
+            self.last.take_if(|last| *last == key);
+            self.turns.retain(|other| *other != key);
+        }
+        Some(value)
+    }
+
+    /// Removes the key's lane if it is empty. Says whether it was.
+    fn remove_if_empty(&mut self, key: u64) -> bool {
+        if self.lanes.get(&key).is_some_and(|lane| !lane.is_empty()) {
+            return false;
+        }
+        self.spare = self.lanes.remove(&key).unwrap_or_default();
+        true
     }
 }
 
@@ -149,6 +212,43 @@ mod tests {
         assert_eq!(queue.remove(positions[1]), None);
         assert_eq!((queue.len(), queue.peek()), (2, Some(&"a")));
         assert_eq!(drain(&mut queue), ["a", "c"]);
-        assert!(queue.keys.is_empty());
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_comes_back_has_one_turn_a_round() {
+        let mut queue = FairQueue::default();
+        let first = queue.push(Priority::Normal, 1, "a1");
+        let second = queue.push(Priority::Normal, 1, "a2");
+        assert_eq!((queue.pop(), queue.remove(first)), (Some("a1"), None));
+        assert_eq!(queue.remove(second), Some("a2"));
+        for (key, value) in [(1, "a3"), (1, "a4"), (2, "b1"), (2, "b2")] {
+            queue.push(Priority::Normal, key, value);
+        }
+        assert_eq!(drain(&mut queue), ["a3", "b1", "a4", "b2"]);
+    }
+
+    #[test]
+    fn what_peek_shows_is_popped() {
+        let mut queue = FairQueue::default();
+        for (number, (priority, key)) in [
+            (Priority::Normal, 1),
+            (Priority::Low, 1),
+            (Priority::Normal, 1),
+            (Priority::High, 2),
+            (Priority::Normal, 3),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            queue.push(priority, key, number);
+        }
+        let mut all: Vec<usize> = queue.iter().copied().collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        while let Some(next) = queue.peek().copied() {
+            assert_eq!(queue.pop(), Some(next));
+        }
+        assert!(queue.is_empty());
     }
 }
