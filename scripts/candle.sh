@@ -4,8 +4,8 @@
 #   scripts/candle.sh             checks examples/with_candle and the snippet of docs/interop.md, with a program in
 #                                 nvcc's place that writes empty files: nothing of it can run
 #   scripts/candle.sh build DIR   builds examples/with_candle and its benchmark into DIR, with an nvcc from PyPI in
-#                                 target/candle. To link, it needs what candle links to: the driver's library, NVRTC,
-#                                 cuBLAS and cuRAND. They run where a CUDA driver of version 13.0 or newer is
+#                                 target/candle. They run where a CUDA driver of version 13.0 or newer, NVRTC, cuBLAS
+#                                 and cuRAND are; to link, empty libraries of those names do
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD dir=$PWD/target/candle
@@ -62,12 +62,31 @@ fetch_nvcc() {
     ln -s libcudart.so.13 "$dir/cuda/lib/libcudart.so"
 }
 
+# What candle links to, as libraries that have the names of the functions and nothing behind them.
+link_libraries() {
+    mkdir -p "$dir/stubs"
+    nm --undefined-only --format=just-symbols "$dir"/target/release/deps/*.rlib 2>/dev/null | sort -u >"$dir/undefined"
+    stub cuda libcuda.so.1 '^cu[A-Z]'
+    stub nvrtc libnvrtc.so.13 '^nvrtc[A-Z]'
+    stub cublas libcublas.so.13 '^cublas[A-KM-Z]|^cublasL[^t]'
+    stub cublasLt libcublasLt.so.13 '^cublasLt[A-Z]'
+    stub curand libcurand.so.10 '^curand[A-Z]'
+}
+
+# stub NAME SONAME PATTERN
+stub() {
+    grep -E "$3" "$dir/undefined" | sed 's/.*/void &(void) {}/' |
+        cc -shared -fPIC -w -Wl,-soname,"$2" -x c - -o "$dir/stubs/lib$1.so"
+}
+
 build() {
     fetch_nvcc
     mkdir -p "$1"
     cp Cargo.lock examples/with_candle/Cargo.lock
-    export PATH=$dir/cuda/bin:$PATH NVCC=$dir/cuda/bin/nvcc CUDA_HOME=$dir/cuda LIBRARY_PATH=$dir/cuda/lib
+    export PATH=$dir/cuda/bin:$PATH NVCC=$dir/cuda/bin/nvcc CUDA_HOME=$dir/cuda LIBRARY_PATH=$dir/cuda/lib:$dir/stubs
     in_release() { cargo build --release --manifest-path examples/with_candle/Cargo.toml --target-dir "$dir/target" "$@"; }
+    in_release --lib
+    link_libraries
     in_release
     in_release --benches
     cp "$dir/target/release/with_candle" "$1/with_candle"

@@ -15,7 +15,7 @@ wakegraph::kernel! {
     fn scale(by: f32, x: &mut [f32]) {
         item: |i, by, x| x[i] *= by,
         // SAFETY: a work-item uses the element with its index, and a launch is bounded by the slice.
-        c: unsafe { "KERNEL(scale, (VALUE(float, by), SLICE(float, x))) { x[GLOBAL_ID(0)] *= by; }" },
+        c: unsafe { "KERNEL(scale, (float by, SLICE(float, x))) { x[GLOBAL_ID(0)] *= by; }" },
     }
 }
 
