@@ -1,6 +1,7 @@
 //! The context of a device, which all objects of the device share and keep alive.
 #![expect(unsafe_code, reason = "calls the driver")]
 
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use super::driver_queue::DriverQueue;
@@ -8,7 +9,9 @@ use super::features::{self, OpenclFeatures, POCL};
 use super::options::{Lowering, OpenclOptions};
 use super::platform::{Id, Platform};
 use super::query::{self, DeviceQuery};
-use super::sys::{self, Context, Core, DriverResult, Event, Owned, Program, SubDevice, call, create};
+use super::sys::{
+    self, Context, Core, DriverResult, Event, MemObject, Owned, Program, SubDevice, call, create,
+};
 use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::program_cache::ProgramCache;
 use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueDesc, QueueOrder};
@@ -126,7 +129,18 @@ impl OpenclContext {
             unsafe { create!(core, clCreateCommandQueue(context, device, bits)) }
         }?;
         // SAFETY: the driver has just created the queue for this object.
-        Ok(DriverQueue { core, raw: unsafe { Owned::new(core, raw.as_ptr()) }, order, profiling })
+        let raw = unsafe { Owned::new(core, raw.as_ptr()) };
+        let filled = (profiling && !self.features.marker_times).then(|| self.create_word()).transpose()?;
+        Ok(DriverQueue { core, raw, order, profiling, filled })
+    }
+
+    /// A buffer of four bytes.
+    fn create_word(&self) -> DriverResult<Owned<MemObject>> {
+        let (raw, flags, start) = (self.raw.raw(), sys::CL_MEM_READ_WRITE, ptr::null_mut());
+        // SAFETY: the context is alive.
+        let buffer = unsafe { create!(self.core, clCreateBuffer(raw, flags, size_of::<u32>(), start)) }?;
+        // SAFETY: the driver has just created the buffer for this object.
+        Ok(unsafe { Owned::new(self.core, buffer.as_ptr()) })
     }
 
     /// The device's own queue, for work that must not queue behind the user's.

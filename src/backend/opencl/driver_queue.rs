@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use super::sys::{self, CommandQueue, Core, DriverResult, Event, Owned, adopt, call};
+use super::sys::{self, CommandQueue, Core, DriverResult, Event, MemObject, Owned, adopt, call};
 use crate::hal::QueueOrder;
 
 /// A queue of the driver.
@@ -13,6 +13,9 @@ pub(super) struct DriverQueue {
     pub(super) raw: Owned<CommandQueue>,
     pub(super) order: QueueOrder,
     pub(super) profiling: bool,
+    /// With profiling, where the driver's markers have no times: four bytes, of which a fill stands in for
+    /// a marker.
+    pub(super) filled: Option<Owned<MemObject>>,
 }
 
 impl DriverQueue {
@@ -49,15 +52,40 @@ impl DriverQueue {
             return Ok(None);
         }
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
-        let place = if wants_event { &raw mut event } else { ptr::null_mut() };
+        let own_event = wants_event && self.filled.is_none();
+        let place = if own_event { &raw mut event } else { ptr::null_mut() };
         // SAFETY: the queue and the events are alive.
         unsafe { call!(self.core, clEnqueueBarrierWithWaitList(queue, waits, list, place)) }?;
-        wants_event.then(|| adopt(self.core, event)).transpose()
+        match &self.filled {
+            Some(filled) if wants_event => self.fill(filled, &[]).map(Some),
+            _ => own_event.then(|| adopt(self.core, event)).transpose(),
+        }
     }
 
     /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
     /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
+        let Some(filled) = &self.filled else { return self.plain_marker(wait) };
+        if self.order == QueueOrder::InOrder || !wait.is_empty() {
+            return self.fill(filled, wait).map(Some);
+        }
+        // A fill without a wait list would not wait for what else is in the queue.
+        let Some(marker) = self.plain_marker(&[])? else { return Ok(None) };
+        self.fill(filled, &[marker.raw()]).map(Some)
+    }
+
+    /// The event of a fill of the queue's own memory.
+    fn fill(&self, filled: &Owned<MemObject>, wait: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
+        let (to, zero, place) = (filled.raw(), 0_u32, &raw mut event);
+        let (from, len) = ((&raw const zero).cast(), size_of::<u32>());
+        // SAFETY: the memory has as many bytes, nothing reads it, and the driver copies the pattern; the
+        // events are alive.
+        unsafe { call!(self.core, clEnqueueFillBuffer(queue, to, from, len, 0, len, waits, list, place)) }?;
+        adopt(self.core, event)
+    }
+
+    fn plain_marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
         let place = &raw mut event;
         // SAFETY: the queue and the events are alive.

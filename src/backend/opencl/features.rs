@@ -32,7 +32,7 @@ pub(super) struct OpenclFeatures {
     /// Whether the slices of a rectangle have to lie in the buffer object as a whole, with the bytes
     /// between the rectangle and the pitch.
     pub(super) whole_slices: bool,
-    /// Whether the driver knows when a marker was enqueued and began, and not only when it ended.
+    /// Whether the driver knows when markers and barriers began and ended.
     pub(super) marker_times: bool,
     /// Whether the markers in a queue are complete when `clFinish` returns.
     pub(super) finish_completes_markers: bool,
@@ -80,7 +80,7 @@ impl OpenclFeatures {
             // NVIDIA's driver (580) refuses some rectangles that lie in the buffer by the specification's
             // formula.
             whole_slices: platform == NVIDIA,
-            // In out-of-order queues, that driver reports the times of something earlier, or 0.
+            // That driver reports the times of something earlier, or none at all.
             marker_times: platform != NVIDIA,
             finish_completes_markers: platform != NVIDIA,
             queue_priorities: numeric >= (2, 0) && device.extension("cl_khr_priority_hints").is_some(),

@@ -186,6 +186,9 @@ impl OpenclOperation {
         wait: &[sys::cl_event],
         wants_event: bool,
     ) -> DriverResult<Option<Owned<Event>>> {
+        if wants_event && matches!(self, Self::Marker) {
+            return queue.marker(wait);
+        }
         let (mut event, (waits, wait)) = (ptr::null_mut(), sys::list(wait));
         let place = if wants_event { &raw mut event } else { ptr::null_mut() };
         // SAFETY: passed on to the caller.

@@ -159,12 +159,6 @@ pub(super) fn event_owner(
     value(info!(core, clGetEventInfo(event, what)))
 }
 
-/// Whether the event is that of a marker or barrier.
-pub(super) fn is_marker(core: &Core, event: sys::cl_event) -> DriverResult<bool> {
-    let command = value(info!(core, clGetEventInfo(event, sys::CL_EVENT_COMMAND_TYPE)))?;
-    Ok(matches!(command, sys::CL_COMMAND_MARKER | sys::CL_COMMAND_BARRIER))
-}
-
 /// The status of an event: positive while it is pending, 0 when complete, negative when failed.
 pub(super) fn event_status(core: &Core, event: sys::cl_event) -> DriverResult<sys::cl_int> {
     value(info!(core, clGetEventInfo(event, sys::CL_EVENT_COMMAND_EXECUTION_STATUS)))

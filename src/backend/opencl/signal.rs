@@ -194,11 +194,7 @@ impl OpenclSignal {
     /// When it was enqueued, and its times.
     fn read_times(&self, event: &Owned<Event>) -> DriverResult<(u64, CommandTimes)> {
         let time = |what| query::event_time(self.context.core, event.raw(), what);
-        let end = time(sys::CL_PROFILING_COMMAND_END)?;
-        if !self.context.features.marker_times && query::is_marker(self.context.core, event.raw())? {
-            return Ok((end, CommandTimes { start: end, end }));
-        }
-        let start = time(sys::CL_PROFILING_COMMAND_START)?;
+        let (start, end) = (time(sys::CL_PROFILING_COMMAND_START)?, time(sys::CL_PROFILING_COMMAND_END)?);
         // Intel's CPU runtime reports 0 for barriers.
         let queued = Some(time(sys::CL_PROFILING_COMMAND_QUEUED)?).filter(|&queued| queued > 0);
         Ok((queued.unwrap_or(start), CommandTimes { start, end }))
