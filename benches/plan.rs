@@ -55,7 +55,14 @@ fn main() -> ExitCode {
     for (name, shape) in shapes {
         let (double, single) = (shape(2 * NODES), shape(NODES));
         let growth = race_growth(&double, &single, 21);
-        report.row(&format!("scale_{name}"), growth.ours, growth.base, growth.p99, "times", Some(SCALE_LIMIT));
+        report.row(
+            &format!("scale_{name}"),
+            growth.ours,
+            growth.base,
+            growth.p99,
+            "times",
+            Some(SCALE_LIMIT),
+        );
     }
     let many_buffers: fn(usize) -> _ = |nodes| scratch(nodes, nodes / 2, 2);
     let many_uses: fn(usize) -> _ = |nodes| scratch(nodes, 4096, nodes / 4096);

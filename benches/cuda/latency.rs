@@ -38,7 +38,7 @@ fn hop(device: &Device, x: &Buffer<u32>) -> ExecutableGraph {
 }
 
 /// Launch and synchronize.
-struct Synchronized(RawGraph);
+pub(crate) struct Synchronized(pub(crate) RawGraph);
 
 impl Contender for Synchronized {
     async fn once(&mut self) {

@@ -6,6 +6,7 @@
 //! | `throughput_N_policy_runtime` | N tasks, each awaiting a graph of one kernel; a second | launches of one thread in a row, an event behind each | at least 0.8 |
 //! | `throughput_N_policy_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
 //! | `throughput_N_policy_runtime_cores` | cores busy meanwhile | of the base | 2 |
+//! | `overlap_N_of_ELEMENTS` | `submit().await` of N kernels of the C dialect in a chain, each over so many elements | `cuGraphLaunch` + `cuStreamSynchronize` of kernels in PTX | 0.8 to 1.05 |
 //! | `host_hop_runtime` | kernel, async host task, kernel | two launches, two synchronizes | 1.0 |
 //! | `stream_task_policy_runtime` | kernel of 20 us, a stream task that allocates, fills, copies and frees, kernel | the same calls on one stream, synchronize | 1.1 |
 //! | `stream_task_short_policy_runtime` | the same with the shortest kernels | the same | |
@@ -27,6 +28,7 @@ mod support;
 mod by_hand;
 mod latency;
 mod memory;
+mod overlap;
 mod raw;
 mod stream_task;
 mod throughput;
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
     println!("{device:?}");
     let raw = raw::Raw::open(&device);
     latency::rows(&mut report, &device, &raw);
+    overlap::rows(&mut report, &device, &raw);
     update::rows(&mut report, &device, &raw);
     stream_task::rows(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);

@@ -32,6 +32,7 @@ pub(crate) struct Raw {
     context: CUcontext,
     bump: CUfunction,
     busy: CUfunction,
+    scale: CUfunction,
 }
 
 /// A graph with a stream of its own, an event, and the memory that its kernels use.
@@ -70,7 +71,8 @@ impl Raw {
                 check(sys::cuModuleGetFunction(&mut function, module, name.as_ptr()));
                 function
             };
-            Self { device: device.clone(), context, bump: function(c"bump"), busy: function(c"busy") }
+            let [bump, busy, scale] = [c"bump", c"busy", c"scale"].map(function);
+            Self { device: device.clone(), context, bump, busy, scale }
         }
     }
 
@@ -94,12 +96,18 @@ impl Raw {
     /// A chain on this memory. How near its part of the cache is to the processor that runs a chain decides
     /// over a tenth of the time, so contenders share their memory.
     pub(crate) fn chain_on(&self, len: usize, memory: &Buffer<u32>) -> RawGraph {
-        self.graph(len, self.bump, 1, None, memory.clone())
+        self.graph(len, self.bump, (1, 1), None, memory.clone())
+    }
+
+    /// A chain of kernels that each change all elements of this memory.
+    pub(crate) fn scale_chain_on(&self, len: usize, memory: &Buffer<u32>) -> RawGraph {
+        let items = memory.len() as u32;
+        self.graph(len, self.scale, (items.into(), items), None, memory.clone())
     }
 
     /// One kernel, after a copy of this memory to its own.
     pub(crate) fn copied_from(&self, source: &RawGraph) -> RawGraph {
-        self.graph(1, self.bump, 1, Some(source.memory), memory_of(&self.device))
+        self.graph(1, self.bump, (1, 1), Some(source.memory), memory_of(&self.device))
     }
 
     pub(crate) fn busy(&self, nanoseconds: u64) -> RawGraph {
@@ -108,7 +116,7 @@ impl Raw {
 
     /// One kernel that takes so long, on this memory.
     pub(crate) fn busy_on(&self, nanoseconds: u64, memory: &Buffer<u32>) -> RawGraph {
-        self.graph(1, self.busy, nanoseconds, None, memory.clone())
+        self.graph(1, self.busy, (nanoseconds, 1), None, memory.clone())
     }
 
     /// Has the device keep what is freed, as anybody does who allocates often.
@@ -127,7 +135,7 @@ impl Raw {
         &self,
         len: usize,
         function: CUfunction,
-        value: u64,
+        (value, items): (u64, u32),
         source: Option<u64>,
         owner: Buffer<u32>,
     ) -> RawGraph {
@@ -147,7 +155,7 @@ impl Raw {
             }
             for _ in 0..len {
                 let mut node = ptr::null_mut();
-                with_params(function, value, memory, |params| {
+                with_params(function, value, memory, items, |params| {
                     let (list, count) =
                         (before.as_ref().map_or(ptr::null(), ptr::from_ref), usize::from(before.is_some()));
                     check(sys::cuGraphAddKernelNode_v2(&mut node, graph, list, count, params));
@@ -210,15 +218,16 @@ fn with_params(
     function: CUfunction,
     mut value: u64,
     mut memory: u64,
+    items: u32,
     use_them: impl FnOnce(&sys::CUDA_KERNEL_NODE_PARAMS_v2_st),
 ) {
     let mut params: [*mut c_void; 2] = [(&raw mut value).cast(), (&raw mut memory).cast()];
     use_them(&sys::CUDA_KERNEL_NODE_PARAMS_v2_st {
         func: function,
-        gridDimX: 1,
+        gridDimX: items.div_ceil(256),
         gridDimY: 1,
         gridDimZ: 1,
-        blockDimX: 1,
+        blockDimX: items.min(256),
         blockDimY: 1,
         blockDimZ: 1,
         sharedMemBytes: 0,
@@ -273,7 +282,7 @@ impl RawGraph {
 
     /// Lets the first node add another number from the next launch on.
     pub(crate) fn update(&self, value: u32) {
-        with_params(self.raw.bump, u64::from(value), self.memory, |params| unsafe {
+        with_params(self.raw.bump, u64::from(value), self.memory, 1, |params| unsafe {
             check(sys::cuGraphExecKernelNodeSetParams_v2(self.exec, self.nodes[0], params));
         });
     }

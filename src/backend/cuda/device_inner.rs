@@ -11,6 +11,7 @@ use super::completion_counter::CounterPool;
 use super::context::{self, CudaContext};
 use super::function::CudaFunction;
 use super::memory_pool::MemoryPool;
+use super::overlap::OverlapPolicy;
 use super::profiling::DeviceClock;
 use super::stream::ImportStreams;
 use super::sys::{
@@ -27,6 +28,7 @@ pub(super) struct CudaDeviceInner {
     pub(super) capabilities: Capabilities,
     /// 90 for 9.0.
     pub(super) compute_capability: u32,
+    pub(super) overlap: OverlapPolicy,
     /// Whether a conditional node may have a second body.
     pub(super) has_else: bool,
     /// The backend's own kernels, by [`BuiltinKernel`](super::builtin_kernels::BuiltinKernel).
@@ -86,12 +88,14 @@ impl CudaDeviceInner {
         };
         let major = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let compute_capability = (10 * major + minor) as u32;
         let clock = DeviceClock::create(&context)?;
         let pool = Arc::new(MemoryPool::create(&context)?);
         Ok(Self {
             info,
             capabilities,
-            compute_capability: (10 * major + minor) as u32,
+            compute_capability,
+            overlap: OverlapPolicy::of(driver, compute_capability),
             has_else: version >= CONDITIONALS_WITH_ELSE,
             builtin_kernels: Default::default(),
             peers: Mutex::default(),

@@ -14,6 +14,7 @@ use super::lower::{self, AddOptions, CommandNodes, EndNodes};
 use super::queue::CudaQueue;
 use super::signal::{EventRecords, Kept};
 use super::stream::CudaStream;
+use super::stream_command::StreamCommand;
 use crate::hal::support::refusal::foreign;
 use crate::hal::{Command, CommandBuffer, Enqueued, Queue, QueueDesc, Signal, WaitList};
 use crate::types::{DeviceId, Result};
@@ -38,6 +39,13 @@ impl Queue for CudaQueue {
         }
         if let Command::StreamTask(task) = &**command {
             return self.run_stream_task(task, wait, signal);
+        }
+        if let Some(call) = self.device.context.run(|| StreamCommand::of(&self.device, command))? {
+            let kept: Kept = Arc::clone(command) as Kept;
+            return self.submit(None, Some(kept), wait, signal, |stream, _| {
+                call.start(stream)?;
+                Ok(None)
+            });
         }
         let command = self.device.context.run(|| SingleCommand::new(&self.device, command))?;
         let command = Arc::new(command);
@@ -79,7 +87,7 @@ impl Queue for CudaQueue {
     }
 }
 
-/// A command outside command-buffers: a graph that is launched once.
+/// A command outside command-buffers that takes more than one call: a graph that is launched once.
 #[derive(Debug)]
 struct SingleCommand {
     exec: Mutex<CudaGraphExec>,

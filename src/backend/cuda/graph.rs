@@ -11,8 +11,8 @@ use super::launch::CudaLaunch;
 use super::stream::RawEvent;
 use super::sys::{
     CU_GRAPH_NODE_TYPE_CONDITIONAL, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraph_st,
-    CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams, CUgraphNode, CudaFailure,
-    call, missing, outcome,
+    CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams, CUgraphEdgeData,
+    CUgraphKernelParams, CUgraphNode, CudaFailure, call, missing, outcome,
 };
 use super::transfer::{copy_params, fill_params};
 use crate::hal::support::copy_box::CopyBox;
@@ -55,6 +55,9 @@ impl CudaObject<CUgraph_st> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NewNode<'a> {
     Kernel(&'a CudaLaunch),
+    /// A kernel that is started when the only node before it, a kernel, allows it, and then waits for its
+    /// end.
+    OverlappingKernel(&'a CudaLaunch),
     Copy(&'a CopyBox),
     Fill(&'a FillRow),
     /// Does nothing.
@@ -90,6 +93,17 @@ impl<'a> GraphBody<'a> {
                 // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
                 unsafe { call!(driver, cuGraphAddKernelNode(place, graph, before, count, params)) }
             }),
+            NewNode::OverlappingKernel(launch) => {
+                const CALL: &str = "cuGraphAddNode";
+                let add = driver.cuGraphAddNode.ok_or_else(|| missing(CALL))?;
+                launch.with_params(|params| {
+                    let (mut params, edge) =
+                        (CUgraphKernelParams::of(*params), &CUgraphEdgeData::PROGRAMMATIC);
+                    let params = (&raw mut params).cast();
+                    // SAFETY: as above; there is one node before it, and the data of one edge.
+                    outcome(CALL, unsafe { add(place, graph, before, edge, count, params) })
+                })
+            }
             NewNode::Copy(copy) => {
                 let (params, context) = (&copy_params(copy), self.context.raw);
                 // SAFETY: as above.
@@ -149,7 +163,7 @@ impl<'a> GraphBody<'a> {
             reserved1: [0; 25],
             reserved2: 0,
         };
-        let (before, count, params_ptr) = (after.as_ptr().cast(), after.len(), &raw mut params);
+        let (before, count, params_ptr) = (after.as_ptr().cast(), after.len(), (&raw mut params).cast());
         let mut node = ptr::null_mut();
         // SAFETY: nodes, graph and handle are alive; the parameters are complete.
         outcome(CALL, unsafe { add(&raw mut node, self.raw, before, ptr::null(), count, params_ptr) })?;

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
+use super::overlap::OVERLAPS;
 use super::program;
 use super::sys::{
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_VALUE, CudaFailure, call,
 };
+use crate::hal::support::launch_arguments::HIDDEN_WORDS;
 use crate::hal::support::source_params::source_params;
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
@@ -25,6 +27,8 @@ pub(super) struct CudaKernel {
     /// Whether it is in the portable dialect: its entry point also takes the launch's size and
     /// offset, and skips work-items beyond that size.
     pub(super) is_portable: bool,
+    /// Whether its entry point can wait for the end of the kernel before it.
+    pub(super) can_overlap: bool,
     max_work_group_size: usize,
     /// Shared memory that its source declares.
     static_shared: usize,
@@ -40,6 +44,7 @@ impl CudaKernel {
             name: desc.name.into(),
             params: desc.params.into(),
             is_portable: portable,
+            can_overlap: portable && program::compiles_for(device.compute_capability, OVERLAPS),
             max_work_group_size: function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             function,
@@ -106,7 +111,7 @@ fn parameters(params: &[Param], portable: bool) -> Vec<(String, usize)> {
         Some(ParamKind::Local { .. }) => size_of::<u32>(),
         Some(ParamKind::Buffer { .. }) | None => size_of::<u64>(),
     };
-    let launch = portable.then(|| ("the launch".into(), size_of::<[u64; 6]>()));
+    let launch = portable.then(|| ("the launch".into(), size_of::<[u64; HIDDEN_WORDS]>()));
     source_params(params, portable).map(|(name, kind)| (name, size(kind))).chain(launch).collect()
 }
 
@@ -168,6 +173,6 @@ mod tests {
         let sizes =
             |portable| parameters(&params, portable).into_iter().map(|(_, size)| size).collect::<Vec<_>>();
         assert_eq!(sizes(false), [4, 8, 4]);
-        assert_eq!(sizes(true), [4, 8, 8, 4, 8, 48]);
+        assert_eq!(sizes(true), [4, 8, 8, 4, 8, 56]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::device_inner::CudaDeviceInner;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
+use super::overlap::should_overlap;
 use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2, CUfunction};
 use crate::hal::support::launch_arguments::LaunchArguments;
 use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
@@ -22,6 +23,10 @@ pub(super) struct CudaLaunch {
     function: CUfunction,
     geometry: LaunchGeometry,
     arguments: LaunchArguments,
+    /// Whether the kernel can be started before the one before it has ended.
+    can_overlap: bool,
+    /// Whether it lets the kernel behind it be started early, and may be started so itself.
+    pub(super) overlaps: bool,
 }
 
 // SAFETY: any thread may launch a function, and several may do so at a time.
@@ -55,13 +60,24 @@ impl CudaLaunch {
             false => LaunchArguments::as_declared(&launch.args, address)?,
         };
         kernel.allow_shared(arguments.local())?;
-        Ok(Self { function: kernel.function.raw, geometry, arguments })
+        let (function, can_overlap) = (kernel.function.raw, kernel.can_overlap);
+        Ok(Self { function, geometry, arguments, can_overlap, overlaps: false })
+    }
+
+    /// Has it [overlap](super::overlap) with kernels before and behind it, if it can and is small
+    /// enough. The caller has bound the context.
+    pub(super) fn overlap(&mut self, device: &CudaDeviceInner) {
+        let local = self.arguments.local();
+        if self.can_overlap && should_overlap(device, self.function, &self.geometry, local) {
+            self.arguments.set_overlaps();
+            self.overlaps = true;
+        }
     }
 
     /// A launch of the backend's own function over so many work-items, each argument in a word.
     pub(super) fn builtin(function: CUfunction, args: &[u64], items: usize) -> Self {
         let (geometry, arguments) = (LaunchGeometry::linear(items), LaunchArguments::of_words(args));
-        Self { function, geometry, arguments }
+        Self { function, geometry, arguments, can_overlap: false, overlaps: false }
     }
 
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers

@@ -44,6 +44,11 @@ pub(super) struct AddOptions<'a> {
     pub(super) can_be_disabled: bool,
     /// The event that nodes before and after it record.
     pub(super) record: Option<&'a RawEvent>,
+    /// Whether a kernel may be started before the one before it has ended. The launches of the graph
+    /// never change then.
+    pub(super) may_overlap: bool,
+    /// The node before it, if that is a kernel that lets this one be started early.
+    pub(super) overlapping: Option<GraphNode>,
 }
 
 /// Adds the nodes of a command behind others. On an error the graph is as it was. The caller has
@@ -58,6 +63,8 @@ pub(super) fn add(
     let mut adder = NodeAdder {
         device,
         can_be_disabled: options.can_be_disabled,
+        may_overlap: options.may_overlap,
+        overlapping: options.overlapping,
         depth: 0,
         all: Vec::new(),
         nodes: CommandNodes::default(),
@@ -79,6 +86,8 @@ pub(super) fn add(
 struct NodeAdder<'a> {
     device: &'a Arc<CudaDeviceInner>,
     can_be_disabled: bool,
+    may_overlap: bool,
+    overlapping: Option<GraphNode>,
     /// How many bodies of conditional nodes the current node is in.
     depth: usize,
     /// All nodes in the graph itself.
@@ -160,8 +169,15 @@ impl NodeAdder<'_> {
         }
     }
 
-    fn kernel(&mut self, graph: GraphBody<'_>, launch: CudaLaunch, after: &EndNodes) -> Result<EndNodes> {
-        let node = self.add_work(graph, NewNode::Kernel(&launch), after)?;
+    fn kernel(&mut self, graph: GraphBody<'_>, mut launch: CudaLaunch, after: &EndNodes) -> Result<EndNodes> {
+        if self.may_overlap && self.depth == 0 {
+            launch.overlap(self.device);
+        }
+        let new = match self.overlapping {
+            Some(before) if launch.overlaps && after[..] == [before] => NewNode::OverlappingKernel(&launch),
+            _ => NewNode::Kernel(&launch),
+        };
+        let node = self.add_work(graph, new, after)?;
         self.nodes.kernel = Some((node, launch));
         Ok(smallvec![node])
     }

@@ -72,6 +72,7 @@ mod low_latency;
 mod lower;
 mod memory;
 mod memory_pool;
+mod overlap;
 
 mod profiling;
 mod program;
@@ -80,6 +81,7 @@ mod recording;
 mod registered;
 mod signal;
 mod stream;
+mod stream_command;
 mod stream_task;
 mod sys;
 #[cfg(test)]

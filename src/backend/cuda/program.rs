@@ -26,6 +26,13 @@ pub(super) fn compile(name: &str, source: &str, options: Options, capability: u3
     })
 }
 
+/// Whether [`compile`] makes code for at least the capability `least` out of a source for devices of
+/// `capability`: an older compiler does not know newer devices.
+pub(super) fn compiles_for(capability: u32, least: u32) -> bool {
+    let supported = sys::nvrtc().ok().and_then(|nvrtc| supported(nvrtc).ok());
+    supported.is_some_and(|supported| CompileTarget::choose(capability, &supported).capability() >= least)
+}
+
 fn compile_now(name: &str, source: &str, options: Options, capability: u32) -> Result<Vec<u8>> {
     let nvrtc = sys::nvrtc().map_err(|reason| {
         let why = format!("kernel '{name}' is C, and the CUDA run-time compiler NVRTC cannot be loaded");
@@ -69,6 +76,11 @@ impl CompileTarget {
         let older = supported.iter().copied().filter(|&known| known < capability).max();
         // For a device that is older than all the compiler knows, its own error says most.
         Self::Ptx(older.unwrap_or(capability))
+    }
+
+    fn capability(self) -> u32 {
+        let (Self::Binary(capability) | Self::Ptx(capability)) = self;
+        capability
     }
 
     fn option(self) -> String {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::control_flow::ControlFlowOrder;
 use super::device_inner::CudaDeviceInner;
-use super::graph::CudaGraph;
+use super::graph::{CudaGraph, GraphNode};
 use super::graph_exec::CudaGraphExec;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
 use super::lower::{self, AddOptions, CommandNodes, EndNodes};
@@ -91,7 +91,14 @@ impl CudaRecording {
     }
 
     fn push(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
-        let options = AddOptions { can_be_disabled: self.desc.updatable, record: self.placeholder.as_ref() };
+        let CommandBufferDesc { updatable, profiling, .. } = self.desc;
+        let options = AddOptions {
+            can_be_disabled: updatable,
+            record: self.placeholder.as_ref(),
+            // Behind a kernel that an update has disabled or made large, none may be started early.
+            may_overlap: !updatable && !profiling,
+            overlapping: self.overlapping(&after),
+        };
         let follows = ends_of(after.iter().map(|&earlier| &self.commands[earlier as usize]));
         let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows, options)?;
         let index = self.commands.len();
@@ -104,6 +111,13 @@ impl CudaRecording {
         self.commands.push(RecordedCommand { command, nodes, after, is_followed, enabled: true, is_outside });
         self.command_changed(index, GraphState::Current);
         Ok(())
+    }
+
+    /// The node of the only command among these, if it lets a kernel behind it be started early.
+    fn overlapping(&self, after: &[u32]) -> Option<GraphNode> {
+        let (first, others) = after.split_first()?;
+        let only = others.iter().all(|other| other == first).then(|| &self.commands[*first as usize])?;
+        only.nodes.kernel.as_ref().filter(|(_, launch)| launch.overlaps).map(|(node, _)| *node)
     }
 
     /// Takes note of what the command with this index has become, and of how the graph compares to

@@ -10,7 +10,7 @@ use super::context::{CaptureRelaxed, CudaContext};
 use super::handle::CudaObject;
 use super::sys::{
     CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, CUDA_ERROR_NOT_READY, CUDA_SUCCESS,
-    CUevent, CUevent_st, CUstream, CUstream_st, CudaFailure, call, get,
+    CUevent, CUevent_st, CUstream, CUstream_st, CudaFailure, Driver, call, get,
 };
 use crate::types::Priority;
 
@@ -70,6 +70,10 @@ impl CudaStream {
 
     pub(super) fn raw(&self) -> CUstream {
         self.stream.raw()
+    }
+
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.stream.driver()
     }
 
     /// Blocks until everything on the stream is done.

@@ -12,6 +12,8 @@ typedef unsigned long long u64;
 struct wg_launch {
     u64 size[3];
     u64 offset[3];
+    // Whether the kernel may be started while the one before it still runs. CUDA only.
+    u64 overlaps;
 };
 
 // A kernel's body is a function of its own. Its entry point, generated from the declared parameters, calls it for the
@@ -46,6 +48,13 @@ static __device__ __forceinline__ u64 wg_dimension(const V &v, int d) {
 
 static __device__ __forceinline__ u64 wg_index(int d) {
     return wg_dimension(blockIdx, d) * wg_dimension(blockDim, d) + wg_dimension(threadIdx, d);
+}
+
+// Lets the kernel behind this one be started, and waits for the end of the one before.
+static __device__ __forceinline__ void wg_begin(const wg_launch &wg) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (wg.overlaps) asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 static __device__ __forceinline__ bool wg_inside(const wg_launch &wg) {

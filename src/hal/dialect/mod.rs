@@ -15,9 +15,11 @@
 //! - a [`Buffer`](ParamKind::Buffer) becomes an address and a `u64`, the length in elements;
 //! - a [`Local`](ParamKind::Local) becomes an `unsigned`, its offset in the launch's dynamic shared
 //!   memory and a multiple of 16, and a `u64`, the length in elements;
-//! - after the last parameter comes a struct of six `u64`: the global size and the global offset.
+//! - after the last parameter comes a struct of seven `u64`: the global size, the global offset, and
+//!   whether the kernel may be started before the one before it has ended.
 //!
-//! The entry point leaves out the work-items beyond the global size.
+//! The entry point waits for the end of the kernel before, where it has been started before that, and
+//! leaves out the work-items beyond the global size.
 
 use std::fmt::Write;
 
@@ -85,7 +87,7 @@ pub fn entry_point(name: &str, params: &[Param]) -> String {
          \"kernel {name} has other parameters than it is declared with; \
          slices are SLICE and LOCAL_SLICE\");\n\
          extern \"C\" __global__ void {entry}({declared}const wg_launch wg) \
-         {{ if (wg_inside(wg)) wg_body_{name}(wg{passed}); }}\n"
+         {{ wg_begin(wg); if (wg_inside(wg)) wg_body_{name}(wg{passed}); }}\n"
     )
 }
 
@@ -107,14 +109,15 @@ mod tests {
              \"kernel f has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
              extern \"C\" __global__ void wg_f(typename wg_param<1, decltype(wg_body_f)>::type p0, \
              unsigned p1, u64 n1, typename wg_param<4, decltype(wg_body_f)>::type p2, u64 n2, \
-             const wg_launch wg) { if (wg_inside(wg)) wg_body_f(wg, p0, \
+             const wg_launch wg) { wg_begin(wg); if (wg_inside(wg)) wg_body_f(wg, p0, \
              (typename wg_param<2, decltype(wg_body_f)>::type)(wg_shared + p1), n1, p2, n2); }\n"
         );
         assert_eq!(
             entry_point("g", &[]),
             "\nstatic_assert(wg_count<decltype(wg_body_g)>::value == 1, \
              \"kernel g has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
-             extern \"C\" __global__ void wg_g(const wg_launch wg) { if (wg_inside(wg)) wg_body_g(wg); }\n"
+             extern \"C\" __global__ void wg_g(const wg_launch wg) \
+             { wg_begin(wg); if (wg_inside(wg)) wg_body_g(wg); }\n"
         );
     }
 

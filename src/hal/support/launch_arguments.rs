@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 use crate::hal::{KernelArg, MemoryView, Param, dialect};
 use crate::types::{Range, Result};
 
-/// Words that kernels in the portable dialect also take: global size and offset.
-const HIDDEN_WORDS: usize = 6;
+/// Words that kernels in the portable dialect also take: global size and offset, and whether the
+/// kernel may be started before the one before it has ended.
+pub(crate) const HIDDEN_WORDS: usize = 7;
 
 /// The bytes of all parameters, each at an address that suits any type.
 #[derive(Clone, Default, Debug)]
@@ -48,9 +49,16 @@ impl LaunchArguments {
             }
         }
         let (size, offset) = (range.global_size(), range.global_offset());
-        let words: SmallVec<[u64; HIDDEN_WORDS]> = size.into_iter().chain(offset).map(|n| n as u64).collect();
-        arguments.push_bytes(bytemuck::cast_slice(&words));
+        let words = size.into_iter().chain(offset).map(|n| n as u64).chain([0]);
+        arguments.push_bytes(bytemuck::cast_slice(&words.collect::<SmallVec<[u64; HIDDEN_WORDS]>>()));
         Ok(arguments)
+    }
+
+    /// Tells a kernel in the portable dialect that it may be started before the one before it has ended.
+    pub(crate) fn set_overlaps(&mut self) {
+        if let Some(last) = self.words.last_mut() {
+            *last = 1;
+        }
     }
 
     /// Each argument in a word, of which a shorter parameter takes the low bytes.
@@ -140,7 +148,7 @@ mod tests {
     fn the_dialect_gets_the_length_of_each_slice_behind_it() {
         let range = Range::new([4, 5]).offset([1, 2]);
         let arguments = LaunchArguments::portable(&params(), &args(), &range, address).unwrap();
-        assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 5, 1, 1, 2, 0]);
+        assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 5, 1, 1, 2, 0, 0]);
         assert_eq!(arguments.starts[..], [0, 1, 2, 3, 4, 5]);
         assert_eq!(arguments.local(), 10);
     }

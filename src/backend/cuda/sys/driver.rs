@@ -43,6 +43,10 @@ table! {
     cuPointerGetAttributes = "cuPointerGetAttributes"(
         c_uint, *const CUpointer_attribute, *const *mut c_void, CUdeviceptr
     );
+    cuMemcpyAsync = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    cuMemcpy3DAsync = "cuMemcpy3DAsync_v2"(*const CUDA_MEMCPY3D, CUstream);
+    cuMemsetD16Async = "cuMemsetD16Async"(CUdeviceptr, u16, usize, CUstream);
+    cuMemsetD32Async = "cuMemsetD32Async"(CUdeviceptr, c_uint, usize, CUstream);
     cuMemsetD8Async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
     cuModuleLoadDataEx = "cuModuleLoadDataEx"(
         *mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void
@@ -51,6 +55,13 @@ table! {
     cuModuleGetFunction = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
     cuFuncGetAttribute = "cuFuncGetAttribute"(*mut c_int, CUfunction_attribute, CUfunction);
     cuFuncSetAttribute = "cuFuncSetAttribute"(CUfunction, CUfunction_attribute, c_int);
+    cuLaunchKernel = "cuLaunchKernel"(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,
+        *mut *mut c_void
+    );
+    cuOccupancyMaxActiveBlocksPerMultiprocessor = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(
+        *mut c_int, CUfunction, c_int, usize
+    );
     cuStreamCreate = "cuStreamCreate"(*mut CUstream, c_uint);
     cuStreamCreateWithPriority = "cuStreamCreateWithPriority"(*mut CUstream, c_uint, c_int);
     cuCtxGetStreamPriorityRange = "cuCtxGetStreamPriorityRange"(*mut c_int, *mut c_int);
@@ -105,7 +116,7 @@ table! {
     cuFuncGetParamInfo = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
     cuGraphAddNode = "cuGraphAddNode_v2"(
         *mut CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize,
-        *mut CUgraphConditionalParams
+        *mut c_void
     );
     cuGraphConditionalHandleCreate = "cuGraphConditionalHandleCreate"(
         *mut CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint

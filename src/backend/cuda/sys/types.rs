@@ -129,6 +129,7 @@ numbers! {
         CU_STREAM_CAPTURE_STATUS_NONE = 0,
     }
     CUgraphNodeType {
+        CU_GRAPH_NODE_TYPE_KERNEL = 0,
         CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
     }
     CUgraphConditionalNodeType {
@@ -236,13 +237,33 @@ structures! {
         phGraph_out: *mut CUgraph,
         ctx: CUcontext,
     }
+    CUgraphKernelParams {
+        type_: CUgraphNodeType,
+        reserved0: [c_int; 3],
+        kernel: CUDA_KERNEL_NODE_PARAMS_v2,
+        // The vendor's structure has a union here, whose other members are larger.
+        reserved1: [u64; 20],
+        reserved2: i64,
+    }
     CUgraphConditionalParams {
         type_: CUgraphNodeType,
         reserved0: [c_int; 3],
         conditional: CUDA_CONDITIONAL_NODE_PARAMS,
-        // The vendor's structure has a union here, whose other members are larger.
+        // As above.
         reserved1: [u64; 25],
         reserved2: i64,
+    }
+}
+
+impl CUgraphEdgeData {
+    /// From the port of a kernel that opens when all of its work-groups allow it.
+    pub(in crate::backend::cuda) const PROGRAMMATIC: Self =
+        Self { from_port: 1, to_port: 0, type_: 1, reserved: [0; 5] };
+}
+
+impl CUgraphKernelParams {
+    pub(in crate::backend::cuda) const fn of(kernel: CUDA_KERNEL_NODE_PARAMS_v2) -> Self {
+        Self { type_: CU_GRAPH_NODE_TYPE_KERNEL, reserved0: [0; 3], kernel, reserved1: [0; 20], reserved2: 0 }
     }
 }
 
@@ -291,7 +312,7 @@ mod tests {
             CUevent_flags_enum: CU_EVENT_DEFAULT CU_EVENT_DISABLE_TIMING;
             CUstreamCaptureMode: CU_STREAM_CAPTURE_MODE_THREAD_LOCAL CU_STREAM_CAPTURE_MODE_RELAXED;
             CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE;
-            CUgraphNodeType: CU_GRAPH_NODE_TYPE_CONDITIONAL;
+            CUgraphNodeType: CU_GRAPH_NODE_TYPE_KERNEL CU_GRAPH_NODE_TYPE_CONDITIONAL;
             CUgraphConditionalNodeType: CU_GRAPH_COND_TYPE_IF CU_GRAPH_COND_TYPE_WHILE;
         }
         assert_eq!(CU_MEMHOSTALLOC_PORTABLE, vendor::CU_MEMHOSTALLOC_PORTABLE);
@@ -326,11 +347,25 @@ mod tests {
             CUgraphEdgeData: from_port to_port type_ reserved;
             CUDA_CONDITIONAL_NODE_PARAMS: handle type_ size phGraph_out ctx;
         }
-        type Params = CUgraphConditionalParams;
         type VendorParams = vendor::CUgraphNodeParams;
-        assert_eq!(size_of::<Params>(), size_of::<VendorParams>());
-        assert_eq!(align_of::<Params>(), align_of::<VendorParams>());
-        assert_eq!(offset_of!(Params, conditional), offset_of!(VendorParams, __bindgen_anon_1));
-        assert_eq!(offset_of!(Params, reserved2), offset_of!(VendorParams, reserved2));
+        macro_rules! same_params {
+            ($($params:ident: $member:ident;)+) => {$(
+                assert_eq!(size_of::<$params>(), size_of::<VendorParams>());
+                assert_eq!(align_of::<$params>(), align_of::<VendorParams>());
+                assert_eq!(offset_of!($params, $member), offset_of!(VendorParams, __bindgen_anon_1));
+                assert_eq!(offset_of!($params, reserved2), offset_of!(VendorParams, reserved2));
+            )+};
+        }
+        same_params! { CUgraphKernelParams: kernel; CUgraphConditionalParams: conditional; }
+        let programmatic = (CUgraphEdgeData::PROGRAMMATIC.from_port, CUgraphEdgeData::PROGRAMMATIC.type_);
+        assert_eq!(programmatic.0, vendor::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8);
+        assert_eq!(
+            u32::from(programmatic.1),
+            vendor::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32
+        );
+        assert_eq!(
+            offset_of!(CUDA_KERNEL_NODE_PARAMS_v2, ctx),
+            offset_of!(vendor::CUDA_KERNEL_NODE_PARAMS_v3, ctx)
+        );
     }
 }

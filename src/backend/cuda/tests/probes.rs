@@ -130,7 +130,8 @@ impl Probe {
 
 const LAUNCHES: usize = 60;
 
-const SWITCHABLE: AddOptions<'_> = AddOptions { can_be_disabled: true, record: None };
+const SWITCHABLE: AddOptions<'_> =
+    AddOptions { can_be_disabled: true, record: None, may_overlap: false, overlapping: None };
 
 /// Set in the child process, which may lose its device to the fault.
 const CHILD: &str = "WAKEGRAPH_PROBE";

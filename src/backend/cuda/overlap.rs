@@ -1,0 +1,76 @@
+//! Programmatic dependent launch: a kernel is started while the one before it still runs.
+//!
+//! Between two kernels in a row the device idles for most of a microsecond. From compute capability 9.0
+//! on, a kernel behind a programmatic edge is started as soon as all work-groups of the one before it
+//! have called `griddepcontrol.launch_dependents`, and goes on from its own `griddepcontrol.wait` when
+//! that kernel is over and its writes are visible. Entry points of the portable dialect do both first of
+//! all, if their launch says so; so every kernel starts its work after all of its predecessors, as
+//! behind any other edge.
+//!
+//! The two instructions cost each work-group some time, which a kernel of many rounds of work-groups
+//! never gets back; so a launch overlaps only if all of its work-groups fit on the device at once.
+//! `WAKEGRAPH_CUDA_OVERLAP` is `never` to have none overlap, and `always` to have all that can.
+#![expect(unsafe_code, reason = "calls the driver")]
+
+use std::ffi::c_int;
+
+use super::device_inner::CudaDeviceInner;
+use super::sys::{CUfunction, Driver, get};
+use crate::hal::support::launch_geometry::LaunchGeometry;
+
+/// The first compute capability that has the instructions.
+pub(super) const OVERLAPS: u32 = 90;
+
+/// Which kernels are started before the ones before them have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum OverlapPolicy {
+    Never,
+    /// Those that fit on the device at once.
+    IfSmall,
+    Always,
+}
+
+impl OverlapPolicy {
+    /// What the environment says, on a device of this compute capability.
+    pub(super) fn of(driver: &Driver, compute_capability: u32) -> Self {
+        match std::env::var("WAKEGRAPH_CUDA_OVERLAP").as_deref() {
+            _ if compute_capability < OVERLAPS || driver.cuGraphAddNode.is_none() => Self::Never,
+            Ok("never") => Self::Never,
+            Ok("always") => Self::Always,
+            _ => Self::IfSmall,
+        }
+    }
+}
+
+/// Whether a launch of a function that can should be started early. The caller has bound the context.
+pub(super) fn should_overlap(
+    device: &CudaDeviceInner,
+    function: CUfunction,
+    geometry: &LaunchGeometry,
+    shared_bytes: usize,
+) -> bool {
+    match device.overlap {
+        OverlapPolicy::Never => false,
+        OverlapPolicy::Always => true,
+        OverlapPolicy::IfSmall => fits_at_once(device, function, geometry, shared_bytes),
+    }
+}
+
+/// Whether the device can hold all work-groups of the launch at a time.
+fn fits_at_once(
+    device: &CudaDeviceInner,
+    function: CUfunction,
+    LaunchGeometry { grid, block }: &LaunchGeometry,
+    shared_bytes: usize,
+) -> bool {
+    let product = |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, &size| all.saturating_mul(size.into()));
+    let (groups, multiprocessors) = (product(grid), device.info.compute_units as u64);
+    if groups <= multiprocessors {
+        return true;
+    }
+    let (driver, items) = (device.context.driver, c_int::try_from(product(block)).unwrap_or(c_int::MAX));
+    // SAFETY: the function is loaded, its context bound.
+    let resident: Result<c_int, _> =
+        unsafe { get!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(function, items, shared_bytes)) };
+    resident.is_ok_and(|resident| groups <= multiprocessors * u64::try_from(resident).unwrap_or(0))
+}
