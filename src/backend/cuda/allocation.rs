@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::memory_pool::MemoryPool;
 use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, call, get};
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::Result;
 

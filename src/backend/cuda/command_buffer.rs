@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 
 use super::device_inner::CudaDeviceInner;
 use super::graph_instance::CudaGraphInstance;
-use super::queue::CudaQueue;
 use super::recording::CudaRecording;
 use super::stream::CudaStream;
 use super::update;
 use crate::hal::support::refusal;
+use crate::hal::support::streams::{DriverContext as _, StreamQueue};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
@@ -118,7 +118,7 @@ impl CommandBuffer for CudaCommandBuffer {
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let instance = self.instance()?;
-        let queue = CudaQueue::of(queue, &self.device)?;
+        let queue = StreamQueue::of(queue, &self.device)?;
         let commands = &self.recording.commands;
         let timed = self.desc.profiling.then_some(commands.len());
         queue.submit(timed, None, wait, signal, |stream, records| {

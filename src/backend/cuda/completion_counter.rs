@@ -11,6 +11,7 @@ use super::allocation::CudaAllocation;
 use super::memory_pool::MemoryPool;
 use super::sys::CUdeviceptr;
 use crate::hal::MemoryKind;
+use crate::hal::support::streams::CountedEnd;
 use crate::types::{Error, ErrorKind, Result};
 
 /// Counters are allocated in blocks of this many, each on a cache line of its own.
@@ -58,8 +59,13 @@ pub(super) struct CompletionCounter {
     launched: AtomicU64,
 }
 
-/// A run that a counter tells the end of, and what the counter's word will be then.
-pub(super) type CountedRun = (Arc<CompletionCounter>, u64);
+/// A run that a counter tells the end of.
+#[derive(Debug)]
+pub(super) struct CountedRun {
+    counter: Arc<CompletionCounter>,
+    /// What the counter's word will be then.
+    runs: u64,
+}
 
 impl CounterPool {
     pub(super) fn new(pool: &Arc<MemoryPool>) -> Self {
@@ -91,13 +97,20 @@ impl CompletionCounter {
 
     /// One more run has been launched.
     pub(super) fn launched(self: &Arc<Self>) -> CountedRun {
-        (Arc::clone(self), self.launched.fetch_add(1, Ordering::Relaxed) + 1)
+        let runs = self.launched.fetch_add(1, Ordering::Relaxed) + 1;
+        CountedRun { counter: Arc::clone(self), runs }
     }
 
     /// Whether so many runs are over.
-    pub(super) fn has_reached(&self, runs: u64) -> bool {
+    fn has_reached(&self, runs: u64) -> bool {
         // SAFETY: the word stays as long as the pool, and is changed by atomic stores only.
         unsafe { &*self.slot.word }.load(Ordering::Acquire) >= runs
+    }
+}
+
+impl CountedEnd for CountedRun {
+    fn is_over(&self) -> bool {
+        self.counter.has_reached(self.runs)
     }
 }
 

@@ -3,14 +3,14 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::any::Any;
-use std::ffi::{CStr, c_char, c_int, c_uint};
-use std::marker::PhantomData;
+use std::ffi::{CStr, c_char, c_int};
 
 use super::sys::{
-    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_INVALID_CONTEXT, CUcontext,
-    CUdevice, CUdevice_attribute, CudaFailure, Driver, call, get,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CUDA_ERROR_INVALID_CONTEXT, CUcontext, CUdevice, CUdevice_attribute,
+    CudaFailure, CudaLibrary, Driver, call, get,
 };
 use crate::hal::support::health::DeviceHealth;
+use crate::hal::support::streams::{CaptureModes, CaptureRelaxed, DriverContext};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The primary context of a device, or one of the application's. Every object of the device keeps it alive.
@@ -42,49 +42,17 @@ unsafe impl Sync for CudaContext {}
 pub(super) struct BoundContext<'a> {
     driver: &'a Driver,
     pushed: bool,
-    _relaxed: CaptureRelaxed<'a>,
+    _relaxed: CaptureRelaxed<'a, Driver>,
 }
 
-/// While this lives, calls of this thread and stream captures of other threads do not disturb each
-/// other.
-///
-/// While any thread captures a stream in the default mode, as PyTorch does, the driver otherwise
-/// refuses queries, allocations and instantiations on all threads, even for streams that have
-/// nothing to do with the capture, and invalidates that capture.
-#[must_use = "the thread's mode is relaxed only as long as this lives"]
-pub(super) struct CaptureRelaxed<'a> {
-    driver: &'a Driver,
-    /// The mode to restore.
-    before: c_uint,
-    /// The mode belongs to the thread, so this value stays on it.
-    thread: PhantomData<*const ()>,
-}
+impl CaptureModes for Driver {
+    type Codes = CudaLibrary;
+    const RELAXED: u32 = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-const RELAXED: c_uint = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-impl<'a> CaptureRelaxed<'a> {
-    pub(super) fn enter(driver: &'a Driver) -> Result<Self, CudaFailure> {
-        Ok(Self { driver, before: exchange_mode(driver, RELAXED)?, thread: PhantomData })
+    fn exchange_mode(&self, mode: &mut u32) -> Result<(), CudaFailure> {
+        // SAFETY: the pointer is valid for a number, which is a mode.
+        unsafe { call!(self, cuThreadExchangeStreamCaptureMode(mode)) }
     }
-}
-
-impl Drop for CaptureRelaxed<'_> {
-    fn drop(&mut self) {
-        if self.before != RELAXED
-            && let Err(failure) = exchange_mode(self.driver, self.before)
-        {
-            let error = Error::from(failure);
-            tracing::warn!(target: "wakegraph", %error, "a thread's capture mode could not be restored");
-        }
-    }
-}
-
-/// Sets how this thread's calls and other threads' captures affect each other. Returns the mode
-/// until now.
-fn exchange_mode(driver: &Driver, mut mode: c_uint) -> Result<c_uint, CudaFailure> {
-    // SAFETY: the pointer is valid for a number, which is a mode.
-    unsafe { call!(driver, cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
-    Ok(mode)
 }
 
 impl CudaContext {
@@ -130,50 +98,33 @@ impl CudaContext {
         Err(invalid("the context is of a device that the driver does not list"))
     }
 
-    /// Makes the context current on this thread. If another library's is current, that is restored
-    /// afterwards; a thread that has none keeps ours, so that the next call finds it there.
-    pub(super) fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
-        bind(self.driver, self.raw)
-    }
-
-    /// Makes the context current in the place of the one that is current now.
-    pub(super) fn make_current(&self) -> Result<(), CudaFailure> {
-        make_current(self.driver, self.raw)
-    }
-
     pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Result<usize, CudaFailure> {
         // SAFETY: the driver gave the device.
         let value: c_int = unsafe { get!(self.driver, cuDeviceGetAttribute(attribute, self.device)) }?;
         Ok(usize::try_from(value).unwrap_or(0))
     }
+}
 
-    /// Names the device in an error, and remembers the first one that says that it is lost.
-    pub(super) fn error(&self, error: impl Into<Error>) -> Error {
-        self.health.error(error)
+impl DriverContext for CudaContext {
+    type Driver = Driver;
+    type Bound<'a> = BoundContext<'a>;
+
+    fn driver(&self) -> &'static Driver {
+        self.driver
     }
 
-    /// Binds the context and calls `work`. An error names the device, as [`error`](Self::error)
-    /// does.
-    pub(super) fn run<T, E: Into<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-        let _bound = self.bind().map_err(|failure| self.error(failure))?;
-        work().map_err(|error| self.error(error))
+    fn health(&self) -> &DeviceHealth {
+        &self.health
     }
 
-    /// Destroys an object in its `drop`, with the context bound.
-    pub(super) fn destroy(&self, destroy: impl FnOnce() -> Result<(), CudaFailure>) {
-        self.report(self.bind().and_then(|_bound| destroy()));
+    /// If another library's context is current, that is restored afterwards; a thread that has none
+    /// keeps ours, so that the next call finds it there.
+    fn bind(&self) -> Result<BoundContext<'_>, CudaFailure> {
+        bind(self.driver, self.raw)
     }
 
-    /// Reports a failure in a `drop`, which has no caller to return it to. On a lost device all
-    /// calls fail.
-    fn report(&self, outcome: Result<(), CudaFailure>) {
-        if let Err(failure) = outcome {
-            // The driver is unloaded before the last of a process's threads end.
-            if self.health.lost().is_none() && failure.code != CUDA_ERROR_DEINITIALIZED {
-                let error = self.error(failure);
-                tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
-            }
-        }
+    fn make_current(&self) -> Result<(), CudaFailure> {
+        make_current(self.driver, self.raw)
     }
 }
 
@@ -201,7 +152,7 @@ impl Drop for BoundContext<'_> {
     }
 }
 
-/// As [`CudaContext::bind`]. The context is live.
+/// As [`CudaContext::bind`](DriverContext::bind). The context is live.
 fn bind(driver: &Driver, raw: CUcontext) -> Result<BoundContext<'_>, CudaFailure> {
     let _relaxed = CaptureRelaxed::enter(driver)?;
     // SAFETY: the driver is initialised.

@@ -7,16 +7,15 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::completion_counter::CounterPool;
+use super::completion_counter::{CountedRun, CounterPool};
 use super::context::{self, CudaContext};
 use super::function::CudaFunction;
 use super::memory_pool::MemoryPool;
 use super::overlap::OverlapPolicy;
-use super::profiling::DeviceClock;
-use super::stream::ImportStreams;
 use super::sys::{
     self, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUdevice_attribute, CudaFailure, Driver, call, get,
 };
+use crate::hal::support::streams::{DeviceClock, DriverContext as _, ImportStreams, StreamDevice};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
 use crate::types::{CommandKinds, DeviceId, Error, Result};
 
@@ -36,9 +35,8 @@ pub(super) struct CudaDeviceInner {
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
     pub(super) counters: Arc<CounterPool>,
-    pub(super) clock: DeviceClock,
-    /// Where events of other libraries are waited for.
-    pub(super) import_streams: ImportStreams,
+    pub(super) clock: DeviceClock<CudaContext>,
+    import_streams: ImportStreams<CudaContext>,
     pub(super) pool: Arc<MemoryPool>,
     pub(super) context: Arc<CudaContext>,
 }
@@ -139,6 +137,27 @@ impl CudaDeviceInner {
         }
         self.pool.open_to(&user.context)?;
         Ok(true)
+    }
+}
+
+impl StreamDevice for CudaDeviceInner {
+    type Context = CudaContext;
+    type Counted = CountedRun;
+
+    fn id(&self) -> DeviceId {
+        self.info.id
+    }
+
+    fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    fn clock(&self) -> &DeviceClock<CudaContext> {
+        &self.clock
+    }
+
+    fn import_streams(&self) -> &ImportStreams<CudaContext> {
+        &self.import_streams
     }
 }
 

@@ -5,8 +5,12 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::sys::{self, Code, CudaFailure, DRIVER_LIBRARIES, Driver, call};
+use super::sys::{
+    self, CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_NOT_READY, Code, CudaFailure, CudaLibrary, DRIVER_LIBRARIES,
+    Driver, call,
+};
 use crate::hal::support::library::open;
+use crate::hal::support::streams::DriverCodes;
 use crate::types::{Error, ErrorKind, Result};
 
 static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
@@ -30,7 +34,7 @@ fn load() -> Result<Driver> {
             .help("install a driver for CUDA 12.0 or newer (version 525 or newer)")
     })?;
     // SAFETY: the only flag there is is 0.
-    unsafe { call!(driver, cuInit(0)) }.map_err(|CudaFailure { call, code }| {
+    unsafe { call!(driver, cuInit(0)) }.map_err(|CudaFailure { call, code, .. }| {
         let reason = init_reason(code);
         unavailable(&format!("libcuda is there, and {call} failed with code {code}: {reason}"))
             .help("see whether nvidia-smi lists a GPU that this process may use")
@@ -65,10 +69,14 @@ pub(super) fn kind(code: Code) -> ErrorKind {
     }
 }
 
-impl From<CudaFailure> for Error {
-    fn from(CudaFailure { call, code }: CudaFailure) -> Self {
+impl DriverCodes for CudaLibrary {
+    const SUCCESS: u32 = sys::CUDA_SUCCESS;
+    const NOT_READY: u32 = CUDA_ERROR_NOT_READY;
+    const UNLOADED: u32 = CUDA_ERROR_DEINITIALIZED;
+
+    fn error(CudaFailure { call, code, .. }: CudaFailure) -> Error {
         let (name, text) = describe(code);
-        let error = Self::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
+        let error = Error::new(kind(code), format!("{call} failed with {name} ({code}): {text}"));
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
@@ -107,7 +115,7 @@ mod tests {
         }
         assert_eq!(kind(2), ErrorKind::OutOfMemory);
         assert_eq!(kind(1), ErrorKind::Driver);
-        let error = Error::from(CudaFailure { call: "cuGraphLaunch", code: 700 });
+        let error = Error::from(CudaFailure::new("cuGraphLaunch", 700));
         assert!(error.message().contains("cuGraphLaunch") && error.message().contains("(700)"), "{error}");
     }
 }

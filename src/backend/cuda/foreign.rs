@@ -1,79 +1,17 @@
-//! Objects of other libraries that use the same driver: events, streams and addresses.
-//!
-//! The driver counts no references, so an event's last record is taken over by an event of this backend at
-//! once. The application may record or destroy its own afterwards.
-#![expect(unsafe_code, reason = "calls the driver with handles that the caller vouches for")]
+//! Addresses of other libraries that use the same driver.
+#![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
 
 use super::device_inner::CudaDeviceInner;
-use super::event::CudaEvent;
-use super::queue::signals;
-use super::signal::{CudaSignal, EventRecords, SignalEnd, SignalNeeds};
-use super::stream::is_ready;
 use super::sys::{
     CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
     CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE,
-    CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUevent, CUmemorytype, CUstream, CudaFailure, call,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUdeviceptr, CUmemorytype, CudaFailure, call,
 };
-use crate::hal::Event;
+use crate::hal::support::streams::DriverContext as _;
 use crate::types::{Error, ErrorKind, Result};
-
-/// An event that is complete once the last record of another library's is.
-///
-/// # Safety
-/// The handle is that of a live event.
-pub(super) unsafe fn event(device: &Arc<CudaDeviceInner>, handle: CUevent) -> Result<CudaEvent> {
-    let _bound = device.context.bind()?;
-    // SAFETY: the caller vouches for the event.
-    let code = unsafe { (device.context.driver.cuEventQuery)(handle) };
-    // An event that is recorded in a capture fails here, before a wait draws a stream of ours into it.
-    is_ready("cuEventQuery", code).map_err(|failure| unknown("event", failure))?;
-    let records = Arc::new(EventRecords::create(device, false)?);
-    // SAFETY: as above.
-    let following = unsafe { device.import_streams.follow(handle, &records.end) };
-    let (stream, sequence) = following.map_err(|failure| unknown("event", failure))?;
-    let (end, needs) = (SignalEnd::Recorded(sequence), SignalNeeds::default());
-    let signal = CudaSignal::new(device, &records, &stream, end, None, needs, None);
-    Ok(CudaEvent::signalled(device, &records, signal))
-}
-
-/// Makes what is enqueued on another library's stream from now on come after events of this backend, however
-/// they end.
-///
-/// # Safety
-/// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
-pub(super) unsafe fn order_after(
-    device: &CudaDeviceInner,
-    stream: CUstream,
-    events: &[&dyn Event],
-) -> Result<()> {
-    let (driver, signals) = (device.context.driver, signals(events)?);
-    // Null stands for the default stream of this context.
-    let _bound = device.context.bind()?;
-    for signal in &signals {
-        signal.order_by(false, |event| {
-            // SAFETY: the event is alive; the caller vouches for the stream.
-            let waits = unsafe { call!(driver, cuStreamWaitEvent(stream, event.raw(), 0)) };
-            waits.map_err(|failure| unknown("stream", failure))
-        })?;
-    }
-    Ok(())
-}
-
-/// The error of a call that was given a handle of another library.
-fn unknown(what: &str, failure: CudaFailure) -> Error {
-    match failure.code {
-        CUDA_ERROR_INVALID_VALUE | CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_INVALID_HANDLE => {
-            let why = format!("the handle is not that of a live {what} of this driver");
-            Error::new(ErrorKind::InvalidArgument, why).caused_by(Error::from(failure))
-        }
-        _ => failure.into(),
-    }
-}
 
 /// What the driver knows about an address.
 #[derive(Default, Debug)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::CudaContext;
 use super::handle::CudaObject;
 use super::launch::CudaLaunch;
-use super::stream::RawEvent;
+use super::stream::CudaRawEvent;
 use super::sys::{
     CU_GRAPH_NODE_TYPE_CONDITIONAL, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraph_st,
     CUgraphConditionalHandle, CUgraphConditionalNodeType, CUgraphConditionalParams, CUgraphEdgeData,
@@ -63,7 +63,7 @@ pub(super) enum NewNode<'a> {
     /// Does nothing.
     Empty,
     /// Records an event.
-    Record(&'a RawEvent),
+    Record(&'a CudaRawEvent),
     /// A copy of another graph.
     Graph(&'a CudaGraph),
 }

@@ -6,7 +6,7 @@ use std::ptr;
 use super::graph::{CudaGraph, GraphNode};
 use super::handle::CudaObject;
 use super::launch::CudaLaunch;
-use super::stream::{CudaStream, RawEvent};
+use super::stream::{CudaRawEvent, CudaStream};
 use super::sys::{
     CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUgraphExec_st,
     CUgraphExecUpdateResultInfo, CUresult, CudaFailure, call,
@@ -103,7 +103,7 @@ impl CudaObject<CUgraphExec_st> {
     pub(super) fn set_event(
         &mut self,
         GraphNode(node): GraphNode,
-        event: &RawEvent,
+        event: &CudaRawEvent,
     ) -> Result<(), CudaFailure> {
         let event = event.raw();
         // SAFETY: the node is of the graph that this was made from; the event is alive.

@@ -7,7 +7,7 @@ use super::completion_counter::CountedRun;
 use super::graph::GraphNode;
 use super::graph_exec::CudaGraphExec;
 use super::low_latency::CountingKernel;
-use super::stream::{CudaStream, RawEvent};
+use super::stream::{CudaRawEvent, CudaStream};
 use super::sys::CudaFailure;
 use crate::hal::support::retired::Retired;
 use crate::types::{Error, ErrorKind, Result};
@@ -21,8 +21,8 @@ pub(super) struct CudaGraphInstance {
     /// The stream of the last launch, of this graph or one that it has replaced.
     last: Option<Arc<CudaStream>>,
     /// The next launch waits for this: the end of the last launch of the graph before this one.
-    after: Option<RawEvent>,
-    retired: Retired<RawEvent, Box<dyn Any + Send>>,
+    after: Option<CudaRawEvent>,
+    retired: Retired<CudaRawEvent, Box<dyn Any + Send>>,
     /// With profiling: owns the events of the record nodes. The driver cannot give a node another
     /// event once the node's own is destroyed.
     recorded: Vec<Arc<dyn Any + Send + Sync>>,
@@ -93,7 +93,7 @@ impl CudaGraphInstance {
     pub(super) fn record<'a>(
         &mut self,
         owner: Arc<dyn Any + Send + Sync>,
-        events: impl Iterator<Item = (GraphNode, &'a RawEvent)>,
+        events: impl Iterator<Item = (GraphNode, &'a CudaRawEvent)>,
     ) -> Result<(), CudaFailure> {
         // If this fails half-way, the nodes have events of both owners.
         self.recorded.push(owner);
@@ -165,7 +165,7 @@ impl CudaGraphInstance {
     }
 
     /// Complete when everything launched so far is.
-    fn fence(&self) -> Result<Option<RawEvent>, CudaFailure> {
-        self.last.as_ref().map(|last| RawEvent::recorded_on(last)).transpose()
+    fn fence(&self) -> Result<Option<CudaRawEvent>, CudaFailure> {
+        self.last.as_ref().map(|last| CudaRawEvent::recorded_on(last)).transpose()
     }
 }

@@ -1,85 +1,35 @@
-//! Objects of the driver, destroyed when dropped.
+//! The kinds of objects of the driver.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ptr;
 use std::sync::Arc;
 
 use super::context::CudaContext;
-use super::sys::{
-    CUevent_st, CUgraph_st, CUgraphExec_st, CUmemPoolHandle_st, CUmod_st, CUstream_st, Code, CudaFailure,
-    Driver, outcome,
-};
+use super::sys::{CUevent_st, CUgraph_st, CUgraphExec_st, CUmemPoolHandle_st, CUmod_st, CUstream_st, call};
+use crate::hal::support::object::{ObjectKind, Owned};
+use crate::hal::support::streams::DriverContext as _;
 
 /// An object of the driver. It keeps the context alive.
-#[derive(Debug)]
-pub(super) struct CudaObject<T: CudaObjectKind> {
-    raw: *mut T,
-    context: Arc<CudaContext>,
-}
-
-// SAFETY: any thread may use the driver's objects. Graphs, of which the driver takes one call at a
-// time, are behind locks or exclusive references.
-unsafe impl<T: CudaObjectKind> Send for CudaObject<T> {}
-// SAFETY: as for `Send`.
-unsafe impl<T: CudaObjectKind> Sync for CudaObject<T> {}
-
-/// What the driver's handles of a kind of object point to.
-pub(super) trait CudaObjectKind {
-    /// The function that destroys an object, and that function's name.
-    fn destroy(driver: &Driver) -> (unsafe extern "C" fn(*mut Self) -> Code, &'static str);
-}
-
-impl<T: CudaObjectKind> CudaObject<T> {
-    /// The object that `make` creates and writes to a place, with the context bound.
-    pub(super) fn create_by(
-        context: &Arc<CudaContext>,
-        make: impl FnOnce(&Driver, *mut *mut T) -> Result<(), CudaFailure>,
-    ) -> Result<Self, CudaFailure> {
-        let _bound = context.bind()?;
-        let mut raw = ptr::null_mut();
-        make(context.driver, &raw mut raw)?;
-        Ok(Self { raw, context: Arc::clone(context) })
-    }
-
-    /// Takes over an object that the driver has made, if it has.
-    pub(super) fn adopt(context: &Arc<CudaContext>, raw: *mut T) -> Option<Self> {
-        (!raw.is_null()).then(|| Self { raw, context: Arc::clone(context) })
-    }
-
-    /// For calls; valid while `self` lives.
-    pub(super) fn raw(&self) -> *mut T {
-        self.raw
-    }
-
-    pub(super) fn context(&self) -> &Arc<CudaContext> {
-        &self.context
-    }
-
-    pub(super) fn driver(&self) -> &'static Driver {
-        self.context.driver
-    }
-}
-
-impl<T: CudaObjectKind> Drop for CudaObject<T> {
-    /// Work in flight that uses the object goes on: the driver keeps streams, events and
-    /// instantiated graphs until then. Code and pools are dropped after all that uses them.
-    fn drop(&mut self) {
-        let (destroy, call) = T::destroy(self.context.driver);
-        self.context.destroy(|| {
-            // SAFETY: this object owns the driver's, which is destroyed once.
-            outcome(call, unsafe { destroy(self.raw) })
-        });
-    }
-}
+///
+/// Work in flight that uses a dropped object goes on: the driver keeps streams, events and
+/// instantiated graphs until then. Code and pools are dropped after all that uses them.
+pub(super) type CudaObject<T> = Owned<T>;
 
 macro_rules! kinds {
-    ($($kind:ident: $destroy:ident),+ $(,)?) => {
-        $(impl CudaObjectKind for $kind {
-            fn destroy(driver: &Driver) -> (unsafe extern "C" fn(*mut Self) -> Code, &'static str) {
-                (driver.$destroy, stringify!($destroy))
+    ($($kind:ident: $destroy:ident),+ $(,)?) => {$(
+        // SAFETY: any thread may use the driver's objects. Graphs, of which the driver takes one call at a
+        // time, are behind locks or exclusive references.
+        unsafe impl ObjectKind for $kind {
+            type Handle = *mut Self;
+            type Owner = Arc<CudaContext>;
+
+            unsafe fn destroy(context: &Arc<CudaContext>, object: *mut Self) {
+                context.destroy(|| {
+                    // SAFETY: passed on to the caller.
+                    unsafe { call!(context.driver, $destroy(object)) }
+                });
             }
-        })+
-    };
+        }
+    )+};
 }
 
 kinds! {

@@ -15,6 +15,7 @@ use super::sys::{
 };
 use crate::hal::support::launch_arguments::HIDDEN_WORDS;
 use crate::hal::support::source_params::source_params;
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Kernel, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -82,7 +83,7 @@ impl CudaKernel {
             let found = match outcome {
                 super::sys::CUDA_SUCCESS => Some(size),
                 code if code == CUDA_ERROR_INVALID_VALUE => None,
-                code => return Err(CudaFailure { call: "cuFuncGetParamInfo", code }.into()),
+                code => return Err(CudaFailure::new("cuFuncGetParamInfo", code).into()),
             };
             if found == expected.get(index).map(|(_, size)| *size) {
                 continue;

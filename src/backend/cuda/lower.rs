@@ -5,17 +5,17 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::builtin_kernels::BuiltinKernel;
-use super::capture::capture;
 use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
 use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
 use super::launch::{CudaLaunch, address};
 use super::memory::CudaMemory;
-use super::stream::RawEvent;
+use super::stream::CudaRawEvent;
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
 use crate::hal::support::once_each::once_each;
+use crate::hal::support::streams::capture;
 use crate::hal::support::transfer::shortest_element;
 use crate::hal::{Body, Command, MemoryDesc, MemoryKind, MemoryView};
 use crate::types::{Error, ErrorKind, Result};
@@ -43,7 +43,7 @@ pub(super) struct AddOptions<'a> {
     /// Whether its nodes can be disabled in an instantiated graph.
     pub(super) can_be_disabled: bool,
     /// The event that nodes before and after it record.
-    pub(super) record: Option<&'a RawEvent>,
+    pub(super) record: Option<&'a CudaRawEvent>,
     /// Whether a kernel may be started before the one before it has ended. The launches of the graph
     /// never change then.
     pub(super) may_overlap: bool,
@@ -105,7 +105,7 @@ impl NodeAdder<'_> {
         graph: GraphBody<'_>,
         command: &Command,
         mut after: EndNodes,
-        record: Option<&RawEvent>,
+        record: Option<&CudaRawEvent>,
     ) -> Result<()> {
         let record_after = |adder: &mut Self, after: &[GraphNode]| {
             record.map(|event| adder.add(graph, NewNode::Record(event), after)).transpose()
@@ -159,7 +159,7 @@ impl NodeAdder<'_> {
             }
             Command::While { condition, body } => self.repeated(graph, address(condition)?, body, after),
             Command::Native(native) => {
-                let captured = capture(self.device, native)?;
+                let captured = capture(&self.device.context, native)?;
                 Ok(smallvec![self.add_work(graph, NewNode::Graph(&captured), after)?])
             }
             Command::StreamTask(task) => {

@@ -9,6 +9,7 @@ use super::allocation::CudaAllocation;
 use super::device_inner::CudaDeviceInner;
 use super::sys::{CUdeviceptr, CUstream, CudaFailure, Driver, call};
 use crate::hal::support::refusal;
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UserMemory, UsmPointer};
 use crate::types::{DeviceId, ResourceId, Result};
 

@@ -13,6 +13,7 @@ use super::sys::{
     CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUmemAccessDesc, CUmemLocation,
     CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
 };
+use crate::hal::support::streams::DriverContext as _;
 use crate::types::{Error, ErrorKind, Result};
 
 /// A pool of device memory that keeps freed memory for later allocations.

@@ -17,15 +17,18 @@
 //!
 //! | files | about |
 //! |---|---|
-//! | `sys`, `error`, `context`, `handle`, `stream`, `profiling` | the driver and its objects |
+//! | `sys`, `error`, `context`, `handle`, `stream` | the driver and its objects |
 //! | `memory_pool`, `allocation`, `completion_counter`, `function` | memory and code |
 //! | `device_inner`, `memory` | a device and its memory |
 //! | `program`, `kernel`, `launch` | kernels |
-//! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `capture`, `control_flow` | graphs |
+//! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
 //! | `graph_instance`, `update` | what is launched, and how updates change it |
-//! | `signal`, `event`, `queue`, `command_buffer`, `enqueue`, `device` | the contract's objects |
-//! | `stream_task`, `foreign` | streams that are lent, and what another library has made |
+//! | `command_buffer`, `enqueue`, `foreign`, `device` | the contract's objects |
+//!
+//! Queues, events and their signals, profiling, and streams that are lent are the same for all drivers
+//! with streams and events: they are in `hal::support::streams`, and `stream` and `device_inner` connect
+//! them with this driver.
 //!
 //! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the call.
 //!
@@ -50,7 +53,6 @@
 
 mod allocation;
 mod builtin_kernels;
-mod capture;
 mod command_buffer;
 mod completion_counter;
 mod context;
@@ -59,7 +61,6 @@ mod device;
 mod device_inner;
 mod enqueue;
 mod error;
-mod event;
 mod foreign;
 mod function;
 mod graph;
@@ -73,16 +74,11 @@ mod lower;
 mod memory;
 mod memory_pool;
 mod overlap;
-
-mod profiling;
 mod program;
-mod queue;
 mod recording;
 mod registered;
-mod signal;
 mod stream;
 mod stream_command;
-mod stream_task;
 mod sys;
 #[cfg(test)]
 mod tests;

@@ -92,7 +92,7 @@ impl CompileTarget {
 }
 
 fn broken(failure: CudaFailure) -> Error {
-    let CudaFailure { call, code } = failure;
+    let CudaFailure { call, code, .. } = failure;
     Error::new(ErrorKind::Driver, format!("{call} of the CUDA run-time compiler failed with code {code}"))
 }
 

@@ -11,7 +11,7 @@ use super::graph::{CudaGraph, GraphNode};
 use super::graph_exec::CudaGraphExec;
 use super::low_latency::{CountingKernel, MOST_COMMANDS, writes_only_device};
 use super::lower::{self, AddOptions, CommandNodes, EndNodes};
-use super::stream::RawEvent;
+use super::stream::CudaRawEvent;
 use crate::hal::support::once_each::once_each;
 use crate::hal::{Command, CommandBufferDesc, CommandChange};
 use crate::types::Result;
@@ -32,7 +32,7 @@ pub(super) struct CudaRecording {
     /// Whether the graph has a [`CountingKernel`].
     pub(super) counts: bool,
     /// With profiling: what the record nodes record until an enqueue gives them its own events.
-    placeholder: Option<RawEvent>,
+    placeholder: Option<CudaRawEvent>,
     pub(super) state: GraphState,
 }
 
@@ -69,7 +69,7 @@ impl CudaRecording {
         Ok(Self {
             device: Arc::clone(device),
             desc,
-            placeholder: desc.profiling.then(|| RawEvent::create(context, true)).transpose()?,
+            placeholder: desc.profiling.then(|| CudaRawEvent::create(context, true)).transpose()?,
             graph: Mutex::new(CudaGraph::create(context)?),
             commands: Vec::new(),
             order: ControlFlowOrder::default(),

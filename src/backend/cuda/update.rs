@@ -11,6 +11,7 @@ use super::lower::{CommandNodes, copy_boxes};
 use super::recording::{CudaRecording, GraphState, RecordedCommand};
 use crate::hal::support::copy_box::CopyBox;
 use crate::hal::support::replaced::{keeps_memory, keeps_objects};
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 

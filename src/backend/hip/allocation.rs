@@ -9,6 +9,7 @@ use super::memory_pool::HipMemoryPool;
 use super::sys::{
     Driver, HipFailure, call, get, hipHostMallocCoherent, hipHostMallocMapped, hipHostMallocPortable,
 };
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::{Error, ErrorKind, Result};
 

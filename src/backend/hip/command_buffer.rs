@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 
 use super::device_inner::HipDeviceInner;
 use super::graph_instance::HipGraphInstance;
-use super::queue::HipQueue;
 use super::recording::HipRecording;
 use super::stream::HipStream;
 use super::update;
 use super::updates_in_flight::keep_their_values;
 use crate::hal::support::refusal;
+use crate::hal::support::streams::{DriverContext as _, StreamQueue};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
     CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
@@ -126,7 +126,7 @@ impl CommandBuffer for HipCommandBuffer {
 
     unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
         let instance = self.instance()?;
-        let queue = HipQueue::of(queue, &self.device)?;
+        let queue = StreamQueue::of(queue, &self.device)?;
         let commands = &self.recording.commands;
         let timed = self.desc.profiling.then_some(commands.len());
         queue.submit(timed, None, wait, signal, |stream, records| {
@@ -139,7 +139,7 @@ impl CommandBuffer for HipCommandBuffer {
                     .filter_map(|(recorded, events)| Some(recorded.nodes.records?.into_iter().zip(events)));
                 instance.record(Arc::clone(records) as _, nodes.flatten())?;
             }
-            instance.launch(stream)
+            instance.launch(stream).map(|()| None)
         })
     }
 

@@ -4,15 +4,14 @@
 //! a call is current again after it.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
-use std::marker::PhantomData;
+use std::ffi::{CStr, c_char, c_int};
 
 use super::release::ReleaseThread;
 use super::sys::{
-    Driver, HipFailure, call, get, hipDevice_t, hipDeviceAttribute_t, hipErrorDeinitialized,
-    hipStreamCaptureModeRelaxed,
+    Driver, HipFailure, HipLibrary, call, get, hipDevice_t, hipDeviceAttribute_t, hipStreamCaptureModeRelaxed,
 };
 use crate::hal::support::health::DeviceHealth;
+use crate::hal::support::streams::{CaptureModes, CaptureRelaxed, DriverContext};
 use crate::types::{Error, ErrorKind, Result};
 
 /// A device of the driver. Every object of the device refers to it.
@@ -25,55 +24,23 @@ pub(super) struct HipContext {
     pub(super) releases: ReleaseThread,
 }
 
-/// While this lives, the device is current on this thread, and the thread is [`HipCaptureRelaxed`].
+/// While this lives, the device is current on this thread, and the thread is [`CaptureRelaxed`].
 #[must_use = "the device is current only as long as this lives"]
 pub(super) struct HipBoundContext<'a> {
     driver: &'a Driver,
     /// The device to make current again, if it is another one.
     before: Option<c_int>,
-    _relaxed: HipCaptureRelaxed<'a>,
+    _relaxed: CaptureRelaxed<'a, Driver>,
 }
 
-/// While this lives, calls of this thread and stream captures of other threads do not disturb each
-/// other.
-///
-/// While any thread captures a stream in the default mode, as PyTorch does, the driver otherwise
-/// refuses allocations and the like on all threads, even for streams that have nothing to do with
-/// the capture, and invalidates that capture.
-#[must_use = "the thread's mode is relaxed only as long as this lives"]
-pub(super) struct HipCaptureRelaxed<'a> {
-    driver: &'a Driver,
-    /// The mode to restore.
-    before: c_uint,
-    /// The mode belongs to the thread, so this value stays on it.
-    thread: PhantomData<*const ()>,
-}
+impl CaptureModes for Driver {
+    type Codes = HipLibrary;
+    const RELAXED: u32 = hipStreamCaptureModeRelaxed;
 
-const RELAXED: c_uint = hipStreamCaptureModeRelaxed;
-
-impl<'a> HipCaptureRelaxed<'a> {
-    pub(super) fn enter(driver: &'a Driver) -> Result<Self, HipFailure> {
-        Ok(Self { driver, before: exchange_mode(driver, RELAXED)?, thread: PhantomData })
+    fn exchange_mode(&self, mode: &mut u32) -> Result<(), HipFailure> {
+        // SAFETY: the pointer is valid for a number, which is a mode.
+        unsafe { call!(self, hipThreadExchangeStreamCaptureMode(mode)) }
     }
-}
-
-impl Drop for HipCaptureRelaxed<'_> {
-    fn drop(&mut self) {
-        if self.before != RELAXED
-            && let Err(failure) = exchange_mode(self.driver, self.before)
-        {
-            let error = Error::from(failure);
-            tracing::warn!(target: "wakegraph", %error, "a thread's capture mode could not be restored");
-        }
-    }
-}
-
-/// Sets how this thread's calls and other threads' captures affect each other. Returns the mode
-/// until now.
-fn exchange_mode(driver: &Driver, mut mode: c_uint) -> Result<c_uint, HipFailure> {
-    // SAFETY: the pointer is valid for a number, which is a mode.
-    unsafe { call!(driver, hipThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
-    Ok(mode)
 }
 
 impl HipContext {
@@ -83,9 +50,28 @@ impl HipContext {
         Ok(Self { driver, device, health, releases: ReleaseThread::start(driver, device)? })
     }
 
+    pub(super) fn attribute(&self, attribute: hipDeviceAttribute_t) -> Result<usize, HipFailure> {
+        // SAFETY: the driver gave the device.
+        let value: c_int = unsafe { get!(self.driver, hipDeviceGetAttribute(attribute, self.device)) }?;
+        Ok(usize::try_from(value).unwrap_or(0))
+    }
+}
+
+impl DriverContext for HipContext {
+    type Driver = Driver;
+    type Bound<'a> = HipBoundContext<'a>;
+
+    fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+
+    fn health(&self) -> &DeviceHealth {
+        &self.health
+    }
+
     /// Makes the device current on this thread, as long as what is returned lives.
-    pub(super) fn bind(&self) -> Result<HipBoundContext<'_>, HipFailure> {
-        let relaxed = HipCaptureRelaxed::enter(self.driver)?;
+    fn bind(&self) -> Result<HipBoundContext<'_>, HipFailure> {
+        let relaxed = CaptureRelaxed::enter(self.driver)?;
         // SAFETY: the driver is initialised.
         let current: c_int = unsafe { get!(self.driver, hipGetDevice()) }?;
         let before = (current != self.device).then_some(current);
@@ -96,38 +82,9 @@ impl HipContext {
     }
 
     /// Makes the device current in the place of the one that is current now.
-    pub(super) fn make_current(&self) -> Result<(), HipFailure> {
+    fn make_current(&self) -> Result<(), HipFailure> {
         // SAFETY: the driver gave the device.
         unsafe { call!(self.driver, hipSetDevice(self.device)) }
-    }
-
-    pub(super) fn attribute(&self, attribute: hipDeviceAttribute_t) -> Result<usize, HipFailure> {
-        // SAFETY: the driver gave the device.
-        let value: c_int = unsafe { get!(self.driver, hipDeviceGetAttribute(attribute, self.device)) }?;
-        Ok(usize::try_from(value).unwrap_or(0))
-    }
-
-    /// Names the device in an error, and remembers the first one that says that it is lost.
-    pub(super) fn error(&self, error: impl Into<Error>) -> Error {
-        self.health.error(error)
-    }
-
-    /// Binds the context and calls `work`. An error names the device, as [`error`](Self::error)
-    /// does.
-    pub(super) fn run<T, E: Into<Error>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-        let _bound = self.bind().map_err(|failure| self.error(failure))?;
-        work().map_err(|error| self.error(error))
-    }
-
-    /// Destroys an object in its `drop`, with the context bound.
-    pub(super) fn destroy(&self, destroy: impl FnOnce() -> Result<(), HipFailure>) {
-        let Err(failure) = self.bind().and_then(|_bound| destroy()) else { return };
-        // There is no caller to return it to. On a lost device all calls fail, and the driver is
-        // unloaded before the last of a process's threads end.
-        if self.health.lost().is_none() && failure.code != hipErrorDeinitialized {
-            let error = self.error(failure);
-            tracing::warn!(target: "wakegraph", %error, "a driver object could not be destroyed");
-        }
     }
 }
 

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use super::command_buffer::HipCommandBuffer;
 use super::context::HipContext;
 use super::device_inner::HipDeviceInner;
-use super::event::HipEvent;
 use super::foreign;
 use super::kernel::HipKernel;
 use super::memory::HipMemory;
-use super::profiling;
-use super::queue::HipQueue;
 use super::registered::register;
 use super::sys::Driver;
+use crate::hal::support::streams::{
+    DriverContext as _, StreamEvent, StreamQueue, import_event, nanoseconds_at, order_stream_after,
+};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Queue, QueueDesc, QueueOrder, UserMemory,
@@ -73,7 +73,7 @@ unsafe impl Device for HipDevice {
     fn clock(&self) -> Result<ClockSample> {
         let host = Instant::now();
         let error = Duration::from_nanos(self.inner.clock.error());
-        Ok(ClockSample::new(profiling::nanoseconds_at(host), host).error(error))
+        Ok(ClockSample::new(nanoseconds_at(host), host).error(error))
     }
 
     fn allocate(&self, desc: &MemoryDesc) -> Result<Arc<dyn Memory>> {
@@ -100,11 +100,11 @@ unsafe impl Device for HipDevice {
         if desc.order == QueueOrder::OutOfOrder {
             return Err(self.unsupported("HIP has no out-of-order queues"));
         }
-        Ok(Arc::new(self.create(|| HipQueue::create(&self.inner, *desc))?))
+        Ok(Arc::new(self.create(|| StreamQueue::create(&self.inner, *desc))?))
     }
 
     fn create_event(&self, desc: &EventDesc) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(self.create(|| HipEvent::create(&self.inner, desc.profiling))?))
+        Ok(Arc::new(self.create(|| StreamEvent::create(&self.inner, desc.profiling))?))
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {
@@ -117,12 +117,12 @@ unsafe impl Device for HipDevice {
 
     unsafe fn import_event(&self, handle: *mut c_void) -> Result<Arc<dyn Event>> {
         // SAFETY: passed on to the caller.
-        Ok(Arc::new(self.create(|| unsafe { foreign::event(&self.inner, handle.cast()) })?))
+        Ok(Arc::new(self.create(|| unsafe { import_event(&self.inner, handle.cast()) })?))
     }
 
     unsafe fn order_after(&self, queue: *mut c_void, events: &[&dyn Event]) -> Result<()> {
         // SAFETY: passed on to the caller.
-        self.create(|| unsafe { foreign::order_after(&self.inner, queue.cast(), events) })
+        self.create(|| unsafe { order_stream_after(&*self.inner, queue.cast(), events) })
     }
 
     /// This device's memory, the host memory that HIP knows, and peers' memory.

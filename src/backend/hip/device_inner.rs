@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
@@ -11,9 +12,8 @@ use super::context::{self, HipContext};
 use super::error::version_text;
 use super::function::HipFunction;
 use super::memory_pool::HipMemoryPool;
-use super::profiling::HipDeviceClock;
-use super::stream::HipImportStreams;
 use super::sys::{self, HipFailure, call, get, hipDeviceAttribute_t, hipErrorPeerAccessAlreadyEnabled};
+use crate::hal::support::streams::{DeviceClock, DriverContext as _, ImportStreams, StreamDevice};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
 use crate::types::{CommandKinds, DeviceId, Error, Result};
 
@@ -35,9 +35,8 @@ pub(super) struct HipDeviceInner {
     pub(super) keeps_values: OnceLock<bool>,
     /// Whether the devices with these ids may use this one's memory.
     peers: Mutex<HashMap<DeviceId, bool>>,
-    pub(super) clock: HipDeviceClock,
-    /// Where events of other libraries are waited for.
-    pub(super) import_streams: HipImportStreams,
+    pub(super) clock: DeviceClock<HipContext>,
+    import_streams: ImportStreams<HipContext>,
     pub(super) pool: Arc<HipMemoryPool>,
     pub(super) context: Arc<HipContext>,
 }
@@ -97,8 +96,8 @@ impl HipDeviceInner {
             fill: OnceLock::new(),
             keeps_values: OnceLock::new(),
             peers: Mutex::default(),
-            clock: HipDeviceClock::create(&context)?,
-            import_streams: HipImportStreams::default(),
+            clock: DeviceClock::create(&context)?,
+            import_streams: ImportStreams::default(),
             pool,
             context,
         })
@@ -140,6 +139,27 @@ impl HipDeviceInner {
         }
         self.pool.open_to(&user.context)?;
         Ok(true)
+    }
+}
+
+impl StreamDevice for HipDeviceInner {
+    type Context = HipContext;
+    type Counted = Infallible;
+
+    fn id(&self) -> DeviceId {
+        self.info.id
+    }
+
+    fn context(&self) -> &Arc<HipContext> {
+        &self.context
+    }
+
+    fn clock(&self) -> &DeviceClock<HipContext> {
+        &self.clock
+    }
+
+    fn import_streams(&self) -> &ImportStreams<HipContext> {
+        &self.import_streams
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::OnceLock;
 
 use super::release;
 use super::sys::{
-    Code, DRIVER_LIBRARIES, Driver, HipFailure, call, get, hipErrorInvalidDevice, hipErrorNoDevice,
+    Code, DRIVER_LIBRARIES, Driver, HipFailure, HipLibrary, call, get, hipErrorDeinitialized,
+    hipErrorInvalidDevice, hipErrorNoDevice, hipErrorNotReady, hipSuccess,
 };
 use crate::hal::support::library::open;
+use crate::hal::support::streams::DriverCodes;
 use crate::types::{Error, ErrorKind, Result};
 
 static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
@@ -58,7 +60,7 @@ fn too_old(why: &str) -> Error {
     unavailable(why).help("install ROCm 5.5 or newer")
 }
 
-fn not_started(HipFailure { call, code }: HipFailure, reason: &str) -> Error {
+fn not_started(HipFailure { call, code, .. }: HipFailure, reason: &str) -> Error {
     unavailable(&format!("libamdhip64 is there, and {call} failed with code {code}: {reason}"))
         .help("see whether rocminfo lists a GPU, and whether this user is in the groups render and video")
 }
@@ -76,7 +78,7 @@ fn unavailable(why: &str) -> Error {
 }
 
 /// The kind of error that a failure stands for.
-pub(super) fn kind(HipFailure { call, code }: HipFailure) -> ErrorKind {
+pub(super) fn kind(HipFailure { call, code, .. }: HipFailure) -> ErrorKind {
     match code {
         2 => ErrorKind::OutOfMemory,
         // A launch that the driver refuses, as one with too large a work-group.
@@ -95,11 +97,15 @@ fn takes_launch(call: &str) -> bool {
     matches!(call, "hipGraphAddKernelNode" | "hipGraphExecKernelNodeSetParams" | "hipModuleLaunchKernel")
 }
 
-impl From<HipFailure> for Error {
-    fn from(failure: HipFailure) -> Self {
-        let HipFailure { call, code } = failure;
+impl DriverCodes for HipLibrary {
+    const SUCCESS: u32 = hipSuccess;
+    const NOT_READY: u32 = hipErrorNotReady;
+    const UNLOADED: u32 = hipErrorDeinitialized;
+
+    fn error(failure: HipFailure) -> Error {
+        let HipFailure { call, code, .. } = failure;
         let (name, text) = describe(code);
-        let error = Self::new(kind(failure), format!("{call} failed with {name} ({code}): {text}"));
+        let error = Error::new(kind(failure), format!("{call} failed with {name} ({code}): {text}"));
         match error.kind() {
             ErrorKind::OutOfMemory => error.help("free memory, or work in smaller pieces"),
             ErrorKind::DeviceLost => error.help(
@@ -132,16 +138,16 @@ mod tests {
 
     #[test]
     fn codes_of_faults_mean_a_lost_device() {
-        let kind = |code| kind(HipFailure { call: "hipEventQuery", code });
+        let kind = |code| kind(HipFailure::new("hipEventQuery", code));
         for code in [700, 702, 710, 719] {
             assert_eq!(kind(code), ErrorKind::DeviceLost, "{code}");
         }
         assert_eq!(kind(2), ErrorKind::OutOfMemory);
         assert_eq!(kind(1), ErrorKind::Driver);
         assert_eq!((kind(100), kind(101)), (ErrorKind::Unavailable, ErrorKind::Unavailable));
-        let refused = HipFailure { call: "hipGraphAddKernelNode", code: 719 };
+        let refused = HipFailure::new("hipGraphAddKernelNode", 719);
         assert_eq!(super::kind(refused), ErrorKind::Driver, "the launch is at fault");
-        let error = Error::from(HipFailure { call: "hipGraphLaunch", code: 700 });
+        let error = Error::from(HipFailure::new("hipGraphLaunch", 700));
         assert!(error.message().contains("hipGraphLaunch") && error.message().contains("(700)"), "{error}");
     }
 

@@ -1,79 +1,17 @@
-//! Objects of other libraries that use the same driver: events, streams and addresses.
-//!
-//! The driver counts no references, so an event's last record is taken over by an event of this backend at
-//! once. The application may record or destroy its own afterwards.
-#![expect(unsafe_code, reason = "calls the driver with handles that the caller vouches for")]
+//! Addresses of other libraries that use the same driver.
+#![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::Arc;
 
 use super::device_inner::HipDeviceInner;
-use super::event::HipEvent;
-use super::queue::signals;
-use super::signal::{HipEventRecords, HipSignal, HipSignalEnd, HipSignalNeeds};
-use super::stream::is_ready;
 use super::sys::{
     HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL, HIP_POINTER_ATTRIBUTE_IS_MANAGED,
     HIP_POINTER_ATTRIBUTE_MEMORY_TYPE, HIP_POINTER_ATTRIBUTE_RANGE_SIZE,
-    HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, HipFailure, call, hipErrorInvalidHandle, hipErrorInvalidValue,
-    hipEvent_t, hipPointer_attribute, hipStream_t,
+    HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, HipFailure, call, hipErrorInvalidValue, hipPointer_attribute,
 };
-use crate::hal::Event;
+use crate::hal::support::streams::DriverContext as _;
 use crate::types::{Error, ErrorKind, Result};
-
-/// An event that is complete once the last record of another library's is.
-///
-/// # Safety
-/// The handle is that of a live event.
-pub(super) unsafe fn event(device: &Arc<HipDeviceInner>, handle: hipEvent_t) -> Result<HipEvent> {
-    let _bound = device.context.bind()?;
-    // SAFETY: the caller vouches for the event.
-    let code = unsafe { (device.context.driver.hipEventQuery)(handle) };
-    // An event that is recorded in a capture fails here, before a wait draws a stream of ours into it.
-    is_ready("hipEventQuery", code).map_err(|failure| unknown("event", failure))?;
-    let records = Arc::new(HipEventRecords::create(device, false)?);
-    // SAFETY: as above.
-    let following = unsafe { device.import_streams.follow(handle, &records.end) };
-    let (stream, sequence) = following.map_err(|failure| unknown("event", failure))?;
-    let (end, needs) = (HipSignalEnd::Recorded(sequence), HipSignalNeeds::default());
-    let signal = HipSignal::new(device, &records, &stream, end, None, needs, None);
-    Ok(HipEvent::signalled(device, &records, signal))
-}
-
-/// Makes what is enqueued on another library's stream from now on come after events of this backend, however
-/// they end.
-///
-/// # Safety
-/// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
-pub(super) unsafe fn order_after(
-    device: &HipDeviceInner,
-    stream: hipStream_t,
-    events: &[&dyn Event],
-) -> Result<()> {
-    let (driver, signals) = (device.context.driver, signals(events)?);
-    // Null stands for the default stream of this device.
-    let _bound = device.context.bind()?;
-    for signal in &signals {
-        signal.order_by(false, |event| {
-            // SAFETY: the event is alive; the caller vouches for the stream.
-            let waits = unsafe { call!(driver, hipStreamWaitEvent(stream, event.raw(), 0)) };
-            waits.map_err(|failure| unknown("stream", failure))
-        })?;
-    }
-    Ok(())
-}
-
-/// The error of a call that was given a handle of another library.
-fn unknown(what: &str, failure: HipFailure) -> Error {
-    match failure.code {
-        hipErrorInvalidValue | hipErrorInvalidHandle => {
-            let why = format!("the handle is not that of a live {what} of this driver");
-            Error::new(ErrorKind::InvalidArgument, why).caused_by(Error::from(failure))
-        }
-        _ => failure.into(),
-    }
-}
 
 /// What the driver knows about an address.
 #[derive(Default, Debug)]

@@ -7,6 +7,7 @@ use super::device_inner::HipDeviceInner;
 use super::function::HipFunction;
 use super::program;
 use super::sys::{HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES};
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Kernel, KernelDesc, Param, dialect};
 use crate::types::{Error, ErrorKind, Result};
 

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::builtin_kernels::fill;
-use super::capture::capture;
 use super::device_inner::HipDeviceInner;
 use super::graph::{HipGraph, HipGraphNode, HipNewNode};
 use super::launch::{HipLaunch, address};
@@ -20,6 +19,7 @@ use super::memory::HipMemory;
 use super::stream::HipRawEvent;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
+use crate::hal::support::streams::capture;
 use crate::hal::support::transfer::{doublings, shortest_element};
 use crate::hal::{Body, Command, Memory as _, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{Error, ErrorKind, Result};
@@ -102,7 +102,7 @@ impl HipNodeAdder<'_> {
             Command::Empty | Command::UsmPrefetch { .. } | Command::UsmAdvise { .. } => Ok(()),
             Command::Child(body) => self.body(body),
             Command::Native(native) => {
-                let captured = capture(self.device, native)?;
+                let captured = capture(&self.device.context, native)?;
                 self.add_work(HipNewNode::Graph(&captured)).map(drop)
             }
             Command::If { .. } | Command::While { .. } => {

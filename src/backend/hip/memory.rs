@@ -10,6 +10,7 @@ use super::allocation::HipAllocation;
 use super::device_inner::HipDeviceInner;
 use super::sys::{Driver, HipFailure, call, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipStream_t};
 use crate::hal::support::refusal;
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UserMemory, UsmPointer};
 use crate::types::{DeviceId, ResourceId, Result};
 

@@ -14,6 +14,7 @@ use super::sys::{
     hipMemAccessFlagsProtReadWrite, hipMemAllocationTypePinned, hipMemHandleTypeNone, hipMemLocation,
     hipMemLocationTypeDevice, hipMemPoolAttrReleaseThreshold, hipMemPoolProps, ihipMemPoolHandle_t,
 };
+use crate::hal::support::streams::DriverContext as _;
 use crate::types::{Error, ErrorKind, Result};
 
 /// Device memory, and where it goes when it is freed.

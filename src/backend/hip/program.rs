@@ -48,7 +48,7 @@ fn compile_now(name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> 
 }
 
 fn broken(failure: HipFailure) -> Error {
-    let HipFailure { call, code } = failure;
+    let HipFailure { call, code, .. } = failure;
     Error::new(ErrorKind::Driver, format!("{call} of the HIP run-time compiler failed with code {code}"))
 }
 

@@ -13,6 +13,7 @@ use super::launch::HipLaunch;
 use super::recording::{HipRecordedCommand, HipRecording};
 use super::updates_in_flight::keep_their_values;
 use crate::hal::support::replaced::{keeps_memory, keeps_objects};
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 

@@ -14,6 +14,7 @@ use super::launch::HipLaunch;
 use super::memory::HipMemory;
 use super::stream::{HipRawEvent, HipStream};
 use super::sys::{HipFailure, call, get, hipGraph_t, hipGraphExec, hipGraphNode_t, ihipGraph};
+use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Memory, MemoryDesc, MemoryKind, UsmPointer};
 use crate::types::Result;
 

@@ -22,6 +22,7 @@
 //! | [`source_params`] | compares a kernel's parameters with those in its source |
 //! | [`spirv`] | checks the frame of SPIR-V modules, and reads the parameters of their kernels |
 //! | [`object`] | objects of a driver, destroyed when dropped |
+//! | [`streams`] | what drivers with streams and events have in common |
 //! | [`heap_block`] | zeroed memory of the host |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
@@ -57,4 +58,6 @@ pub(crate) mod signals;
 pub(crate) mod source_params;
 pub(crate) mod spirv;
 pub(crate) mod staged_update;
+#[cfg(any(feature = "cuda", feature = "hip"))]
+pub(crate) mod streams;
 pub(crate) mod transfer;

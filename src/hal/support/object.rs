@@ -8,17 +8,17 @@ use std::fmt::Debug;
 /// # Safety
 /// Objects of this kind may be used and destroyed on any thread. Where the driver takes one call at a
 /// time for an object, its owners see to it.
-pub(crate) unsafe trait ObjectKind: 'static {
+pub(crate) unsafe trait ObjectKind: Debug + 'static {
     /// What the driver calls an object.
     type Handle: Copy + Debug;
-    /// The driver's functions.
-    type Functions: Debug + Sync + 'static;
+    /// What objects need for as long as they live: the driver's functions, or a context that has them.
+    type Owner: Debug + Send + Sync + 'static;
 
     /// Destroys an object, or gives up a reference to it. A failure goes to tracing.
     ///
     /// # Safety
     /// The object, or the reference, is the caller's, who does not use it any more.
-    unsafe fn destroy(functions: &'static Self::Functions, handle: Self::Handle);
+    unsafe fn destroy(owner: &Self::Owner, handle: Self::Handle);
 }
 
 /// An object of the driver, or a reference to one. When it is dropped, nothing uses it any more, and
@@ -26,7 +26,7 @@ pub(crate) unsafe trait ObjectKind: 'static {
 #[derive(Debug)]
 pub(crate) struct Owned<K: ObjectKind> {
     handle: K::Handle,
-    functions: &'static K::Functions,
+    owner: K::Owner,
 }
 
 // SAFETY: the kind promises it.
@@ -39,19 +39,23 @@ impl<K: ObjectKind> Owned<K> {
     ///
     /// # Safety
     /// `handle` is that of a live object of this kind, and nothing else gives up the same reference.
-    pub(crate) unsafe fn new(functions: &'static K::Functions, handle: K::Handle) -> Self {
-        Self { handle, functions }
+    pub(crate) unsafe fn new(owner: K::Owner, handle: K::Handle) -> Self {
+        Self { handle, owner }
     }
 
     /// The object, for calls. It is valid while `self` lives.
     pub(crate) fn raw(&self) -> K::Handle {
         self.handle
     }
+
+    pub(crate) fn owner(&self) -> &K::Owner {
+        &self.owner
+    }
 }
 
 impl<K: ObjectKind> Drop for Owned<K> {
     fn drop(&mut self) {
         // SAFETY: the object, or the reference, is this object's own, and given up once.
-        unsafe { K::destroy(self.functions, self.handle) }
+        unsafe { K::destroy(&self.owner, self.handle) }
     }
 }

@@ -12,6 +12,8 @@ pub(super) use driver::{DRIVER_LIBRARIES, Driver};
 pub(super) use nvrtc::{Nvrtc, nvrtc};
 pub(super) use types::*;
 
+use crate::hal::support::streams::CallFailure;
+
 /// What a function returns.
 pub(super) type Code = CUresult;
 
@@ -37,22 +39,20 @@ macro_rules! get {
 
 pub(super) use {call, get};
 
-/// A call that did not succeed.
+/// Whose codes they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct CudaFailure {
-    /// The function.
-    pub(super) call: &'static str,
-    /// What it returned.
-    pub(super) code: Code,
-}
+pub(super) enum CudaLibrary {}
+
+/// A call that did not succeed.
+pub(super) type CudaFailure = CallFailure<CudaLibrary>;
 
 pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), CudaFailure> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(CudaFailure { call, code }) }
+    CudaFailure::check(call, code)
 }
 
 /// The failure of a call to a function that the driver is too old for.
 pub(super) fn missing(call: &'static str) -> CudaFailure {
-    CudaFailure { call, code: CUDA_ERROR_NOT_SUPPORTED }
+    CudaFailure::new(call, CUDA_ERROR_NOT_SUPPORTED)
 }
 
 /// Declares a table of functions, and how to fill it from a library.

@@ -13,6 +13,8 @@ pub(super) use driver::{DRIVER_LIBRARIES, Driver};
 pub(super) use hiprtc::{Hiprtc, hiprtc};
 pub(super) use types::*;
 
+use crate::hal::support::streams::CallFailure;
+
 /// What a function returns.
 pub(super) type Code = hipError_t;
 
@@ -38,17 +40,15 @@ macro_rules! get {
 
 pub(super) use {call, get};
 
-/// A call that did not succeed.
+/// Whose codes they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct HipFailure {
-    /// The function.
-    pub(super) call: &'static str,
-    /// What it returned.
-    pub(super) code: Code,
-}
+pub(super) enum HipLibrary {}
+
+/// A call that did not succeed.
+pub(super) type HipFailure = CallFailure<HipLibrary>;
 
 pub(super) fn outcome(call: &'static str, code: Code) -> Result<(), HipFailure> {
-    if code == hipSuccess { Ok(()) } else { Err(HipFailure { call, code }) }
+    HipFailure::check(call, code)
 }
 
 /// Declares a table of functions, and how to fill it from a library.

@@ -21,9 +21,9 @@ macro_rules! kinds {
         // call at a time, as for lists, kernels and pools, their owners see to it.
         unsafe impl ObjectKind for $object {
             type Handle = *mut Self;
-            type Functions = Api;
+            type Owner = &'static Api;
 
-            unsafe fn destroy(api: &'static Api, object: *mut Self) {
+            unsafe fn destroy(api: &&'static Api, object: *mut Self) {
                 // SAFETY: passed on to the caller.
                 report(unsafe { call!(api, $destroy(object)) });
             }

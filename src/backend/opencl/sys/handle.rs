@@ -23,9 +23,9 @@ macro_rules! kinds {
             // arguments of a kernel while it is used, is up to the kernel's owner (`kernel.rs`).
             unsafe impl ObjectKind for $kind {
                 type Handle = *mut c_void;
-                type Functions = Core;
+                type Owner = &'static Core;
 
-                unsafe fn destroy(core: &'static Core, object: *mut c_void) {
+                unsafe fn destroy(core: &&'static Core, object: *mut c_void) {
                     // SAFETY: passed on to the caller.
                     report(unsafe { call!(core, $release(object)) });
                 }

@@ -1,29 +1,27 @@
 //! Stream tasks: the user's own calls, on the stream of a queue.
-#![expect(unsafe_code, reason = "calls the driver")]
+#![expect(unsafe_code, reason = "calls closures, which the caller vouches for")]
 
-use std::ptr;
-
-use super::event::CudaEvent;
-use super::graph::CudaGraph;
-use super::profiling::SignalTimes;
-use super::queue::{AwaitedSignals, CudaQueue, WaitedSignals};
-use super::signal::{CudaSignal, SignalEnd};
-use super::sys::{CU_STREAM_CAPTURE_STATUS_NONE, CudaFailure, call};
-use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
+use super::capture::CaptureContext;
+use super::clock::SignalTimes;
+use super::context::DriverContext as _;
+use super::device::StreamDevice;
+use super::event::StreamEvent;
+use super::queue::{AwaitedSignals, StreamQueue, WaitedSignals};
+use super::signal::{SignalEnd, StreamSignal};
+use crate::hal::{NativeCommand, Signal, WaitList};
 use crate::types::{Error, ErrorKind, Result};
 
-impl CudaQueue {
+impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
     /// Has the stream wait, calls the closure, and records the event. No lock is held during the call.
-    pub(super) fn run_stream_task(
+    pub(crate) fn run_stream_task(
         &self,
         task: &NativeCommand,
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
-        let (device, stream) = (&self.device, &self.stream);
-        let context = &device.context;
-        let event = CudaEvent::of(&**signal.event, device)?;
-        context.health.status()?;
+        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let event = StreamEvent::of(&**signal.event, device)?;
+        context.health().status()?;
         event.check_not_pending()?;
         let awaited = AwaitedSignals::of(wait)?;
         context.run(|| {
@@ -34,7 +32,7 @@ impl CudaQueue {
                 if (self.desc.profiling || signal.timed)
                     && let Some(first) = &records.start
                 {
-                    times = Some(SignalTimes::begin(device.clock.base()?, 0));
+                    times = Some(SignalTimes::begin(device.clock().base()?, 0));
                     first.record(stream)?;
                 }
                 failing = self.call(task).err();
@@ -45,7 +43,7 @@ impl CudaQueue {
                     (None, Ok(sequence)) => SignalEnd::Recorded(sequence),
                     (None, Err(failure)) => SignalEnd::Broken(context.error(failure)),
                 };
-                let signal = CudaSignal::new(device, records, stream, end, times, needs, None);
+                let signal = StreamSignal::new(device, records, stream, end, times, needs, None);
                 Ok(match failed {
                     Some(error) => signal.failed(error),
                     None => signal.failing(failing),
@@ -57,15 +55,15 @@ impl CudaQueue {
     /// Calls the closure, with the context bound. What the closure leaves behind on the thread and on the
     /// stream is put in order.
     fn call(&self, task: &NativeCommand) -> Result<()> {
-        let context = &self.device.context;
-        // SAFETY: the stream and the context live as long as the queue.
-        let lent = unsafe { NativeStream::new("cuda", self.stream.raw().cast(), context.raw.cast()) };
+        let context = self.device.context();
+        // SAFETY: the stream lives as long as the queue.
+        let lent = unsafe { self.stream.lent() };
         // SAFETY: the stream waits for the wait list, in the current context; the event is recorded behind
         // what is on it then.
         let called = unsafe { task.call_live(&lent) };
         // A library may have made another context current.
         let current = context.make_current().map_err(|failure| context.error(failure));
-        let captured = self.end_capture().map_err(|failure| context.error(failure));
+        let captured = self.stream.end_open_capture().map_err(|failure| context.error(failure));
         called?;
         current?;
         if captured? {
@@ -75,22 +73,5 @@ impl CudaQueue {
                 .help("end the capture, or use a native command, which is captured"));
         }
         Ok(())
-    }
-
-    /// Ends the capture of the stream, if there is one: an event that is recorded there would never complete.
-    fn end_capture(&self) -> Result<bool, CudaFailure> {
-        let driver = self.device.context.driver;
-        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the stream is alive; the pointer is valid for a status.
-        unsafe { call!(driver, cuStreamIsCapturing(self.stream.raw(), &raw mut status)) }?;
-        if status == CU_STREAM_CAPTURE_STATUS_NONE {
-            return Ok(false);
-        }
-        let mut raw = ptr::null_mut();
-        // SAFETY: the stream is alive, and captures; the pointer is valid for a pointer. An error says that
-        // the capture was invalid, and has ended it.
-        let _ = unsafe { call!(driver, cuStreamEndCapture(self.stream.raw(), &raw mut raw)) };
-        drop(CudaGraph::adopt(&self.device.context, raw));
-        Ok(true)
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::completion_counter::CountedRun;
-use super::device_inner::CudaDeviceInner;
-use super::event::CudaEvent;
-use super::profiling::SignalTimes;
-use super::signal::{CudaSignal, EventRecords, Kept, SignalEnd, SignalNeeds};
-use super::stream::CudaStream;
+use super::clock::SignalTimes;
+use super::context::DriverContext as _;
+use super::device::StreamDevice;
+use super::event::StreamEvent;
+use super::signal::{EventRecords, Kept, SignalEnd, SignalNeeds, StreamSignal};
+use super::stream::DriverStream;
 use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{Event, Queue, QueueDesc, Signal, WaitList};
@@ -17,44 +17,47 @@ use crate::types::{Error, Result};
 
 /// A queue. When it is dropped, its stream goes on with the work in flight.
 #[derive(Debug)]
-pub(super) struct CudaQueue {
-    pub(super) device: Arc<CudaDeviceInner>,
-    pub(super) desc: QueueDesc,
-    pub(super) stream: Arc<CudaStream>,
+pub(crate) struct StreamQueue<D: StreamDevice> {
+    pub(crate) device: Arc<D>,
+    pub(crate) desc: QueueDesc,
+    pub(crate) stream: Arc<DriverStream<D::Context>>,
 }
 
-impl CudaQueue {
-    pub(super) fn create(device: &Arc<CudaDeviceInner>, desc: QueueDesc) -> Result<Self> {
-        let stream = Arc::new(CudaStream::create_with(&device.context, desc.priority)?);
+impl<D: StreamDevice> StreamQueue<D> {
+    pub(crate) fn create(device: &Arc<D>, desc: QueueDesc) -> Result<Self> {
+        let stream = Arc::new(DriverStream::create_with(device.context(), desc.priority)?);
         Ok(Self { device: Arc::clone(device), desc, stream })
     }
 
     /// The queue behind `queue`, if it is one of `device`.
-    pub(super) fn of<'a>(queue: &'a dyn Queue, device: &Arc<CudaDeviceInner>) -> Result<&'a Self> {
+    pub(crate) fn of<'a>(queue: &'a dyn Queue, device: &Arc<D>) -> Result<&'a Self> {
         let queue = queue.as_any().downcast_ref::<Self>();
         queue.filter(|queue| Arc::ptr_eq(&queue.device, device)).ok_or_else(|| foreign("queue"))
     }
 
     /// Enqueues what `start` puts on the stream. With `timed_commands`, each of so many commands
     /// gets times.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &self,
         timed_commands: Option<usize>,
         kept: Option<Kept>,
         wait: WaitList<'_>,
         signal: Signal<'_>,
-        start: impl FnOnce(&Arc<CudaStream>, &Arc<EventRecords>) -> Result<Option<CountedRun>>,
+        start: impl FnOnce(
+            &Arc<DriverStream<D::Context>>,
+            &Arc<EventRecords<D::Context>>,
+        ) -> Result<Option<D::Counted>>,
     ) -> Result<()> {
-        let (device, stream) = (&self.device, &self.stream);
-        let event = CudaEvent::of(&**signal.event, device)?;
-        device.context.health.status()?;
+        let (device, stream, context) = (&self.device, &self.stream, self.device.context());
+        let event = StreamEvent::of(&**signal.event, device)?;
+        context.health().status()?;
         // Not later: the event may wait for its own last signal.
         let awaited = AwaitedSignals::of(wait)?;
-        let enqueue = |records: &Arc<EventRecords>| -> Result<CudaSignal> {
+        let enqueue = |records: &Arc<EventRecords<D::Context>>| -> Result<StreamSignal<D>> {
             let WaitedSignals { needs, failed, failing } = self.wait_for(awaited)?;
             if let Some(error) = failed {
                 let nothing = SignalEnd::Recorded(0);
-                let signal = CudaSignal::new(device, records, stream, nothing, None, needs, None);
+                let signal = StreamSignal::new(device, records, stream, nothing, None, needs, None);
                 return Ok(signal.failed(error));
             }
             let mut times = None;
@@ -62,8 +65,8 @@ impl CudaQueue {
                 && let Some(first) = &records.start
             {
                 let commands = timed_commands.unwrap_or(0);
-                times = Some(SignalTimes::begin(device.clock.base()?, commands));
-                records.reserve(device, commands)?;
+                times = Some(SignalTimes::begin(device.clock().base()?, commands));
+                records.reserve(context, commands)?;
                 first.record(stream)?;
             }
             let started = if failing.is_some() { None } else { start(stream, records)? };
@@ -73,23 +76,23 @@ impl CudaQueue {
                 // The work is on the stream: a failure from here on fails the event.
                 _ => match stream.record(&records.end) {
                     Ok(sequence) => SignalEnd::Recorded(sequence),
-                    Err(failure) => SignalEnd::Broken(device.context.error(failure)),
+                    Err(failure) => SignalEnd::Broken(context.error(failure)),
                 },
             };
-            Ok(CudaSignal::new(device, records, stream, end, times, needs, kept).failing(failing))
+            Ok(StreamSignal::new(device, records, stream, end, times, needs, kept).failing(failing))
         };
-        device.context.run(|| event.signal_by(enqueue))
+        context.run(|| event.signal_by(enqueue))
     }
 
     /// Has the stream wait. The caller has bound the context.
-    pub(super) fn wait_for(
+    pub(crate) fn wait_for(
         &self,
-        AwaitedSignals { order, dependencies }: AwaitedSignals,
-    ) -> Result<WaitedSignals> {
+        AwaitedSignals { order, dependencies }: AwaitedSignals<D>,
+    ) -> Result<WaitedSignals<D>> {
         for signal in order {
             signal.order_before(&self.stream)?;
         }
-        let mut waited = WaitedSignals::default();
+        let mut waited = WaitedSignals { needs: SignalNeeds::<D>::default(), failed: None, failing: None };
         for signal in dependencies {
             waited.failed = signal.order_before(&self.stream)?;
             if waited.failed.is_some() {
@@ -106,34 +109,33 @@ impl CudaQueue {
 }
 
 /// The last signals of the events of a wait list.
-pub(super) struct AwaitedSignals {
-    order: Signals,
-    dependencies: Signals,
+pub(crate) struct AwaitedSignals<D: StreamDevice> {
+    order: Signals<D>,
+    dependencies: Signals<D>,
 }
 
-type Signals = SmallVec<[Arc<CudaSignal>; 4]>;
+type Signals<D> = SmallVec<[Arc<StreamSignal<D>>; 4]>;
 
-impl AwaitedSignals {
-    pub(super) fn of(wait: WaitList<'_>) -> Result<Self> {
+impl<D: StreamDevice> AwaitedSignals<D> {
+    pub(crate) fn of(wait: WaitList<'_>) -> Result<Self> {
         Ok(Self { order: signals(wait.order)?, dependencies: signals(wait.dependencies)? })
     }
 }
 
 /// What a wait list says about the enqueue behind it.
-#[derive(Default)]
-pub(super) struct WaitedSignals {
-    pub(super) needs: SignalNeeds,
+pub(crate) struct WaitedSignals<D: StreamDevice> {
+    pub(crate) needs: SignalNeeds<D>,
     /// The failure of a dependency: nothing runs, and this is the outcome.
-    pub(super) failed: Option<Error>,
+    pub(crate) failed: Option<Error>,
     /// The failure that a dependency will have when its work is over: nothing runs, and this is the outcome
     /// then.
-    pub(super) failing: Option<Error>,
+    pub(crate) failing: Option<Error>,
 }
 
 /// The last signals of these events.
-pub(super) fn signals(events: &[&dyn Event]) -> Result<Signals> {
+pub(crate) fn signals<D: StreamDevice>(events: &[&dyn Event]) -> Result<Signals<D>> {
     let last = |event: &&dyn Event| {
-        let event = event.as_any().downcast_ref::<CudaEvent>().ok_or_else(foreign_wait)?;
+        let event = event.as_any().downcast_ref::<StreamEvent<D>>().ok_or_else(foreign_wait)?;
         event.last_signal().ok_or_else(idle_wait)
     };
     events.iter().map(last).collect()

@@ -4,9 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::device_inner::CudaDeviceInner;
-use super::signal::{CudaSignal, EventRecords};
-use super::sys::CudaFailure;
+use super::context::ContextFailure;
+use super::device::StreamDevice;
+use super::signal::{EventRecords, StreamSignal};
 use crate::hal::support::signals::{EnqueueSignal, LastSignal};
 use crate::hal::support::{polling, refusal};
 use crate::hal::{Event, EventProfile, EventStatus};
@@ -14,47 +14,47 @@ use crate::types::{DeviceId, Result};
 
 /// An event. Enqueued work does not need it, so it may be dropped before that ends.
 #[derive(Debug)]
-pub(super) struct CudaEvent {
-    device: Arc<CudaDeviceInner>,
-    records: Arc<EventRecords>,
-    signal: LastSignal<CudaSignal>,
+pub(crate) struct StreamEvent<D: StreamDevice> {
+    device: Arc<D>,
+    records: Arc<EventRecords<D::Context>>,
+    signal: LastSignal<StreamSignal<D>>,
 }
 
-impl CudaEvent {
-    pub(super) fn create(device: &Arc<CudaDeviceInner>, profiling: bool) -> Result<Self, CudaFailure> {
-        let records = Arc::new(EventRecords::create(device, profiling)?);
+impl<D: StreamDevice> StreamEvent<D> {
+    pub(crate) fn create(device: &Arc<D>, profiling: bool) -> Result<Self, ContextFailure<D::Context>> {
+        let records = Arc::new(EventRecords::create(device.context(), profiling)?);
         Ok(Self { device: Arc::clone(device), records, signal: LastSignal::default() })
     }
 
     /// An event with a signal.
-    pub(super) fn signalled(
-        device: &Arc<CudaDeviceInner>,
-        records: &Arc<EventRecords>,
-        signal: CudaSignal,
+    pub(crate) fn signalled(
+        device: &Arc<D>,
+        records: &Arc<EventRecords<D::Context>>,
+        signal: StreamSignal<D>,
     ) -> Self {
         let (device, records) = (Arc::clone(device), Arc::clone(records));
         Self { device, records, signal: LastSignal::new(signal) }
     }
 
     /// The event behind `event`, if it is one of `device`.
-    pub(super) fn of<'a>(event: &'a dyn Event, device: &Arc<CudaDeviceInner>) -> Result<&'a Self> {
+    pub(crate) fn of<'a>(event: &'a dyn Event, device: &Arc<D>) -> Result<&'a Self> {
         let event = event.as_any().downcast_ref::<Self>();
         event.filter(|event| Arc::ptr_eq(&event.device, device)).ok_or_else(|| refusal::foreign("event"))
     }
 
     /// The signal that a wait for this event means now.
-    pub(super) fn last_signal(&self) -> Option<Arc<CudaSignal>> {
+    pub(crate) fn last_signal(&self) -> Option<Arc<StreamSignal<D>>> {
         self.signal.get()
     }
 
     /// The driver's events.
-    pub(super) fn records(&self) -> &Arc<EventRecords> {
+    pub(crate) fn records(&self) -> &Arc<EventRecords<D::Context>> {
         &self.records
     }
 
     /// # Errors
     /// As [`LastSignal::check_not_pending`].
-    pub(super) fn check_not_pending(&self) -> Result<()> {
+    pub(crate) fn check_not_pending(&self) -> Result<()> {
         self.signal.check_not_pending()
     }
 
@@ -62,21 +62,21 @@ impl CudaEvent {
     ///
     /// # Errors
     /// As [`LastSignal::signal_by`].
-    pub(super) fn signal_by(
+    pub(crate) fn signal_by(
         &self,
-        enqueue: impl FnOnce(&Arc<EventRecords>) -> Result<CudaSignal>,
+        enqueue: impl FnOnce(&Arc<EventRecords<D::Context>>) -> Result<StreamSignal<D>>,
     ) -> Result<()> {
         self.signal.signal_by(|| enqueue(&self.records)).map(drop)
     }
 }
 
-impl Event for CudaEvent {
+impl<D: StreamDevice> Event for StreamEvent<D> {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn device(&self) -> DeviceId {
-        self.device.info.id
+        self.device.id()
     }
 
     fn status(&self) -> EventStatus {

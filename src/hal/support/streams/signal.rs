@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::completion_counter::CountedRun;
-use super::device_inner::CudaDeviceInner;
-use super::profiling::{SignalTimes, now};
-use super::stream::{CudaStream, RawEvent};
-use super::sys::CudaFailure;
+use super::clock::{SignalTimes, now};
+use super::context::{ContextFailure, DriverContext as _};
+use super::device::{CountedEnd as _, StreamDevice};
+use super::stream::{DriverStream, RawEvent, StreamContext};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal;
 use crate::hal::support::signals::EnqueueSignal;
@@ -19,94 +18,94 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// One enqueue.
 ///
-/// The driver itself spreads faults: they end the whole context. What it does not spread is kept
-/// here: an enqueue of which a part failed, and the failure of another device.
+/// The driver itself spreads faults: they end the whole context, or the process. What it does not spread
+/// is kept here: an enqueue of which a part failed, and the failure of another device.
 #[derive(Debug)]
-pub(super) struct CudaSignal {
-    device: Arc<CudaDeviceInner>,
-    records: Arc<EventRecords>,
-    stream: Arc<CudaStream>,
-    end: SignalEnd,
+pub(crate) struct StreamSignal<D: StreamDevice> {
+    device: Arc<D>,
+    records: Arc<EventRecords<D::Context>>,
+    stream: Arc<DriverStream<D::Context>>,
+    end: SignalEnd<D::Counted>,
     /// Why the enqueue fails once its work is over.
     failure: Option<Error>,
-    times: Option<SignalTimes>,
-    pending: Mutex<PendingSignal>,
+    times: Option<SignalTimes<D::Context>>,
+    pending: Mutex<PendingSignal<D>>,
     outcome: EnqueueOutcome,
 }
 
 /// The driver's events of one event, which records them again for each signal.
 #[derive(Debug)]
-pub(super) struct EventRecords {
+pub(crate) struct EventRecords<C: StreamContext> {
     /// Behind the work.
-    pub(super) end: RawEvent,
+    pub(crate) end: RawEvent<C>,
     /// With profiling: before the work.
-    pub(super) start: Option<RawEvent>,
+    pub(crate) start: Option<RawEvent<C>>,
     /// Before and after each command; enough for the signal with the most commands so far.
-    pub(super) commands: Mutex<Vec<[RawEvent; 2]>>,
+    pub(crate) commands: Mutex<Vec<[RawEvent<C>; 2]>>,
 }
 
 /// What tells of the end of an enqueue.
 #[derive(Debug)]
-pub(super) enum SignalEnd {
+pub(crate) enum SignalEnd<R> {
     /// The driver's event, which is recorded behind the work and has this sequence number on its
     /// stream.
     Recorded(u64),
     /// The stream, which becomes idle. The event could not be recorded, so the enqueue fails with
     /// this.
     Broken(Error),
-    /// A completion counter. The event is not recorded.
-    Counted(CountedRun),
+    /// What the host reads. The event is not recorded.
+    Counted(R),
 }
 
 /// What is needed until the outcome is known.
-#[derive(Debug, Default)]
-struct PendingSignal {
+#[derive(Debug)]
+struct PendingSignal<D: StreamDevice> {
     /// The signals whose results this one needs.
-    needs: SignalNeeds,
+    needs: SignalNeeds<D>,
     /// What the device uses.
     kept: Option<Kept>,
-    /// With a completion counter: when to query the stream next.
+    /// With a counted end: when to query the stream next.
     next_query: Option<Instant>,
     /// With times: when the end was seen.
     seen: u64,
 }
 
 /// The signals whose results one needs.
-pub(super) type SignalNeeds = Dependencies<Arc<CudaSignal>>;
+pub(crate) type SignalNeeds<D> = Dependencies<Arc<StreamSignal<D>>>;
 
 /// What the device uses until a signal is final.
-pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
-/// A fault stops counters. So while one is awaited, the stream is queried this often, and the first
-/// poll after that time notices that the device is lost. Most runs with a counter are over before.
+/// A fault stops what counts runs. So while a count is awaited, the stream is queried this often, and the
+/// first poll after that time notices that the device is lost. Most counted runs are over before.
 const BETWEEN_QUERIES: Duration = Duration::from_millis(1);
 
-impl EventRecords {
-    pub(super) fn create(device: &CudaDeviceInner, profiling: bool) -> Result<Self, CudaFailure> {
-        let event = || RawEvent::create(&device.context, profiling);
+impl<C: StreamContext> EventRecords<C> {
+    pub(crate) fn create(context: &Arc<C>, profiling: bool) -> Result<Self, ContextFailure<C>> {
+        let event = || RawEvent::create(context, profiling);
         Ok(Self { end: event()?, start: profiling.then(event).transpose()?, commands: Mutex::default() })
     }
 
     /// Makes sure that there are events for so many commands.
-    pub(super) fn reserve(&self, device: &CudaDeviceInner, commands: usize) -> Result<(), CudaFailure> {
+    pub(crate) fn reserve(&self, context: &Arc<C>, commands: usize) -> Result<(), ContextFailure<C>> {
         let mut all = self.commands.lock();
         while all.len() < commands {
-            let event = || RawEvent::create(&device.context, true);
+            let event = || RawEvent::create(context, true);
             all.push([event()?, event()?]);
         }
         Ok(())
     }
 }
 
-impl CudaSignal {
+impl<D: StreamDevice> StreamSignal<D> {
     /// An enqueue that is on the stream.
-    pub(super) fn new(
-        device: &Arc<CudaDeviceInner>,
-        records: &Arc<EventRecords>,
-        stream: &Arc<CudaStream>,
-        end: SignalEnd,
-        times: Option<SignalTimes>,
-        needs: SignalNeeds,
+    pub(crate) fn new(
+        device: &Arc<D>,
+        records: &Arc<EventRecords<D::Context>>,
+        stream: &Arc<DriverStream<D::Context>>,
+        end: SignalEnd<D::Counted>,
+        times: Option<SignalTimes<D::Context>>,
+        needs: SignalNeeds<D>,
         kept: Option<Kept>,
     ) -> Self {
         Self {
@@ -116,29 +115,29 @@ impl CudaSignal {
             end,
             failure: None,
             times,
-            pending: Mutex::new(PendingSignal { needs, kept, ..PendingSignal::default() }),
+            pending: Mutex::new(PendingSignal { needs, kept, next_query: None, seen: 0 }),
             outcome: EnqueueOutcome::default(),
         }
     }
 
     /// It fails once its work is over, if there is a reason.
-    pub(super) fn failing(mut self, failure: Option<Error>) -> Self {
+    pub(crate) fn failing(mut self, failure: Option<Error>) -> Self {
         self.failure = failure;
         self
     }
 
     /// Nothing was enqueued, as a signal that this one needs has failed.
-    pub(super) fn failed(self, error: Error) -> Self {
+    pub(crate) fn failed(self, error: Error) -> Self {
         self.outcome.set(Some(error));
         self
     }
 
     /// Whether the work is over.
-    fn is_over(&self, pending: &mut PendingSignal) -> Result<bool, CudaFailure> {
+    fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<bool, ContextFailure<D::Context>> {
         match &self.end {
             SignalEnd::Recorded(sequence) => self.stream.has_completed(*sequence, &self.records.end),
             SignalEnd::Broken(_) => self.stream.is_idle(),
-            SignalEnd::Counted((counter, runs)) if counter.has_reached(*runs) => Ok(true),
+            SignalEnd::Counted(run) if run.is_over() => Ok(true),
             SignalEnd::Counted(_) => {
                 let now = Instant::now();
                 let is_due = pending.next_query.is_some_and(|next| next <= now);
@@ -160,19 +159,19 @@ impl CudaSignal {
 
     /// Makes later work on the stream come after this enqueue. Returns why it has failed, if that
     /// is known. The caller has bound the stream's context.
-    pub(super) fn order_before(&self, stream: &Arc<CudaStream>) -> Result<Option<Error>> {
+    pub(crate) fn order_before(&self, stream: &Arc<DriverStream<D::Context>>) -> Result<Option<Error>> {
         self.order_by(Arc::ptr_eq(&self.stream, stream), |event| Ok(stream.wait(event)?))
     }
 
     /// As [`order_before`](Self::order_before): `wait` makes later work on the stream wait for an event.
-    pub(super) fn order_by(
+    pub(crate) fn order_by(
         &self,
         is_same_stream: bool,
-        wait: impl FnOnce(&RawEvent) -> Result<()>,
+        wait: impl FnOnce(&RawEvent<D::Context>) -> Result<()>,
     ) -> Result<Option<Error>> {
-        let context = &self.device.context;
+        let context = self.device.context();
         // A wait for a complete event takes less time than a query whether it is.
-        if context.health.lost().is_some() || !self.is_recorded() {
+        if context.health().lost().is_some() || !self.is_recorded() {
             match self.status() {
                 EventStatus::Failed(error) => return Ok(Some(error)),
                 EventStatus::Pending => {}
@@ -197,16 +196,16 @@ impl CudaSignal {
     }
 
     /// The times, if it has any. It is complete.
-    pub(super) fn profile(&self) -> Result<EventProfile> {
+    pub(crate) fn profile(&self) -> Result<EventProfile> {
         let EventRecords { end, start, commands } = &*self.records;
         let (times, start) = self.times.as_ref().zip(start.as_ref()).ok_or_else(refusal::no_times)?;
         let seen = self.pending.lock().seen;
         let read = times.read(seen, [start, end], &commands.lock());
-        read.map_err(|failure| self.device.context.error(failure))
+        read.map_err(|failure| self.device.context().error(failure))
     }
 }
 
-impl EnqueueSignal for CudaSignal {
+impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
     fn outcome(&self) -> &EnqueueOutcome {
         &self.outcome
     }
@@ -219,13 +218,13 @@ impl EnqueueSignal for CudaSignal {
         if self.outcome.is_known() {
             return SettleStep::Settled;
         }
-        let context = &self.device.context;
+        let context = self.device.context();
         let mut pending = self.pending.lock();
         if self.outcome.is_known() {
             // Another thread was faster, and the event may have been recorded again since.
             return SettleStep::Settled;
         }
-        let lost = context.health.lost();
+        let lost = context.health().lost();
         if lost.is_none() {
             match self.is_over(&mut pending) {
                 Ok(true) => {}
@@ -239,7 +238,7 @@ impl EnqueueSignal for CudaSignal {
                     }
                     // Any other failure is one of the query. It says nothing about the work, which
                     // may still run.
-                    tracing::trace!(target: "wakegraph::cuda", %error, "an event could not be queried");
+                    tracing::trace!(target: "wakegraph", %error, "an event could not be queried");
                     return SettleStep::Pending;
                 }
             }
@@ -260,7 +259,7 @@ impl EnqueueSignal for CudaSignal {
     }
 }
 
-impl Drop for CudaSignal {
+impl<D: StreamDevice> Drop for StreamSignal<D> {
     fn drop(&mut self) {
         let needs = |signal: &mut Self| std::mem::take(&mut signal.pending.get_mut().needs);
         release(needs(self), needs);

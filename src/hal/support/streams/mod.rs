@@ -1,0 +1,44 @@
+//! What drivers with streams and events have in common, as CUDA's and HIP's: everything but the calls.
+//!
+//! A backend implements the traits for its context and its device. Each file uses only files before it in
+//! this list.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `call_failure` | calls of a driver that did not succeed |
+//! | `capture_mode` | keeps this thread's calls and other threads' captures apart |
+//! | `context` | a device's context, made current for each call |
+//! | `stream` | streams and events of the driver |
+//! | `clock` | times of events on the host's clock |
+//! | `device` | what the backend's device gives its queues and events |
+//! | `signal`, `event`, `queue` | one enqueue, and the contract's events and queues |
+//! | `capture`, `stream_task` | streams that are lent to closures |
+//! | `enqueue` | how queues launch commands |
+//! | `foreign` | events and streams of other libraries |
+
+mod call_failure;
+mod capture;
+mod capture_mode;
+mod clock;
+mod context;
+mod device;
+mod enqueue;
+mod event;
+mod foreign;
+mod queue;
+mod signal;
+mod stream;
+mod stream_task;
+
+pub(crate) use call_failure::{CallFailure, DriverCodes};
+pub(crate) use capture::{CaptureContext, capture};
+pub(crate) use capture_mode::{CaptureModes, CaptureRelaxed};
+pub(crate) use clock::{DeviceClock, nanoseconds_at};
+pub(crate) use context::DriverContext;
+pub(crate) use device::{CountedEnd, StreamDevice};
+pub(crate) use enqueue::LaunchDevice;
+pub(crate) use event::StreamEvent;
+pub(crate) use foreign::{ForeignHandles, import_event, order_stream_after};
+pub(crate) use queue::StreamQueue;
+pub(crate) use signal::Kept;
+pub(crate) use stream::{DriverStream, ImportStreams, RawEvent, StreamContext};
