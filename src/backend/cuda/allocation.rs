@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::memory_pool::MemoryPool;
 use super::sys::{CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, call, get};
-use crate::hal::support::streams::DriverContext as _;
+use crate::hal::support::streams::{DriverAllocation, DriverContext as _};
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::Result;
 
@@ -58,6 +58,16 @@ impl CudaAllocation {
     pub(super) fn registered(pool: &Arc<MemoryPool>, memory: UserMemory) -> Self {
         let address = memory.start().as_ptr().expose_provenance() as CUdeviceptr;
         Self { address, kind: MemoryKind::Host, pool: Arc::clone(pool), registered: Some(memory) }
+    }
+}
+
+impl DriverAllocation for CudaAllocation {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn kind(&self) -> MemoryKind {
+        self.kind
     }
 }
 

@@ -1,11 +1,8 @@
 //! What all objects of a device share and keep alive.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
 
 use super::completion_counter::{CountedRun, CounterPool};
 use super::context::{self, CudaContext};
@@ -15,9 +12,11 @@ use super::overlap::OverlapPolicy;
 use super::sys::{
     self, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CUdevice_attribute, CudaFailure, Driver, call, get,
 };
-use crate::hal::support::streams::{DeviceClock, DriverContext as _, ImportStreams, StreamDevice};
+use crate::hal::support::streams::{
+    DeviceClock, DriverContext as _, ImportStreams, PeerAccess, StreamDevice,
+};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
-use crate::types::{CommandKinds, DeviceId, Error, Result};
+use crate::types::{CommandKinds, DeviceId, Result};
 
 /// The private core of a [`CudaDevice`](super::device::CudaDevice). The fields are dropped in this
 /// order, the context last.
@@ -32,8 +31,7 @@ pub(super) struct CudaDeviceInner {
     pub(super) has_else: bool,
     /// The backend's own kernels, by [`BuiltinKernel`](super::builtin_kernels::BuiltinKernel).
     pub(super) builtin_kernels: [OnceLock<CudaFunction>; 4],
-    /// Whether the devices with these ids may use this one's memory.
-    peers: Mutex<HashMap<DeviceId, bool>>,
+    pub(super) peers: PeerAccess,
     pub(super) counters: Arc<CounterPool>,
     pub(super) clock: DeviceClock<CudaContext>,
     import_streams: ImportStreams<CudaContext>,
@@ -96,7 +94,7 @@ impl CudaDeviceInner {
             overlap: OverlapPolicy::of(driver, compute_capability),
             has_else: version >= CONDITIONALS_WITH_ELSE,
             builtin_kernels: Default::default(),
-            peers: Mutex::default(),
+            peers: PeerAccess::default(),
             counters: Arc::new(CounterPool::new(&pool)),
             clock,
             import_streams: ImportStreams::default(),
@@ -105,24 +103,8 @@ impl CudaDeviceInner {
         })
     }
 
-    /// Whether `user` may use this device's memory. The first call makes it so, where the hardware
-    /// can. A failure counts as no, and the next call tries again.
-    pub(super) fn is_open_to(&self, user: &Self) -> bool {
-        let mut peers = self.peers.lock();
-        if let Some(open) = peers.get(&user.info.id) {
-            return *open;
-        }
-        match self.open_to(user) {
-            Ok(open) => *peers.entry(user.info.id).or_insert(open),
-            Err(failure) => {
-                let error = Error::from(failure);
-                tracing::debug!(target: "wakegraph", %error, "no peer access");
-                false
-            }
-        }
-    }
-
-    fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
+    /// Lets `user` use this device's memory, if the hardware can.
+    pub(super) fn open_to(&self, user: &Self) -> Result<bool, CudaFailure> {
         let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
         // SAFETY: both devices are open.
         let can_access: c_int = unsafe { get!(driver, cuDeviceCanAccessPeer(from, to)) }?;
@@ -144,8 +126,8 @@ impl StreamDevice for CudaDeviceInner {
     type Context = CudaContext;
     type Counted = CountedRun;
 
-    fn id(&self) -> DeviceId {
-        self.info.id
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     fn context(&self) -> &Arc<CudaContext> {

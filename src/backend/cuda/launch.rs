@@ -11,7 +11,7 @@ use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2, CUfunction};
 use crate::hal::support::launch_arguments::LaunchArguments;
 use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
 use crate::hal::support::refusal::foreign;
-use crate::hal::{Kernel as _, KernelLaunch, MemoryView};
+use crate::hal::{Kernel as _, KernelLaunch};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Threads that the hardware issues together.
@@ -56,8 +56,8 @@ impl CudaLaunch {
         };
         let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
         let arguments = match kernel.is_portable {
-            true => LaunchArguments::portable(kernel.params(), &launch.args, range, address)?,
-            false => LaunchArguments::as_declared(&launch.args, address)?,
+            true => LaunchArguments::portable(kernel.params(), &launch.args, range, CudaMemory::address_of)?,
+            false => LaunchArguments::as_declared(&launch.args, CudaMemory::address_of)?,
         };
         kernel.allow_shared(arguments.local())?;
         let (function, can_overlap) = (kernel.function.raw, kernel.can_overlap);
@@ -100,10 +100,4 @@ impl CudaLaunch {
             ctx: std::ptr::null_mut(),
         })
     }
-}
-
-/// The address at which a view begins. Kernels take CUDA's memory only.
-pub(super) fn address(view: &MemoryView) -> Result<u64> {
-    let memory = view.memory().as_any().downcast_ref::<CudaMemory>().ok_or_else(|| foreign("memory"))?;
-    Ok(memory.address() + view.offset() as u64)
 }

@@ -8,16 +8,16 @@ use super::builtin_kernels::BuiltinKernel;
 use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
 use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
-use super::launch::{CudaLaunch, address};
+use super::launch::CudaLaunch;
 use super::memory::CudaMemory;
 use super::stream::CudaRawEvent;
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
-use crate::hal::support::copy_box::{CopyAddress, CopyBox};
+use crate::hal::support::copy_box::CopyBox;
 use crate::hal::support::fill_row::FillRow;
 use crate::hal::support::once_each::once_each;
 use crate::hal::support::streams::capture;
 use crate::hal::support::transfer::shortest_element;
-use crate::hal::{Body, Command, MemoryDesc, MemoryKind, MemoryView};
+use crate::hal::{Body, Command};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The nodes that later commands follow to come after a command: as few as possible, each once.
@@ -145,7 +145,7 @@ impl NodeAdder<'_> {
                 self.fill(graph, (dst.address() as u64, dst.len()), pattern, after)
             }
             Command::BufferFill { dst, pattern } => {
-                self.fill(graph, (address(dst)?, dst.len()), pattern, after)
+                self.fill(graph, (CudaMemory::address_of(dst)?, dst.len()), pattern, after)
             }
             // There are no nodes for hints, which only keep their place in the order. With one
             // predecessor, later commands can follow that.
@@ -155,9 +155,11 @@ impl NodeAdder<'_> {
             },
             Command::Child(body) => self.body(graph, body, after),
             Command::If { condition, then, otherwise } => {
-                self.conditional(graph, address(condition)?, then, otherwise.as_deref(), after)
+                self.conditional(graph, CudaMemory::address_of(condition)?, then, otherwise.as_deref(), after)
             }
-            Command::While { condition, body } => self.repeated(graph, address(condition)?, body, after),
+            Command::While { condition, body } => {
+                self.repeated(graph, CudaMemory::address_of(condition)?, body, after)
+            }
             Command::Native(native) => {
                 let captured = capture(&self.device.context, native)?;
                 Ok(smallvec![self.add_work(graph, NewNode::Graph(&captured), after)?])
@@ -201,9 +203,7 @@ impl NodeAdder<'_> {
             Some(row) => return Ok(smallvec![self.add_work(graph, NewNode::Fill(&row), after)?]),
             None => {
                 let pattern = shortest_element(pattern);
-                let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
-                let memory = Arc::new(CudaMemory::allocate(self.device, &desc)?);
-                write_new(&memory, pattern)?;
+                let memory = Arc::new(CudaMemory::with_bytes(self.device, pattern)?);
                 let args = [start, len as u64, memory.address(), pattern.len() as u64];
                 self.nodes.patterns.push(memory);
                 BuiltinKernel::Fill.launch(self.device, &args, len.min(MOST_FILL_ITEMS))?
@@ -348,24 +348,5 @@ impl NodeAdder<'_> {
 
 /// The boxes of a copy command; none for others.
 pub(super) fn copy_boxes(command: &Command) -> Result<Vec<CopyBox>> {
-    CopyBox::of_command(command, copy_address, |_| true)
-}
-
-/// Where one side of a copy begins. Copies also take the host memory of other backends, which the
-/// driver has to stage.
-fn copy_address(view: &MemoryView) -> Result<CopyAddress> {
-    let memory = view.memory();
-    match memory.host_ptr() {
-        Some(start) if memory.kind() == MemoryKind::Host && !memory.as_any().is::<CudaMemory>() => {
-            let address = start.as_ptr().expose_provenance() as u64 + view.offset() as u64;
-            Ok(CopyAddress { address, is_foreign: true })
-        }
-        _ => Ok(CopyAddress { address: address(view)?, is_foreign: false }),
-    }
-}
-
-#[expect(unsafe_code, reason = "nothing else uses the memory yet")]
-fn write_new(memory: &CudaMemory, bytes: &[u8]) -> Result<()> {
-    // SAFETY: the memory has just been allocated.
-    unsafe { crate::hal::Memory::write(memory, 0, bytes) }
+    CopyBox::of_command(command, CudaMemory::copy_address_of, |_| true)
 }

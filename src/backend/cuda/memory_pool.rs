@@ -13,8 +13,8 @@ use super::sys::{
     CU_MEM_LOCATION_TYPE_DEVICE, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUmemAccessDesc, CUmemLocation,
     CUmemPoolHandle_st, CUmemPoolProps, CUmemoryPool, CudaFailure, call,
 };
-use crate::hal::support::streams::DriverContext as _;
-use crate::types::{Error, ErrorKind, Result};
+use crate::hal::support::streams::{DriverContext as _, retry_with_room};
+use crate::types::{Error, Result};
 
 /// A pool of device memory that keeps freed memory for later allocations.
 #[derive(Debug)]
@@ -76,19 +76,8 @@ impl MemoryPool {
         unsafe { call!(self.pool.driver(), cuMemPoolTrimTo(self.raw(), 0)) }
     }
 
-    /// Calls `work`, and if it runs out of memory trims the pool and calls it once more: the driver
-    /// does not allocate graphs, modules and host memory from the pool. The caller has bound the
-    /// context.
-    pub(super) fn retry_with_room<T, E: Into<Error>>(
-        &self,
-        mut work: impl FnMut() -> Result<T, E>,
-    ) -> Result<T> {
-        match work().map_err(E::into) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                self.trim()?;
-                work().map_err(E::into)
-            }
-            outcome => outcome,
-        }
+    /// As [`retry_with_room`](retry_with_room()). The caller has bound the context.
+    pub(super) fn retry_with_room<T, E: Into<Error>>(&self, work: impl FnMut() -> Result<T, E>) -> Result<T> {
+        retry_with_room(|| self.trim(), work)
     }
 }

@@ -12,7 +12,7 @@ use super::sys::{
     CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUevent, CUevent_st, CUgraph, CUgraph_st, CUstream,
     CUstream_st, CudaFailure, call, get,
 };
-use crate::hal::support::streams::{CaptureContext, DriverStream, ForeignHandles, RawEvent, StreamContext};
+use crate::hal::support::streams::{CaptureContext, DriverStream, RawEvent, StreamContext};
 use crate::types::Priority;
 
 pub(super) type CudaStream = DriverStream<CudaContext>;
@@ -21,6 +21,8 @@ pub(super) type CudaRawEvent = RawEvent<CudaContext>;
 impl StreamContext for CudaContext {
     type StreamKind = CUstream_st;
     type EventKind = CUevent_st;
+    const BAD_HANDLE: &'static [u32] =
+        &[CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE];
 
     fn create_stream(
         context: &Arc<Self>,
@@ -104,9 +106,4 @@ impl CaptureContext for CudaContext {
         unsafe { call!(self.driver, cuStreamIsCapturing(stream, &raw mut status)) }?;
         Ok(status != CU_STREAM_CAPTURE_STATUS_NONE)
     }
-}
-
-impl ForeignHandles for CudaContext {
-    const REFUSALS: &'static [u32] =
-        &[CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE];
 }

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::device_inner::CudaDeviceInner;
-use super::launch::{CudaLaunch, address};
+use super::launch::CudaLaunch;
 use super::lower::copy_boxes;
+use super::memory::CudaMemory;
 use super::stream::CudaStream;
 use super::sys::{CudaFailure, call};
 use super::transfer::copy_params;
@@ -28,7 +29,7 @@ impl StreamCommand {
         Ok(match command {
             Command::Kernel(launch) => Some(Self::Kernel(CudaLaunch::of(device, launch)?)),
             Command::BufferFill { dst, pattern } => {
-                FillRow::of(address(dst)?, dst.len(), pattern).map(Self::Fill)
+                FillRow::of(CudaMemory::address_of(dst)?, dst.len(), pattern).map(Self::Fill)
             }
             // A stream copies memory that the driver does not know while the host waits.
             Command::BufferCopy { .. }

@@ -9,7 +9,7 @@ use super::memory_pool::HipMemoryPool;
 use super::sys::{
     Driver, HipFailure, call, get, hipHostMallocCoherent, hipHostMallocMapped, hipHostMallocPortable,
 };
-use crate::hal::support::streams::DriverContext as _;
+use crate::hal::support::streams::{DriverAllocation, DriverContext as _};
 use crate::hal::{MemoryKind, UserMemory};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -70,6 +70,16 @@ impl HipAllocation {
 pub(super) fn device_address(driver: &Driver, start: *mut c_void) -> Result<*mut c_void, HipFailure> {
     // SAFETY: the driver translates the address, or refuses it; there are no flags.
     unsafe { get!(driver, hipHostGetDevicePointer(start, 0)) }
+}
+
+impl DriverAllocation for HipAllocation {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn kind(&self) -> MemoryKind {
+        self.kind
+    }
 }
 
 impl Drop for HipAllocation {

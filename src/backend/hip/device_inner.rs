@@ -1,21 +1,20 @@
 //! What all objects of a device share and keep alive.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
 
 use super::context::{self, HipContext};
 use super::error::version_text;
 use super::function::HipFunction;
 use super::memory_pool::HipMemoryPool;
 use super::sys::{self, HipFailure, call, get, hipDeviceAttribute_t, hipErrorPeerAccessAlreadyEnabled};
-use crate::hal::support::streams::{DeviceClock, DriverContext as _, ImportStreams, StreamDevice};
+use crate::hal::support::streams::{
+    DeviceClock, DriverContext as _, ImportStreams, PeerAccess, StreamDevice,
+};
 use crate::hal::{Capabilities, DeviceInfo, Progress, UpdateCapabilities};
-use crate::types::{CommandKinds, DeviceId, Error, Result};
+use crate::types::{CommandKinds, DeviceId, Result};
 
 /// The private core of a [`HipDevice`](super::device::HipDevice). The fields are dropped in this
 /// order, the context last.
@@ -33,8 +32,7 @@ pub(super) struct HipDeviceInner {
     pub(super) fill: OnceLock<HipFunction>,
     /// For [`updates_in_flight`](super::updates_in_flight).
     pub(super) keeps_values: OnceLock<bool>,
-    /// Whether the devices with these ids may use this one's memory.
-    peers: Mutex<HashMap<DeviceId, bool>>,
+    pub(super) peers: PeerAccess,
     pub(super) clock: DeviceClock<HipContext>,
     import_streams: ImportStreams<HipContext>,
     pub(super) pool: Arc<HipMemoryPool>,
@@ -95,7 +93,7 @@ impl HipDeviceInner {
             version,
             fill: OnceLock::new(),
             keeps_values: OnceLock::new(),
-            peers: Mutex::default(),
+            peers: PeerAccess::default(),
             clock: DeviceClock::create(&context)?,
             import_streams: ImportStreams::default(),
             pool,
@@ -103,24 +101,8 @@ impl HipDeviceInner {
         })
     }
 
-    /// Whether `user` may use this device's memory. The first call makes it so, where the hardware
-    /// can. A failure counts as no, and the next call tries again.
-    pub(super) fn is_open_to(&self, user: &Self) -> bool {
-        let mut peers = self.peers.lock();
-        if let Some(open) = peers.get(&user.info.id) {
-            return *open;
-        }
-        match self.open_to(user) {
-            Ok(open) => *peers.entry(user.info.id).or_insert(open),
-            Err(failure) => {
-                let error = Error::from(failure);
-                tracing::debug!(target: "wakegraph", %error, "no peer access");
-                false
-            }
-        }
-    }
-
-    fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {
+    /// Lets `user` use this device's memory, if the hardware can.
+    pub(super) fn open_to(&self, user: &Self) -> Result<bool, HipFailure> {
         let (driver, from, to) = (self.context.driver, user.context.device, self.context.device);
         // The driver says that a device is not its own peer, but another object may be for it.
         if from == to {
@@ -146,8 +128,8 @@ impl StreamDevice for HipDeviceInner {
     type Context = HipContext;
     type Counted = Infallible;
 
-    fn id(&self) -> DeviceId {
-        self.info.id
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     fn context(&self) -> &Arc<HipContext> {

@@ -11,7 +11,7 @@ use super::sys::{HipFailure, call, dim3, hipFunction_t, hipKernelNodeParams};
 use crate::hal::support::launch_arguments::LaunchArguments;
 use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
 use crate::hal::support::refusal::foreign;
-use crate::hal::{Kernel as _, KernelArg, KernelLaunch, MemoryView, Param};
+use crate::hal::{Kernel as _, KernelArg, KernelLaunch, Param};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// The packet of a launch has its size in work-items, in 32 bits for each dimension.
@@ -51,8 +51,8 @@ impl HipLaunch {
         };
         let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
         let arguments = match kernel.is_portable {
-            true => LaunchArguments::portable(kernel.params(), &launch.args, range, address)?,
-            false => LaunchArguments::as_declared(&launch.args, address)?,
+            true => LaunchArguments::portable(kernel.params(), &launch.args, range, HipMemory::address_of)?,
+            false => LaunchArguments::as_declared(&launch.args, HipMemory::address_of)?,
         };
         kernel.check_local(arguments.local(), device.capabilities.local_memory + LOCAL_GAPS)?;
         Ok(Self { function: kernel.function.raw, geometry, arguments })
@@ -66,7 +66,8 @@ impl HipLaunch {
         args: &[KernelArg],
         items: usize,
     ) -> Result<Self> {
-        let arguments = LaunchArguments::portable(params, args, &Range::linear(items), address)?;
+        let arguments =
+            LaunchArguments::portable(params, args, &Range::linear(items), HipMemory::address_of)?;
         Ok(Self { function, geometry: LaunchGeometry::linear(items), arguments })
     }
 
@@ -113,10 +114,4 @@ impl HipLaunch {
             }
         })
     }
-}
-
-/// The address at which a view begins. Kernels take HIP's memory only.
-pub(super) fn address(view: &MemoryView) -> Result<u64> {
-    let memory = view.memory().as_any().downcast_ref::<HipMemory>().ok_or_else(|| foreign("memory"))?;
-    Ok(memory.address() + view.offset() as u64)
 }

@@ -14,14 +14,14 @@ use smallvec::SmallVec;
 use super::builtin_kernels::fill;
 use super::device_inner::HipDeviceInner;
 use super::graph::{HipGraph, HipGraphNode, HipNewNode};
-use super::launch::{HipLaunch, address};
+use super::launch::HipLaunch;
 use super::memory::HipMemory;
 use super::stream::HipRawEvent;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
 use crate::hal::support::streams::capture;
 use crate::hal::support::transfer::{doublings, shortest_element};
-use crate::hal::{Body, Command, Memory as _, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
+use crate::hal::{Body, Command, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The nodes of one command in a graph.
@@ -132,9 +132,7 @@ impl HipNodeAdder<'_> {
             return self.add_work(HipNewNode::Fill(&row)).map(drop);
         }
         let pattern = shortest_element(pattern);
-        let desc = MemoryDesc { len: pattern.len(), kind: MemoryKind::Device };
-        let memory = Arc::new(HipMemory::allocate(self.device, &desc)?);
-        write_new(&memory, pattern)?;
+        let memory = Arc::new(HipMemory::with_bytes(self.device, pattern)?);
         self.nodes.patterns.push(Arc::clone(&memory));
         match fill(self.device, dst, pointer_at(memory.address(), pattern.len())) {
             Ok(launch) => return self.kernel(launch),
@@ -187,34 +185,15 @@ fn copy_boxes(device: &HipDeviceInner, command: &Command) -> Result<Vec<CopyBox>
         _ => false,
     };
     let takes_boxes = !touches_host || device.version >= WITH_BOXES_IN_HOST_MEMORY;
-    CopyBox::of_command(command, copy_address, |_| takes_boxes)
-}
-
-/// Where one side of a copy begins. Copies also take the host memory of other backends, which the
-/// driver has to stage.
-fn copy_address(view: &MemoryView) -> Result<CopyAddress> {
-    let memory = view.memory();
-    match memory.host_ptr() {
-        Some(start) if memory.kind() == MemoryKind::Host && !memory.as_any().is::<HipMemory>() => {
-            let address = start.as_ptr().expose_provenance() as u64 + view.offset() as u64;
-            Ok(CopyAddress { address, is_foreign: true })
-        }
-        _ => Ok(CopyAddress { address: address(view)?, is_foreign: false }),
-    }
+    CopyBox::of_command(command, HipMemory::copy_address_of, |_| takes_boxes)
 }
 
 fn pointer(view: &MemoryView) -> Result<UsmPointer> {
-    Ok(pointer_at(address(view)?, view.len()))
+    Ok(pointer_at(HipMemory::address_of(view)?, view.len()))
 }
 
 #[expect(unsafe_code, reason = "names memory by its address")]
 fn pointer_at(address: u64, len: usize) -> UsmPointer {
     // SAFETY: the bytes are valid on the device, and the command keeps their memory.
     unsafe { UsmPointer::new(address as usize, len) }
-}
-
-#[expect(unsafe_code, reason = "nothing else uses the memory yet")]
-fn write_new(memory: &HipMemory, bytes: &[u8]) -> Result<()> {
-    // SAFETY: the memory has just been allocated.
-    unsafe { memory.write(0, bytes) }
 }

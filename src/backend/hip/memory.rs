@@ -1,140 +1,54 @@
-//! Memory, as the contract has it.
-#![expect(unsafe_code, reason = "accesses memory that the caller orders")]
+//! Memory of the contract's, from the driver's allocations.
+#![expect(unsafe_code, reason = "calls the driver")]
 
-use std::any::Any;
-use std::ffi::c_void;
-use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::ptr;
 
 use super::allocation::HipAllocation;
 use super::device_inner::HipDeviceInner;
-use super::sys::{Driver, HipFailure, call, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipStream_t};
-use crate::hal::support::refusal;
-use crate::hal::support::streams::DriverContext as _;
-use crate::hal::{Memory, MemoryDesc, MemoryKind, UserMemory, UsmPointer};
-use crate::types::{DeviceId, ResourceId, Result};
+use super::stream::HipStream;
+use super::sys::{HipFailure, call, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipStream_t};
+use crate::hal::support::streams::{MemoryDevice, StreamMemory};
+use crate::hal::{MemoryKind, UserMemory};
+use crate::types::Result;
 
-/// An address on the device, as the driver's functions take it.
-fn device(address: u64) -> *mut c_void {
-    ptr::with_exposed_provenance_mut(address as usize)
-}
+pub(super) type HipMemory = StreamMemory<HipDeviceInner>;
 
-/// One allocation.
-#[derive(Debug)]
-pub(super) struct HipMemory {
-    allocation: HipAllocation,
-    resource: ResourceId,
-    len: usize,
-    /// The device that it was allocated on.
-    pub(super) device: Arc<HipDeviceInner>,
-}
+impl MemoryDevice for HipDeviceInner {
+    type Allocation = HipAllocation;
 
-impl HipMemory {
-    pub(super) fn allocate(device: &Arc<HipDeviceInner>, desc: &MemoryDesc) -> Result<Self> {
-        let MemoryDesc { len, kind } = *desc;
-        if len == 0 {
-            return Err(refusal::empty_allocation());
-        }
-        let allocation = HipAllocation::zeroed(&device.pool, kind, len)?;
-        Ok(Self { device: Arc::clone(device), resource: ResourceId::unique(), len, allocation })
+    fn allocate(&self, kind: MemoryKind, len: usize) -> Result<HipAllocation> {
+        HipAllocation::zeroed(&self.pool, kind, len)
     }
 
-    /// Memory that has been registered with the driver.
-    pub(super) fn registered(device: &Arc<HipDeviceInner>, memory: UserMemory) -> Self {
-        let (len, resource) = (memory.len(), ResourceId::unique());
-        let allocation = HipAllocation::registered(&device.pool, memory);
-        Self { device: Arc::clone(device), resource, len, allocation }
+    fn registered(&self, memory: UserMemory) -> HipAllocation {
+        HipAllocation::registered(&self.pool, memory)
     }
 
-    pub(super) fn address(&self) -> u64 {
-        self.allocation.address
+    fn memory_stream(&self) -> &HipStream {
+        &self.pool.stream
     }
 
-    fn range(&self, offset: usize, len: usize) -> Result<u64> {
-        refusal::check_range(offset, len, self.len).map_err(|error| self.device.context.error(error))?;
-        Ok(self.address() + offset as u64)
+    unsafe fn copy_to_device(
+        &self,
+        to: u64,
+        from: *const u8,
+        len: usize,
+        stream: hipStream_t,
+    ) -> Result<(), HipFailure> {
+        let (to, kind) = (ptr::with_exposed_provenance_mut(to as usize), hipMemcpyHostToDevice);
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, hipMemcpyAsync(to, from.cast(), len, kind, stream)) }
     }
 
-    /// Enqueues a copy on the pool's stream, and waits for it.
-    fn transfer(&self, copy: impl FnOnce(&Driver, hipStream_t) -> Result<(), HipFailure>) -> Result<()> {
-        let (context, stream) = (&self.device.context, &self.device.pool.stream);
-        context.run(|| {
-            copy(context.driver, stream.raw())?;
-            // A copy from memory that is not pinned returns before the data has arrived.
-            stream.synchronize()
-        })
-    }
-}
-
-impl Memory for HipMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn resource(&self) -> ResourceId {
-        self.resource
-    }
-
-    fn device(&self) -> DeviceId {
-        self.device.info.id
-    }
-
-    fn kind(&self) -> MemoryKind {
-        self.allocation.kind
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn host_ptr(&self) -> Option<NonNull<u8>> {
-        match self.allocation.kind {
-            MemoryKind::Device => None,
-            MemoryKind::Host => NonNull::new(self.address() as *mut u8),
-        }
-    }
-
-    fn usm(&self) -> Option<UsmPointer> {
-        // SAFETY: the bytes are valid on the device, and pinned ones on the host and all devices.
-        // The caller of an enqueue promises that the memory outlives the pointer's use.
-        Some(unsafe { UsmPointer::new(self.address() as usize, self.len) })
-    }
-
-    unsafe fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        let (to, from, len) = (self.range(offset, bytes.len())?, bytes.as_ptr(), bytes.len());
-        match self.allocation.kind {
-            _ if bytes.is_empty() => Ok(()),
-            MemoryKind::Host => {
-                // SAFETY: `range` checked the bounds; the caller vouched that nothing else touches
-                // the bytes.
-                unsafe { ptr::copy_nonoverlapping(from, to as *mut u8, len) };
-                Ok(())
-            }
-            MemoryKind::Device => self.transfer(|driver, stream| {
-                // SAFETY: both sides hold as many bytes, and stay until the copy is done.
-                unsafe {
-                    call!(driver, hipMemcpyAsync(device(to), from.cast(), len, hipMemcpyHostToDevice, stream))
-                }
-            }),
-        }
-    }
-
-    unsafe fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let (from, to, len) = (self.range(offset, bytes.len())?, bytes.as_mut_ptr(), bytes.len());
-        match self.allocation.kind {
-            _ if bytes.is_empty() => Ok(()),
-            MemoryKind::Host => {
-                // SAFETY: `range` checked the bounds; the caller vouched that nothing writes the
-                // bytes.
-                unsafe { ptr::copy_nonoverlapping(from as *const u8, to, len) };
-                Ok(())
-            }
-            MemoryKind::Device => self.transfer(|driver, stream| {
-                // SAFETY: both sides hold as many bytes, and stay until the copy is done.
-                unsafe {
-                    call!(driver, hipMemcpyAsync(to.cast(), device(from), len, hipMemcpyDeviceToHost, stream))
-                }
-            }),
-        }
+    unsafe fn copy_to_host(
+        &self,
+        to: *mut u8,
+        from: u64,
+        len: usize,
+        stream: hipStream_t,
+    ) -> Result<(), HipFailure> {
+        let (from, kind) = (ptr::with_exposed_provenance(from as usize), hipMemcpyDeviceToHost);
+        // SAFETY: passed on to the caller.
+        unsafe { call!(self.context.driver, hipMemcpyAsync(to.cast(), from, len, kind, stream)) }
     }
 }

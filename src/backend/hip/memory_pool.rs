@@ -14,8 +14,8 @@ use super::sys::{
     hipMemAccessFlagsProtReadWrite, hipMemAllocationTypePinned, hipMemHandleTypeNone, hipMemLocation,
     hipMemLocationTypeDevice, hipMemPoolAttrReleaseThreshold, hipMemPoolProps, ihipMemPoolHandle_t,
 };
-use crate::hal::support::streams::DriverContext as _;
-use crate::types::{Error, ErrorKind, Result};
+use crate::hal::support::streams::{DriverContext as _, retry_with_room};
+use crate::types::{Error, Result};
 
 /// Device memory, and where it goes when it is freed.
 #[derive(Debug)]
@@ -93,20 +93,9 @@ impl HipMemoryPool {
         unsafe { call!(pool.driver(), hipMemPoolTrimTo(pool.raw(), 0)) }
     }
 
-    /// Calls `work`, and if it runs out of memory trims the pool and calls it once more: the driver
-    /// does not allocate graphs, modules and host memory from the pool. The caller has bound the
-    /// context.
-    pub(super) fn retry_with_room<T, E: Into<Error>>(
-        &self,
-        mut work: impl FnMut() -> Result<T, E>,
-    ) -> Result<T> {
-        match work().map_err(E::into) {
-            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
-                self.trim()?;
-                work().map_err(E::into)
-            }
-            outcome => outcome,
-        }
+    /// As [`retry_with_room`](retry_with_room()). The caller has bound the context.
+    pub(super) fn retry_with_room<T, E: Into<Error>>(&self, work: impl FnMut() -> Result<T, E>) -> Result<T> {
+        retry_with_room(|| self.trim(), work)
     }
 }
 

@@ -12,7 +12,7 @@ use super::sys::{
     hipEventDisableTiming, hipGraph_t, hipStream_t, hipStreamCaptureModeThreadLocal,
     hipStreamCaptureStatusNone, hipStreamNonBlocking, ihipEvent_t, ihipGraph, ihipStream_t,
 };
-use crate::hal::support::streams::{CaptureContext, DriverStream, ForeignHandles, RawEvent, StreamContext};
+use crate::hal::support::streams::{CaptureContext, DriverStream, RawEvent, StreamContext};
 use crate::types::Priority;
 
 pub(super) type HipStream = DriverStream<HipContext>;
@@ -21,6 +21,7 @@ pub(super) type HipRawEvent = RawEvent<HipContext>;
 impl StreamContext for HipContext {
     type StreamKind = ihipStream_t;
     type EventKind = ihipEvent_t;
+    const BAD_HANDLE: &'static [u32] = &[hipErrorInvalidValue, hipErrorInvalidHandle];
 
     fn create_stream(context: &Arc<Self>, priority: Priority) -> Result<HipObject<ihipStream_t>, HipFailure> {
         let flags = hipStreamNonBlocking;
@@ -101,8 +102,4 @@ impl CaptureContext for HipContext {
         unsafe { call!(self.driver, hipStreamIsCapturing(stream, &raw mut status)) }?;
         Ok(status != hipStreamCaptureStatusNone)
     }
-}
-
-impl ForeignHandles for HipContext {
-    const REFUSALS: &'static [u32] = &[hipErrorInvalidValue, hipErrorInvalidHandle];
 }

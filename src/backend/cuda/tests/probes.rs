@@ -11,6 +11,7 @@ use super::super::graph::{CudaGraph, GraphNode, NewNode};
 use super::super::graph_exec::CudaGraphExec;
 use super::super::launch::CudaLaunch;
 use super::super::lower::{AddOptions, EndNodes};
+use super::super::memory::CudaMemory;
 use super::super::stream::CudaStream;
 use super::super::{error, lower};
 use super::*;
@@ -76,7 +77,7 @@ impl Probe {
     }
 
     fn address(&self, index: usize) -> u64 {
-        super::super::launch::address(&self.word(index)).unwrap()
+        CudaMemory::address_of(&self.word(index)).unwrap()
     }
 
     fn add(&self, index: usize, n: u32, cycles: u32) -> CudaLaunch {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::clock::DeviceClock;
 use super::stream::{ImportStreams, StreamContext};
+use crate::hal::DeviceInfo;
 use crate::types::DeviceId;
 
 /// What all objects of a device share and keep alive.
@@ -14,7 +15,11 @@ pub(crate) trait StreamDevice: Debug + Send + Sync + Sized + 'static {
     /// What may tell of the end of a run in the place of an event.
     type Counted: CountedEnd;
 
-    fn id(&self) -> DeviceId;
+    fn info(&self) -> &DeviceInfo;
+
+    fn id(&self) -> DeviceId {
+        self.info().id
+    }
 
     fn context(&self) -> &Arc<Self::Context>;
 

@@ -15,17 +15,11 @@ use super::stream::{EventHandle, StreamContext, StreamHandle};
 use crate::hal::Event;
 use crate::types::{Error, ErrorKind, Result};
 
-/// A context that may be given handles of other libraries.
-pub(crate) trait ForeignHandles: StreamContext {
-    /// With these codes, the driver says that a handle is not that of a live object.
-    const REFUSALS: &'static [u32];
-}
-
 /// An event that is complete once the last record of another library's is.
 ///
 /// # Safety
 /// The handle is that of a live event.
-pub(crate) unsafe fn import_event<D: StreamDevice<Context: ForeignHandles>>(
+pub(crate) unsafe fn import_event<D: StreamDevice>(
     device: &Arc<D>,
     handle: EventHandle<D::Context>,
 ) -> Result<StreamEvent<D>> {
@@ -48,7 +42,7 @@ pub(crate) unsafe fn import_event<D: StreamDevice<Context: ForeignHandles>>(
 ///
 /// # Safety
 /// The handle is that of a live stream, or one of the driver's own for default streams, such as null.
-pub(crate) unsafe fn order_stream_after<D: StreamDevice<Context: ForeignHandles>>(
+pub(crate) unsafe fn order_stream_after<D: StreamDevice>(
     device: &D,
     stream: StreamHandle<D::Context>,
     events: &[&dyn Event],
@@ -67,8 +61,8 @@ pub(crate) unsafe fn order_stream_after<D: StreamDevice<Context: ForeignHandles>
 }
 
 /// The error of a call that was given a handle of another library.
-fn unknown<C: ForeignHandles>(what: &str, failure: ContextFailure<C>) -> Error {
-    if !C::REFUSALS.contains(&failure.code) {
+fn unknown<C: StreamContext>(what: &str, failure: ContextFailure<C>) -> Error {
+    if !C::BAD_HANDLE.contains(&failure.code) {
         return failure.into();
     }
     let why = format!("the handle is not that of a live {what} of this driver");

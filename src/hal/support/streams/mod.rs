@@ -15,6 +15,8 @@
 //! | `capture`, `stream_task` | streams that are lent to closures |
 //! | `enqueue` | how queues launch commands |
 //! | `foreign` | events and streams of other libraries |
+//! | `memory`, `peer_access` | memory, and which devices may use it |
+//! | `gpu_device` | the contract's device |
 
 mod call_failure;
 mod capture;
@@ -25,6 +27,9 @@ mod device;
 mod enqueue;
 mod event;
 mod foreign;
+mod gpu_device;
+mod memory;
+mod peer_access;
 mod queue;
 mod signal;
 mod stream;
@@ -33,12 +38,13 @@ mod stream_task;
 pub(crate) use call_failure::{CallFailure, DriverCodes};
 pub(crate) use capture::{CaptureContext, capture};
 pub(crate) use capture_mode::{CaptureModes, CaptureRelaxed};
-pub(crate) use clock::{DeviceClock, nanoseconds_at};
+pub(crate) use clock::DeviceClock;
 pub(crate) use context::DriverContext;
 pub(crate) use device::{CountedEnd, StreamDevice};
 pub(crate) use enqueue::LaunchDevice;
-pub(crate) use event::StreamEvent;
-pub(crate) use foreign::{ForeignHandles, import_event, order_stream_after};
+pub(crate) use gpu_device::{GpuBackend, GpuDevice};
+pub(crate) use memory::{DriverAllocation, MemoryDevice, StreamMemory, retry_with_room};
+pub(crate) use peer_access::PeerAccess;
 pub(crate) use queue::StreamQueue;
 pub(crate) use signal::Kept;
 pub(crate) use stream::{DriverStream, ImportStreams, RawEvent, StreamContext};

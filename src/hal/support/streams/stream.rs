@@ -13,7 +13,9 @@ use crate::types::Priority;
 /// A context with streams and events: the driver's calls.
 pub(crate) trait StreamContext: DriverContext {
     type StreamKind: ObjectKind<Handle = *mut Self::StreamKind, Owner = Arc<Self>>;
-    type EventKind: ObjectKind<Owner = Arc<Self>>;
+    type EventKind: ObjectKind<Handle = *mut Self::EventKind, Owner = Arc<Self>>;
+    /// The codes with which the driver says that a handle is not that of a live object.
+    const BAD_HANDLE: &'static [u32];
 
     /// A stream that runs independently of the default stream. The driver's streams have the lowest
     /// priority, unless they are created with another.
