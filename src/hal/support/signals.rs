@@ -15,7 +15,8 @@ pub(crate) trait EnqueueSignal: Sized {
     /// How it ended, once that is known.
     fn outcome(&self) -> &EnqueueOutcome;
 
-    /// Sets the outcome, if the enqueue is over and the outcomes of all dependencies are known.
+    /// Sets the outcome, if the enqueue is over and the outcomes of all dependencies are known. Settled as
+    /// soon as the outcome is known.
     fn attempt(&self) -> SettleStep<Arc<Self>>;
 
     /// Why it will fail, as far as that was known when it was enqueued.
@@ -180,7 +181,7 @@ mod tests {
         }
 
         fn attempt(&self) -> SettleStep<Arc<Self>> {
-            SettleStep::Pending
+            if self.outcome.is_known() { SettleStep::Settled } else { SettleStep::Pending }
         }
 
         fn known_failure(&self) -> Option<&Error> {
