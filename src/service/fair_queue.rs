@@ -26,18 +26,18 @@ pub(crate) struct Position {
 /// Requests of one priority. Each key with requests is in `turns` once, or is `last`.
 #[derive(Debug)]
 struct PriorityClass<V> {
-    lanes: HashMap<u64, Lane<V>, BuildHasherDefault<KeyHasher>>,
+    by_key: HashMap<u64, KeyRequests<V>, BuildHasherDefault<KeyHasher>>,
     /// Whose turn it is, in this order.
     turns: VecDeque<u64>,
     /// The key that had its turn last, if it has more requests. It goes behind those that come
     /// before its next turn.
     last: Option<u64>,
-    /// An empty lane, so that a queue that is mostly empty does not allocate.
-    spare: Lane<V>,
+    /// No requests, with room for some, so that a queue that is mostly empty does not allocate.
+    spare: KeyRequests<V>,
 }
 
 /// The requests of one key, each behind its arrival.
-type Lane<V> = VecDeque<(u64, V)>;
+type KeyRequests<V> = VecDeque<(u64, V)>;
 
 /// Keys are hashes, or 0.
 #[derive(Default, Debug)]
@@ -93,7 +93,7 @@ impl<V> FairQueue<V> {
 
     /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
-        self.classes.iter().flat_map(|class| class.lanes.values().flatten()).map(|(_, value)| value)
+        self.classes.iter().flat_map(|class| class.by_key.values().flatten()).map(|(_, value)| value)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -107,23 +107,23 @@ impl<V> FairQueue<V> {
 
 impl<V> Default for PriorityClass<V> {
     fn default() -> Self {
-        Self { lanes: HashMap::default(), turns: VecDeque::new(), last: None, spare: Lane::new() }
+        Self { by_key: HashMap::default(), turns: VecDeque::new(), last: None, spare: KeyRequests::new() }
     }
 }
 
 impl<V> PriorityClass<V> {
     fn push(&mut self, Position { key, arrival, .. }: Position, value: V) {
-        let lane = self.lanes.entry(key).or_insert_with(|| {
+        let requests = self.by_key.entry(key).or_insert_with(|| {
             self.turns.push_back(key);
             std::mem::take(&mut self.spare)
         });
-        lane.push_back((arrival, value));
+        requests.push_back((arrival, value));
     }
 
     fn pop(&mut self) -> Option<V> {
         self.turns.extend(self.last.take());
         let key = self.turns.pop_front()?;
-        let (_, value) = self.lanes.get_mut(&key)?.pop_front()?;
+        let (_, value) = self.by_key.get_mut(&key)?.pop_front()?;
         if !self.remove_if_empty(key) {
             self.last = Some(key);
         }
@@ -132,13 +132,13 @@ impl<V> PriorityClass<V> {
 
     fn peek(&self) -> Option<&V> {
         let key = self.turns.front().or(self.last.as_ref())?;
-        self.lanes.get(key)?.front().map(|(_, value)| value)
+        self.by_key.get(key)?.front().map(|(_, value)| value)
     }
 
     fn remove(&mut self, Position { key, arrival, .. }: Position) -> Option<V> {
-        let lane = self.lanes.get_mut(&key)?;
-        let index = lane.binary_search_by_key(&arrival, |(arrival, _)| *arrival).ok()?;
-        let (_, value) = lane.remove(index)?;
+        let requests = self.by_key.get_mut(&key)?;
+        let index = requests.binary_search_by_key(&arrival, |(arrival, _)| *arrival).ok()?;
+        let (_, value) = requests.remove(index)?;
         if self.remove_if_empty(key) {
             self.last.take_if(|last| *last == key);
             self.turns.retain(|other| *other != key);
@@ -146,12 +146,12 @@ impl<V> PriorityClass<V> {
         Some(value)
     }
 
-    /// Removes the key's lane if it is empty. Says whether it was.
+    /// Forgets the key if it has no requests. Says whether it had none.
     fn remove_if_empty(&mut self, key: u64) -> bool {
-        if self.lanes.get(&key).is_some_and(|lane| !lane.is_empty()) {
+        if self.by_key.get(&key).is_some_and(|requests| !requests.is_empty()) {
             return false;
         }
-        self.spare = self.lanes.remove(&key).unwrap_or_default();
+        self.spare = self.by_key.remove(&key).unwrap_or_default();
         true
     }
 }
