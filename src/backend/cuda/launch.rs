@@ -56,7 +56,10 @@ impl CudaLaunch {
         };
         let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
         let arguments = match kernel.is_portable {
-            true => LaunchArguments::portable(kernel.params(), &launch.args, range, CudaMemory::address_of)?,
+            true => {
+                let (params, args) = (kernel.params(), &launch.args);
+                LaunchArguments::portable(params, args, range, &geometry, CudaMemory::address_of)?
+            }
             false => LaunchArguments::as_declared(&launch.args, CudaMemory::address_of)?,
         };
         kernel.allow_shared(arguments.local())?;

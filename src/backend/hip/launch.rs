@@ -51,7 +51,10 @@ impl HipLaunch {
         };
         let geometry = LaunchGeometry::of(range, kernel.max_work_group_size(), &limits)?;
         let arguments = match kernel.is_portable {
-            true => LaunchArguments::portable(kernel.params(), &launch.args, range, HipMemory::address_of)?,
+            true => {
+                let (params, args) = (kernel.params(), &launch.args);
+                LaunchArguments::portable(params, args, range, &geometry, HipMemory::address_of)?
+            }
             false => LaunchArguments::as_declared(&launch.args, HipMemory::address_of)?,
         };
         kernel.check_local(arguments.local(), device.capabilities.local_memory + LOCAL_GAPS)?;
@@ -66,9 +69,9 @@ impl HipLaunch {
         args: &[KernelArg],
         items: usize,
     ) -> Result<Self> {
-        let arguments =
-            LaunchArguments::portable(params, args, &Range::linear(items), HipMemory::address_of)?;
-        Ok(Self { function, geometry: LaunchGeometry::linear(items), arguments })
+        let (range, geometry) = (Range::linear(items), LaunchGeometry::linear(items));
+        let arguments = LaunchArguments::portable(params, args, &range, &geometry, HipMemory::address_of)?;
+        Ok(Self { function, geometry, arguments })
     }
 
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers

@@ -10,11 +10,18 @@ typedef unsigned long long u64;
 
 // What a launch tells every work-item: there is no offset here, and work-groups are always whole.
 struct wg_launch {
-    u64 size[3];
+    // What most kernels read comes first: what lies further back has to be fetched when a kernel starts.
+    u64 flags;
     u64 offset[3];
-    // Whether the kernel may be started while the one before it still runs. CUDA only.
-    u64 overlaps;
+    u64 size[3];
 };
+
+// The kernel may be started while the one before it still runs. CUDA only.
+#define WG_OVERLAPS 1
+// Some work-items are beyond the range.
+#define WG_PARTIAL 2
+// The range has an offset.
+#define WG_OFFSET 4
 
 // A kernel's body is a function of its own. Its entry point, generated from the declared parameters, calls it for the
 // work-items inside the range.
@@ -31,9 +38,9 @@ struct wg_launch {
 #define LOCAL_SLICE(type, name) type *name, u64 wg_len_##name
 #define LEN(name) (wg_len_##name)
 
-#define GLOBAL_ID(d) (wg_index(d) + wg.offset[d])
+#define GLOBAL_ID(d) (wg_index(d) + GLOBAL_OFFSET(d))
 #define GLOBAL_SIZE(d) (wg.size[d])
-#define GLOBAL_OFFSET(d) (wg.offset[d])
+#define GLOBAL_OFFSET(d) (wg.flags & WG_OFFSET ? wg.offset[d] : 0)
 #define LOCAL_ID(d) wg_dimension(threadIdx, d)
 #define LOCAL_SIZE(d) wg_dimension(blockDim, d)
 #define GROUP_ID(d) wg_dimension(blockIdx, d)
@@ -53,12 +60,13 @@ static __device__ __forceinline__ u64 wg_index(int d) {
 // Lets the kernel behind this one be started, and waits for the end of the one before.
 static __device__ __forceinline__ void wg_begin(const wg_launch &wg) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (wg.overlaps) asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+    if (wg.flags & WG_OVERLAPS) asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 static __device__ __forceinline__ bool wg_inside(const wg_launch &wg) {
-    return wg_index(0) < wg.size[0] && wg_index(1) < wg.size[1] && wg_index(2) < wg.size[2];
+    return !(wg.flags & WG_PARTIAL) ||
+           (wg_index(0) < wg.size[0] && wg_index(1) < wg.size[1] && wg_index(2) < wg.size[2]);
 }
 
 // The type of a function's parameter `I`.

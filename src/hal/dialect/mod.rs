@@ -15,8 +15,8 @@
 //! - a [`Buffer`](ParamKind::Buffer) becomes an address and a `u64`, the length in elements;
 //! - a [`Local`](ParamKind::Local) becomes an `unsigned`, its offset in the launch's dynamic shared
 //!   memory and a multiple of 16, and a `u64`, the length in elements;
-//! - after the last parameter comes a struct of seven `u64`: the global size, the global offset, and
-//!   whether the kernel may be started before the one before it has ended.
+//! - after the last parameter comes a struct of seven `u64`: [flags](LaunchFlags), the global
+//!   offset and the global size.
 //!
 //! The entry point waits for the end of the kernel before, where it has been started before that, and
 //! leaves out the work-items beyond the global size.
@@ -37,6 +37,19 @@ pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
 
 /// Goes before a source that hipRTC compiles.
 pub const HIP: &str = concat!("#pragma clang fp contract(off)\n", include_str!("cuda_hip.h"));
+
+bitflags::bitflags! {
+    /// What the entry point of a kernel on CUDA and HIP has to care for.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct LaunchFlags: u64 {
+        /// The kernel may be started while the one before it still runs. CUDA only.
+        const OVERLAPS = 1;
+        /// Some work-items are beyond the range.
+        const PARTIAL = 2;
+        /// The range has an offset.
+        const OFFSET = 4;
+    }
+}
 
 /// What the kernel `name` of a source is called in the compiled program: the name with a prefix,
 /// because there are functions of the same name in the languages.

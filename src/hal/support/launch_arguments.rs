@@ -4,11 +4,13 @@ use std::ffi::c_void;
 
 use smallvec::SmallVec;
 
-use crate::hal::{KernelArg, MemoryView, Param, dialect};
+use super::launch_geometry::LaunchGeometry;
+use crate::hal::dialect::{self, LaunchFlags};
+use crate::hal::{KernelArg, MemoryView, Param};
 use crate::types::{Range, Result};
 
-/// Words that kernels in the portable dialect also take: global size and offset, and whether the
-/// kernel may be started before the one before it has ended.
+/// Words that kernels in the portable dialect also take: [flags](dialect::LaunchFlags), global
+/// offset and size.
 pub(crate) const HIDDEN_WORDS: usize = 7;
 
 /// The bytes of all parameters, each at an address that suits any type.
@@ -33,12 +35,13 @@ impl LaunchArguments {
         Ok(arguments)
     }
 
-    /// For the portable dialect's entry point, which also takes the length of each slice, and the
-    /// launch's size and offset.
+    /// For the portable dialect's entry point, which also takes the length of each slice, and flags,
+    /// offset and size of the launch.
     pub(crate) fn portable(
         params: &[Param],
         args: &[KernelArg],
         range: &Range,
+        geometry: &LaunchGeometry,
         address: impl Fn(&MemoryView) -> Result<u64>,
     ) -> Result<Self> {
         let mut arguments = Self::with_capacity(2 * args.len() + HIDDEN_WORDS);
@@ -49,15 +52,18 @@ impl LaunchArguments {
             }
         }
         let (size, offset) = (range.global_size(), range.global_offset());
-        let words = size.into_iter().chain(offset).map(|n| n as u64).chain([0]);
+        let mut flags = LaunchFlags::empty();
+        flags.set(LaunchFlags::PARTIAL, geometry.is_larger_than(size));
+        flags.set(LaunchFlags::OFFSET, offset != [0; 3]);
+        let words = [flags.bits()].into_iter().chain(offset.into_iter().chain(size).map(|n| n as u64));
         arguments.push_bytes(bytemuck::cast_slice(&words.collect::<SmallVec<[u64; HIDDEN_WORDS]>>()));
         Ok(arguments)
     }
 
     /// Tells a kernel in the portable dialect that it may be started before the one before it has ended.
     pub(crate) fn set_overlaps(&mut self) {
-        if let Some(last) = self.words.last_mut() {
-            *last = 1;
+        if let Some(flags) = self.words.iter_mut().nth_back(HIDDEN_WORDS - 1) {
+            *flags |= LaunchFlags::OVERLAPS.bits();
         }
     }
 
@@ -147,8 +153,15 @@ mod tests {
     #[test]
     fn the_dialect_gets_the_length_of_each_slice_behind_it() {
         let range = Range::new([4, 5]).offset([1, 2]);
-        let arguments = LaunchArguments::portable(&params(), &args(), &range, address).unwrap();
-        assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 5, 1, 1, 2, 0, 0]);
+        let geometry = LaunchGeometry { grid: [1, 5, 1], block: [4, 1, 1] };
+        let mut arguments =
+            LaunchArguments::portable(&params(), &args(), &range, &geometry, address).unwrap();
+        assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 1, 2, 0, 4, 5, 1]);
+        arguments.set_overlaps();
+        assert_eq!(arguments.words[5], 5);
+        let geometry = LaunchGeometry { block: [8, 1, 1], ..geometry };
+        let arguments = LaunchArguments::portable(&params(), &args(), &range, &geometry, address).unwrap();
+        assert_eq!(arguments.words[5], 6);
         assert_eq!(arguments.starts[..], [0, 1, 2, 3, 4, 5]);
         assert_eq!(arguments.local(), 10);
     }

@@ -52,6 +52,11 @@ impl LaunchGeometry {
         Ok(Self { grid: narrow(grid), block: narrow(block) })
     }
 
+    /// Whether there are more work-items than these in any dimension.
+    pub(crate) fn is_larger_than(&self, global: [usize; 3]) -> bool {
+        (0..3).any(|d| u64::from(self.grid[d]) * u64::from(self.block[d]) > global[d] as u64)
+    }
+
     /// Work-groups for so many work-items, in one dimension.
     pub(crate) fn linear(items: usize) -> Self {
         let block = items.clamp(1, USUAL_BLOCK);
