@@ -3,6 +3,7 @@
 
 use std::ptr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::driver_queue::DriverQueue;
 use super::features::{self, OpenclFeatures, POCL};
@@ -212,7 +213,24 @@ impl OpenclContext {
         ClockSample::between(|| {
             let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
             queue.finish()?;
-            query::event_time(self.core, event.raw(), sys::CL_PROFILING_COMMAND_END)
+            self.event_time(&event, sys::CL_PROFILING_COMMAND_END)
         })
+    }
+
+    /// One of the times of an event that is complete, in nanoseconds of the device's clock.
+    pub(super) fn event_time(&self, event: &Owned<Event>, what: sys::cl_profiling_info) -> DriverResult<u64> {
+        /// With the pauses between them, tries for some milliseconds.
+        const MOST_TRIES: usize = 50;
+        let tries = if self.features.late_times { MOST_TRIES } else { 1 };
+        let mut time = query::event_time(self.core, event.raw(), what);
+        for _ in 1..tries {
+            match &time {
+                Err(failure) if failure.code == sys::CL_PROFILING_INFO_NOT_AVAILABLE => {}
+                _ => break,
+            }
+            std::thread::sleep(Duration::from_micros(20));
+            time = query::event_time(self.core, event.raw(), what);
+        }
+        time
     }
 }

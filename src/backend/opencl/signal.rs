@@ -193,7 +193,7 @@ impl OpenclSignal {
 
     /// When it was enqueued, and its times.
     fn read_times(&self, event: &Owned<Event>) -> DriverResult<(u64, CommandTimes)> {
-        let time = |what| query::event_time(self.context.core, event.raw(), what);
+        let time = |what| self.context.event_time(event, what);
         let (start, end) = (time(sys::CL_PROFILING_COMMAND_START)?, time(sys::CL_PROFILING_COMMAND_END)?);
         // Intel's CPU runtime reports 0 for barriers.
         let queued = Some(time(sys::CL_PROFILING_COMMAND_QUEUED)?).filter(|&queued| queued > 0);
