@@ -1,152 +1,113 @@
-//! Command-buffers: a graph that is instantiated at finalize and launched at enqueue.
-#![expect(unsafe_code, reason = "implements enqueues, whose safety the caller promises")]
+//! Command-buffers: how commands become a graph that is launched.
 
-use std::any::Any;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use smallvec::SmallVec;
 
+use super::completion_counter::CountedRun;
 use super::device_inner::CudaDeviceInner;
-use super::graph_instance::CudaGraphInstance;
-use super::recording::CudaRecording;
+use super::graph::{CudaGraph, GraphNode};
+use super::graph_exec::CudaGraphExec;
+use super::graph_instance::InstanceForm;
+use super::launch::CudaLaunch;
+use super::lower::copy_boxes;
+use super::recording::{CudaRecording, NodeOrder, NodePlace};
 use super::stream::CudaStream;
-use super::update;
-use crate::hal::support::refusal;
-use crate::hal::support::streams::{DriverContext as _, StreamQueue};
-use crate::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo,
-    CommandBufferState, CommandUpdate, Queue, Signal, SyncPoint, WaitList,
+use super::sys::CudaFailure;
+use crate::hal::support::copy_box::CopyBox;
+use crate::hal::support::graphs::{
+    GraphCommandBuffer, GraphDevice, GraphObjects, GraphState, LaunchableGraph, RecordedCommand,
 };
+use crate::hal::{Command, CommandBufferDesc, KernelLaunch};
 use crate::types::Result;
 
-/// Commands as a graph.
-#[derive(Debug)]
-pub(super) struct CudaCommandBuffer {
-    id: CommandBufferId,
-    device: Arc<CudaDeviceInner>,
-    desc: CommandBufferDesc,
-    recording: CudaRecording,
-    /// There from finalize on.
-    instance: Option<Mutex<CudaGraphInstance>>,
-}
+pub(super) type CudaCommandBuffer = GraphCommandBuffer<CudaDeviceInner>;
 
-impl CudaCommandBuffer {
-    pub(super) fn create(device: &Arc<CudaDeviceInner>, desc: CommandBufferDesc) -> Result<Self> {
-        let recording = CudaRecording::new(device, desc)?;
-        let (id, device) = (CommandBufferId::unique(), Arc::clone(device));
-        Ok(Self { id, device, desc, recording, instance: None })
+impl GraphObjects for CudaDeviceInner {
+    type Graph = CudaGraph;
+    type Node = GraphNode;
+    type Launch = CudaLaunch;
+    type Exec = CudaGraphExec;
+    type Order = NodeOrder;
+    type Place = NodePlace;
+    type Form = InstanceForm;
+
+    fn create_graph(&self) -> Result<CudaGraph> {
+        Ok(CudaGraph::create(&self.context)?)
     }
 
-    /// Launches it as part of a batch, behind which an event is recorded.
-    pub(super) fn launch_in_batch(
-        &self,
-        device: &Arc<CudaDeviceInner>,
-        stream: &Arc<CudaStream>,
+    fn launch_of(&self, launch: &KernelLaunch) -> Result<CudaLaunch> {
+        CudaLaunch::of(self, launch)
+    }
+}
+
+impl GraphDevice for CudaDeviceInner {
+    type ChangedCopy = (GraphNode, CopyBox);
+    const LOWERING: &'static str = "CUDA graph";
+    const FORGETS_DISABLED: bool = true;
+
+    fn append(recording: &mut CudaRecording, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
+        recording.append(command, after)
+    }
+
+    fn append_like(
+        recording: &mut CudaRecording,
+        command: &Command,
+        like: &RecordedCommand<Self>,
     ) -> Result<()> {
-        if !Arc::ptr_eq(device, &self.device) {
-            return Err(refusal::foreign("command-buffer"));
-        }
-        if self.desc.profiling {
-            let why = "command-buffers with profiling are not enqueued in batches";
-            return Err(refusal::invalid_operation(why));
-        }
-        self.instance()?.lock().launch(stream, false).map(drop)
+        recording.append_after(command, like.place.after.clone())
     }
 
-    fn instance(&self) -> Result<&Mutex<CudaGraphInstance>> {
-        self.instance.as_ref().ok_or_else(refusal::enqueue_before_finalize)
+    fn changed(recording: &mut CudaRecording, index: usize) {
+        recording.count_outside(index);
     }
 
-    /// The recording and its instance, for an update.
-    fn parts(&mut self) -> Result<(&mut CudaRecording, &mut CudaGraphInstance)> {
-        let instance = self.instance.as_mut().ok_or_else(refusal::update_before_finalize)?;
-        Ok((&mut self.recording, instance.get_mut()))
-    }
-}
-
-impl CommandBuffer for CudaCommandBuffer {
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn has_only_commands(recording: &CudaRecording) -> bool {
+        !recording.order.counts
     }
 
-    fn info(&self) -> CommandBufferInfo {
-        let state = match self.instance {
-            None => CommandBufferState::Recording,
-            Some(_) => CommandBufferState::Executable,
-        };
-        let CommandBufferDesc { low_latency, profiling, .. } = self.desc;
-        let reason = match () {
-            () if self.recording.counts => "its last node counts the runs in pinned memory, for low latency",
+    fn instantiate(recording: &mut CudaRecording) -> Result<(CudaGraphExec, InstanceForm)> {
+        let (exec, counting) = recording.instantiate()?;
+        Ok((exec, InstanceForm::new(counting)))
+    }
+
+    fn reason(recording: &CudaRecording) -> &'static str {
+        let CommandBufferDesc { low_latency, profiling, .. } = recording.desc;
+        match () {
+            () if recording.order.counts => "its last node counts the runs in pinned memory, for low latency",
             () if profiling => "a driver event around each node times it, so no counter tells of its end",
             () if !low_latency => {
                 "a driver event tells of its end, as the wake policy is efficient or another \
                                    device partition waits for it"
             }
             () => "a driver event tells of its end, as it is long or writes memory outside the device",
-        };
-        CommandBufferInfo {
-            id: self.id,
-            device: self.device.info.id,
-            desc: self.desc,
-            state,
-            commands: self.recording.commands.len(),
-            lowering: "CUDA graph",
-            reason,
         }
     }
 
-    fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended> {
-        if self.instance.is_some() {
-            return Err(refusal::append_after_finalize());
+    fn launch(
+        instance: &mut LaunchableGraph<Self>,
+        recording: &CudaRecording,
+        stream: &Arc<CudaStream>,
+        counts: bool,
+    ) -> Result<Option<CountedRun>> {
+        Ok(instance.launch(stream, counts)?.filter(|_| recording.writes_only_device()))
+    }
+
+    fn replace(instance: &mut LaunchableGraph<Self>, exec: CudaGraphExec, form: InstanceForm) -> Result<()> {
+        Ok(instance.replace(exec, form)?)
+    }
+
+    /// The driver sets the parameters of copies of single rows; those of others never change.
+    fn changed_copies(recording: &CudaRecording, index: usize) -> Result<Vec<(GraphNode, CopyBox)>> {
+        let RecordedCommand { command, nodes, .. } = &recording.commands[index];
+        if recording.state != GraphState::Outdated {
+            return Ok(Vec::new());
         }
-        let context = &self.device.context;
-        let next = refusal::next_command(self.id, self.recording.commands.len(), after);
-        let (index, after) = next.map_err(|error| context.error(error))?;
-        context.run(|| self.recording.append(command, after))?;
-        Ok(Appended::new(self.id, index, command, &self.desc))
+        let copies = nodes.work.iter().copied().zip(copy_boxes(command)?);
+        Ok(copies.filter(|(_, copy)| copy.is_row()).collect())
     }
 
-    fn finalize(&mut self) -> Result<()> {
-        if self.instance.is_some() {
-            return Err(refusal::finalized_twice());
-        }
-        let device = &self.device;
-        let (exec, counting) = device.context.run(|| self.recording.instantiate())?;
-        self.instance = Some(Mutex::new(CudaGraphInstance::new(exec, counting)));
-        Ok(())
-    }
-
-    unsafe fn enqueue(&self, queue: &dyn Queue, wait: WaitList<'_>, signal: Signal<'_>) -> Result<()> {
-        let instance = self.instance()?;
-        let queue = StreamQueue::of(queue, &self.device)?;
-        let commands = &self.recording.commands;
-        let timed = self.desc.profiling.then_some(commands.len());
-        queue.submit(timed, None, wait, signal, |stream, records| {
-            let mut instance = instance.lock();
-            if self.desc.profiling {
-                let events = records.commands.lock();
-                let nodes = commands
-                    .iter()
-                    .zip(&*events)
-                    .filter_map(|(recorded, events)| Some(recorded.nodes.records?.into_iter().zip(events)));
-                instance.record(Arc::clone(records) as _, nodes.flatten())?;
-            }
-            Ok(instance.launch(stream, true)?.filter(|_| self.recording.writes_only_device()))
-        })
-    }
-
-    fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let context = Arc::clone(&self.device.context);
-        let (recording, instance) = self.parts()?;
-        context.run(|| update::update(recording, instance, updates))
-    }
-
-    fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        let device = Arc::clone(&self.device);
-        let (recording, instance) = self.parts()?;
-        let other = other.as_any().downcast_ref::<Self>();
-        let other = other.filter(|other| Arc::ptr_eq(&other.device, &device));
-        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        device.context.run(|| update::update_from(recording, instance, &other.recording))
+    fn set_copy(exec: &mut CudaGraphExec, (node, copy): &(GraphNode, CopyBox)) -> Result<(), CudaFailure> {
+        exec.set_copy(*node, copy)
     }
 }

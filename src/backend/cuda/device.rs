@@ -63,10 +63,6 @@ unsafe impl GpuBackend for CudaDeviceInner {
         register(device, memory)
     }
 
-    fn trim(&self) -> Result<(), CudaFailure> {
-        self.pool.trim()
-    }
-
     fn check_address(&self, address: usize, len: usize) -> Result<()> {
         foreign::check_address(self, address, len)
     }

@@ -14,6 +14,7 @@ use super::stream::CudaRawEvent;
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 use crate::hal::support::copy_box::CopyBox;
 use crate::hal::support::fill_row::FillRow;
+use crate::hal::support::graphs::CommandNodes;
 use crate::hal::support::once_each::once_each;
 use crate::hal::support::streams::capture;
 use crate::hal::support::transfer::shortest_element;
@@ -24,18 +25,7 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) type EndNodes = SmallVec<[GraphNode; 1]>;
 
 /// The nodes of one command in a graph.
-#[derive(Default, Debug)]
-pub(super) struct CommandNodes {
-    pub(super) ends: EndNodes,
-    /// The nodes that do its work.
-    pub(super) work: SmallVec<[GraphNode; 1]>,
-    /// If the command is one launch: its node, and the launch.
-    pub(super) kernel: Option<(GraphNode, CudaLaunch)>,
-    /// With profiling: the nodes that record its times.
-    pub(super) records: Option<[GraphNode; 2]>,
-    /// Patterns of fills. Kernels read them, so they live as long as the nodes.
-    pub(super) patterns: Vec<Arc<CudaMemory>>,
-}
+pub(super) type CudaCommandNodes = CommandNodes<CudaDeviceInner>;
 
 /// How to add a command.
 #[derive(Clone, Copy, Default, Debug)]
@@ -59,7 +49,7 @@ pub(super) fn add(
     command: &Command,
     after: EndNodes,
     options: AddOptions<'_>,
-) -> Result<CommandNodes> {
+) -> Result<CudaCommandNodes> {
     let mut adder = NodeAdder {
         device,
         can_be_disabled: options.can_be_disabled,
@@ -67,7 +57,7 @@ pub(super) fn add(
         overlapping: options.overlapping,
         depth: 0,
         all: Vec::new(),
-        nodes: CommandNodes::default(),
+        nodes: CudaCommandNodes::default(),
     };
     if let Err(error) = adder.timed(graph.body(), command, after, options.record) {
         // The driver removes nodes in bodies together with the node that has the bodies.
@@ -92,7 +82,7 @@ struct NodeAdder<'a> {
     depth: usize,
     /// All nodes in the graph itself.
     all: Vec<GraphNode>,
-    nodes: CommandNodes,
+    nodes: CudaCommandNodes,
 }
 
 /// Work-items of a fill: enough for every multiprocessor there is.

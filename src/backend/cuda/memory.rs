@@ -22,6 +22,10 @@ impl MemoryDevice for CudaDeviceInner {
         CudaAllocation::registered(&self.pool, memory)
     }
 
+    fn trim(&self) -> Result<(), CudaFailure> {
+        self.pool.trim()
+    }
+
     fn memory_stream(&self) -> &CudaStream {
         &self.pool.stream
     }

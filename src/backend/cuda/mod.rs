@@ -23,12 +23,13 @@
 //! | `program`, `kernel`, `launch` | kernels |
 //! | `transfer`, `graph`, `graph_exec`, `builtin_kernels`, `control_flow` | graphs |
 //! | `lower`, `low_latency`, `recording` | from commands to a graph |
-//! | `graph_instance`, `update` | what is launched, and how updates change it |
+//! | `graph_instance` | what is launched |
 //! | `command_buffer`, `enqueue`, `foreign`, `device` | the contract's objects |
 //!
-//! Queues, events and their signals, profiling, and streams that are lent are the same for all drivers
-//! with streams and events: they are in `hal::support::streams`, and `stream` and `device_inner` connect
-//! them with this driver.
+//! What is the same for all drivers of this kind is below the backends: queues, events and their signals,
+//! profiling, and streams that are lent in `hal::support::streams`, which `stream`, `device_inner`, `memory`
+//! and `device` connect with this driver; recordings, instances and updates in `hal::support::graphs`, which
+//! `command_buffer` connects with it.
 //!
 //! A new kind of node goes into `lower`, which adds it, and into `graph`, which makes the call.
 //!
@@ -83,7 +84,6 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod update;
 
 use std::ffi::c_void;
 use std::sync::Arc;

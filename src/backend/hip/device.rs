@@ -49,10 +49,6 @@ unsafe impl GpuBackend for HipDeviceInner {
         HipMemory::of_user(device, memory, |memory| register(&device.context, memory))
     }
 
-    fn trim(&self) -> Result<(), HipFailure> {
-        self.pool.trim()
-    }
-
     fn check_address(&self, address: usize, len: usize) -> Result<()> {
         foreign::check_address(self, address, len)
     }

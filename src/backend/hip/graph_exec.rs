@@ -3,6 +3,7 @@
 
 use std::ptr;
 
+use super::device_inner::HipDeviceInner;
 use super::graph::{HipGraph, HipGraphNode};
 use super::handle::HipObject;
 use super::launch::HipLaunch;
@@ -11,6 +12,7 @@ use super::sys::{
     Code, HipFailure, call, hipErrorGraphExecUpdateFailure, hipErrorInvalidValue, hipErrorNotSupported,
     hipGraphExec,
 };
+use crate::hal::support::graphs::InstantiatedGraph;
 
 /// The codes with which the driver refuses an update in place.
 const REFUSALS: [Code; 3] = [hipErrorInvalidValue, hipErrorNotSupported, hipErrorGraphExecUpdateFailure];
@@ -19,31 +21,25 @@ const REFUSALS: [Code; 3] = [hipErrorInvalidValue, hipErrorNotSupported, hipErro
 /// bound the context.
 pub(super) type HipGraphExec = HipObject<hipGraphExec>;
 
-impl HipObject<hipGraphExec> {
-    pub(super) fn instantiate(graph: &mut HipGraph) -> Result<Self, HipFailure> {
+impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
+    fn instantiate(graph: &mut HipGraph) -> Result<Self, HipFailure> {
         Self::create_by(graph.context(), |driver, place| {
             // SAFETY: the graph is alive, the place valid.
             unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
         })
     }
 
-    /// Prepares the first launch.
-    pub(super) fn upload(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+    fn upload(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
         // SAFETY: both are alive and of one device.
         unsafe { call!(self.driver(), hipGraphUpload(self.raw(), stream.raw())) }
     }
 
-    pub(super) fn launch(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+    fn launch(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
         // SAFETY: both are alive and of one device.
         unsafe { call!(self.driver(), hipGraphLaunch(self.raw(), stream.raw())) }
     }
 
-    /// Changes a kernel node for later launches.
-    pub(super) fn set_kernel(
-        &mut self,
-        HipGraphNode(node): HipGraphNode,
-        launch: &HipLaunch,
-    ) -> Result<(), HipFailure> {
+    fn set_kernel(&mut self, HipGraphNode(node): HipGraphNode, launch: &HipLaunch) -> Result<(), HipFailure> {
         launch.with_params(|params| {
             // SAFETY: the node is of the graph that this was made from; the parameters are
             // complete, and copied.
@@ -52,19 +48,13 @@ impl HipObject<hipGraphExec> {
     }
 
     /// Enables or disables a kernel, copy or memset node in later launches.
-    pub(super) fn set_enabled(
-        &mut self,
-        HipGraphNode(node): HipGraphNode,
-        enabled: bool,
-    ) -> Result<(), HipFailure> {
+    fn set_enabled(&mut self, HipGraphNode(node): HipGraphNode, enabled: bool) -> Result<(), HipFailure> {
         // SAFETY: the node is of the graph that this was made from, and of a kind that can be
         // disabled.
         unsafe { call!(self.driver(), hipGraphNodeSetEnabled(self.raw(), node, u32::from(enabled))) }
     }
 
-    /// Makes later launches do what `graph` says, whose nodes are like those of the graph that this
-    /// was made from. False where the driver refuses; then later launches may do anything.
-    pub(super) fn update(&mut self, graph: &mut HipGraph) -> Result<bool, HipFailure> {
+    fn update(&mut self, graph: &mut HipGraph) -> Result<bool, HipFailure> {
         let (mut node, mut reason) = (ptr::null_mut(), 0);
         let places = (&raw mut node, &raw mut reason);
         // SAFETY: both graphs are alive, the places valid.
@@ -79,12 +69,7 @@ impl HipObject<hipGraphExec> {
         }
     }
 
-    /// Lets a record node record another event in later launches.
-    pub(super) fn set_event(
-        &mut self,
-        HipGraphNode(node): HipGraphNode,
-        event: &HipRawEvent,
-    ) -> Result<(), HipFailure> {
+    fn set_event(&mut self, HipGraphNode(node): HipGraphNode, event: &HipRawEvent) -> Result<(), HipFailure> {
         let event = event.raw();
         // SAFETY: the node is of the graph that this was made from; the event is alive.
         unsafe { call!(self.driver(), hipGraphExecEventRecordNodeSetEvent(self.raw(), node, event)) }

@@ -9,8 +9,6 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::builtin_kernels::fill;
 use super::device_inner::HipDeviceInner;
 use super::graph::{HipGraph, HipGraphNode, HipNewNode};
@@ -19,23 +17,14 @@ use super::memory::HipMemory;
 use super::stream::HipRawEvent;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
+use crate::hal::support::graphs::CommandNodes;
 use crate::hal::support::streams::capture;
 use crate::hal::support::transfer::{doublings, shortest_element};
 use crate::hal::{Body, Command, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{Error, ErrorKind, Result};
 
 /// The nodes of one command in a graph.
-#[derive(Default, Debug)]
-pub(super) struct HipCommandNodes {
-    /// The nodes that do its work.
-    pub(super) work: SmallVec<[HipGraphNode; 1]>,
-    /// If the command is one launch: its node, and the launch.
-    pub(super) kernel: Option<(HipGraphNode, HipLaunch)>,
-    /// With profiling: the nodes that record its times.
-    pub(super) records: Option<[HipGraphNode; 2]>,
-    /// Patterns of fills. Nodes read them, so they live as long as these.
-    pub(super) patterns: Vec<Arc<HipMemory>>,
-}
+pub(super) type HipCommandNodes = CommandNodes<HipDeviceInner>;
 
 /// The last node of a graph's path; none while there are no nodes.
 pub(super) type PathEnd = Option<HipGraphNode>;

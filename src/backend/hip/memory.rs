@@ -24,6 +24,10 @@ impl MemoryDevice for HipDeviceInner {
         HipAllocation::registered(&self.pool, memory)
     }
 
+    fn trim(&self) -> Result<(), HipFailure> {
+        self.pool.trim()
+    }
+
     fn memory_stream(&self) -> &HipStream {
         &self.pool.stream
     }

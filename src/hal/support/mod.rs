@@ -23,6 +23,7 @@
 //! | [`spirv`] | checks the frame of SPIR-V modules, and reads the parameters of their kernels |
 //! | [`object`] | objects of a driver, destroyed when dropped |
 //! | [`streams`] | what drivers with streams and events have in common |
+//! | [`graphs`] | what drivers with graphs of explicit nodes have in common |
 //! | [`heap_block`] | zeroed memory of the host |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
@@ -37,6 +38,8 @@ pub(crate) mod command_times;
 pub(crate) mod copy_box;
 pub(crate) mod dependency;
 pub(crate) mod fill_row;
+#[cfg(any(feature = "cuda", feature = "hip"))]
+pub(crate) mod graphs;
 pub(crate) mod health;
 pub(crate) mod heap_block;
 pub(crate) mod kernel_declaration;

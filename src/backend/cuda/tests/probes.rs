@@ -17,6 +17,7 @@ use super::super::{error, lower};
 use super::*;
 use crate::hal::support::copy_box::{CopyAddress, CopyBox};
 use crate::hal::support::fill_row::FillRow;
+use crate::hal::support::graphs::InstantiatedGraph as _;
 use crate::hal::support::streams::DriverContext as _;
 
 /// Adds a number to a word after some cycles.

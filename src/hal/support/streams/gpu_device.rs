@@ -42,9 +42,6 @@ pub(crate) unsafe trait GpuBackend: LaunchDevice + MemoryDevice {
     /// Registers memory with the driver, if it can. The caller has bound the context.
     fn register(device: &Arc<Self>, memory: UserMemory) -> Result<Arc<dyn Memory>>;
 
-    /// Returns unused memory to the system. The caller has bound the context.
-    fn trim(&self) -> Result<(), ContextFailure<Self::Context>>;
-
     /// Checks that `len` bytes at `address` lie inside memory that the driver knows and that this device can
     /// use.
     fn check_address(&self, address: usize, len: usize) -> Result<()>;

@@ -24,6 +24,9 @@ pub(crate) trait MemoryDevice: StreamDevice {
     /// Memory that has been registered with the driver.
     fn registered(&self, memory: UserMemory) -> Self::Allocation;
 
+    /// Returns unused memory to the system. The caller has bound the context.
+    fn trim(&self) -> Result<(), ContextFailure<Self::Context>>;
+
     /// For allocations, reads and writes: they must not queue behind the user's work.
     fn memory_stream(&self) -> &DriverStream<Self::Context>;
 

@@ -39,7 +39,7 @@ pub(crate) use call_failure::{CallFailure, DriverCodes};
 pub(crate) use capture::{CaptureContext, capture};
 pub(crate) use capture_mode::{CaptureModes, CaptureRelaxed};
 pub(crate) use clock::DeviceClock;
-pub(crate) use context::DriverContext;
+pub(crate) use context::{ContextFailure, DriverContext};
 pub(crate) use device::{CountedEnd, StreamDevice};
 pub(crate) use enqueue::LaunchDevice;
 pub(crate) use gpu_device::{GpuBackend, GpuDevice};

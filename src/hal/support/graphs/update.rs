@@ -1,17 +1,13 @@
 //! Updates of a finalized command-buffer. They affect later launches; those in flight keep their
-//! values.
-//!
-//! The driver's documentation does not promise the latter, so each device tries it once
-//! ([`updates_in_flight`](super::updates_in_flight)). Where that fails, an update while a launch may
+//! values: where the driver does not promise that ([`GraphDevice::can_change`]), an update while a launch may
 //! still run makes a second instance.
 
 use smallvec::SmallVec;
 
-use super::graph_exec::HipGraphExec;
-use super::graph_instance::HipGraphInstance;
-use super::launch::HipLaunch;
-use super::recording::{HipRecordedCommand, HipRecording};
-use super::updates_in_flight::keep_their_values;
+use super::device::GraphDevice;
+use super::instance::LaunchableGraph;
+use super::objects::InstantiatedGraph as _;
+use super::recording::{CommandNodes, GraphRecording, GraphState, RecordedCommand};
 use crate::hal::support::replaced::{keeps_memory, keeps_objects};
 use crate::hal::support::streams::DriverContext as _;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
@@ -20,12 +16,12 @@ use crate::types::{Error, ErrorKind, Result};
 /// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies, or
 /// bodies, are among the changes, the commands are recorded again, and the driver finds the
 /// differences: which nodes a fill has depends on its operands. The caller has bound the context.
-pub(super) fn update(
-    recording: &mut HipRecording,
-    instance: &mut HipGraphInstance,
+pub(super) fn update<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
     updates: &[CommandUpdate],
 ) -> Result<()> {
-    let in_place = keep_their_values(&recording.device) || !instance.is_in_flight()?;
+    let in_place = D::can_change(&recording.device, instance)?;
     if in_place
         && let [update] = updates
         && update.command.is_none()
@@ -34,7 +30,7 @@ pub(super) fn update(
         return outcome;
     }
     // All are prepared before the driver gets the first: what is wrong shows here.
-    let mut changes = SmallVec::<[HipStagedChange; 1]>::with_capacity(updates.len());
+    let mut changes = SmallVec::<[StagedChange<D>; 1]>::with_capacity(updates.len());
     let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
     let all = CommandChange::of(updates, current)?;
     let is_other = |change: &CommandChange| {
@@ -46,19 +42,22 @@ pub(super) fn update(
     }
     for CommandChange { index, command, enabled } in all {
         let launch = match command {
-            Some(Command::Kernel(launch)) => Some((HipLaunch::of(&recording.device, &launch)?, launch)),
+            Some(Command::Kernel(launch)) => Some((recording.device.launch_of(&launch)?, launch)),
             _ => None,
         };
         let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
-        changes.push(HipStagedChange { index, launch, enabled });
+        let copies = match enabled {
+            Some(_) => D::changed_copies(recording, index)?,
+            None => Vec::new(),
+        };
+        changes.push(StagedChange { index, launch, enabled, copies });
     }
-    let each = |exec: &mut HipGraphExec,
-                apply: fn(&HipStagedChange, &mut HipGraphExec, &HipRecordedCommand) -> _| {
+    let each = |exec: &mut D::Exec, apply: fn(&StagedChange<D>, &mut D::Exec, &RecordedCommand<D>) -> _| {
         changes.iter().try_for_each(|change| apply(change, exec, &recording.commands[change.index]))
     };
-    instance.change(|exec| each(exec, HipStagedChange::apply), |exec| each(exec, HipStagedChange::undo))?;
+    instance.change(|exec| each(exec, StagedChange::apply), |exec| each(exec, StagedChange::undo))?;
     let mut replaced = Vec::new();
-    for HipStagedChange { index, launch, enabled } in changes {
+    for StagedChange { index, launch, enabled, .. } in changes {
         let recorded = &mut recording.commands[index];
         if let (Some((new, launch)), Some((_, current))) = (launch, &mut recorded.nodes.kernel) {
             *current = new;
@@ -66,10 +65,10 @@ pub(super) fn update(
             if !keeps_objects(&old, &recorded.command) {
                 replaced.push(old);
             }
-            recording.is_current = false;
+            recording.command_changed(index, GraphState::OtherLaunches);
         }
         if let Some(enabled) = enabled {
-            recorded.enabled = enabled;
+            recording.commands[index].enabled = enabled;
         }
     }
     if !replaced.is_empty() {
@@ -81,9 +80,9 @@ pub(super) fn update(
 /// Changes one kernel's arguments and sizes without a copy of its launch: an update that programs
 /// make before every enqueue. Returns none, and has changed nothing, if the update is of another
 /// kind.
-fn update_arguments(
-    recording: &mut HipRecording,
-    instance: &mut HipGraphInstance,
+fn update_arguments<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
     update: &CommandUpdate,
 ) -> Option<Result<()>> {
     let index = update.handle.index as usize;
@@ -102,7 +101,7 @@ fn update_arguments(
         update.args.iter().map(|(index, _)| (*index, launch.args[*index].clone())).collect();
     let mut change = || -> Result<()> {
         update.apply_to(launch)?;
-        let new = HipLaunch::of(&recording.device, launch)?;
+        let new = recording.device.launch_of(launch)?;
         instance.change(|exec| exec.set_kernel(*node, &new), |exec| Ok(exec.set_kernel(*node, current)?))?;
         *current = new;
         Ok(())
@@ -117,52 +116,64 @@ fn update_arguments(
     if !replaced.is_empty() {
         instance.retire(replaced);
     }
-    recording.is_current = false;
+    recording.command_changed(index, GraphState::OtherLaunches);
     Some(Ok(()))
 }
 
 /// A change of one command's nodes.
-struct HipStagedChange {
+struct StagedChange<D: GraphDevice> {
     index: usize,
-    launch: Option<(HipLaunch, Box<KernelLaunch>)>,
+    launch: Option<(D::Launch, Box<KernelLaunch>)>,
     /// The new value, if it changes.
     enabled: Option<bool>,
+    /// The copies to set again when the command is enabled.
+    copies: Vec<D::ChangedCopy>,
 }
 
-impl HipStagedChange {
-    fn apply(&self, exec: &mut HipGraphExec, recorded: &HipRecordedCommand) -> Result<()> {
+impl<D: GraphDevice> StagedChange<D> {
+    fn apply(&self, exec: &mut D::Exec, recorded: &RecordedCommand<D>) -> Result<()> {
         let launch = self.launch.as_ref().map(|(new, _)| new);
-        set(exec, recorded, self.enabled, launch)
+        self.set(exec, recorded, self.enabled, launch)
     }
 
     /// Makes the instance do again what the command says.
-    fn undo(&self, exec: &mut HipGraphExec, recorded: &HipRecordedCommand) -> Result<()> {
+    fn undo(&self, exec: &mut D::Exec, recorded: &RecordedCommand<D>) -> Result<()> {
         let current = recorded.nodes.kernel.as_ref().map(|(_, launch)| launch);
-        set(exec, recorded, self.enabled.map(|_| recorded.enabled), self.launch.as_ref().and(current))
+        let (enabled, launch) = (self.enabled.map(|_| recorded.enabled), self.launch.as_ref().and(current));
+        self.set(exec, recorded, enabled, launch)
     }
-}
 
-fn set(
-    exec: &mut HipGraphExec,
-    recorded: &HipRecordedCommand,
-    enabled: Option<bool>,
-    launch: Option<&HipLaunch>,
-) -> Result<()> {
-    if let Some(enabled) = enabled {
-        recorded.nodes.work.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
+    /// Where the driver forgets parameters, what is enabled gets them again.
+    fn set(
+        &self,
+        exec: &mut D::Exec,
+        recorded: &RecordedCommand<D>,
+        enabled: Option<bool>,
+        launch: Option<&D::Launch>,
+    ) -> Result<()> {
+        let CommandNodes { work, kernel, .. } = &recorded.nodes;
+        if let Some(enabled) = enabled {
+            work.iter().try_for_each(|node| exec.set_enabled(*node, enabled))?;
+        }
+        let again = D::FORGETS_DISABLED && enabled == Some(true);
+        if let Some((node, current)) = kernel
+            && let Some(launch) = launch.or(again.then_some(current))
+        {
+            exec.set_kernel(*node, launch)?;
+        }
+        if again {
+            self.copies.iter().try_for_each(|copy| D::set_copy(exec, copy))?;
+        }
+        Ok(())
     }
-    if let Some(((node, _), launch)) = recorded.nodes.kernel.as_ref().zip(launch) {
-        exec.set_kernel(*node, launch)?;
-    }
-    Ok(())
 }
 
 /// Makes later launches do what the other recording says. The driver compares the graphs; where it
 /// refuses, the other one is instantiated again. The caller has bound the context.
-pub(super) fn update_from(
-    recording: &mut HipRecording,
-    instance: &mut HipGraphInstance,
-    other: &HipRecording,
+pub(super) fn update_from<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    other: &GraphRecording<D>,
 ) -> Result<()> {
     if !can_compare(recording, instance, other)? {
         return instantiate_like(recording, instance, other);
@@ -175,40 +186,50 @@ pub(super) fn update_from(
         }
         Ok(false) => {}
         Err(failure) => {
-            let error = recording.device.context.error(failure);
-            tracing::debug!(target: "wakegraph::hip", %error, "an update in place failed");
+            let error = recording.device.context().error(failure);
+            tracing::debug!(target: "wakegraph", %error, "an update in place failed");
         }
     }
     instantiate_like(recording, instance, other).or_else(|error| restore(recording, instance, error))
 }
 
 /// Whether the driver can update the instance from the other graph: the graph says what the
-/// commands do. Record nodes would get the other's events, which may be destroyed before enqueues
-/// give them others.
-fn can_compare(recording: &HipRecording, instance: &HipGraphInstance, other: &HipRecording) -> Result<bool> {
-    let is_alike = |(ours, theirs): (&HipRecordedCommand, &HipRecordedCommand)| {
+/// commands do, and the instance has no nodes of its own. Record nodes would get the other's
+/// events, which may be destroyed before enqueues give them others.
+fn can_compare<D: GraphDevice>(
+    recording: &GraphRecording<D>,
+    instance: &LaunchableGraph<D>,
+    other: &GraphRecording<D>,
+) -> Result<bool> {
+    let is_alike = |(ours, theirs): (&RecordedCommand<D>, &RecordedCommand<D>)| {
         let same_nodes = ours.nodes.work.len() == theirs.nodes.work.len()
             && ours.nodes.kernel.is_some() == theirs.nodes.kernel.is_some();
         same_nodes && ours.enabled && theirs.enabled && is_comparable(&theirs.command)
     };
-    Ok(other.is_current
-        && instance.broken.is_none()
+    Ok(other.state == GraphState::Current
+        && D::has_only_commands(recording)
+        && D::has_only_commands(other)
+        && instance.broken().is_none()
         && !recording.desc.profiling
         && recording.commands.iter().zip(&other.commands).all(is_alike)
-        && (keep_their_values(&recording.device) || !instance.is_in_flight()?))
+        && D::can_change(&recording.device, instance)?)
 }
 
 /// Whether the driver compares the nodes of the command one by one: bodies and captured work are
 /// recorded again.
 fn is_comparable(command: &Command) -> bool {
-    !matches!(command, Command::Child(_) | Command::Native(_))
+    !matches!(command, Command::Child(_) | Command::If { .. } | Command::While { .. } | Command::Native(_))
 }
 
 /// After an update in place that the driver refused, and that may have had effects: makes the
 /// instance do what the commands say, and returns the error of the update.
-fn restore(recording: &HipRecording, instance: &mut HipGraphInstance, error: Error) -> Result<()> {
+fn restore<D: GraphDevice>(
+    recording: &GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    error: Error,
+) -> Result<()> {
     let again = recording.record_again(recording.desc);
-    let undo = |exec: &mut HipGraphExec| match exec.update(again?.graph.get_mut())? {
+    let undo = |exec: &mut D::Exec| match exec.update(again?.graph.get_mut())? {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Driver, "the driver refuses to undo the update")),
     };
@@ -216,27 +237,38 @@ fn restore(recording: &HipRecording, instance: &mut HipGraphInstance, error: Err
 }
 
 /// After an update in place: gives our commands, at their own nodes, the contents of the other's.
-fn take_commands(recording: &mut HipRecording, instance: &mut HipGraphInstance, other: &HipRecording) {
+fn take_commands<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    other: &GraphRecording<D>,
+) {
     let mut replaced = Vec::with_capacity(other.commands.len());
-    for (ours, theirs) in recording.commands.iter_mut().zip(&other.commands) {
+    for (index, theirs) in other.commands.iter().enumerate() {
+        let ours = &mut recording.commands[index];
         let patterns = std::mem::replace(&mut ours.nodes.patterns, theirs.nodes.patterns.clone());
         replaced.push((std::mem::replace(&mut ours.command, theirs.command.clone()), patterns));
-        if let (Some((_, launch)), Some((_, new))) = (&mut ours.nodes.kernel, &theirs.nodes.kernel) {
-            launch.clone_from(new);
-        }
+        let state = match (&mut ours.nodes.kernel, &theirs.nodes.kernel) {
+            (Some((_, launch)), Some((_, new))) => {
+                launch.clone_from(new);
+                GraphState::OtherLaunches
+            }
+            _ if ours.nodes.work.is_empty() => GraphState::Current,
+            _ => GraphState::Outdated,
+        };
+        recording.command_changed(index, state);
     }
-    recording.is_current = false;
     instance.retire(replaced);
 }
 
 /// Records the other's commands again, and replaces our graph and its instance.
-fn instantiate_like(
-    recording: &mut HipRecording,
-    instance: &mut HipGraphInstance,
-    other: &HipRecording,
+fn instantiate_like<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    other: &GraphRecording<D>,
 ) -> Result<()> {
     let mut again = other.record_again(recording.desc)?;
-    instance.replace(again.instantiate()?);
+    let (exec, form) = D::instantiate(&mut again)?;
+    D::replace(instance, exec, form)?;
     instance.retire(std::mem::replace(recording, again));
     Ok(())
 }

@@ -3,61 +3,52 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::graph::HipGraphNode;
-use super::graph_exec::HipGraphExec;
-use super::stream::{HipRawEvent, HipStream};
-use super::sys::HipFailure;
+use super::objects::{GraphObjects, InstantiatedGraph as _};
 use crate::hal::support::retired::Retired;
+use crate::hal::support::streams::{ContextFailure, DriverStream, RawEvent};
 use crate::types::{Error, ErrorKind, Result};
 
 /// An instantiated graph, and what launches of it in flight may still use.
 #[derive(Debug)]
-pub(super) struct HipGraphInstance {
-    pub(super) exec: HipGraphExec,
+pub(crate) struct LaunchableGraph<D: GraphObjects> {
+    pub(crate) exec: D::Exec,
+    pub(crate) form: D::Form,
     /// The stream of the last launch, of this graph or one that it has replaced.
-    last: Option<Arc<HipStream>>,
-    retired: Retired<HipRawEvent, Box<dyn Any + Send>>,
-    /// With profiling: owns the events of the record nodes, which keep a node's own until it gets
-    /// another one.
+    pub(crate) last: Option<Arc<DriverStream<D::Context>>>,
+    retired: Retired<RawEvent<D::Context>, Box<dyn Any + Send>>,
+    /// With profiling: owns the events of the record nodes, which keep a node's own until it gets another
+    /// one.
     recorded: Vec<Arc<dyn Any + Send + Sync>>,
     /// Why it must not be launched any more.
-    pub(super) broken: Option<Error>,
+    broken: Option<Error>,
 }
 
-impl HipGraphInstance {
-    pub(super) fn new(exec: HipGraphExec) -> Self {
-        Self { exec, last: None, retired: Retired::default(), recorded: Vec::new(), broken: None }
+impl<D: GraphObjects> LaunchableGraph<D> {
+    pub(crate) fn new((exec, form): (D::Exec, D::Form)) -> Self {
+        let (retired, recorded) = (Retired::default(), Vec::new());
+        Self { exec, form, last: None, retired, recorded, broken: None }
     }
 
-    /// Launches the graph behind its last launch. The driver orders launches on one stream only: on
-    /// two streams they would run side by side.
-    pub(super) fn launch(&mut self, stream: &Arc<HipStream>) -> Result<()> {
+    /// Why it must not be launched any more, if there is a reason.
+    pub(crate) fn broken(&self) -> Option<&Error> {
+        self.broken.as_ref()
+    }
+
+    /// To be called before a launch.
+    pub(crate) fn check_launch(&mut self) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
         self.purge();
-        let is_ordered = self.last.as_ref().is_none_or(|last| Arc::ptr_eq(last, stream));
-        if !is_ordered && let Some(end) = self.fence()? {
-            stream.wait(&end)?;
-        }
-        self.exec.launch(stream)?;
-        if !is_ordered || self.last.is_none() {
-            self.last = Some(Arc::clone(stream));
-        }
         Ok(())
     }
 
-    /// Whether a launch may still run.
-    pub(super) fn is_in_flight(&self) -> Result<bool, HipFailure> {
-        self.last.as_ref().map_or(Ok(false), |last| Ok(!last.is_idle()?))
-    }
-
     /// Makes the record nodes record these events in later launches. `owner` owns all of them.
-    pub(super) fn record<'a>(
+    pub(crate) fn record<'a>(
         &mut self,
         owner: Arc<dyn Any + Send + Sync>,
-        events: impl Iterator<Item = (HipGraphNode, &'a HipRawEvent)>,
-    ) -> Result<(), HipFailure> {
+        events: impl Iterator<Item = (D::Node, &'a RawEvent<D::Context>)>,
+    ) -> Result<(), ContextFailure<D::Context>> {
         // If this fails half-way, the nodes have events of both owners.
         self.recorded.push(owner);
         for (node, event) in events {
@@ -67,23 +58,24 @@ impl HipGraphInstance {
         Ok(())
     }
 
-    /// Replaces the graph. Launches in flight go on, and the next launch comes after them.
-    pub(super) fn replace(&mut self, exec: HipGraphExec) {
-        let old = std::mem::replace(&mut self.exec, exec);
-        self.retire(old);
+    /// Has another graph launched from now on.
+    pub(crate) fn swap(&mut self, exec: D::Exec, form: D::Form) {
+        let exec = std::mem::replace(&mut self.exec, exec);
+        let form = std::mem::replace(&mut self.form, form);
+        self.retire((exec, form));
         self.broken = None;
     }
 
     /// Keeps what launches in flight may use until they are done. The driver does not: it unloads a
     /// kernel that runs.
-    pub(super) fn retire(&mut self, replaced: impl Any + Send) {
+    pub(crate) fn retire(&mut self, replaced: impl Any + Send) {
         self.purge();
         match self.fence() {
             Ok(Some(fence)) => self.retired.keep(fence, Box::new(replaced)),
             Ok(None) => {}
             Err(failure) => {
                 let error = Error::from(failure);
-                tracing::warn!(target: "wakegraph::hip", %error, "what an update has replaced is leaked");
+                tracing::warn!(target: "wakegraph", %error, "what an update has replaced is leaked");
                 std::mem::forget(replaced);
             }
         }
@@ -100,10 +92,10 @@ impl HipGraphInstance {
     ///
     /// # Errors
     /// That of `change`; once the state is unknown, one that says so.
-    pub(super) fn change<E: Into<Error>>(
+    pub(crate) fn change<E: Into<Error>>(
         &mut self,
-        change: impl FnOnce(&mut HipGraphExec) -> Result<(), E>,
-        undo: impl FnOnce(&mut HipGraphExec) -> Result<()>,
+        change: impl FnOnce(&mut D::Exec) -> Result<(), E>,
+        undo: impl FnOnce(&mut D::Exec) -> Result<()>,
     ) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -119,7 +111,7 @@ impl HipGraphInstance {
     }
 
     /// Complete when everything launched so far is.
-    fn fence(&self) -> Result<Option<HipRawEvent>, HipFailure> {
-        self.last.as_ref().map(|last| HipRawEvent::recorded_on(last)).transpose()
+    pub(crate) fn fence(&self) -> Result<Option<RawEvent<D::Context>>, ContextFailure<D::Context>> {
+        self.last.as_ref().map(|last| RawEvent::recorded_on(last)).transpose()
     }
 }
