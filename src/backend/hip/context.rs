@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use super::argument_lock::HipArgumentLock;
 use super::release::ReleaseThread;
 use super::sys::{
     Driver, HipFailure, HipLibrary, call, get, hipDevice_t, hipDeviceAttribute_t, hipStreamCaptureModeRelaxed,
@@ -19,6 +20,9 @@ use crate::types::{Error, ErrorKind, Result};
 pub(super) struct HipContext {
     pub(super) driver: &'static Driver,
     pub(super) device: hipDevice_t,
+    /// The driver's version, 60443484 for 6.4.
+    pub(super) version: c_int,
+    pub(super) arguments: HipArgumentLock,
     pub(super) health: DeviceHealth,
     /// For calls that wait for the device.
     pub(super) releases: ReleaseThread,
@@ -46,8 +50,12 @@ impl CaptureModes for Driver {
 impl HipContext {
     pub(super) fn new(driver: &'static Driver, index: usize) -> Result<Self> {
         let device = device(driver, index)?;
+        // SAFETY: the driver is initialised.
+        let version = unsafe { get!(driver, hipDriverGetVersion()) }?;
+        let arguments = HipArgumentLock::for_version(version);
         let health = DeviceHealth::new(format!("hip:{index}"));
-        Ok(Self { driver, device, health, releases: ReleaseThread::start(driver, device)? })
+        let releases = ReleaseThread::start(driver, device)?;
+        Ok(Self { driver, device, version, arguments, health, releases })
     }
 
     pub(super) fn attribute(&self, attribute: hipDeviceAttribute_t) -> Result<usize, HipFailure> {

@@ -26,8 +26,6 @@ pub(super) struct HipDeviceInner {
     pub(super) architecture: String,
     /// Work-items that the hardware issues together: 32 or 64.
     pub(super) wavefront: usize,
-    /// The driver's version, 60443484 for 6.4.
-    pub(super) version: c_int,
     /// The kernel of [`builtin_kernels`](super::builtin_kernels).
     pub(super) fill: OnceLock<HipFunction>,
     /// For [`updates_in_flight`](super::updates_in_flight).
@@ -50,9 +48,7 @@ impl HipDeviceInner {
             let [x, y, z] = attributes;
             Ok([attribute(x)?, attribute(y)?, attribute(z)?])
         };
-        // SAFETY: the driver is initialised.
-        let version = unsafe { get!(driver, hipDriverGetVersion()) }?;
-        let info = info(&context, version)?;
+        let info = info(&context)?;
         let capabilities = Capabilities {
             commands: commands(),
             update: UpdateCapabilities::all() - UpdateCapabilities::BODIES,
@@ -90,7 +86,6 @@ impl HipDeviceInner {
             capabilities,
             architecture: driver.architecture(context.device)?,
             wavefront,
-            version,
             fill: OnceLock::new(),
             keeps_values: OnceLock::new(),
             peers: PeerAccess::default(),
@@ -151,7 +146,7 @@ fn commands() -> CommandKinds {
     CommandKinds::all() - of_other_layers - CommandKinds::IF - CommandKinds::WHILE
 }
 
-fn info(context: &HipContext, version: c_int) -> Result<DeviceInfo, HipFailure> {
+fn info(context: &HipContext) -> Result<DeviceInfo, HipFailure> {
     let (driver, device) = (context.driver, context.device);
     let name = context::name(driver, device)?;
     // SAFETY: the driver gave the device.
@@ -161,7 +156,7 @@ fn info(context: &HipContext, version: c_int) -> Result<DeviceInfo, HipFailure> 
         backend: "hip",
         selector: context.health.selector().into(),
         name,
-        driver: format!("HIP {}", version_text(version)),
+        driver: format!("HIP {}", version_text(context.version)),
         memory: memory as u64,
         compute_units: context.attribute(sys::hipDeviceAttributeMultiprocessorCount)?,
     })

@@ -64,7 +64,7 @@ pub(super) fn check_address(device: &HipDeviceInner, address: usize, len: usize)
         Err(failure) => return Err(failure.into()),
     };
     let own = device.context.device;
-    if info.is_managed == 0 && !info.is_of_host(device.version) && info.device != own {
+    if info.is_managed == 0 && !info.is_of_host(device.context.version) && info.device != own {
         let theirs = info.device;
         let why = format!("the memory at {address:#x} is of HIP device {theirs}, and this is device {own}");
         return Err(invalid(why).help("import it on its own device"));

@@ -57,6 +57,7 @@ impl HipObject<ihipGraph> {
         let place = &raw mut node;
         match new {
             HipNewNode::Kernel(launch) => launch.with_params(|params| {
+                let _arguments = self.context().arguments.hold();
                 // SAFETY: nodes and graph are alive; the parameters are complete, and copied.
                 unsafe { call!(driver, hipGraphAddKernelNode(place, graph, before, count, params)) }
             }),

@@ -35,12 +35,14 @@ impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     }
 
     fn launch(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+        let _arguments = self.context().arguments.hold();
         // SAFETY: both are alive and of one device.
         unsafe { call!(self.driver(), hipGraphLaunch(self.raw(), stream.raw())) }
     }
 
     fn set_kernel(&mut self, HipGraphNode(node): HipGraphNode, launch: &HipLaunch) -> Result<(), HipFailure> {
         launch.with_params(|params| {
+            let _arguments = self.context().arguments.hold();
             // SAFETY: the node is of the graph that this was made from; the parameters are
             // complete, and copied.
             unsafe { call!(self.driver(), hipGraphExecKernelNodeSetParams(self.raw(), node, params)) }
@@ -57,6 +59,7 @@ impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     fn update(&mut self, graph: &mut HipGraph) -> Result<bool, HipFailure> {
         let (mut node, mut reason) = (ptr::null_mut(), 0);
         let places = (&raw mut node, &raw mut reason);
+        let _arguments = self.context().arguments.hold();
         // SAFETY: both graphs are alive, the places valid.
         match unsafe { call!(self.driver(), hipGraphExecUpdate(self.raw(), graph.raw(), places.0, places.1)) }
         {

@@ -96,6 +96,7 @@ impl HipLaunch {
         self.with_params(|params| {
             let hipKernelNodeParams { blockDim: block, gridDim: grid, .. } = *params;
             let (shared, arguments, extra) = (params.sharedMemBytes, params.kernelParams, params.extra);
+            let _arguments = stream.context().arguments.hold();
             // SAFETY: function and stream are of one device; the driver copies the arguments.
             unsafe {
                 call!(

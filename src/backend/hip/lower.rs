@@ -173,7 +173,7 @@ fn copy_boxes(device: &HipDeviceInner, command: &Command) -> Result<Vec<CopyBox>
         | Command::BufferWriteRect { host: src, dst, .. } => is_host(src) || is_host(dst),
         _ => false,
     };
-    let takes_boxes = !touches_host || device.version >= WITH_BOXES_IN_HOST_MEMORY;
+    let takes_boxes = !touches_host || device.context.version >= WITH_BOXES_IN_HOST_MEMORY;
     CopyBox::of_command(command, HipMemory::copy_address_of, |_| takes_boxes)
 }
 

@@ -7,6 +7,7 @@
 #![allow(non_upper_case_globals, reason = "the vendor's names")]
 
 mod allocation;
+mod argument_lock;
 mod builtin_kernels;
 mod command_buffer;
 mod context;

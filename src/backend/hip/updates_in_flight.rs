@@ -117,6 +117,7 @@ impl<'a> UpdateTest<'a> {
     fn update(&self, value: u8, is_enabled: bool) -> Result<()> {
         let (driver, exec) = (self.device.context.driver, self.exec.raw());
         fill(self.device, &self.bytes, 0, value)?.with_params(|params| {
+            let _arguments = self.device.context.arguments.hold();
             // SAFETY: the node is one of the instance's; the driver copies the parameters.
             unsafe { call!(driver, hipGraphExecKernelNodeSetParams(exec, self.nodes[0], params)) }
         })?;
@@ -125,6 +126,7 @@ impl<'a> UpdateTest<'a> {
     }
 
     fn launch(&self) -> Result<(), HipFailure> {
+        let _arguments = self.device.context.arguments.hold();
         // SAFETY: both are alive.
         unsafe { call!(self.exec.driver(), hipGraphLaunch(self.exec.raw(), self.stream.raw())) }
     }
@@ -160,6 +162,7 @@ fn add(
 ) -> Result<hipGraphNode_t, HipFailure> {
     let (earlier, count) = (after.as_ptr(), after.len());
     launch.with_params(|params| {
+        let _arguments = device.context.arguments.hold();
         // SAFETY: the graph and its nodes are alive; the driver copies the parameters.
         unsafe { get!(device.context.driver, hipGraphAddKernelNode(graph, earlier, count, params)) }
     })

@@ -4,12 +4,12 @@ use wakegraph::hal::{KernelArg, Param, ParamKind, ValueBytes};
 use wakegraph::{AccessMode, Range};
 
 use super::bench::{Bench, bytes, launch, part, read, usm, value};
-use super::launches::{elements, number, words};
+use super::launches::{elements, mixed, number, words};
 use super::records::Record;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("kernels": &[Need::Results] => [index_spaces_arrive, values_and_buffers_arrive, raw_pointers, odd_values,
-    lengths_of_raw_pointers, local_memory, all_parameters_at_once]);
+    lengths_of_raw_pointers, local_memory, all_parameters_at_once, threads_launch_one_kernel_at_once]);
 
 fn index_spaces_arrive(setup: &Setup) {
     let bench = Bench::new(setup);
@@ -158,4 +158,33 @@ fn all_parameters_at_once(setup: &Setup) {
     args.extend((0..6).map(|i| KernelArg::Memory(part(&memory, 2 * i, 2))));
     bench.run(&launch(&kernel, args, Range::linear(2)));
     assert_eq!(read(&memory), [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]);
+}
+
+// HIP's versions before 6.3 mix up the arguments of launches by several threads.
+fn threads_launch_one_kernel_at_once(setup: &Setup) {
+    const THREADS: u32 = 4;
+    const RUNS: u32 = 200;
+    let bench = Bench::new(setup);
+    let params = [value("n", 4), elements("x", 4, AccessMode::ReadWrite)];
+    let kernel = bench.load("mix", &params, |_, args| {
+        let n: u32 = args.value()?;
+        args.write::<u32>()?.iter_mut().for_each(|x| *x = mixed(*x, n));
+        Ok(())
+    });
+    let run = |n: u32| {
+        let bench = Bench::new(setup);
+        let x = bench.memory(&[0; 16]);
+        let args = || vec![number(n), KernelArg::Memory(x.clone())];
+        let mut buffer = bench.recorded(&[launch(&kernel, args(), Range::linear(4))]);
+        for run in 0..RUNS {
+            if run % 8 == 0 {
+                // Others add nodes meanwhile.
+                buffer = bench.recorded(&[launch(&kernel, args(), Range::linear(4))]);
+            }
+            bench.run_buffer(&buffer);
+        }
+        let expected = (0..RUNS).fold(0, |x, _| mixed(x, n));
+        assert_eq!(words(&x), [expected; 4], "thread {n}");
+    };
+    std::thread::scope(|scope| (0..THREADS).for_each(|n| _ = scope.spawn(move || run(n))));
 }
