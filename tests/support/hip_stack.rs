@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[allow(dead_code, reason = "each test binary uses its part")]
 pub(crate) const VERSIONS: [&str; 2] = ["6.4.3", "5.7.1"];
 
 pub(crate) struct HipStack {
