@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::settings;
 
@@ -30,6 +31,10 @@ pub(crate) fn fails(name: &str) -> bool {
         let thread = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
         eprintln!("[{}] {name}", thread.trim_end());
     }
+    if IS_TO_FAIL.load(Ordering::Acquire) && NEXT.lock().unwrap().take_if(|next| next == name).is_some() {
+        IS_TO_FAIL.store(false, Ordering::Release);
+        return true;
+    }
     static COUNTS: Mutex<Option<HashMap<String, u64>>> = Mutex::new(None);
     let Some((failing, nth)) = &settings.fail else { return false };
     if failing != name {
@@ -39,6 +44,19 @@ pub(crate) fn fails(name: &str) -> bool {
     let count = counts.get_or_insert_default().entry(name.to_owned()).or_default();
     *count += 1;
     *count == *nth
+}
+
+/// The function whose next call fails, besides the one that the environment names.
+static NEXT: Mutex<Option<String>> = Mutex::new(None);
+static IS_TO_FAIL: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn fail_next(name: String) {
+    *NEXT.lock().unwrap() = Some(name);
+    IS_TO_FAIL.store(true, Ordering::Release);
+}
+
+pub(crate) fn is_to_fail() -> bool {
+    IS_TO_FAIL.load(Ordering::Acquire)
 }
 
 /// Prints what happens, where that was asked for.

@@ -11,8 +11,8 @@ use libloading::Library;
 
 use crate::code_objects::Elf;
 use crate::host_kernels::{self, PREFIX};
-use crate::raw;
 use crate::settings::{self, abort};
+use crate::{calls, raw};
 
 /// HIP's words for a C++ compiler.
 const HEADER: &str = include_str!("host_hip.h");
@@ -50,11 +50,17 @@ type Create = extern "C" fn(
 type Compile = extern "C" fn(usize, c_int, *const *const c_char) -> c_int;
 type Get = extern "C" fn(usize, *mut c_void) -> c_int;
 
+/// What a call returns that fails: `HIPRTC_ERROR_INTERNAL_ERROR`.
+const INTERNAL_ERROR: c_int = 11;
+
 macro_rules! hand_over {
     ($($name:ident)*) => { $(
         #[unsafe(no_mangle)]
         extern "C" fn $name(program: usize, result: *mut c_void) -> c_int {
-            amd::<Get>(stringify!($name))(program, result)
+            match calls::fails(stringify!($name)) {
+                true => INTERNAL_ERROR,
+                false => amd::<Get>(stringify!($name))(program, result),
+            }
         }
     )* };
 }
@@ -80,6 +86,9 @@ extern "C" fn hiprtcCreateProgram(
     headers: *const *const c_char,
     names: *const *const c_char,
 ) -> c_int {
+    if calls::fails("hiprtcCreateProgram") {
+        return INTERNAL_ERROR;
+    }
     let result = amd::<Create>("hiprtcCreateProgram")(program, source, name, count, headers, names);
     if result == 0 {
         let made = Program { source: raw::text(source), name: raw::text(name) };
@@ -91,11 +100,17 @@ extern "C" fn hiprtcCreateProgram(
 #[unsafe(no_mangle)]
 extern "C" fn hiprtcDestroyProgram(program: *mut usize) -> c_int {
     PROGRAMS.lock().unwrap().get_or_insert_default().remove(&raw::read(program));
+    if calls::fails("hiprtcDestroyProgram") {
+        return INTERNAL_ERROR;
+    }
     amd::<extern "C" fn(*mut usize) -> c_int>("hiprtcDestroyProgram")(program)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn hiprtcCompileProgram(program: usize, count: c_int, options: *const *const c_char) -> c_int {
+    if calls::fails("hiprtcCompileProgram") {
+        return INTERNAL_ERROR;
+    }
     let result = amd::<Compile>("hiprtcCompileProgram")(program, count, options);
     if result == 0 {
         let options: Vec<String> = raw::list(options, count as usize).into_iter().map(raw::text).collect();

@@ -28,6 +28,10 @@ pub(crate) struct Settings {
     pub(crate) kernels: PathBuf,
     /// `HIPRTC`: AMD's library that compiles for the GPU.
     pub(crate) hiprtc: Option<PathBuf>,
+    /// `HIP`: AMD's library that this one is put in front of.
+    pub(crate) hip: Option<PathBuf>,
+    /// `HIP_VERSION`: the version that it says instead of its own.
+    pub(crate) hip_version: Option<i32>,
 }
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
@@ -55,6 +59,8 @@ pub(crate) fn get() -> &'static Settings {
             kernels: variable("KERNELS")
                 .unwrap_or_else(|| std::env::temp_dir().join("wakegraph-host-kernels")),
             hiprtc: variable("HIPRTC"),
+            hip: variable("HIP"),
+            hip_version: variable("HIP_VERSION"),
         }
     })
 }

@@ -8,6 +8,20 @@ use std::process::Command;
 #[allow(dead_code, reason = "each test binary uses its part")]
 pub(crate) const VERSIONS: [&str; 2] = ["6.4.3", "5.7.1"];
 
+/// What lies in front of AMD's libraries.
+#[allow(dead_code, reason = "each test binary uses its part")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InFront {
+    /// The HSA runtime, and a run-time compiler that compiles for the host, too.
+    Kernels,
+    /// Besides, a library that notes the calls of HIP, and makes them fail.
+    Calls,
+    /// The HSA runtime; and files that are no libraries, in the place of the run-time compiler.
+    NoCompiler,
+    /// Nothing: AMD's own HSA runtime, which finds no device.
+    Nothing,
+}
+
 pub(crate) struct HipStack {
     version: &'static str,
     /// AMD's.
@@ -40,15 +54,36 @@ impl HipStack {
     }
 
     /// Makes the copy; or says why this version cannot be used here.
+    #[allow(dead_code, reason = "each test binary uses its part")]
     pub(crate) fn prepare(version: &'static str) -> Result<Self, String> {
+        Self::prepare_with(version, InFront::Kernels)
+    }
+
+    /// As [`prepare`](Self::prepare), with this in front of AMD's libraries.
+    pub(crate) fn prepare_with(version: &'static str, in_front: InFront) -> Result<Self, String> {
         Self::check(version)?;
         let (folder, library) = (Self::folder(version), Self::hsa_runtime()?);
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let copies = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let copies = copies.join(format!("hip-{version}-{}", std::process::id()));
+        let copies = copies.join(format!("hip-{version}-{in_front:?}-{}", std::process::id()));
         std::fs::create_dir_all(&copies).unwrap();
-        for name in ["libhsa-runtime64.so.1", "libhiprtc.so"] {
-            std::os::unix::fs::symlink(library.canonicalize().unwrap(), copies.join(name)).unwrap();
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, copies.join(name)).unwrap();
+        let ours = library.canonicalize().unwrap();
+        let in_place_of = |names: &[&str]| names.iter().for_each(|name| link(&ours, name));
+        match in_front {
+            InFront::Nothing => {
+                let amd = folder.join("amd-hsa/usr/lib/x86_64-linux-gnu");
+                let libraries = ["libhsa-runtime64.so.1", "libhsakmt.so.1"];
+                libraries.into_iter().for_each(|name| link(&amd.join(name), name));
+            }
+            InFront::Kernels => in_place_of(&["libhsa-runtime64.so.1", "libhiprtc.so"]),
+            InFront::Calls => in_place_of(&["libhsa-runtime64.so.1", "libhiprtc.so", "libamdhip64.so"]),
+            InFront::NoCompiler => {
+                in_place_of(&["libhsa-runtime64.so.1"]);
+                for name in ["libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"] {
+                    std::fs::write(copies.join(name), "no library").unwrap();
+                }
+            }
         }
         let stack = Self { version, libraries: folder.join("libs"), copies };
         std::fs::copy(program, stack.program()).unwrap();
@@ -66,14 +101,15 @@ impl HipStack {
     /// Starts the copy.
     pub(crate) fn command(&self) -> Command {
         // Up to version 5, hipRTC is a part of the library.
-        let hiprtc = match self.version.as_bytes()[0] {
-            b'5' => "libamdhip64.so.5",
-            _ => "libhiprtc.so.6",
+        let (hip, hiprtc) = match self.version.as_bytes()[0] {
+            b'5' => ("libamdhip64.so.5", "libamdhip64.so.5"),
+            _ => ("libamdhip64.so.6", "libhiprtc.so.6"),
         };
         let mut process = Command::new(self.program());
         // LLVM's search path of its own hides that of the program from the libraries which it
         // needs.
         process.env("LD_LIBRARY_PATH", &self.libraries);
+        process.env("WAKEGRAPH_HSA_HIP", self.libraries.join(hip));
         process.env("WAKEGRAPH_HSA_HIPRTC", self.libraries.join(hiprtc));
         process.env("WAKEGRAPH_HSA_KERNELS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-kernels"));
         process

@@ -36,10 +36,9 @@ fn load() -> Result<Driver> {
         .map_err(|name| too_old(&format!("the HIP runtime is too old: libamdhip64 has no {name}")))?;
     // SAFETY: the function needs no device; the place is valid.
     let version = unsafe { get!(driver, hipDriverGetVersion()) };
-    check_version(version.map_err(|failure| not_started(failure, init_reason(failure.code)))?)?;
+    check_version(version.map_err(|failure| not_started(&driver, failure))?)?;
     // SAFETY: the only flag there is is 0.
-    unsafe { call!(driver, hipInit(0)) }
-        .map_err(|failure| not_started(failure, init_reason(failure.code)))?;
+    unsafe { call!(driver, hipInit(0)) }.map_err(|failure| not_started(&driver, failure))?;
     release::stop_at_exit();
     Ok(driver)
 }
@@ -60,8 +59,9 @@ fn too_old(why: &str) -> Error {
     unavailable(why).help("install ROCm 5.5 or newer")
 }
 
-fn not_started(HipFailure { call, code, .. }: HipFailure, reason: &str) -> Error {
-    unavailable(&format!("libamdhip64 is there, and {call} failed with code {code}: {reason}"))
+fn not_started(driver: &Driver, HipFailure { call, code, .. }: HipFailure) -> Error {
+    let (name, reason) = (text(driver.hipGetErrorName, code), init_reason(code));
+    unavailable(&format!("libamdhip64 is there, and {call} failed with {name} ({code}): {reason}"))
         .help("see whether rocminfo lists a GPU, and whether this user is in the groups render and video")
 }
 
@@ -120,16 +120,18 @@ impl DriverCodes for HipLibrary {
 /// The driver's own name and text.
 fn describe(code: Code) -> (String, String) {
     let Some(Ok(driver)) = DRIVER.get() else { return ("an error".into(), "the driver is gone".into()) };
-    let ask = |function: unsafe extern "C" fn(Code) -> *const c_char| {
-        // SAFETY: the function takes any number, and needs no device.
-        let text = unsafe { function(code) };
-        if text.is_null() {
-            return "an unknown error".to_owned();
-        }
-        // SAFETY: the text is the driver's own, ends in NUL and lives as long as the library.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-    };
-    (ask(driver.hipGetErrorName), ask(driver.hipGetErrorString))
+    (text(driver.hipGetErrorName, code), text(driver.hipGetErrorString, code))
+}
+
+/// What a function of AMD's libraries says of a code.
+pub(super) fn text(function: unsafe extern "C" fn(Code) -> *const c_char, code: Code) -> String {
+    // SAFETY: the function takes any number, and needs no device.
+    let text = unsafe { function(code) };
+    if text.is_null() {
+        return "an unknown error".to_owned();
+    }
+    // SAFETY: the text is the library's own, ends in NUL and lives as long as the library.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use super::sys::{self, Code, HipFailure, Hiprtc, call, get, hiprtcProgram, outcome};
+use super::error::text;
+use super::sys::{
+    self, Code, HIPRTC_ERROR_COMPILATION, HipFailure, Hiprtc, call, get, hiprtcProgram, outcome,
+};
 use crate::hal::support::program_cache::ProgramCache;
 use crate::types::{Error, ErrorKind, Result};
 
@@ -31,25 +34,28 @@ fn compile_now(name: &str, source: &str, architecture: &str) -> Result<Vec<u8>> 
         );
         Error::new(ErrorKind::Unavailable, why).help(remedy).caused_by(reason.to_owned())
     })?;
-    let text = |text: &str| {
+    let c_string = |text: &str| {
         CString::new(text).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, format!("kernel '{name}': the source holds a NUL"))
         })
     };
-    let program =
-        HiprtcCompilation::create(hiprtc, &text(source)?, &text(&format!("{name}.hip"))?).map_err(broken)?;
+    let program = HiprtcCompilation::create(hiprtc, &c_string(source)?, &c_string(&format!("{name}.hip"))?)
+        .map_err(|failure| broken(hiprtc, failure))?;
     let option = format!("--offload-arch={architecture}");
-    if let Err(failure) = program.compile(&[text(&option)?]) {
+    if let Err(failure) = program.compile(&[c_string(&option)?]) {
+        if failure.code != HIPRTC_ERROR_COMPILATION {
+            return Err(broken(hiprtc, failure));
+        }
         let log = program.log().unwrap_or_else(|_| "the compiler gave no log".into());
         let why = format!("kernel '{name}' does not compile ({option}, code {})", failure.code);
         return Err(Error::new(ErrorKind::Driver, why).caused_by(log));
     }
-    program.code().map_err(broken)
+    program.code().map_err(|failure| broken(hiprtc, failure))
 }
 
-fn broken(failure: HipFailure) -> Error {
-    let HipFailure { call, code, .. } = failure;
-    Error::new(ErrorKind::Driver, format!("{call} of the HIP run-time compiler failed with code {code}"))
+fn broken(hiprtc: &Hiprtc, HipFailure { call, code, .. }: HipFailure) -> Error {
+    let name = text(hiprtc.hiprtcGetErrorString, code);
+    Error::new(ErrorKind::Driver, format!("{call} of the HIP run-time compiler failed with {name} ({code})"))
 }
 
 /// A program inside the compiler.

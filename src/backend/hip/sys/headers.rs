@@ -73,7 +73,7 @@ fn program(headers: &str) -> String {
     for (library, declarations) in [("hip", driver::DECLARATIONS), ("hiprtc", hiprtc::DECLARATIONS)] {
         for (name, arguments) in declarations.iter().filter(|(name, _)| has(name)) {
             let result = match (library, *name) {
-                (_, "hipGetErrorName" | "hipGetErrorString") => "const char *",
+                (_, "hipGetErrorName" | "hipGetErrorString" | "hiprtcGetErrorString") => "const char *",
                 ("hip", _) => "hipError_t",
                 _ => "hiprtcResult",
             };

@@ -19,6 +19,7 @@ table! {
     hiprtcGetProgramLog(hiprtcProgram, *mut c_char);
     hiprtcGetCodeSize(hiprtcProgram, *mut usize);
     hiprtcGetCode(hiprtcProgram, *mut c_char);
+    hiprtcGetErrorString(hiprtcResult) -> *const c_char;
     }
     optional: {
     }

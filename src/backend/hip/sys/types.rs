@@ -44,6 +44,9 @@ macro_rules! numbers {
 }
 
 numbers! {
+    hiprtcResult {
+        HIPRTC_ERROR_COMPILATION = 6,
+    }
     hipError_t {
         hipSuccess = 0,
         hipErrorInvalidValue = 1,
