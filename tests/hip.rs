@@ -15,13 +15,17 @@ use std::process::{Command as Process, ExitCode};
 use std::sync::Arc;
 
 use common::IN_ORDER;
-use hip_stack::{HipStack, VERSIONS};
+use hip_stack::{HipStack, InFront, VERSIONS};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::hal::{
-    Command, Device, EventDesc, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc,
+    Body, Command, Device, EventDesc, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc,
     MemoryKind, MemoryView, Param, ParamKind, QueueDesc, QueueOrder,
 };
-use wakegraph::{AccessMode, Error, ErrorKind, Range, Result, backend};
+use wakegraph::kernel::RawKernel;
+use wakegraph::{
+    AccessMode, Buffer, Error, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, Queue,
+    Range, Result, backend,
+};
 
 /// Names the test that a process is to run.
 const CHILD: &str = "WAKEGRAPH_HIP_TEST";
@@ -32,18 +36,41 @@ enum End {
     Well,
     /// By a signal, after the runtime has printed this.
     Aborts(&'static str),
+    /// Well, and none of the calls that may wait for the device was made on a worker of tokio's.
+    WithoutWaitsOnWorkers,
 }
 
-type Test = (&'static str, &'static [(&'static str, &'static str)], End, fn());
+type Test = (&'static str, InFront, &'static [(&'static str, &'static str)], End, fn());
 
 const LITTLE_MEMORY: (&str, &str) = ("WAKEGRAPH_HSA_MEMORY", "67108864");
+const OLD_VERSION: (&str, &str) = ("WAKEGRAPH_HSA_HIP_VERSION", "50221153");
+const NO_COMPILER: &str = "without_hiprtc_only_code_objects_are_taken";
 
 const ALL: &[Test] = &[
-    ("without_a_device_the_backend_is_unavailable", &[("WAKEGRAPH_HSA_GPUS", "0")], End::Well, no_device),
-    ("refusals_have_a_remedy", &[], End::Well, || REFUSALS.iter().for_each(|refusal| refusal())),
-    ("memory_is_refused_and_there_again", &[LITTLE_MEMORY], End::Well, little_memory),
+    (
+        "without_a_device_the_backend_is_unavailable",
+        InFront::Kernels,
+        &[("WAKEGRAPH_HSA_GPUS", "0")],
+        End::Well,
+        no_device,
+    ),
+    ("amds_own_runtime_finds_no_device", InFront::Nothing, &[], End::Well, no_device),
+    ("old_versions_are_unavailable", InFront::Calls, &[OLD_VERSION], End::Well, old_version),
+    (NO_COMPILER, InFront::NoCompiler, &[], End::Well, no_compiler),
+    (
+        "no_worker_waits_for_the_device",
+        InFront::Calls,
+        &[("WAKEGRAPH_HSA_TRACE", "1")],
+        End::WithoutWaitsOnWorkers,
+        work_on_workers,
+    ),
+    ("refusals_have_a_remedy", InFront::Kernels, &[], End::Well, || {
+        REFUSALS.iter().for_each(|refusal| refusal());
+    }),
+    ("memory_is_refused_and_there_again", InFront::Kernels, &[LITTLE_MEMORY], End::Well, little_memory),
     (
         "faulting_kernels_end_the_process",
+        InFront::Kernels,
         &[("WAKEGRAPH_HSA_FAULT", "1")],
         End::Aborts("aborting with error"),
         faulting_kernel,
@@ -60,6 +87,7 @@ const REFUSALS: &[fn()] = &[
     large_group,
     much_local_memory,
     large_range,
+    control_flow,
 ];
 
 fn main() -> ExitCode {
@@ -79,9 +107,15 @@ fn main() -> ExitCode {
             },
         )];
     for version in VERSIONS {
-        let stack = HipStack::prepare(version).map(Arc::new);
-        for &(name, environment, end, _) in ALL {
-            let stack = stack.clone();
+        let kinds = [InFront::Kernels, InFront::Calls, InFront::NoCompiler, InFront::Nothing];
+        let stacks = kinds.map(|kind| (kind, HipStack::prepare_with(version, kind).map(Arc::new)));
+        for &(name, in_front, environment, end, _) in ALL {
+            let stack = stacks.iter().find(|(kind, _)| *kind == in_front).unwrap().1.clone();
+            let has_compiler = name == NO_COMPILER && version.starts_with("5.");
+            let stack = match has_compiler {
+                true => Err("up to version 5, the compiler is a part of HIP's library".to_owned()),
+                false => stack,
+            };
             trials.push(Trial::ignorable_test(format!("{version}/{name}"), move || match &stack {
                 Ok(stack) => ended(stack.command().env(CHILD, name).envs(environment.iter().copied()), end),
                 Err(reason) => Ok(Completion::ignored_with(reason.clone())),
@@ -96,11 +130,81 @@ fn ended(process: &mut Process, end: End) -> std::result::Result<Completion, Fai
     let printed = String::from_utf8_lossy(&output.stderr);
     let as_expected = match end {
         End::Well => output.status.success(),
+        End::WithoutWaitsOnWorkers => {
+            let is_made = |call: &str, on: &str| printed.lines().any(|line| line == format!("[{on}] {call}"));
+            let waits: Vec<_> = WAITS.iter().filter(|call| is_made(call, WORKER)).collect();
+            if !waits.is_empty() {
+                return Err(format!("made on a worker: {waits:?}").into());
+            }
+            output.status.success() && is_made("hipGraphLaunch", WORKER) && is_made("hipHostFree", FREES)
+        }
         End::Aborts(text) => output.status.code().is_none() && printed.contains(text),
     };
     match as_expected {
         true => Ok(Completion::Completed),
-        false => Err(format!("{}\n{printed}", output.status).into()),
+        false => {
+            let end = printed.len().saturating_sub(4000);
+            let end = printed.get(end..).unwrap_or(&printed);
+            Err(format!("{}\n{end}", output.status).into())
+        }
+    }
+}
+
+/// Calls that wait until the device is done with something.
+const WAITS: [&str; 4] = ["hipFree", "hipHostFree", "hipStreamSynchronize", "hipModuleUnload"];
+/// Names of threads: tokio's workers here, and the thread of the device that frees what is dropped.
+const WORKER: &str = "tokio-worker";
+const FREES: &str = "hip:0 frees";
+
+/// Submits, updates, reads, writes and drops on workers, some of it with work in flight. Memory is allocated, and
+/// graphs are finalized, elsewhere: that waits until memory is zeroed, and tries how updates behave.
+fn work_on_workers() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).thread_name(WORKER).enable_all().build().unwrap();
+    let device = wakegraph::Device::open("hip:0").unwrap();
+    for round in 0..4 {
+        let kernel = RawKernel::new("add").value::<u32>("n").writes::<u32>("x");
+        let source = format!("KERNEL(add, (u32 n, SLICE(u32, x))) {{ x[GLOBAL_ID(0)] += n; }} // {round}");
+        // SAFETY: a work-item changes the element with its index, and ranges are as long as the slice.
+        let kernel = unsafe { kernel.with_sources(KernelSources::new().c(source)) }.build();
+        let (x, host) = (device.buffer::<u32>(4096).unwrap(), device.host_buffer::<u32>(4096).unwrap());
+        let mut graph = Graph::new(&device);
+        let node = graph.launch(kernel.call().value(1_u32).memory(&x), Range::linear(4096)).id();
+        graph.copy(&x, &host);
+        let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+        let queue = device.queue().unwrap();
+        let uses = Uses { exec, node, queue, kernel, x, host };
+        let all_done = runtime.spawn(use_and_drop(uses, round % 2 == 0));
+        runtime.block_on(all_done).unwrap();
+    }
+}
+
+struct Uses {
+    exec: ExecutableGraph,
+    node: NodeId,
+    queue: Queue,
+    kernel: Arc<RawKernel>,
+    x: Buffer<u32>,
+    host: HostBuffer<u32>,
+}
+
+async fn use_and_drop(Uses { exec, node, queue, kernel, x, host }: Uses, waits: bool) {
+    x.write(&[0; 4096]).await.unwrap();
+    for _ in 0..20 {
+        exec.submit().await.unwrap();
+    }
+    exec.update().launch(node, kernel.call().value(2_u32).memory(&x)).apply().await.unwrap();
+    exec.submit().await.unwrap();
+    assert_eq!(x.to_vec().await.unwrap(), [22; 4096]);
+    assert_eq!(host.read().await[0], 22);
+    queue.fill(&x, 1).await.unwrap();
+    // What is dropped with a run in flight goes when that is over.
+    let runs: Vec<_> = (0..4).map(|_| exec.submit()).collect();
+    drop((exec, x, host, kernel, queue));
+    if waits {
+        for run in runs {
+            run.await.unwrap();
+        }
     }
 }
 
@@ -125,6 +229,28 @@ fn no_library() {
 fn no_device() {
     let error = backend::open("hip:0").map(|_| ()).unwrap_err();
     check(&error, ErrorKind::Unavailable, &["there is no device", "rocminfo", "render"]);
+}
+
+fn old_version() {
+    let error = backend::open("hip:0").map(|_| ()).unwrap_err();
+    check(&error, ErrorKind::Unavailable, &["too old", "version 5.2", "ROCm 5.5 or newer"]);
+}
+
+fn no_compiler() {
+    let device = device();
+    let error = kernel(&*device, &KernelSources::new().hip_c(EMPTY)).map(|_| ()).unwrap_err();
+    check(
+        &error,
+        ErrorKind::Unavailable,
+        &["kernel 'k'", "hipRTC cannot be loaded", "code object for gfx1030", "libhiprtc.so"],
+    );
+    // A pattern that no memset takes is repeated by copies.
+    let memory = device.allocate(&MemoryDesc::new(60, MemoryKind::Device)).unwrap();
+    let dst = MemoryView::whole(memory.clone());
+    let fill = Command::BufferFill { dst, pattern: [1, 2, 3][..].into() };
+    let queue = common::queue(&*device, QueueOrder::InOrder);
+    common::run_command(&*device, &*queue, &fill);
+    assert_eq!(common::read(&*memory), [1, 2, 3].repeat(20));
 }
 
 fn no_such_index() {
@@ -220,6 +346,19 @@ fn large_range() {
     let error = append(&*device, EMPTY, Range::linear(1 << 32), 4).unwrap_err();
     check(&error, ErrorKind::InvalidSize, &["work-groups in dimension 0", "launch the kernel over parts"]);
     append(&*device, EMPTY, Range::linear(1 << 31), 4).unwrap();
+}
+
+fn control_flow() {
+    let device = device();
+    let memory = device.allocate(&MemoryDesc::new(4, MemoryKind::Device)).unwrap();
+    let condition = || MemoryView::whole(memory.clone());
+    let branch = Command::If { condition: condition(), then: Arc::new(Body::new()), otherwise: None };
+    let repeat = Command::While { condition: condition(), body: Arc::new(Body::new()) };
+    for (command, name) in [(branch, "conditional"), (repeat, "loop")] {
+        let mut buffer = device.create_command_buffer(&IN_ORDER).unwrap();
+        let error = buffer.append(&command, &[]).map(drop).unwrap_err();
+        check(&error, ErrorKind::FeatureNotSupported, &[name, "no conditional nodes"]);
+    }
 }
 
 fn little_memory() {
