@@ -238,23 +238,37 @@ fn check(call: &str, when: When, outcome: Outcome, said: &str) -> std::result::R
     }
 }
 
-/// A function of the library in front of HIP's.
+/// The libraries in front of HIP's and of its compiler.
+static IN_FRONT: LazyLock<[libloading::Library; 2]> = LazyLock::new(|| {
+    ["libamdhip64.so", "libhiprtc.so"].map(|name| {
+        // SAFETY: the libraries have no initialization.
+        unsafe { libloading::Library::new(name) }.unwrap()
+    })
+});
+
+/// A function of each of these libraries.
+fn functions<F: Copy>(name: &str) -> [F; 2] {
+    IN_FRONT.each_ref().map(|library| {
+        // SAFETY: the callers name the function with its own type.
+        *unsafe { library.get::<F>(name.as_bytes()) }.unwrap()
+    })
+}
+
+/// A function of HIP's.
 fn function<F: Copy>(name: &str) -> F {
-    static LIBRARY: LazyLock<libloading::Library> = LazyLock::new(|| {
-        // SAFETY: the library has no initialization.
-        unsafe { libloading::Library::new("libamdhip64.so") }.unwrap()
-    });
     // SAFETY: the callers name the function with its own type.
-    *unsafe { LIBRARY.get::<F>(name.as_bytes()) }.unwrap()
+    *unsafe { IN_FRONT[0].get::<F>(name.as_bytes()) }.unwrap()
 }
 
 /// Has the call fail once while everything is done.
 fn fail(call: &str, when: When) {
     println!("call: {call} {when:?}");
     let name = CString::new(call).unwrap();
-    let arm = || function::<extern "C" fn(*const c_char)>("wakegraph_hsa_fail")(name.as_ptr());
+    let [of_hip, of_compiler] = functions::<extern "C" fn(*const c_char)>("wakegraph_fail_next");
+    let is_of_compiler = call.starts_with("hiprtc");
+    let arm = || if is_of_compiler { of_compiler(name.as_ptr()) } else { of_hip(name.as_ptr()) };
     // The compiler is asked for sources that it has not seen.
-    let source = if call.starts_with("hiprtc") { call } else { "" };
+    let source = if is_of_compiler { call } else { "" };
     let outcome = match when {
         When::AtFirst => {
             arm();
@@ -281,7 +295,7 @@ fn open_before() -> Result<[Arc<dyn Device>; 2]> {
 
 /// Whether the call has failed. What was dropped is freed on threads of the devices, a little later.
 fn was_called() -> bool {
-    let is_to_fail = function::<extern "C" fn() -> bool>("wakegraph_hsa_is_to_fail");
+    let is_to_fail = || functions::<extern "C" fn() -> bool>("wakegraph_is_to_fail").iter().any(|ask| ask());
     let limit = Instant::now() + Duration::from_secs(20);
     while is_to_fail() && Instant::now() < limit {
         thread::yield_now();

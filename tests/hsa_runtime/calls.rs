@@ -1,10 +1,11 @@
 //! Entry points: each is counted and can be made to fail.
 
 use std::collections::HashMap;
+use std::ffi::c_char;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::settings;
+use crate::{raw, settings};
 
 /// Declares functions of the C interface that return a status.
 macro_rules! hsa {
@@ -50,12 +51,16 @@ pub(crate) fn fails(name: &str) -> bool {
 static NEXT: Mutex<Option<String>> = Mutex::new(None);
 static IS_TO_FAIL: AtomicBool = AtomicBool::new(false);
 
-pub(crate) fn fail_next(name: String) {
-    *NEXT.lock().unwrap() = Some(name);
+/// The next call of this function fails. Tests call it.
+#[unsafe(no_mangle)]
+extern "C" fn wakegraph_fail_next(name: *const c_char) {
+    *NEXT.lock().unwrap() = Some(raw::text(name));
     IS_TO_FAIL.store(true, Ordering::Release);
 }
 
-pub(crate) fn is_to_fail() -> bool {
+/// Whether the call that was to fail is still to come.
+#[unsafe(no_mangle)]
+extern "C" fn wakegraph_is_to_fail() -> bool {
     IS_TO_FAIL.load(Ordering::Acquire)
 }
 

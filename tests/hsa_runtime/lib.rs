@@ -4,8 +4,7 @@
 //! library takes its place. It claims one or two GPUs and carries out on the host what HIP asks of
 //! them: queues, packets, copies, signals. What HIP makes of a graph is thereby HIP's own. Only the
 //! machine code of kernels is not run: the same library is also a `libhiprtc` in front of AMD's,
-//! which has every source compiled a second time, for the host ([`hiprtc`]). And it can be put in front
-//! of HIP's own library, whose calls it notes and makes fail ([`hip`]).
+//! which has every source compiled a second time, for the host ([`hiprtc`]).
 //!
 //! It checks what a GPU would not forgive, and ends the process with a message that names the
 //! kernel or the call. The environment selects devices, order, delays and failures: [`settings`].
@@ -19,7 +18,6 @@ mod builtin_kernels;
 mod calls;
 mod code_objects;
 mod copies;
-mod hip;
 mod hiprtc;
 mod host_kernels;
 mod kernels;

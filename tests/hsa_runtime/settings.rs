@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+#[allow(dead_code, reason = "shared with the library in front of HIP's")]
 pub(crate) struct Settings {
     /// `GPUS`: how many there are, 0 to 2; 1 unless set.
     pub(crate) gpus: u64,
@@ -28,9 +29,9 @@ pub(crate) struct Settings {
     pub(crate) kernels: PathBuf,
     /// `HIPRTC`: AMD's library that compiles for the GPU.
     pub(crate) hiprtc: Option<PathBuf>,
-    /// `HIP`: AMD's library that this one is put in front of.
+    /// `HIP`: AMD's library, for the one of `tests/hip_calls` in front of it.
     pub(crate) hip: Option<PathBuf>,
-    /// `HIP_VERSION`: the version that it says instead of its own.
+    /// `HIP_VERSION`: the version that the latter says instead of AMD's.
     pub(crate) hip_version: Option<i32>,
 }
 

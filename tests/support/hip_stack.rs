@@ -36,8 +36,10 @@ impl HipStack {
         if !Self::folder(version).join("complete").exists() {
             return Err(format!("no HIP {version}: scripts/hip.sh fetches it"));
         }
-        if !Self::hsa_runtime()?.exists() {
-            return Err("`cargo test` builds the example hsa_runtime; --test does not".to_owned());
+        for library in ["hsa_runtime", "hip_calls"] {
+            if !Self::built(library)?.exists() {
+                return Err(format!("`cargo test` builds the example {library}; --test does not"));
+            }
         }
         Ok(())
     }
@@ -47,10 +49,10 @@ impl HipStack {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hip").join(version)
     }
 
-    /// The library that cargo builds beside the tests.
-    fn hsa_runtime() -> Result<PathBuf, String> {
+    /// A library that cargo builds beside the tests.
+    fn built(library: &str) -> Result<PathBuf, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        Ok(program.parent().unwrap().join("../examples/libhsa_runtime.so"))
+        Ok(program.parent().unwrap().join(format!("../examples/lib{library}.so")))
     }
 
     /// Makes the copy; or says why this version cannot be used here.
@@ -62,28 +64,33 @@ impl HipStack {
     /// As [`prepare`](Self::prepare), with this in front of AMD's libraries.
     pub(crate) fn prepare_with(version: &'static str, in_front: InFront) -> Result<Self, String> {
         Self::check(version)?;
-        let (folder, library) = (Self::folder(version), Self::hsa_runtime()?);
+        let folder = Self::folder(version);
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let copies = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let copies = copies.join(format!("hip-{version}-{in_front:?}-{}", std::process::id()));
         std::fs::create_dir_all(&copies).unwrap();
         let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, copies.join(name)).unwrap();
-        let ours = library.canonicalize().unwrap();
-        let in_place_of = |names: &[&str]| names.iter().for_each(|name| link(&ours, name));
+        let (hsa, calls) = (Self::built("hsa_runtime")?, Self::built("hip_calls")?);
+        let (hsa, calls) = (hsa.canonicalize().unwrap(), calls.canonicalize().unwrap());
         match in_front {
             InFront::Nothing => {
                 let amd = folder.join("amd-hsa/usr/lib/x86_64-linux-gnu");
                 let libraries = ["libhsa-runtime64.so.1", "libhsakmt.so.1"];
                 libraries.into_iter().for_each(|name| link(&amd.join(name), name));
             }
-            InFront::Kernels => in_place_of(&["libhsa-runtime64.so.1", "libhiprtc.so"]),
-            InFront::Calls => in_place_of(&["libhsa-runtime64.so.1", "libhiprtc.so", "libamdhip64.so"]),
+            InFront::Kernels => link(&hsa, "libhiprtc.so"),
+            InFront::Calls => {
+                link(&hsa, "libhiprtc.so");
+                link(&calls, "libamdhip64.so");
+            }
             InFront::NoCompiler => {
-                in_place_of(&["libhsa-runtime64.so.1"]);
                 for name in ["libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5"] {
                     std::fs::write(copies.join(name), "no library").unwrap();
                 }
             }
+        }
+        if in_front != InFront::Nothing {
+            link(&hsa, "libhsa-runtime64.so.1");
         }
         let stack = Self { version, libraries: folder.join("libs"), copies };
         std::fs::copy(program, stack.program()).unwrap();

@@ -1,13 +1,28 @@
 //! HIP's library in front of AMD's, where a test puts it: every call is noted, with the thread that makes
 //! it, and can be made to fail, and the version can be another one. Everything else is AMD's.
 
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(unsafe_code, reason = "a C library")]
+#![allow(clippy::too_many_arguments, reason = "HIP's functions have them")]
+#![allow(non_snake_case, reason = "HIP's names")]
+#![allow(clippy::unwrap_used, reason = "part of the tests")]
+
+#[allow(unused_imports, unused_macros, reason = "shared with the HSA runtime")]
+#[path = "../hsa_runtime/calls.rs"]
+mod calls;
+#[allow(dead_code, reason = "shared with the HSA runtime")]
+#[path = "../hsa_runtime/raw.rs"]
+mod raw;
+#[allow(dead_code, reason = "shared with the HSA runtime")]
+#[path = "../hsa_runtime/settings.rs"]
+mod settings;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use libloading::Library;
 
-use crate::settings::{self, abort};
-use crate::{calls, raw};
+use settings::abort;
 
 /// What a call returns that fails: `hipErrorUnknown`.
 const UNKNOWN: u32 = 999;
@@ -105,10 +120,7 @@ extern "C" fn hipGetDevicePropertiesR0600(properties: *mut c_void, device: c_int
     if calls::fails("hipGetDevicePropertiesR0600") {
         return UNKNOWN;
     }
-    // The loader also looks among the libraries that AMD's needs, of which this is one.
-    let own: Get = hipGetDevicePropertiesR0600;
-    if let Some(get) = find::<Get>("hipGetDevicePropertiesR0600").filter(|get| *get as usize != own as usize)
-    {
+    if let Some(get) = find::<Get>("hipGetDevicePropertiesR0600") {
         return get(properties, device);
     }
     let mut old = [0_u8; 8192];
@@ -127,15 +139,3 @@ macro_rules! texts {
 }
 
 texts! { hipGetErrorName hipGetErrorString }
-
-/// The next call of this function fails. Tests call it.
-#[unsafe(no_mangle)]
-extern "C" fn wakegraph_hsa_fail(name: *const c_char) {
-    calls::fail_next(raw::text(name));
-}
-
-/// Whether the call that was to fail is still to come.
-#[unsafe(no_mangle)]
-extern "C" fn wakegraph_hsa_is_to_fail() -> bool {
-    calls::is_to_fail()
-}
