@@ -173,7 +173,7 @@ mod tests {
         let source = format!("{}KERNEL(k, (SLICE(float, x), float a)) {{ x[0] = a; }}", dialect::OPENCL);
         let binary = compile(&source, Language::OpenclC12).unwrap();
         assert_eq!(spirv::fault(&binary), None);
-        let params = spirv::params(&binary, "wg_k").unwrap();
+        let params = spirv::params(&binary, "wg_k_k").unwrap();
         assert_eq!(
             params,
             [spirv::SpirvParam::Buffer, spirv::SpirvParam::Value(8), spirv::SpirvParam::Value(4)]

@@ -52,9 +52,10 @@ bitflags::bitflags! {
 }
 
 /// What the kernel `name` of a source is called in the compiled program: the name with a prefix,
-/// because there are functions of the same name in the languages.
+/// because there are functions of the same name in the languages. What the prelude declares has
+/// another prefix.
 pub fn entry_name(name: &str) -> String {
-    format!("wg_{name}")
+    format!("wg_k_{name}")
 }
 
 /// The length that a kernel in the dialect gets beside a slice's address, in elements; `None` for a
@@ -120,7 +121,7 @@ mod tests {
             entry_point("f", &[value, local, buffer]),
             "\nstatic_assert(wg_count<decltype(wg_body_f)>::value == 6, \
              \"kernel f has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
-             extern \"C\" __global__ void wg_f(typename wg_param<1, decltype(wg_body_f)>::type p0, \
+             extern \"C\" __global__ void wg_k_f(typename wg_param<1, decltype(wg_body_f)>::type p0, \
              unsigned p1, u64 n1, typename wg_param<4, decltype(wg_body_f)>::type p2, u64 n2, \
              const wg_launch wg) { wg_begin(wg); if (wg_inside(wg)) wg_body_f(wg, p0, \
              (typename wg_param<2, decltype(wg_body_f)>::type)(wg_shared + p1), n1, p2, n2); }\n"
@@ -129,9 +130,18 @@ mod tests {
             entry_point("g", &[]),
             "\nstatic_assert(wg_count<decltype(wg_body_g)>::value == 1, \
              \"kernel g has other parameters than it is declared with; slices are SLICE and LOCAL_SLICE\");\n\
-             extern \"C\" __global__ void wg_g(const wg_launch wg) \
+             extern \"C\" __global__ void wg_k_g(const wg_launch wg) \
              { wg_begin(wg); if (wg_inside(wg)) wg_body_g(wg); }\n"
         );
+    }
+
+    #[test]
+    fn kernels_may_have_the_names_of_what_the_prelude_declares() {
+        let prefix = entry_name("");
+        for prelude in [CUDA, HIP] {
+            let mut words = prelude.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            assert_eq!(words.find(|word| word.starts_with(&prefix)), None);
+        }
     }
 
     #[test]

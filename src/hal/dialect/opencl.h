@@ -14,7 +14,7 @@ typedef long i64;
 typedef ulong u64;
 
 // With a prefix, because a kernel may be called as one of the language's own functions.
-#define KERNEL(name, params) __kernel void wg_##name params
+#define KERNEL(name, params) __kernel void wg_k_##name params
 #define FUNCTION static
 #define GLOBAL __global
 #define LOCAL __local
