@@ -8,8 +8,8 @@ use crate::registry::{Need, Test, Variant};
 
 const PAGE: &str = include_str!("../../docs/features.md");
 /// The columns between the first and the last one, as the page heads them, with the backends' own names.
-const COLUMNS: [(&str, &str); 4] =
-    [("host", "host"), ("OpenCL", "opencl"), ("CUDA", "cuda"), ("Level Zero", "level_zero")];
+const COLUMNS: [(&str, &str); 5] =
+    [("host", "host"), ("OpenCL", "opencl"), ("CUDA", "cuda"), ("Level Zero", "level_zero"), ("HIP", "hip")];
 
 /// The tests that ran to their end, and those that a device ignored, by backend.
 static OUTCOMES: LazyLock<Mutex<HashMap<(&'static str, String), bool>>> = LazyLock::new(Mutex::default);

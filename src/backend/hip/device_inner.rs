@@ -51,7 +51,7 @@ impl HipDeviceInner {
         let info = info(&context)?;
         let capabilities = Capabilities {
             commands: commands(),
-            update: UpdateCapabilities::all() - UpdateCapabilities::BODIES,
+            update: UpdateCapabilities::all(),
             profiling: true,
             notifies: false,
             progress: Progress::Device,
