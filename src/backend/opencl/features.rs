@@ -34,6 +34,8 @@ pub(super) struct OpenclFeatures {
     pub(super) whole_slices: bool,
     /// Whether the driver knows when markers and barriers began and ended.
     pub(super) marker_times: bool,
+    /// Whether a write reads memory that is not the driver's when it has its turn, and not when it is enqueued.
+    pub(super) defers_writes: bool,
     /// Whether the times of an event may become available a moment after it is complete.
     pub(super) late_times: bool,
     /// Whether the markers in a queue are complete when `clFinish` returns.
@@ -84,6 +86,7 @@ impl OpenclFeatures {
             whole_slices: platform == NVIDIA,
             // That driver reports the times of something earlier, or none at all.
             marker_times: platform != NVIDIA,
+            defers_writes: platform != NVIDIA,
             late_times: platform == NVIDIA,
             finish_completes_markers: platform != NVIDIA,
             queue_priorities: numeric >= (2, 0) && device.extension("cl_khr_priority_hints").is_some(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::context::OpenclContext;
+use super::host_copy::HostCopy;
 use super::kernel::OpenclKernel;
 use super::memory::{Buffer, OpenclMemory};
 use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, OpenclOperation, Prefetch, Route};
@@ -13,7 +14,8 @@ use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
 use crate::hal::{
-    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryKind, MemoryView, ParamKind, UsmPointer,
+    Command, Kernel as _, KernelArg, KernelLaunch, Memory as _, MemoryDesc, MemoryKind, MemoryView,
+    ParamKind, UsmPointer,
 };
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
@@ -42,11 +44,19 @@ impl OpenclLowering<'_> {
             Command::UsmFill { dst, pattern } => self.pointer_fill(*dst, pattern)?,
             Command::BufferCopy { src, dst }
             | Command::BufferRead { src, host: dst }
-            | Command::BufferWrite { host: src, dst } => smallvec![self.copy(src, dst)?],
+            | Command::BufferWrite { host: src, dst } => {
+                let mut operations = Operations::new();
+                let src = self.source(src, &mut operations)?;
+                operations.push(self.copy(&src, dst)?);
+                operations
+            }
             Command::BufferCopyRect { src, dst, rect, src_pitch, dst_pitch }
             | Command::BufferReadRect { src, host: dst, rect, src_pitch, host_pitch: dst_pitch }
             | Command::BufferWriteRect { host: src, dst, rect, host_pitch: src_pitch, dst_pitch } => {
-                self.copy_rect((src, *src_pitch), (dst, *dst_pitch), *rect)?
+                let mut operations = Operations::new();
+                let src = self.source(src, &mut operations)?;
+                operations.extend(self.copy_rect((&src, *src_pitch), (dst, *dst_pitch), *rect)?);
+                operations
             }
             Command::BufferFill { dst, pattern } => self.fill(dst, pattern)?,
             Command::UsmPrefetch { memory } => {
@@ -87,7 +97,8 @@ impl OpenclLowering<'_> {
                 self.staged.allocate(view.len(), |desc| OpenclMemory::allocate(context, desc))?,
             );
             // Memory that is only written is copied, too: a kernel need not write all of it.
-            operations.push(self.copy(view, &whole)?);
+            let source = self.source(view, &mut operations)?;
+            operations.push(self.copy(&source, &whole)?);
             if access.writes() {
                 copies_back.push(self.copy(&whole, view)?);
             }
@@ -102,6 +113,29 @@ impl OpenclLowering<'_> {
         }));
         operations.extend(copies_back);
         Ok(operations)
+    }
+
+    /// What a copy reads instead of `view`: memory of the driver's, to which another operation copies first, where
+    /// a write would read the host's memory too early.
+    fn source(
+        &mut self,
+        view: &MemoryView,
+        operations: &mut Operations<OpenclOperation>,
+    ) -> Result<MemoryView> {
+        let context = self.context;
+        let own = view.memory().as_any().downcast_ref::<OpenclMemory>();
+        let is_plain = !own.is_some_and(|own| own.is_in(context));
+        let (false, true, CopySide::Host(start)) =
+            (context.features.defers_writes, is_plain, self.side(view)?)
+        else {
+            return Ok(view.clone());
+        };
+        let host = |desc: &MemoryDesc| MemoryDesc { kind: MemoryKind::Host, ..*desc };
+        let staged = self.staged.allocate(view.len(), |desc| OpenclMemory::allocate(context, &host(desc)))?;
+        let to = staged.host_ptr().ok_or_else(|| foreign("memory"))?.as_ptr().expose_provenance();
+        let (from, len) = (start + view.offset(), view.len());
+        operations.push(OpenclOperation::HostCopy(HostCopy { from, to, len }));
+        Ok(MemoryView::whole(staged))
     }
 
     fn copy(&self, src: &MemoryView, dst: &MemoryView) -> Result<OpenclOperation> {

@@ -37,6 +37,7 @@ mod error;
 mod event;
 mod features;
 mod foreign;
+mod host_copy;
 mod kernel;
 mod lower;
 mod measure;

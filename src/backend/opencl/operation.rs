@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
+use super::host_copy::HostCopy;
 use super::kernel::OpenclKernelInstance;
 use super::memory::Buffer;
 use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call};
@@ -48,6 +49,7 @@ pub(super) enum OpenclOperation {
         len: usize,
         pattern: Pattern,
     },
+    HostCopy(HostCopy),
     /// A hint, which never fails.
     Prefetch(Prefetch),
     /// Does nothing, in its place in the order.
@@ -186,8 +188,11 @@ impl OpenclOperation {
         wait: &[sys::cl_event],
         wants_event: bool,
     ) -> DriverResult<Option<Owned<Event>>> {
-        if wants_event && matches!(self, Self::Marker) {
-            return queue.marker(wait);
+        match self {
+            Self::Marker if wants_event => return queue.marker(wait),
+            // SAFETY: passed on to the caller.
+            Self::HostCopy(copy) => return unsafe { copy.enqueue(context, queue, wait) },
+            _ => {}
         }
         let (mut event, (waits, wait)) = (ptr::null_mut(), sys::list(wait));
         let place = if wants_event { &raw mut event } else { ptr::null_mut() };
@@ -227,6 +232,7 @@ impl OpenclOperation {
             self,
             Self::Copy { route: Route::Read { .. } | Route::Write { .. }, .. }
                 | Self::CopyRect { route: Route::Read { .. } | Route::Write { .. }, .. }
+                | Self::HostCopy(_)
         )
     }
 
@@ -297,6 +303,7 @@ impl OpenclOperation {
                 // SAFETY: passed on to the caller.
                 unsafe { Self::Marker.emit(context, to) }
             }
+            Self::HostCopy(_) => Err(sys::missing("clCommand*KHR")),
             Self::Prefetch(_) | Self::Marker => {
                 emit!(context, to, clEnqueueMarkerWithWaitList, clCommandBarrierWithWaitListKHR:)
             }
