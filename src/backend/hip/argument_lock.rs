@@ -1,4 +1,4 @@
-//! Lets one thread of a device at a time make the calls that look at the arguments of kernels, on
+//! Lets one thread of a device at a time make the calls that read the arguments of kernels, on
 //! versions before 6.3.
 //!
 //! These versions copy the arguments of a launch to a place that belongs to the function, and from

@@ -34,7 +34,7 @@ pub(super) struct OpenclFeatures {
     pub(super) whole_slices: bool,
     /// Whether the driver knows when markers and barriers began and ended.
     pub(super) marker_times: bool,
-    /// Whether a write reads memory that is not the driver's when it has its turn, and not when it is enqueued.
+    /// Whether a write reads memory that is not the driver's when it has its turn, and not before.
     pub(super) defers_writes: bool,
     /// Whether the times of an event may become available a moment after it is complete.
     pub(super) late_times: bool,

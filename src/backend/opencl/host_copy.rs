@@ -30,8 +30,8 @@ impl HostCopy {
     /// Enqueues it behind the events in `wait`. Gives its event.
     ///
     /// # Safety
-    /// Both sides are valid for `len` bytes, do not overlap, and nothing else touches them in a conflicting way,
-    /// until the copy is over. The events are alive.
+    /// Both sides are valid for `len` bytes, do not overlap, and nothing else touches them in a
+    /// conflicting way, until the copy is over. The events are alive.
     pub(super) unsafe fn enqueue(
         self,
         context: &OpenclContext,

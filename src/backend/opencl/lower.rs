@@ -115,8 +115,8 @@ impl OpenclLowering<'_> {
         Ok(operations)
     }
 
-    /// What a copy reads instead of `view`: memory of the driver's, to which another operation copies first, where
-    /// a write would read the host's memory too early.
+    /// What a copy reads instead of `view`: memory of the driver's, to which another operation copies
+    /// first, where a write would read the host's memory too early.
     fn source(
         &mut self,
         view: &MemoryView,
