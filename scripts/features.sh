@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks every combination of the cargo features with Clippy. .ci/run checks each feature alone.
+# Checks every combination of the cargo features with Clippy. .ci/run checks each backend alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -49,7 +49,7 @@ APT::Install-Recommends "false";
 APT::Sandbox::User "";
 Debug::NoLocking "true";
 END
-        APT_CONFIG=$state/apt.conf apt-get -qq update
+        APT_CONFIG=$state/apt.conf apt-get -qq update || { rm "$state/apt.conf"; return 1; }
     fi
     APT_CONFIG=$state/apt.conf "$@"
 }
@@ -62,6 +62,12 @@ version_of() { # SUITE PACKAGE VERSION
     echo "$found"
 }
 
+# Exits with 3, so that a caller can tell this from a mistake in what follows.
+not_fetched() {
+    echo "error: the packages could not be fetched" >&2
+    exit 3
+}
+
 fetch() { # SUITE VERSION PACKAGE..: the first of the packages bears the version
     local suite=$1 version=$2 target=$directory/$2
     shift 2
@@ -69,11 +75,12 @@ fetch() { # SUITE VERSION PACKAGE..: the first of the packages bears the version
     rm -rf "$target"
     mkdir -p "$target/amd-hsa"
     local archives=$directory/apt/$suite/cache/archives first
-    private "$suite" true
+    private "$suite" true || not_fetched
     rm -f "$archives"/*.deb
-    first=$1=$(version_of "$suite" "$1" "$version")
+    first=$(version_of "$suite" "$1" "$version") || not_fetched
+    first=$1=$first
     shift
-    private "$suite" apt-get -qq --yes --download-only install "$first" "$@"
+    private "$suite" apt-get -qq --yes --download-only install "$first" "$@" || not_fetched
     for package in "$archives"/*.deb; do
         case ${package##*/} in
             libhsa-runtime64* | libhsakmt*) dpkg-deb --fsys-tarfile "$package" | tar -x -C "$target/amd-hsa" ;;
@@ -116,9 +123,13 @@ headers() { # SUITE VERSION
     [ ! -e "$target/complete" ] || return 0
     rm -rf "$target"
     mkdir -p "$target"
-    private "$1" true
-    (cd "$state" && rm -f ./*.deb && private "$1" apt-get -qq download "libamdhip64-dev=$(version_of "$1" libamdhip64-dev "$2")" &&
-        for package in ./*.deb; do dpkg-deb --fsys-tarfile "$package" | tar -x -C "$target" ./usr/include; done && rm -f ./*.deb)
+    private "$1" true || not_fetched
+    local version
+    version=$(version_of "$1" libamdhip64-dev "$2") || not_fetched
+    rm -f "$state"/*.deb
+    (cd "$state" && private "$1" apt-get -qq download "libamdhip64-dev=$version") || not_fetched
+    for package in "$state"/*.deb; do dpkg-deb --fsys-tarfile "$package" | tar -x -C "$target" ./usr/include; done
+    rm -f "$state"/*.deb
     touch "$target/complete"
 }
 

@@ -2,7 +2,7 @@
 # The conformance suite on what stands in for Intel's GPUs: the test driver, which computes on an OpenCL device for CPUs,
 # and Intel's own drivers without hardware, which compute nothing.
 #
-#   scripts/level-zero-suite.sh                       # what .ci/run runs: the newest device in both lowerings, Intel's drivers
+#   scripts/level-zero-suite.sh                       # what .ci/run runs: the newest device in both lowerings, Intel's drivers as skl and bmg
 #   scripts/level-zero-suite.sh all                   # every device of the test driver, too: half an hour
 #   scripts/level-zero-suite.sh old-execute intel     # these
 #
@@ -20,14 +20,15 @@ conformance=$CONFORMANCE stacks=target/level-zero
 source target/opencl/env.sh
 
 case ${1:-quick} in
-    quick) devices=(all-append all-execute intel) ;;
+    quick) devices=(all-append all-execute intel) intel_products=(bmg) ;;
     all)
+        intel_products=(bmg pvc dg2)
         devices=(intel two-drivers all-and-host copy-engine-unused old-execute)
         for device in all append mutable-3e copy-engine wrap two-devices two-sub-devices; do
             devices+=("$device-append" "$device-execute")
         done
         ;;
-    *) devices=("$@") ;;
+    *) devices=("$@") intel_products=(bmg pvc dg2) ;;
 esac
 
 # Whether a stack is there.
@@ -50,7 +51,7 @@ intel() {
     echo "Intel's driver of Debian 12 as skl"
     ! has classic "Intel's driver of Debian 12" ||
         (source $stacks/classic/env.sh && WAKEGRAPH_REQUIRE=level_zero suite "$conformance" --test-threads 1 level_zero/intel)
-    for product in bmg pvc dg2; do
+    for product in "${intel_products[@]}"; do
         echo "Intel's driver of Debian testing as $product"
         ! has current "Intel's driver of Debian testing" ||
             ProductFamilyOverride=$product WAKEGRAPH_REQUIRE=level_zero suite $stacks/current/run "$conformance" --test-threads 1 level_zero/intel

@@ -36,6 +36,9 @@ struct PriorityClass<V> {
     spare: KeyRequests<V>,
 }
 
+/// The most requests for which room is kept.
+const MOST_SPARE: usize = 64;
+
 /// The requests of one key, each behind its arrival.
 type KeyRequests<V> = VecDeque<(u64, V)>;
 
@@ -84,7 +87,8 @@ impl<V> FairQueue<V> {
         self.classes.iter().find_map(PriorityClass::peek)
     }
 
-    /// Takes a request out that is no longer interested. None if it has had its turn.
+    /// Takes a request out that is no longer interested. None if it has had its turn. The last request
+    /// of a key takes time in proportion to the keys.
     pub(crate) fn remove(&mut self, position: Position) -> Option<V> {
         let value = self.classes[position.priority as usize].remove(position)?;
         self.len -= 1;
@@ -151,7 +155,10 @@ impl<V> PriorityClass<V> {
         if self.by_key.get(&key).is_some_and(|requests| !requests.is_empty()) {
             return false;
         }
-        self.spare = self.by_key.remove(&key).unwrap_or_default();
+        let removed = self.by_key.remove(&key).unwrap_or_default();
+        if removed.capacity() <= MOST_SPARE {
+            self.spare = removed;
+        }
         true
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
-use super::overlap::OVERLAPS;
+use super::overlap::OVERLAP_CAPABILITY;
 use super::program;
 use super::sys::{
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
@@ -25,8 +25,8 @@ pub(super) struct CudaKernel {
     name: String,
     params: Vec<Param>,
     pub(super) function: CudaFunction,
-    /// Whether it is in the portable dialect: its entry point also takes the launch's size and
-    /// offset, and skips work-items beyond that size.
+    /// Whether it is in the portable dialect: its entry point also takes the launch's flags, offset
+    /// and size, and skips work-items beyond that size.
     pub(super) is_portable: bool,
     /// Whether its entry point can wait for the end of the kernel before it.
     pub(super) can_overlap: bool,
@@ -45,7 +45,7 @@ impl CudaKernel {
             name: desc.name.into(),
             params: desc.params.into(),
             is_portable: portable,
-            can_overlap: portable && program::compiles_for(device.compute_capability, OVERLAPS),
+            can_overlap: portable && program::compiles_for(device.compute_capability, OVERLAP_CAPABILITY),
             max_work_group_size: function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             function,

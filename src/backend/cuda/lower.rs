@@ -165,11 +165,18 @@ impl NodeAdder<'_> {
         if self.may_overlap && self.depth == 0 {
             launch.overlap(self.device);
         }
-        let new = match self.overlapping {
-            Some(before) if launch.overlaps && after[..] == [before] => NewNode::OverlappingKernel(&launch),
-            _ => NewNode::Kernel(&launch),
+        let overlaps = launch.overlaps && self.overlapping.is_some_and(|before| after[..] == [before]);
+        let overlapping = match overlaps {
+            true => self.add_work(graph, NewNode::OverlappingKernel(&launch), after),
+            false => self.add_work(graph, NewNode::Kernel(&launch), after),
         };
-        let node = self.add_work(graph, new, after)?;
+        let node = overlapping.or_else(|error| {
+            if !overlaps {
+                return Err(error);
+            }
+            tracing::debug!(target: "wakegraph::cuda", %error, "a kernel waits for all of the one before it");
+            self.add_work(graph, NewNode::Kernel(&launch), after)
+        })?;
         self.nodes.kernel = Some((node, launch));
         Ok(smallvec![node])
     }

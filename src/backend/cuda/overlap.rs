@@ -3,9 +3,9 @@
 //! Between two kernels in a row the device idles for most of a microsecond. From compute capability 9.0
 //! on, a kernel behind a programmatic edge is started as soon as all work-groups of the one before it
 //! have called `griddepcontrol.launch_dependents`, and goes on from its own `griddepcontrol.wait` when
-//! that kernel is over and its writes are visible. Entry points of the portable dialect do both first of
-//! all, if their launch says so; so every kernel starts its work after all of its predecessors, as
-//! behind any other edge.
+//! that kernel is over and its writes are visible. Entry points of the portable dialect execute both
+//! instructions before anything else if the launch has the flag, so a kernel's own code runs after all
+//! of its predecessors, as with an ordinary edge.
 //!
 //! The two instructions cost each work-group some time, which a kernel of many rounds of work-groups
 //! never gets back; so a launch overlaps only if all of its work-groups fit on the device at once.
@@ -19,7 +19,7 @@ use super::sys::{CUfunction, Driver, get};
 use crate::hal::support::launch_geometry::LaunchGeometry;
 
 /// The first compute capability that has the instructions.
-pub(super) const OVERLAPS: u32 = 90;
+pub(super) const OVERLAP_CAPABILITY: u32 = 90;
 
 /// Which kernels are started before the ones before them have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,10 +34,15 @@ impl OverlapPolicy {
     /// What the environment says, on a device of this compute capability.
     pub(super) fn of(driver: &Driver, compute_capability: u32) -> Self {
         match std::env::var("WAKEGRAPH_CUDA_OVERLAP").as_deref() {
-            _ if compute_capability < OVERLAPS || driver.cuGraphAddNode.is_none() => Self::Never,
+            _ if compute_capability < OVERLAP_CAPABILITY || driver.cuGraphAddNode.is_none() => Self::Never,
             Ok("never") => Self::Never,
             Ok("always") => Self::Always,
-            _ => Self::IfSmall,
+            Ok(value) => {
+                let why = "WAKEGRAPH_CUDA_OVERLAP is neither `never` nor `always`, and ignored";
+                tracing::warn!(target: "wakegraph::cuda", value, "{why}");
+                Self::IfSmall
+            }
+            Err(_) => Self::IfSmall,
         }
     }
 }

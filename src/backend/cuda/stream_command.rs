@@ -10,9 +10,9 @@ use super::memory::CudaMemory;
 use super::stream::CudaStream;
 use super::sys::{CudaFailure, call};
 use super::transfer::copy_params;
-use crate::hal::Command;
 use crate::hal::support::copy_box::CopyBox;
 use crate::hal::support::fill_row::FillRow;
+use crate::hal::{Command, MemoryKind};
 use crate::types::Result;
 
 /// One call of the driver.
@@ -31,16 +31,23 @@ impl StreamCommand {
             Command::BufferFill { dst, pattern } => {
                 FillRow::of(CudaMemory::address_of(dst)?, dst.len(), pattern).map(Self::Fill)
             }
-            // A stream copies memory that the driver does not know while the host waits.
-            Command::BufferCopy { .. }
-            | Command::BufferRead { .. }
-            | Command::BufferWrite { .. }
-            | Command::BufferCopyRect { .. }
-            | Command::BufferReadRect { .. }
-            | Command::BufferWriteRect { .. } => match copy_boxes(command)?[..] {
-                [copy] if !copy.from.start.is_foreign && !copy.to.start.is_foreign => Some(Self::Copy(copy)),
-                _ => None,
-            },
+            // The host waits for a stream that copies within its memory, or memory that the driver does not
+            // know.
+            Command::BufferCopy { src, dst }
+            | Command::BufferRead { src, host: dst }
+            | Command::BufferWrite { host: src, dst }
+            | Command::BufferCopyRect { src, dst, .. }
+            | Command::BufferReadRect { src, host: dst, .. }
+            | Command::BufferWriteRect { host: src, dst, .. }
+                if [src, dst].iter().any(|view| view.memory().kind() == MemoryKind::Device) =>
+            {
+                match copy_boxes(command)?[..] {
+                    [copy] if !copy.from.start.is_foreign && !copy.to.start.is_foreign => {
+                        Some(Self::Copy(copy))
+                    }
+                    _ => None,
+                }
+            }
             _ => None,
         })
     }

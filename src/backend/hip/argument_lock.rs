@@ -5,6 +5,9 @@
 //! there to the launch. Launches on a stream lock that place in between. Nodes of graphs do not,
 //! neither when they are added or changed nor when their graph is launched: two threads that use one
 //! function at the same time exchange their arguments.
+//!
+//! The closures of native commands and stream tasks are not locked: with these versions, an application
+//! does not launch a function in them that other threads use.
 
 use std::ffi::c_int;
 

@@ -23,6 +23,7 @@ pub(super) type HipGraphExec = HipObject<hipGraphExec>;
 
 impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     fn instantiate(graph: &mut HipGraph) -> Result<Self, HipFailure> {
+        let _arguments = graph.context().arguments.hold();
         Self::create_by(graph.context(), |driver, place| {
             // SAFETY: the graph is alive, the place valid.
             unsafe { call!(driver, hipGraphInstantiateWithFlags(place, graph.raw(), 0)) }
@@ -30,6 +31,7 @@ impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     }
 
     fn upload(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+        let _arguments = self.context().arguments.hold();
         // SAFETY: both are alive and of one device.
         unsafe { call!(self.driver(), hipGraphUpload(self.raw(), stream.raw())) }
     }

@@ -131,8 +131,9 @@ impl OpenclContext {
         }?;
         // SAFETY: the driver has just created the queue for this object.
         let raw = unsafe { Owned::new(core, raw.as_ptr()) };
-        let filled = (profiling && !self.features.marker_times).then(|| self.create_word()).transpose()?;
-        Ok(DriverQueue { core, raw, order, profiling, filled })
+        let marker_word =
+            (profiling && !self.features.marker_times).then(|| self.create_word()).transpose()?;
+        Ok(DriverQueue { core, raw, order, profiling, marker_word })
     }
 
     /// A buffer of four bytes.

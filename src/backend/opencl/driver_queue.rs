@@ -15,7 +15,7 @@ pub(super) struct DriverQueue {
     pub(super) profiling: bool,
     /// With profiling, where the driver's markers have no times: four bytes, of which a fill stands in for
     /// a marker.
-    pub(super) filled: Option<Owned<MemObject>>,
+    pub(super) marker_word: Option<Owned<MemObject>>,
 }
 
 impl DriverQueue {
@@ -52,12 +52,12 @@ impl DriverQueue {
             return Ok(None);
         }
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
-        let own_event = wants_event && self.filled.is_none();
+        let own_event = wants_event && self.marker_word.is_none();
         let place = if own_event { &raw mut event } else { ptr::null_mut() };
         // SAFETY: the queue and the events are alive.
         unsafe { call!(self.core, clEnqueueBarrierWithWaitList(queue, waits, list, place)) }?;
-        match &self.filled {
-            Some(filled) if wants_event => self.fill(filled, &[]).map(Some),
+        match &self.marker_word {
+            Some(word) if wants_event => self.fill(word, &[]).map(Some),
             _ => own_event.then(|| adopt(self.core, event)).transpose(),
         }
     }
@@ -65,19 +65,19 @@ impl DriverQueue {
     /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
     /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
-        let Some(filled) = &self.filled else { return self.plain_marker(wait) };
+        let Some(word) = &self.marker_word else { return self.plain_marker(wait) };
         if self.order == QueueOrder::InOrder || !wait.is_empty() {
-            return self.fill(filled, wait).map(Some);
+            return self.fill(word, wait).map(Some).or_else(|_| self.plain_marker(wait));
         }
         // A fill without a wait list would not wait for what else is in the queue.
         let Some(marker) = self.plain_marker(&[])? else { return Ok(None) };
-        self.fill(filled, &[marker.raw()]).map(Some)
+        Ok(Some(self.fill(word, &[marker.raw()]).unwrap_or(marker)))
     }
 
     /// The event of a fill of the queue's own memory.
-    fn fill(&self, filled: &Owned<MemObject>, wait: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
+    fn fill(&self, word: &Owned<MemObject>, wait: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
-        let (to, zero, place) = (filled.raw(), 0_u32, &raw mut event);
+        let (to, zero, place) = (word.raw(), 0_u32, &raw mut event);
         let (from, len) = ((&raw const zero).cast(), size_of::<u32>());
         // SAFETY: the memory has as many bytes, nothing reads it, and the driver copies the pattern; the
         // events are alive.

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
-use super::sys::{self, Core, DriverResult, Event, Owned, call};
+use super::sys::{self, Core, DriverResult, Event, OpenclFailure, Owned, call};
+use crate::hal::QueueOrder;
 
-/// A copy by the thread of the driver that calls back.
+/// A copy that the driver's callback thread makes. Its event is that of a marker behind it, so that times of
+/// an enqueue which begins with one begin behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostCopy {
     pub(super) from: usize,
@@ -38,6 +40,12 @@ impl HostCopy {
         queue: &DriverQueue,
         wait: &[sys::cl_event],
     ) -> DriverResult<Option<Owned<Event>>> {
+        if wait.is_empty() && queue.order == QueueOrder::OutOfOrder {
+            // Its turn is now. A marker without a wait list would wait for everything in the queue.
+            // SAFETY: passed on to the caller.
+            unsafe { self.run() };
+            return context.completed_event().map(Some);
+        }
         let core = context.core;
         let Some(turn) = queue.marker(wait)? else {
             // The driver has taken no marker, so everything before is over.
@@ -46,20 +54,26 @@ impl HostCopy {
             return Ok(None);
         };
         let done = Arc::new(context.user_event()?);
-        let pending = Box::into_raw(Box::new(PendingCopy { copy: self, core, done: Arc::clone(&done) }));
+        // Before the callback is set: from then on the copy is made, whatever happens here.
+        let behind = queue.marker(&[done.raw()])?;
+        let pending = Box::into_raw(Box::new(PendingCopy { copy: self, core, done }));
         let complete = sys::CL_COMPLETE as sys::cl_int;
         // SAFETY: the event is alive. The callback is called once, and takes the box then.
         let set =
             unsafe { call!(core, clSetEventCallback(turn.raw(), complete, Some(on_turn), pending.cast())) };
-        if let Err(failure) = set {
+        if let Err(OpenclFailure { call, code }) = set {
+            tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused");
+            let event = turn.raw();
+            // SAFETY: the event is alive.
+            let waited = unsafe { call!(core, clWaitForEvents(1, &raw const event)) };
             // SAFETY: made above; a refused callback is not called.
-            drop(unsafe { Box::from_raw(pending) });
-            return Err(failure);
+            unsafe { Box::from_raw(pending) }.end(waited.err().map_or(complete, |failure| failure.code));
         }
-        let behind = queue.marker(&[done.raw()]);
         // Without a flush the driver need not come to the marker.
-        queue.flush()?;
-        behind
+        if let Err(OpenclFailure { call, code }) = queue.flush() {
+            tracing::warn!(target: "wakegraph::opencl", call, code, "a queue was not flushed");
+        }
+        Ok(behind)
     }
 
     /// # Safety
@@ -72,18 +86,24 @@ impl HostCopy {
     }
 }
 
+impl PendingCopy {
+    /// What the copy waits for has ended with this status.
+    fn end(self, status: sys::cl_int) {
+        let complete = sys::CL_COMPLETE as sys::cl_int;
+        if status == complete {
+            // SAFETY: what the copy waits for is over, and nothing behind it has begun.
+            unsafe { self.copy.run() };
+        }
+        // SAFETY: the event is a user event whose status has not been set before.
+        let set = unsafe { call!(self.core, clSetUserEventStatus(self.done.raw(), status.min(complete))) };
+        if let Err(OpenclFailure { call, code }) = set {
+            tracing::warn!(target: "wakegraph::opencl", call, code, "a copy could not be completed");
+        }
+    }
+}
+
 /// The driver's callback.
-unsafe extern "C" fn on_turn(_: sys::cl_event, code: sys::cl_int, pending: *mut c_void) {
+unsafe extern "C" fn on_turn(_: sys::cl_event, status: sys::cl_int, pending: *mut c_void) {
     // SAFETY: the box that `enqueue` gave to the driver, which gives it back once.
-    let PendingCopy { copy, core, done } = *unsafe { Box::from_raw(pending.cast::<PendingCopy>()) };
-    let complete = sys::CL_COMPLETE as sys::cl_int;
-    if code == complete {
-        // SAFETY: what the copy waits for is over, and nothing behind it has begun.
-        unsafe { copy.run() };
-    }
-    // SAFETY: the event is a user event whose status has not been set before.
-    let set = unsafe { call!(core, clSetUserEventStatus(done.raw(), code.min(complete))) };
-    if let Err(sys::OpenclFailure { call, code }) = set {
-        tracing::warn!(target: "wakegraph::opencl", call, code, "a copy could not be completed");
-    }
+    unsafe { Box::from_raw(pending.cast::<PendingCopy>()) }.end(status);
 }

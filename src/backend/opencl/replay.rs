@@ -82,7 +82,8 @@ impl ReplayTarget<'_> {
             let events: SmallVec<[sys::cl_event; 8]> =
                 after.iter().map(|&earlier| started[earlier as usize].event.raw()).collect();
             let wait = if events.is_empty() { wait } else { &events };
-            let enqueued = if matches!(operation, OpenclOperation::Marker) && wait.is_empty() {
+            let is_timed = !(matches!(operation, OpenclOperation::Marker) && wait.is_empty());
+            let enqueued = if !is_timed {
                 // Without a wait list it would wait for everything in the queue.
                 context.completed_event()
             } else {
@@ -91,7 +92,7 @@ impl ReplayTarget<'_> {
                 enqueued.and_then(|event| event.ok_or(sys::missing("clEnqueue*")))
             };
             match enqueued {
-                Ok(event) => started.push(StartedOperation { event, command, is_followed: false }),
+                Ok(event) => started.push(StartedOperation { event, command, is_followed: false, is_timed }),
                 Err(error) if started.is_empty() => return Err(error),
                 Err(error) => {
                     failure = Some(context.error(error).at_command(command));
@@ -107,7 +108,8 @@ impl ReplayTarget<'_> {
             ends => queue.marker(ends)?,
         };
         let mut times = EnqueueTimes::new(wanted, list.commands.len());
-        started.into_iter().for_each(|operation| times.add(operation.command, operation.event));
+        let timed = started.into_iter().filter(|operation| operation.is_timed);
+        timed.for_each(|operation| times.add(operation.command, operation.event));
         Ok(StartedWork { event, failure, times })
     }
 }
@@ -117,4 +119,6 @@ struct StartedOperation {
     event: Owned<Event>,
     command: u32,
     is_followed: bool,
+    /// Whether its event is that of a command of the driver's.
+    is_timed: bool,
 }

@@ -8,9 +8,9 @@ typedef unsigned int u32;
 typedef long long i64;
 typedef unsigned long long u64;
 
-// What a launch tells every work-item: there is no offset here, and work-groups are always whole.
+// Launches of CUDA and HIP have no offset, and their work-groups are always whole: so each is told its range.
 struct wg_launch {
-    // What most kernels read comes first: what lies further back has to be fetched when a kernel starts.
+    // What most kernels read comes first: words further back are in another line of the cache.
     u64 flags;
     u64 offset[3];
     u64 size[3];

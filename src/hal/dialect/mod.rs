@@ -18,8 +18,8 @@
 //! - after the last parameter comes a struct of seven `u64`: [flags](LaunchFlags), the global
 //!   offset and the global size.
 //!
-//! The entry point waits for the end of the kernel before, where it has been started before that, and
-//! leaves out the work-items beyond the global size.
+//! If the kernel was started early, the entry point waits for the kernel before it to end. It leaves out
+//! the work-items beyond the global size.
 
 use std::fmt::Write;
 
@@ -39,7 +39,7 @@ pub const CUDA_OPTIONS: &[&str] = &["--fmad=false"];
 pub const HIP: &str = concat!("#pragma clang fp contract(off)\n", include_str!("cuda_hip.h"));
 
 bitflags::bitflags! {
-    /// What the entry point of a kernel on CUDA and HIP has to care for.
+    /// Properties of a launch on CUDA and HIP that the entry point or the body checks.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct LaunchFlags: u64 {
         /// The kernel may be started while the one before it still runs. CUDA only.

@@ -59,6 +59,11 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
 
     /// The recording and its instance, for an update.
     fn parts(&mut self) -> Result<(&mut GraphRecording<D>, &mut LaunchableGraph<D>)> {
+        if !self.desc.updatable {
+            // Its kernels may overlap, which updates do not know of.
+            let why = "a command-buffer is updated, but not created as updatable";
+            return Err(refusal::invalid_operation(why));
+        }
         let instance = self.instance.as_mut().ok_or_else(refusal::update_before_finalize)?;
         Ok((&mut self.recording, instance.get_mut()))
     }
