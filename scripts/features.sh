@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks every combination of the cargo features with Clippy. .ci/run checks each backend alone.
+# Checks every combination of the cargo features with Clippy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-features=(cuda metrics opencl tokio-console test-util unstable-hal)
+features=(cuda hip level-zero metrics opencl tokio-console test-util unstable-hal)
 for ((set = 0; set < 1 << ${#features[@]}; set++)); do
     chosen=()
     for ((at = 0; at < ${#features[@]}; at++)); do

@@ -39,7 +39,10 @@ fn main() -> ExitCode {
     #[cfg(feature = "level-zero")]
     level_zero_devices::choose_library();
     support::silence_expected_panics();
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Most tests wait for a device, or for another thread, half of their time.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(2 * cores);
     let (contract, graph) = (hal::tests().collect::<Vec<_>>(), graph::tests().collect::<Vec<_>>());
     let conclusion = libtest_mimic::run(&arguments, registry::trials(&contract, &graph));
     let is_whole = arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list;
