@@ -43,6 +43,7 @@ enum End {
 type Test = (&'static str, InFront, &'static [(&'static str, &'static str)], End, fn());
 
 const LITTLE_MEMORY: (&str, &str) = ("WAKEGRAPH_HSA_MEMORY", "67108864");
+const TWO_DEVICES: &[(&str, &str)] = &[("WAKEGRAPH_HSA_GPUS", "2"), ("WAKEGRAPH_HSA_DELAY_US", "300")];
 const OLD_VERSION: (&str, &str) = ("WAKEGRAPH_HSA_HIP_VERSION", "50221153");
 const NO_COMPILER: &str = "without_hiprtc_only_code_objects_are_taken";
 
@@ -67,6 +68,13 @@ const ALL: &[Test] = &[
     ("refusals_have_a_remedy", InFront::Kernels, &[], End::Well, || {
         REFUSALS.iter().for_each(|refusal| refusal());
     }),
+    (
+        "frees_of_host_memory_spare_what_others_allocate",
+        InFront::Kernels,
+        TWO_DEVICES,
+        End::Well,
+        frees_beside_allocations,
+    ),
     ("memory_is_refused_and_there_again", InFront::Kernels, &[LITTLE_MEMORY], End::Well, little_memory),
     (
         "faulting_kernels_end_the_process",
@@ -368,6 +376,31 @@ fn little_memory() {
     check(&error, ErrorKind::OutOfMemory, &["hip:0"]);
     // What is dropped is freed on another thread, and yet there for the next allocation.
     (0..3).for_each(|_| allocate(40 << 20).unwrap());
+}
+
+/// The system gives addresses that one thread frees to others at once. With two devices, the driver frees host memory
+/// once for each.
+fn frees_beside_allocations() {
+    let device = device();
+    let work = |kind: MemoryKind, number: u8| {
+        for round in 0..400_usize {
+            // Sizes of all kinds, so that pools need other memory, too.
+            let bytes = vec![number ^ round as u8; 1 + round * 7 % 150];
+            let memory = device.allocate(&MemoryDesc::new(bytes.len(), kind)).unwrap();
+            let mut read = vec![0; bytes.len()];
+            // SAFETY: nothing else knows the memory.
+            unsafe { memory.write(0, &bytes) }.unwrap();
+            // SAFETY: as above.
+            unsafe { memory.read(0, &mut read) }.unwrap();
+            assert_eq!(read, bytes, "round {round}");
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 1..4 {
+            scope.spawn(move || work(MemoryKind::Device, number));
+            scope.spawn(move || work(MemoryKind::Host, number));
+        }
+    });
 }
 
 fn faulting_kernel() {

@@ -111,6 +111,7 @@ const OPTIONAL_CALLS_OF_POOLS: &[&str] = &["hipMemPoolSetAccess"];
 
 /// Calls that free something, after which nobody waits for an outcome.
 const RELEASES: &[&str] = &[
+    "hipDeviceSynchronize",
     "hipHostFree",
     "hipHostUnregister",
     "hipModuleUnload",

@@ -66,7 +66,7 @@ macro_rules! hand_over {
 }
 
 hand_over! {
-    (a): hipInit hipGetDeviceCount hipGetDevice hipSetDevice hipThreadExchangeStreamCaptureMode hipFree
+    (a): hipInit hipDeviceSynchronize hipGetDeviceCount hipGetDevice hipSetDevice hipThreadExchangeStreamCaptureMode hipFree
         hipMemPoolDestroy hipHostFree hipHostUnregister hipModuleUnload hipStreamDestroy hipStreamQuery
         hipStreamSynchronize hipEventDestroy hipEventQuery hipGraphDestroy hipGraphDestroyNode
         hipGraphExecDestroy;

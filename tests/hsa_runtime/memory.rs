@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard};
 
 use crate::agents::Agent;
-use crate::settings::abort;
+use crate::settings::{abort, delay};
 
 const PAGE: usize = 4096;
 
@@ -58,6 +58,8 @@ pub(crate) fn free(base: usize) -> bool {
     let Some(region) = regions().remove(&base).filter(|region| region.pool != 0) else { return false };
     // SAFETY: the mapping that `allocate` made, which nothing refers to any more.
     let freed = unsafe { munmap((base - PAGE) as *mut c_void, region.bytes + 2 * PAGE) };
+    // The address may be another thread's before the caller goes on.
+    delay();
     freed == 0
 }
 

@@ -35,8 +35,11 @@ impl HipAllocation {
         // The pool may run out of memory while what it keeps is in pieces that are too small.
         let start = pool.retry_with_room(|| match kind {
             MemoryKind::Device => pool.allocate(len),
-            // SAFETY: the context is bound.
-            MemoryKind::Host => unsafe { get!(driver, hipHostMalloc(len, HOST_FLAGS)) },
+            MemoryKind::Host => {
+                let _addresses = context.addresses.hold_to_allocate();
+                // SAFETY: the context is bound.
+                unsafe { get!(driver, hipHostMalloc(len, HOST_FLAGS)) }
+            }
         })?;
         // From here on the memory is freed when something fails.
         let address = start.expose_provenance() as u64;
@@ -97,10 +100,18 @@ impl Drop for HipAllocation {
                 // SAFETY: registered, and unregistered once; nothing that uses it is in flight.
                 unsafe { call!(context.driver, hipHostUnregister(memory())) }
             }),
-            (MemoryKind::Host, None) => context.releases.later(move |driver| {
-                // SAFETY: allocated by `hipHostMalloc`, freed once; nothing that uses it is in flight.
-                unsafe { call!(driver, hipHostFree(memory())) }
-            }),
+            (MemoryKind::Host, None) => {
+                let addresses = context.addresses;
+                context.releases.later(move |driver| {
+                    let _addresses = addresses.hold_to_free(|| {
+                        // It fails while an application records a stream: then the free waits longer.
+                        // SAFETY: a device is current.
+                        let _ = unsafe { call!(driver, hipDeviceSynchronize()) };
+                    });
+                    // SAFETY: allocated by `hipHostMalloc`, freed once; nothing that uses it is in flight.
+                    unsafe { call!(driver, hipHostFree(memory())) }
+                });
+            }
         }
     }
 }

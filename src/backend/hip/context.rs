@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use super::address_lock::HipAddressLock;
 use super::argument_lock::HipArgumentLock;
 use super::release::ReleaseThread;
 use super::sys::{
@@ -23,6 +24,7 @@ pub(super) struct HipContext {
     /// The driver's version, 60443484 for 6.4.
     pub(super) version: c_int,
     pub(super) arguments: HipArgumentLock,
+    pub(super) addresses: HipAddressLock,
     pub(super) health: DeviceHealth,
     /// For calls that wait for the device.
     pub(super) releases: ReleaseThread,
@@ -53,9 +55,10 @@ impl HipContext {
         // SAFETY: the driver is initialised.
         let version = unsafe { get!(driver, hipDriverGetVersion()) }?;
         let arguments = HipArgumentLock::for_version(version);
+        let addresses = HipAddressLock::for_devices(count(driver)?);
         let health = DeviceHealth::new(format!("hip:{index}"));
         let releases = ReleaseThread::start(driver, device)?;
-        Ok(Self { driver, device, version, arguments, health, releases })
+        Ok(Self { driver, device, version, arguments, addresses, health, releases })
     }
 
     pub(super) fn attribute(&self, attribute: hipDeviceAttribute_t) -> Result<usize, HipFailure> {

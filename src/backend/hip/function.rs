@@ -89,10 +89,12 @@ fn load_module(
     kernel: &str,
     architecture: &str,
 ) -> Result<HipObject<ihipModule_t>> {
+    let addresses = context.addresses.hold_to_allocate();
     let loaded = HipObject::create_by(context, |driver, place| {
         // SAFETY: the image is as long as its own headers say, or the driver refuses it.
         unsafe { call!(driver, hipModuleLoadData(place, code.as_ptr().cast())) }
     });
+    drop(addresses);
     loaded.map_err(|failure| {
         let error = Error::from(failure);
         let why = format!("kernel '{kernel}' cannot be loaded: {}", error.message());

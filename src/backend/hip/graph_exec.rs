@@ -23,6 +23,7 @@ pub(super) type HipGraphExec = HipObject<hipGraphExec>;
 
 impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     fn instantiate(graph: &mut HipGraph) -> Result<Self, HipFailure> {
+        let _addresses = graph.context().addresses.hold_to_allocate();
         let _arguments = graph.context().arguments.hold();
         Self::create_by(graph.context(), |driver, place| {
             // SAFETY: the graph is alive, the place valid.
@@ -31,6 +32,7 @@ impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     }
 
     fn upload(&mut self, stream: &HipStream) -> Result<(), HipFailure> {
+        let _addresses = self.context().addresses.hold_to_allocate();
         let _arguments = self.context().arguments.hold();
         // SAFETY: both are alive and of one device.
         unsafe { call!(self.driver(), hipGraphUpload(self.raw(), stream.raw())) }
@@ -61,6 +63,7 @@ impl InstantiatedGraph<HipDeviceInner> for HipGraphExec {
     fn update(&mut self, graph: &mut HipGraph) -> Result<bool, HipFailure> {
         let (mut node, mut reason) = (ptr::null_mut(), 0);
         let places = (&raw mut node, &raw mut reason);
+        let _addresses = self.context().addresses.hold_to_allocate();
         let _arguments = self.context().arguments.hold();
         // SAFETY: both graphs are alive, the places valid.
         match unsafe { call!(self.driver(), hipGraphExecUpdate(self.raw(), graph.raw(), places.0, places.1)) }

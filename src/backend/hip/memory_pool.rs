@@ -44,7 +44,7 @@ impl HipMemoryPool {
 
     /// Memory of the device. The caller has bound the context.
     pub(super) fn allocate(&self, len: usize) -> Result<*mut c_void, HipFailure> {
-        let driver = self.context.driver;
+        let (driver, _addresses) = (self.context.driver, self.context.addresses.hold_to_allocate());
         match &self.pool {
             Some(pool) => {
                 // SAFETY: pool and stream are of one device.

@@ -6,6 +6,7 @@
 //! Imports `types` and `hal` only.
 #![allow(non_upper_case_globals, reason = "the vendor's names")]
 
+mod address_lock;
 mod allocation;
 mod argument_lock;
 mod builtin_kernels;

@@ -12,6 +12,7 @@ use crate::hal::UserMemory;
 pub(super) fn register(context: &HipContext, memory: &UserMemory) -> Result<bool, HipFailure> {
     let driver = context.driver;
     let (start, len) = (memory.start().as_ptr().cast(), memory.len());
+    let _addresses = context.addresses.hold_to_allocate();
     let flags = hipHostRegisterPortable | hipHostRegisterMapped;
     // SAFETY: the memory is valid until its owner is dropped, which is after it is unregistered.
     unsafe { call!(driver, hipHostRegister(start, len, flags)) }?;

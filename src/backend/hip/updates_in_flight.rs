@@ -72,6 +72,7 @@ impl<'a> UpdateTest<'a> {
         })?;
         let first = add(device, graph.raw(), &[], &fill(device, &bytes, 0, OLD)?)?;
         let nodes = [first, add(device, graph.raw(), &[first], &fill(device, &bytes, 1, OLD)?)?];
+        let _addresses = context.addresses.hold_to_allocate();
         let _arguments = context.arguments.hold();
         let exec = HipObject::create_by(context, |driver, place| {
             // SAFETY: the graph is alive; there are no flags.

@@ -15,6 +15,7 @@ table! {
     hipGetDeviceCount(*mut c_int);
     hipGetDevice(*mut c_int);
     hipSetDevice(c_int);
+    hipDeviceSynchronize();
     hipDeviceGetName(*mut c_char, c_int, hipDevice_t);
     hipDeviceTotalMem(*mut usize, hipDevice_t);
     hipDeviceGetAttribute(*mut c_int, hipDeviceAttribute_t, c_int);
