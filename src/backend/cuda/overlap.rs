@@ -8,7 +8,8 @@
 //! of its predecessors, as with an ordinary edge.
 //!
 //! The two instructions cost each work-group some time, which a kernel of many rounds of work-groups
-//! never gets back; so a launch overlaps only if all of its work-groups fit on the device at once.
+//! never gets back; so a launch overlaps only if the device can hold all of its work-groups twice: beside
+//! those of a kernel before it that is as large.
 //! `WAKEGRAPH_CUDA_OVERLAP` is `never` to have none overlap, and `always` to have all that can.
 #![expect(unsafe_code, reason = "calls the driver")]
 
@@ -25,7 +26,7 @@ pub(super) const OVERLAP_CAPABILITY: u32 = 90;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OverlapPolicy {
     Never,
-    /// Those that fit on the device at once.
+    /// Those that fit on the device beside another that is as large.
     IfSmall,
     Always,
 }
@@ -57,19 +58,20 @@ pub(super) fn should_overlap(
     match device.overlap {
         OverlapPolicy::Never => false,
         OverlapPolicy::Always => true,
-        OverlapPolicy::IfSmall => fits_at_once(device, function, geometry, shared_bytes),
+        OverlapPolicy::IfSmall => fits_twice(device, function, geometry, shared_bytes),
     }
 }
 
-/// Whether the device can hold all work-groups of the launch at a time.
-fn fits_at_once(
+/// Whether the device can hold the work-groups of two such launches at a time.
+fn fits_twice(
     device: &CudaDeviceInner,
     function: CUfunction,
     LaunchGeometry { grid, block }: &LaunchGeometry,
     shared_bytes: usize,
 ) -> bool {
     let product = |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, &size| all.saturating_mul(size.into()));
-    let (groups, multiprocessors) = (product(grid), device.info.compute_units as u64);
+    let groups = product(grid).saturating_mul(2);
+    let multiprocessors = device.info.compute_units as u64;
     if groups <= multiprocessors {
         return true;
     }

@@ -225,6 +225,9 @@ mod functions {
         cuGraphAddKernelNode(
             node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS_v2
         ) = ptr::without_provenance_mut(fresh());
+        cuGraphAddNode(
+            node: CUgraphNode, CUgraph, *const CUgraphNode, *const CUgraphEdgeData, usize, *mut c_void
+        ) = ptr::without_provenance_mut(fresh());
         cuGraphAddMemcpyNode(
             node: CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_MEMCPY3D, CUcontext
         ) = ptr::without_provenance_mut(fresh());
@@ -368,6 +371,7 @@ fn table() -> Driver {
         cuEventElapsedTime,
         cuGraphCreate,
         cuGraphAddKernelNode,
+        cuGraphAddNode: Some(cuGraphAddNode),
         cuGraphAddMemcpyNode,
         cuGraphAddMemsetNode,
         cuGraphAddEmptyNode,

@@ -3,7 +3,9 @@
 
 pub(in crate::backend::cuda) mod fake;
 mod foreign;
+mod overlap;
 mod probes;
+mod single_commands;
 mod stream_tasks;
 
 use std::sync::{Arc, Barrier};
