@@ -210,12 +210,24 @@ impl OpenclContext {
 
     /// The time of a marker that has just run, for drivers that cannot read both clocks.
     fn marker_clock(&self) -> DriverResult<ClockSample> {
+        /// NVIDIA's driver leaves a marker without its time now and then.
+        const MOST_MARKERS: usize = 10;
         let queue = self.create_queue(QueueDesc::new(QueueOrder::InOrder).profiling(true))?;
-        ClockSample::between(|| {
-            let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
-            queue.finish()?;
-            self.event_time(&event, sys::CL_PROFILING_COMMAND_END)
-        })
+        let sample = || {
+            ClockSample::between(|| {
+                let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
+                queue.finish()?;
+                self.event_time(&event, sys::CL_PROFILING_COMMAND_END)
+            })
+        };
+        let mut clock = sample();
+        for _ in 1..MOST_MARKERS {
+            match &clock {
+                Err(failure) if failure.code == sys::CL_PROFILING_INFO_NOT_AVAILABLE => clock = sample(),
+                _ => break,
+            }
+        }
+        clock
     }
 
     /// One of the times of an event that is complete, in nanoseconds of the device's clock.

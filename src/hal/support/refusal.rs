@@ -71,6 +71,11 @@ pub(crate) fn update_before_finalize() -> Error {
     invalid_operation("a command-buffer can be updated only after finalize")
 }
 
+/// A command-buffer is updated that was created as one which never changes.
+pub(crate) fn not_updatable() -> Error {
+    invalid_operation("the command-buffer is not updatable")
+}
+
 /// The times of an event are asked for that is not complete.
 pub(crate) fn times_before_completion() -> Error {
     invalid_operation("an event has times only once it is complete")

@@ -60,9 +60,8 @@ impl<D: GraphDevice> GraphCommandBuffer<D> {
     /// The recording and its instance, for an update.
     fn parts(&mut self) -> Result<(&mut GraphRecording<D>, &mut LaunchableGraph<D>)> {
         if !self.desc.updatable {
-            // Its kernels may overlap, which updates do not know of.
-            let why = "a command-buffer is updated, but not created as updatable";
-            return Err(refusal::invalid_operation(why));
+            // The order of its nodes may rest on what its commands are.
+            return Err(refusal::not_updatable());
         }
         let instance = self.instance.as_mut().ok_or_else(refusal::update_before_finalize)?;
         Ok((&mut self.recording, instance.get_mut()))
