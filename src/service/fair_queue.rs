@@ -24,20 +24,21 @@ pub(crate) struct Position {
 }
 
 /// Requests of one priority. Each key with requests is in `turns` once, or is `last`.
+///
+/// Mostly no request has a key: then each operation touches few cache lines, which the threads of a service
+/// take from each other.
 #[derive(Debug)]
 struct PriorityClass<V> {
+    /// Those of key 0.
+    keyless: KeyRequests<V>,
+    /// Those of other keys, of which each has some.
     by_key: HashMap<u64, KeyRequests<V>, BuildHasherDefault<KeyHasher>>,
     /// Whose turn it is, in this order.
     turns: VecDeque<u64>,
     /// The key that had its turn last, if it has more requests. It goes behind those that come
     /// before its next turn.
     last: Option<u64>,
-    /// No requests, with room for some, so that a queue that is mostly empty does not allocate.
-    spare: KeyRequests<V>,
 }
-
-/// The most requests for which room is kept.
-const MOST_SPARE: usize = 64;
 
 /// The requests of one key, each behind its arrival.
 type KeyRequests<V> = VecDeque<(u64, V)>;
@@ -97,7 +98,8 @@ impl<V> FairQueue<V> {
 
     /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
-        self.classes.iter().flat_map(|class| class.by_key.values().flatten()).map(|(_, value)| value)
+        let lists = self.classes.iter().flat_map(|class| class.by_key.values().chain([&class.keyless]));
+        lists.flatten().map(|(_, value)| value)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -111,23 +113,39 @@ impl<V> FairQueue<V> {
 
 impl<V> Default for PriorityClass<V> {
     fn default() -> Self {
-        Self { by_key: HashMap::default(), turns: VecDeque::new(), last: None, spare: KeyRequests::new() }
+        let (keyless, turns) = (VecDeque::new(), VecDeque::new());
+        Self { keyless, by_key: HashMap::default(), turns, last: None }
     }
 }
 
 impl<V> PriorityClass<V> {
+    fn requests(&self, key: u64) -> Option<&KeyRequests<V>> {
+        if key == 0 { Some(&self.keyless) } else { self.by_key.get(&key) }
+    }
+
+    fn requests_mut(&mut self, key: u64) -> Option<&mut KeyRequests<V>> {
+        if key == 0 { Some(&mut self.keyless) } else { self.by_key.get_mut(&key) }
+    }
+
     fn push(&mut self, Position { key, arrival, .. }: Position, value: V) {
-        let requests = self.by_key.entry(key).or_insert_with(|| {
+        let requests = if key == 0 { &mut self.keyless } else { self.by_key.entry(key).or_default() };
+        // It has a turn already if it has requests.
+        if requests.is_empty() {
             self.turns.push_back(key);
-            std::mem::take(&mut self.spare)
-        });
+        }
         requests.push_back((arrival, value));
     }
 
     fn pop(&mut self) -> Option<V> {
-        self.turns.extend(self.last.take());
-        let key = self.turns.pop_front()?;
-        let (_, value) = self.by_key.get_mut(&key)?.pop_front()?;
+        let last = self.last.take();
+        let key = match self.turns.pop_front() {
+            Some(next) => {
+                self.turns.extend(last);
+                next
+            }
+            None => last?,
+        };
+        let (_, value) = self.requests_mut(key)?.pop_front()?;
         if !self.remove_if_empty(key) {
             self.last = Some(key);
         }
@@ -136,11 +154,11 @@ impl<V> PriorityClass<V> {
 
     fn peek(&self) -> Option<&V> {
         let key = self.turns.front().or(self.last.as_ref())?;
-        self.by_key.get(key)?.front().map(|(_, value)| value)
+        self.requests(*key)?.front().map(|(_, value)| value)
     }
 
     fn remove(&mut self, Position { key, arrival, .. }: Position) -> Option<V> {
-        let requests = self.by_key.get_mut(&key)?;
+        let requests = self.requests_mut(key)?;
         let index = requests.binary_search_by_key(&arrival, |(arrival, _)| *arrival).ok()?;
         let (_, value) = requests.remove(index)?;
         if self.remove_if_empty(key) {
@@ -152,14 +170,11 @@ impl<V> PriorityClass<V> {
 
     /// Forgets the key if it has no requests. Says whether it had none.
     fn remove_if_empty(&mut self, key: u64) -> bool {
-        if self.by_key.get(&key).is_some_and(|requests| !requests.is_empty()) {
-            return false;
+        let is_empty = self.requests(key).is_none_or(KeyRequests::is_empty);
+        if is_empty && key != 0 {
+            self.by_key.remove(&key);
         }
-        let removed = self.by_key.remove(&key).unwrap_or_default();
-        if removed.capacity() <= MOST_SPARE {
-            self.spare = removed;
-        }
-        true
+        is_empty
     }
 }
 

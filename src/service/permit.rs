@@ -1,14 +1,14 @@
 //! The shared state of a pool, and the right to one of its slots.
 
-use std::future::Future;
+use std::future::poll_fn;
 use std::hash::RandomState;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use slab::Slab;
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use crate::runtime::{Device, ExecutableGraph};
 use crate::service::fair_queue::{FairQueue, Position};
@@ -56,18 +56,54 @@ pub(super) type MakeSlot<T> = dyn Fn(&Slot) -> Result<(ExecutableGraph, T)> + Se
 
 pub(super) struct PoolState<T> {
     pub(super) table: SlotTable<T>,
-    /// While a request waits, no slot is free.
-    pub(super) waiting: FairQueue<Answer<T>>,
+    /// Requests without an answer. While there is one, no slot is free.
+    pub(super) waiting: FairQueue<usize>,
+    /// All requests that wait or have yet to see their answer, by the numbers in the queue.
+    requests: Slab<Request<T>>,
+}
+
+/// A request that had to wait.
+enum Request<T> {
+    Waiting(Waker),
+    /// A slot, or why there never will be one.
+    Answered(Result<Claim<T>>),
 }
 
 /// What became of a request that entered a pool.
-pub(super) enum Entered<T> {
+enum Entered<'a, T> {
     Permit(Permit<T>),
-    Waiting(Waiter<T>),
+    Waiting(Waiter<'a, T>),
 }
 
 impl<T> PoolInner<T> {
-    pub(super) fn enter(self: &Arc<Self>, priority: Priority, key: u64, queue: usize) -> Result<Entered<T>> {
+    /// The right to a slot, when it is this request's turn.
+    pub(super) async fn permit(
+        self: &Arc<Self>,
+        priority: Priority,
+        key: u64,
+        queue: usize,
+    ) -> Result<Permit<T>> {
+        let mut waiter = None;
+        poll_fn(|cx| match &mut waiter {
+            Some(waiter) => Waiter::poll(waiter, cx),
+            None => match self.enter(priority, key, queue, cx.waker())? {
+                Entered::Permit(permit) => Poll::Ready(Ok(permit)),
+                Entered::Waiting(new) => {
+                    waiter = Some(new);
+                    Poll::Pending
+                }
+            },
+        })
+        .await
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        priority: Priority,
+        key: u64,
+        queue: usize,
+        waker: &Waker,
+    ) -> Result<Entered<'_, T>> {
         let mut state = self.state.lock();
         if let Some(error) = state.table.closed() {
             return Err(error);
@@ -80,10 +116,10 @@ impl<T> PoolInner<T> {
         if state.waiting.len() >= queue {
             return Err(self.refuse());
         }
-        let (sender, receiver) = oneshot::channel();
-        let position = state.waiting.push(priority, key, sender);
+        let request = state.requests.insert(Request::Waiting(waker.clone()));
+        let position = state.waiting.push(priority, key, request);
         let _tally = self.metrics.waiting();
-        Ok(Entered::Waiting(Waiter { pool: self.clone(), position: Some(position), receiver, _tally }))
+        Ok(Entered::Waiting(Waiter { pool: self, request, position, has_left: false, _tally }))
     }
 
     /// The error of a request that is refused.
@@ -118,72 +154,94 @@ impl<T> PoolInner<T> {
 
     /// Takes a slot back, if there is one to take back, and gives free slots to requests that wait. Wakes
     /// them, and drops what is no longer needed, after the lock.
-    fn serve(self: &Arc<Self>, mut given_back: Option<Claim<T>>) {
-        loop {
-            let mut state = self.state.lock();
-            let dropped = given_back.take().and_then(|claim| state.table.put_back(claim));
-            let grant = state.grant();
-            let is_last = !state.may_grant();
-            drop(state);
-            drop(dropped);
-            let Some((sender, claim)) = grant else { return };
-            match sender.send(claim.map(|claim| Permit::new(self, claim))) {
-                Ok(()) if is_last => return,
-                // The request has gone. The next one gets its slot in the next round of this loop,
-                // which keeps the drop of a permit from calling itself.
-                Err(Ok(mut permit)) => given_back = permit.claim.take(),
-                Ok(()) | Err(Err(_)) => {}
+    fn serve(&self, given_back: Option<Claim<T>>) {
+        let mut state = self.state.lock();
+        let mut answered: SmallVec<[Waker; 2]> = SmallVec::new();
+        let mut dropped = None;
+        match given_back {
+            Some(claim) if state.table.can_hand_over(&claim) && !state.waiting.is_empty() => {
+                answered.extend(state.answer(Ok(claim)));
             }
+            Some(claim) => dropped = state.table.put_back(claim),
+            None => {}
+        }
+        answered.extend(std::iter::from_fn(|| state.grant()));
+        drop(state);
+        drop(dropped);
+        answered.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<T> PoolState<T> {
+    pub(super) fn new(table: SlotTable<T>) -> Self {
+        Self { table, waiting: FairQueue::default(), requests: Slab::new() }
+    }
+
+    /// Answers the next request, if it can be answered. Returns the task to wake.
+    fn grant(&mut self) -> Option<Waker> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let answer = match self.table.closed() {
+            None => Ok(self.table.take()?),
+            Some(error) => Err(error),
+        };
+        self.answer(answer)
+    }
+
+    /// Gives the next request its answer. Returns the task to wake.
+    fn answer(&mut self, answer: Result<Claim<T>>) -> Option<Waker> {
+        let request = self.requests.get_mut(self.waiting.pop()?)?;
+        match std::mem::replace(request, Request::Answered(answer)) {
+            Request::Waiting(waker) => Some(waker),
+            Request::Answered(_) => None,
         }
     }
 }
 
-/// Where a request waits for its answer.
-type Answer<T> = oneshot::Sender<Result<Permit<T>>>;
-
-impl<T> PoolState<T> {
-    /// Whether another request may get its answer.
-    fn may_grant(&self) -> bool {
-        !self.waiting.is_empty() && (self.table.has_free() || self.table.slots() == 0)
-    }
-
-    /// The next request to be answered, and its answer: a slot, or why there never will be one.
-    fn grant(&mut self) -> Option<(Answer<T>, Result<Claim<T>>)> {
-        let claim = match self.table.closed() {
-            _ if self.waiting.is_empty() => return None,
-            None => Ok(self.table.take()?),
-            Some(error) => Err(error),
-        };
-        Some((self.waiting.pop()?, claim))
-    }
-}
-
 /// A request in the queue. It leaves the queue when it is dropped.
-pub(super) struct Waiter<T> {
-    pool: Arc<PoolInner<T>>,
-    /// None once it has left the queue.
-    position: Option<Position>,
-    /// A permit that is in here when the waiter is dropped goes back to the pool.
-    receiver: oneshot::Receiver<Result<Permit<T>>>,
+struct Waiter<'a, T> {
+    pool: &'a Arc<PoolInner<T>>,
+    request: usize,
+    position: Position,
+    /// It has seen its answer.
+    has_left: bool,
     _tally: Tally,
 }
 
-impl<T> Future for Waiter<T> {
-    type Output = Result<Permit<T>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.receiver).poll(cx).map(|received| {
-            self.position = None;
-            received.unwrap_or_else(|_| Err(Error::new(ErrorKind::Bug, "a pool forgot a request")))
+impl<T> Waiter<'_, T> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Permit<T>>> {
+        let mut state = self.pool.state.lock();
+        if let Some(Request::Waiting(waker)) = state.requests.get_mut(self.request) {
+            let new = (!waker.will_wake(cx.waker())).then(|| cx.waker().clone());
+            let old = new.map(|new| std::mem::replace(waker, new));
+            drop(state);
+            drop(old);
+            return Poll::Pending;
+        }
+        let request = state.requests.try_remove(self.request);
+        drop(state);
+        self.has_left = true;
+        Poll::Ready(match request {
+            Some(Request::Answered(answer)) => answer.map(|claim| Permit::new(self.pool, claim)),
+            _ => Err(Error::new(ErrorKind::Bug, "a pool forgot a request")),
         })
     }
 }
 
-impl<T> Drop for Waiter<T> {
+impl<T> Drop for Waiter<'_, T> {
     fn drop(&mut self) {
-        let Some(position) = self.position else { return };
-        let sender = self.pool.state.lock().waiting.remove(position);
-        drop(sender);
+        if self.has_left {
+            return;
+        }
+        let mut state = self.pool.state.lock();
+        state.waiting.remove(self.position);
+        let request = state.requests.try_remove(self.request);
+        drop(state);
+        if let Some(Request::Answered(Ok(claim))) = request {
+            // The next request gets the slot.
+            drop(Permit::new(self.pool, claim));
+        }
     }
 }
 

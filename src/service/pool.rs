@@ -7,8 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::runtime::{Device, ExecutableGraph};
-use crate::service::fair_queue::FairQueue;
-use crate::service::permit::{Entered, PoolInner, PoolState, Slot};
+use crate::service::permit::{PoolInner, PoolState, Slot};
 use crate::service::pool_guard::PoolGuard;
 use crate::service::slot_table::SlotTable;
 use crate::types::{Priority, Result};
@@ -129,7 +128,7 @@ impl PoolBuilder {
     ) -> ExecutablePool<T> {
         let table = SlotTable::new(&self.places, self.memory_limit);
         let devices = self.places.into_iter().map(|(device, _)| device).collect();
-        let state = Mutex::new(PoolState { table, waiting: FairQueue::default() });
+        let state = Mutex::new(PoolState::new(table));
         let (queue, keys) = (self.queue, RandomState::new());
         let (name, metrics) = (self.name.clone(), QueueMetrics::new("pool", &self.name));
         let make = Box::new(make);
@@ -294,10 +293,7 @@ impl<T: Send + 'static> AcquireBuilder<'_, T> {
     /// polled.
     pub async fn acquire(self) -> Result<PoolGuard<T>> {
         loop {
-            let permit = match self.pool.enter(self.priority, self.key, self.queue)? {
-                Entered::Permit(permit) => permit,
-                Entered::Waiting(waiter) => waiter.await?,
-            };
+            let permit = self.pool.permit(self.priority, self.key, self.queue).await?;
             // A slot that turns out not to fit into the memory is none; the request waits for
             // another.
             if let Some(permit) = permit.make().await? {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::runtime::{Device, Event, ExecutableGraph};
 use crate::types::{Error, ErrorKind, ResourceId};
@@ -10,6 +11,8 @@ use crate::types::{Error, ErrorKind, ResourceId};
 /// The slots of a pool, by place, and of each place those that are free.
 pub(super) struct SlotTable<T> {
     places: Vec<Place<T>>,
+    /// Slots of all places.
+    slots: usize,
     /// The most device memory that the slots of one place may have.
     memory_limit: Option<u64>,
     /// Why there are fewer slots than there were.
@@ -51,7 +54,7 @@ pub(super) struct Made<T> {
 /// The runs of a slot of which the pool does not know yet how they ended.
 #[derive(Default)]
 pub(super) struct SlotRuns {
-    in_flight: Vec<Event>,
+    in_flight: SmallVec<[Event; 2]>,
     failure: Option<Error>,
 }
 
@@ -118,7 +121,9 @@ impl<T> SlotTable<T> {
                 memory: PlaceMemory::default(),
             }
         };
-        Self { places: places.iter().map(place).collect(), memory_limit, loss: None, lost: Vec::new() }
+        let places: Vec<_> = places.iter().map(place).collect();
+        let slots = places.iter().map(|place| place.slots).sum();
+        Self { places, slots, memory_limit, loss: None, lost: Vec::new() }
     }
 
     /// A slot that is free, of the first place that has one.
@@ -129,11 +134,6 @@ impl<T> SlotTable<T> {
             let (index, made) = idle.or_else(|| Some((state.start_making(limit)?, None)))?;
             Some(Claim { place, index, made, is_lost: false })
         })
-    }
-
-    /// Whether a slot is free, or is to be made where the memory allows.
-    pub(super) fn has_free(&self) -> bool {
-        self.places.iter().any(|place| !place.idle.is_empty() || !place.unmade.is_empty())
     }
 
     /// A slot that is free and does not have to be made first.
@@ -175,6 +175,11 @@ impl<T> SlotTable<T> {
         place.making += 1;
     }
 
+    /// Whether a slot that is given back can go to the next request as it is: no device is gone.
+    pub(super) fn can_hand_over(&self, claim: &Claim<T>) -> bool {
+        claim.made.is_some() && self.lost.is_empty() && !claim.is_lost
+    }
+
     /// Takes a slot back. Returns it if it is no longer needed.
     pub(super) fn put_back(&mut self, claim: Claim<T>) -> Option<Box<Made<T>>> {
         let Claim { place, index, made, is_lost } = claim;
@@ -185,6 +190,7 @@ impl<T> SlotTable<T> {
         let is_on_lost = |made: &Made<T>| self.lost.iter().any(|selector| made.uses(selector));
         if is_lost || place.is_lost || made.as_deref().is_some_and(is_on_lost) {
             place.slots -= 1;
+            self.slots -= 1;
             if let Some(made) = &made {
                 place.memory.subtract(&made.memory);
             }
@@ -210,11 +216,13 @@ impl<T> SlotTable<T> {
             if place.device.as_ref().is_some_and(|device| device.selector() == lost) {
                 place.is_lost = true;
                 place.slots -= place.unmade.len();
+                self.slots -= place.unmade.len();
                 place.unmade.clear();
             }
             let is_lost = place.is_lost;
             for (_, made) in place.idle.extract_if(.., |(_, made)| is_lost || made.uses(&lost)) {
                 place.slots -= 1;
+                self.slots -= 1;
                 place.memory.subtract(&made.memory);
                 dropped.push(made);
             }
@@ -235,7 +243,7 @@ impl<T> SlotTable<T> {
     }
 
     pub(super) fn slots(&self) -> usize {
-        self.places.iter().map(|place| place.slots).sum()
+        self.slots
     }
 
     pub(super) fn idle(&self) -> usize {
