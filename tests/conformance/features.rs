@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
 
-use crate::registry::{Need, Test, Variant};
+use crate::registry::{Need, Test};
 
 const PAGE: &str = include_str!("../../docs/features.md");
 /// The columns between the first and the last one, as the page heads them, with the backends' own names.
@@ -56,8 +56,9 @@ fn claims() -> Result<Vec<Claim>, String> {
     Ok(claims)
 }
 
-/// What the page claims of tests that do not exist, or that no device of a backend can run.
-pub(crate) fn check(tests: &[Test], variants: &[Variant]) -> Result<(), String> {
+/// What the page claims of tests that do not exist, or that no device of a backend can run. `abilities`: each
+/// backend with what a device of it can do.
+pub(crate) fn check(tests: &[Test], abilities: &[(&str, &[Need])]) -> Result<(), String> {
     let known: HashMap<String, &Test> =
         tests.iter().map(|test| (format!("{}/{}", test.topic, test.name), test)).collect();
     let claims = claims()?;
@@ -81,13 +82,11 @@ pub(crate) fn check(tests: &[Test], variants: &[Variant]) -> Result<(), String> 
             continue;
         };
         // What only an open device tells is checked when all tests have run.
-        let depends = |need: &Need| matches!(need, Need::InOrderQueue | Need::ConcurrentParts);
-        let runs = |variant: &Variant| needs.iter().all(|need| depends(need) || need.is_in(variant.can));
-        if !variants.iter().any(|variant| variant.backend == *backend && runs(variant)) {
-            // Devices of OpenCL are listed only where there are some.
-            if variants.iter().any(|variant| variant.backend == *backend && !variant.can.is_empty()) {
-                wrong.push(format!("{row}: {test} is ignored on {backend}"));
-            }
+        let runs = |can: &[Need]| needs.iter().all(|need| need.is_told_by_device() || need.is_in(can));
+        let mut own = abilities.iter().filter(|(one, _)| one == backend).map(|(_, can)| *can);
+        // Devices of OpenCL are listed only where there are some.
+        if own.clone().any(|can| !can.is_empty()) && !own.any(runs) {
+            wrong.push(format!("{row}: {test} is ignored on {backend}"));
         }
     }
     let rows: HashSet<_> = claims.iter().map(|claim| claim.row).collect();

@@ -89,6 +89,11 @@ fn variant(device: impl Into<String>, can: &'static [Need], open: impl Fn() -> D
     Variant { backend: "hip", device, can, is_required_with_backend: true, open: Box::new(open) }
 }
 
+/// What the devices of all processes can do.
+pub(crate) fn abilities() -> impl Iterator<Item = &'static [Need]> {
+    PROCESSES.iter().flat_map(|process| process.devices).map(|(_, can, _)| *can)
+}
+
 /// The system's own device. The devices that no process of these tests plays are there by name, with the reason.
 pub(crate) fn variants() -> Vec<Variant> {
     let own = variant("0", ONE, || Ok(vec![backend::open("hip:0")?]));

@@ -37,3 +37,8 @@ impl Random {
         (0..len).map(|_| self.next() as u8).collect()
     }
 }
+
+/// The number in an environment variable, if it is set.
+pub(crate) fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}

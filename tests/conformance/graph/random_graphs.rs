@@ -1,12 +1,17 @@
 //! Random graphs of kernels, fills, copies and host tasks over few buffers: the result is that of
 //! running the nodes one after the other in the order in which they were added.
+//!
+//! `WAKEGRAPH_RANDOM_GRAPHS` sets how many seeds each test has, `WAKEGRAPH_RANDOM_SEED` the first of them,
+//! and `WAKEGRAPH_RANDOM_RUNS` how often each seed's graphs are submitted and their results checked (1): test
+//! drivers carry out in random order what nothing orders, another one each time.
 
 use wakegraph::{
-    Buffer, Device, ExecutionOrder, FinalizeOptions, Graph, HostBuffer, PartitionPolicy, Range, read, write,
+    Buffer, Device, ExecutableGraph, ExecutionOrder, FinalizeOptions, Graph, HostBuffer, PartitionPolicy,
+    Range, read, write,
 };
 
 use crate::kernels::{axpy, fold, mix};
-use crate::random::Random;
+use crate::random::{Random, from_environment};
 use crate::registry::{Need, Setup, tests};
 
 tests!("graph/random":
@@ -168,8 +173,11 @@ fn random_options(random: &mut Random) -> FinalizeOptions {
 
 fn check(setup: &Setup, devices: &[Device], host_tasks: bool, executables: usize, seeds: u64) {
     let mixture = Mixture { host_tasks, devices: devices.len() };
+    let first = from_environment("WAKEGRAPH_RANDOM_SEED").unwrap_or(0);
+    let seeds = from_environment("WAKEGRAPH_RANDOM_GRAPHS").unwrap_or(seeds);
+    let runs = from_environment("WAKEGRAPH_RANDOM_RUNS").unwrap_or(1);
     setup.block_on(async {
-        for seed in 0..seeds {
+        for seed in first..first + seeds {
             let random = &mut Random::new(seed);
             let world = &mut World::new(devices, random);
             let mut graphs = Vec::new();
@@ -182,19 +190,25 @@ fn check(setup: &Setup, devices: &[Device], host_tasks: bool, executables: usize
                 let exec = graph.finalize_with(options);
                 graphs.push((exec.unwrap_or_else(|error| panic!("seed {seed}: {error}\n{steps:?}")), steps));
             }
-            // Submitted at once, in a random order: they run as if one after the other.
-            let mut submissions = Vec::new();
-            for _ in 0..2 * executables + 1 {
-                let (exec, steps) = &graphs[random.below(executables)];
-                submissions.push(exec.submit());
-                steps.iter().for_each(|step| step.apply(world));
+            for run in 0..runs {
+                submit(&graphs, random, world).await;
+                world.check(&format!("seed {seed}, run {run}")).await;
             }
-            for submission in submissions {
-                submission.await.unwrap();
-            }
-            world.check(&format!("seed {seed}")).await;
         }
     });
+}
+
+/// Submits the graphs at once, in a random order: they run as if one after the other.
+async fn submit(graphs: &[(ExecutableGraph, Vec<Step>)], random: &mut Random, world: &mut World) {
+    let mut submissions = Vec::new();
+    for _ in 0..2 * graphs.len() + 1 {
+        let (exec, steps) = &graphs[random.below(graphs.len())];
+        submissions.push(exec.submit());
+        steps.iter().for_each(|step| step.apply(world));
+    }
+    for submission in submissions {
+        submission.await.unwrap();
+    }
 }
 
 fn on_one_device(setup: &Setup) {

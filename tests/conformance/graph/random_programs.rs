@@ -19,7 +19,7 @@ use wakegraph::{
 };
 
 use crate::kernels::{add, axpy, fold, mix};
-use crate::random::Random;
+use crate::random::{Random, from_environment};
 use crate::registry::{Need, Setup, tests};
 
 // Updates bring parts of buffers that no edge orders after other parts of the same buffer.
@@ -52,10 +52,6 @@ fn with_scratch_memory(setup: &Setup) {
 
 fn on_two_devices(setup: &Setup) {
     check(&setup.devices[..2], setup, 2, false);
-}
-
-fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 fn check(devices: &[Device], setup: &Setup, executables: usize, scratch: bool) {
