@@ -35,6 +35,7 @@ use std::sync::Arc;
 use api::KernelNode;
 use device::{by, kernel, ok};
 use support::counting::{self, Counting};
+use support::resident::growth;
 use support::{Contender, Report, Row, cpu, median};
 use tokio::runtime::Runtime;
 use wakegraph::hal::{
@@ -349,19 +350,4 @@ impl Contender for Change {
         self.0.buffer.update(&[update]).expect("an update");
         self.0.run();
     }
-}
-
-/// KiB that the process grows by, after a tenth of the calls.
-fn growth(count: usize, mut once: impl FnMut()) -> f64 {
-    (0..count / 10).for_each(|_| once());
-    let before = resident();
-    (0..count).for_each(|_| once());
-    resident() - before
-}
-
-/// KiB of the process that are in memory.
-fn resident() -> f64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let resident = pages.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
-    resident.unwrap_or_default() * 4.0
 }

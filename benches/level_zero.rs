@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use support::counting::{self, Counting};
 use support::raw_level_zero::{Chain, Handover, RawDevice, Waiting};
+use support::resident::growth;
 use support::{Contender, Report, Row};
 use tokio::runtime::Runtime;
 use wakegraph::backend::level_zero::{self, LevelZeroOptions, Lowering};
@@ -310,19 +311,4 @@ impl Contender for RawChange {
         self.value += 1;
         self.chain.set_value(self.value);
     }
-}
-
-/// KiB that the process grows by, after a tenth of the calls.
-fn growth(count: usize, mut once: impl FnMut()) -> f64 {
-    (0..count / 10).for_each(|_| once());
-    let before = resident();
-    (0..count).for_each(|_| once());
-    resident() - before
-}
-
-/// KiB of the process that are in memory.
-fn resident() -> f64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let resident = pages.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
-    resident.unwrap_or_default() * 4.0
 }

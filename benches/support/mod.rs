@@ -6,7 +6,7 @@
 //! operation; `min` is the best of our rounds; `p50` and `p99` are over our single samples, and
 //! tell a rare long wait from one that is always there. Every figure is on one line:
 //!
-//! `BENCH name ours=… base=… unit=… ratio=… p50=… p99=… min=…`
+//! `BENCH name ours=… base=… unit=… ratio=… limit=… p50=… p99=… min=…`
 //!
 //! `--quick` runs fewer rounds; `--check` makes the process fail when a row exceeds its limit; any
 //! other word runs only the rows whose name contains it.
@@ -21,6 +21,7 @@ pub mod load;
 pub mod raw_level_zero;
 #[cfg(feature = "opencl")]
 pub mod raw_opencl;
+pub mod resident;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -139,8 +140,9 @@ impl Report {
             if exceeded && attempt < attempts {
                 continue;
             }
+            let limit = row.limit.map_or(String::new(), |limit| format!("limit={limit} "));
             let tail = format!(
-                "p50={} p99={} min={} base_p50={} base_p99={} base_min={}{}{name}",
+                "{limit}p50={} p99={} min={} base_p50={} base_p99={} base_min={}{}{name}",
                 number(median(&ours.samples)),
                 number(percentile(&ours.samples, 0.99)),
                 number(percentile(&ours.rounds, 0.0)),
