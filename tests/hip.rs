@@ -38,6 +38,8 @@ enum End {
     Aborts(&'static str),
     /// Well, and none of the calls that may wait for the device was made on a worker of tokio's.
     WithoutWaitsOnWorkers,
+    /// Well, after fewer calls of this function.
+    WithFewer(&'static str, usize),
 }
 
 type Test = (&'static str, InFront, &'static [(&'static str, &'static str)], End, fn());
@@ -64,6 +66,13 @@ const ALL: &[Test] = &[
         &[("WAKEGRAPH_HSA_TRACE", "1")],
         End::WithoutWaitsOnWorkers,
         work_on_workers,
+    ),
+    (
+        "streams_are_used_again",
+        InFront::Calls,
+        &[("WAKEGRAPH_HSA_TRACE", "1")],
+        End::WithFewer("hipStreamCreateWithFlags", QUEUES / 2),
+        queues_one_after_the_other,
     ),
     ("refusals_have_a_remedy", InFront::Kernels, &[], End::Well, || {
         REFUSALS.iter().for_each(|refusal| refusal());
@@ -146,6 +155,10 @@ fn ended(process: &mut Process, end: End) -> std::result::Result<Completion, Fai
             }
             output.status.success() && is_made("hipGraphLaunch", WORKER) && is_made("hipHostFree", FREES)
         }
+        End::WithFewer(call, limit) => {
+            let calls = printed.lines().filter(|line| line.ends_with(&format!("] {call}"))).count();
+            output.status.success() && (1..limit).contains(&calls)
+        }
         End::Aborts(text) => output.status.code().is_none() && printed.contains(text),
     };
     match as_expected {
@@ -185,6 +198,17 @@ fn work_on_workers() {
         let all_done = runtime.spawn(use_and_drop(uses, round % 2 == 0));
         runtime.block_on(all_done).unwrap();
     }
+    drop((device, runtime));
+    // The thread ends once everything is freed.
+    while has_thread(FREES) {
+        std::thread::yield_now();
+    }
+}
+
+fn has_thread(name: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.into_iter().any(|comm| comm.trim_end() == name)
 }
 
 struct Uses {
@@ -214,6 +238,13 @@ async fn use_and_drop(Uses { exec, node, queue, kernel, x, host }: Uses, waits: 
             run.await.unwrap();
         }
     }
+}
+
+const QUEUES: usize = 30;
+
+fn queues_one_after_the_other() {
+    let device = device();
+    (0..QUEUES).for_each(|_| drop(device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap()));
 }
 
 /// Checks an error's kind and its words.

@@ -56,7 +56,6 @@ const CALLS: &[&str] = &[
     "hipFuncGetAttribute",
     "hipStreamCreateWithFlags",
     "hipStreamCreateWithPriority",
-    "hipStreamQuery",
     "hipStreamSynchronize",
     "hipStreamBeginCapture",
     "hipStreamEndCapture",
@@ -98,7 +97,7 @@ const LATER_CALLS: &[&str] = &[
 const SET_DEVICE: &str = "hipSetDevice";
 
 /// Calls that the backend makes up for: a query is made again, an update becomes a new instance, memory is not
-/// registered, and peers are asked about again.
+/// registered, peers are asked about again, and a stream is not used again.
 const OPTIONAL_CALLS: &[&str] = &[
     "hipEventQuery",
     "hipHostRegister",
@@ -106,6 +105,8 @@ const OPTIONAL_CALLS: &[&str] = &[
     "hipDeviceCanAccessPeer",
     "hipDeviceEnablePeerAccess",
     "hipModuleLaunchKernel",
+    "hipStreamGetPriority",
+    "hipStreamQuery",
 ];
 const OPTIONAL_CALLS_OF_POOLS: &[&str] = &["hipMemPoolSetAccess"];
 

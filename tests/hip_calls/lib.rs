@@ -72,7 +72,7 @@ hand_over! {
         hipGraphExecDestroy;
     (a, b): hipDeviceTotalMem hipGetDeviceProperties hipDeviceEnablePeerAccess hipDeviceGetStreamPriorityRange
         hipMalloc hipMemPoolCreate hipMemPoolTrimTo hipFreeAsync hipModuleLoadData hipStreamCreateWithFlags
-        hipStreamBeginCapture hipStreamIsCapturing hipEventCreateWithFlags hipEventRecord
+        hipStreamBeginCapture hipStreamGetPriority hipStreamIsCapturing hipEventCreateWithFlags hipEventRecord
         hipGraphCreate hipGraphUpload hipGraphLaunch;
     (a, b, c): hipDeviceGetName hipDeviceGetAttribute hipDeviceCanAccessPeer hipMemPoolSetAttribute
         hipMemPoolSetAccess hipHostMalloc hipHostRegister hipHostGetDevicePointer hipPointerGetAttribute

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_char;
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +31,9 @@ pub(crate) fn fails(name: &str) -> bool {
     let settings = settings::get();
     if settings.trace {
         let thread = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
-        eprintln!("[{}] {name}", thread.trim_end());
+        // In one write, as other threads print, too.
+        let line = format!("[{}] {name}\n", thread.trim_end());
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
     if IS_TO_FAIL.load(Ordering::Acquire) && NEXT.lock().unwrap().take_if(|next| next == name).is_some() {
         IS_TO_FAIL.store(false, Ordering::Release);

@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use super::address_lock::HipAddressLock;
 use super::argument_lock::HipArgumentLock;
+use super::idle_streams::IdleStreams;
 use super::release::ReleaseThread;
 use super::sys::{
     Driver, HipFailure, HipLibrary, call, get, hipDevice_t, hipDeviceAttribute_t, hipStreamCaptureModeRelaxed,
@@ -26,6 +27,7 @@ pub(super) struct HipContext {
     pub(super) arguments: HipArgumentLock,
     pub(super) addresses: HipAddressLock,
     pub(super) health: DeviceHealth,
+    pub(super) idle_streams: IdleStreams,
     /// For calls that wait for the device.
     pub(super) releases: ReleaseThread,
 }
@@ -57,8 +59,8 @@ impl HipContext {
         let arguments = HipArgumentLock::for_version(version);
         let addresses = HipAddressLock::for_devices(count(driver)?);
         let health = DeviceHealth::new(format!("hip:{index}"));
-        let releases = ReleaseThread::start(driver, device)?;
-        Ok(Self { driver, device, version, arguments, addresses, health, releases })
+        let (idle_streams, releases) = (IdleStreams::default(), ReleaseThread::start(driver, device)?);
+        Ok(Self { driver, device, version, arguments, addresses, health, idle_streams, releases })
     }
 
     pub(super) fn attribute(&self, attribute: hipDeviceAttribute_t) -> Result<usize, HipFailure> {
@@ -96,6 +98,12 @@ impl DriverContext for HipContext {
     fn make_current(&self) -> Result<(), HipFailure> {
         // SAFETY: the driver gave the device.
         unsafe { call!(self.driver, hipSetDevice(self.device)) }
+    }
+}
+
+impl Drop for HipContext {
+    fn drop(&mut self) {
+        self.idle_streams.destroy(&self.releases);
     }
 }
 

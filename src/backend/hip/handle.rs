@@ -5,16 +5,14 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::HipContext;
-use super::sys::{
-    call, hipGraphExec, ihipEvent_t, ihipGraph, ihipMemPoolHandle_t, ihipModule_t, ihipStream_t,
-};
+use super::sys::{call, hipGraphExec, ihipEvent_t, ihipGraph, ihipMemPoolHandle_t, ihipModule_t};
 use crate::hal::support::object::{ObjectKind, Owned};
 use crate::hal::support::streams::DriverContext as _;
 
 /// An object of the driver. It keeps the context alive.
 ///
 /// Work in flight that uses a dropped object goes on: the driver keeps events and instantiated graphs
-/// until then. Streams, code and pools are destroyed where that may wait.
+/// until then. Code and pools are destroyed where that may wait; streams are used again.
 pub(super) type HipObject<T> = Owned<T>;
 
 macro_rules! kinds {
@@ -59,7 +57,6 @@ kinds! {
         hipGraphExec: hipGraphExecDestroy,
     }
     waiting: {
-        ihipStream_t: hipStreamDestroy,
         ihipMemPoolHandle_t: hipMemPoolDestroy,
         ihipModule_t: hipModuleUnload,
     }

@@ -21,6 +21,7 @@ mod function;
 mod graph;
 mod graph_exec;
 mod handle;
+mod idle_streams;
 mod kernel;
 mod launch;
 mod lower;

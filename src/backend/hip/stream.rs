@@ -1,14 +1,14 @@
 //! The driver's streams and events.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
 use super::context::HipContext;
 use super::handle::HipObject;
 use super::sys::{
-    HipFailure, call, get, hipErrorInvalidHandle, hipErrorInvalidValue, hipEvent_t, hipEventDefault,
+    Driver, HipFailure, call, get, hipErrorInvalidHandle, hipErrorInvalidValue, hipEvent_t, hipEventDefault,
     hipEventDisableTiming, hipGraph_t, hipStream_t, hipStreamCaptureModeThreadLocal,
     hipStreamCaptureStatusNone, hipStreamNonBlocking, ihipEvent_t, ihipGraph, ihipStream_t,
 };
@@ -18,23 +18,38 @@ use crate::types::Priority;
 pub(super) type HipStream = DriverStream<HipContext>;
 pub(super) type HipRawEvent = RawEvent<HipContext>;
 
+/// That of a stream that is created without one.
+const NORMAL_PRIORITY: c_int = 0;
+
+fn highest_priority(driver: &Driver) -> Result<c_int, HipFailure> {
+    let (mut lowest, mut highest) = (0, 0);
+    // SAFETY: the context is bound, the places valid.
+    unsafe { call!(driver, hipDeviceGetStreamPriorityRange(&raw mut lowest, &raw mut highest)) }?;
+    Ok(highest)
+}
+
 impl StreamContext for HipContext {
     type StreamKind = ihipStream_t;
     type EventKind = ihipEvent_t;
     const BAD_HANDLE: &'static [u32] = &[hipErrorInvalidValue, hipErrorInvalidHandle];
 
     fn create_stream(context: &Arc<Self>, priority: Priority) -> Result<HipObject<ihipStream_t>, HipFailure> {
-        let flags = hipStreamNonBlocking;
+        let (driver, flags) = (context.driver, hipStreamNonBlocking);
+        let priority = match priority {
+            Priority::High => highest_priority(driver)?,
+            _ => NORMAL_PRIORITY,
+        };
+        if let Some(idle) = context.idle_streams.take(priority) {
+            // SAFETY: nothing else has the stream.
+            return Ok(unsafe { HipObject::new(Arc::clone(context), idle) });
+        }
         HipObject::create_by(context, |driver, place| {
-            if priority != Priority::High {
+            if priority == NORMAL_PRIORITY {
                 // SAFETY: the context is bound, the place valid.
                 return unsafe { call!(driver, hipStreamCreateWithFlags(place, flags)) };
             }
-            let (mut lowest, mut highest) = (0, 0);
-            // SAFETY: the context is bound, the places valid.
-            unsafe { call!(driver, hipDeviceGetStreamPriorityRange(&raw mut lowest, &raw mut highest)) }?;
             // SAFETY: the context is bound, the place valid.
-            unsafe { call!(driver, hipStreamCreateWithPriority(place, flags, highest)) }
+            unsafe { call!(driver, hipStreamCreateWithPriority(place, flags, priority)) }
         })
     }
 
