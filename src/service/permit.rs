@@ -10,7 +10,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use crate::runtime::{Device, ExecutableGraph};
+use crate::runtime::{Device, Event, ExecutableGraph};
 use crate::service::fair_queue::{FairQueue, Position};
 use crate::service::slot_table::{Claim, Made, SlotMemory, SlotTable};
 use crate::types::{Error, ErrorKind, Priority, ResourceId, Result};
@@ -156,15 +156,17 @@ impl<T> PoolInner<T> {
     /// them, and drops what is no longer needed, after the lock.
     fn serve(&self, given_back: Option<Claim<T>>) {
         let mut state = self.state.lock();
-        let mut answered: SmallVec<[Waker; 2]> = SmallVec::new();
-        let mut dropped = None;
-        match given_back {
+        let dropped = match given_back {
             Some(claim) if state.table.can_hand_over(&claim) && !state.waiting.is_empty() => {
-                answered.extend(state.answer(Ok(claim)));
+                // No other slot has become free.
+                let answered = state.answer(Ok(claim));
+                drop(state);
+                return answered.into_iter().for_each(Waker::wake);
             }
-            Some(claim) => dropped = state.table.put_back(claim),
-            None => {}
-        }
+            Some(claim) => state.table.put_back(claim),
+            None => None,
+        };
+        let mut answered: SmallVec<[Waker; 2]> = SmallVec::new();
         answered.extend(std::iter::from_fn(|| state.grant()));
         drop(state);
         drop(dropped);
@@ -281,6 +283,12 @@ impl<T> Permit<T> {
         None
     }
 
+    /// The slot's last run, if one is still in flight.
+    pub(super) fn run_in_flight(&mut self) -> Option<Event> {
+        let runs = self.made_mut()?.runs.get_mut();
+        if runs.settle() { None } else { runs.last() }
+    }
+
     /// Drops what the slot consists of, and counts it as unmade.
     fn discard(&mut self) {
         let Some(claim) = &mut self.claim else { return };
@@ -350,11 +358,10 @@ impl<T: Send + 'static> Permit<T> {
 
 impl<T> Drop for Permit<T> {
     fn drop(&mut self) {
-        let Some(made) = self.made() else { return self.give_back() };
-        let mut runs = made.runs.lock();
+        let Some(made) = self.made_mut() else { return self.give_back() };
+        let runs = made.runs.get_mut();
         runs.settle();
         let failure = runs.take_failure();
-        drop(runs);
         if let Some(error) = failure {
             tracing::debug!(target: "wakegraph::service", %error, "a slot of a pool is to be made again");
             if let Some(claim) = &mut self.claim

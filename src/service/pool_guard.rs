@@ -86,10 +86,8 @@ impl<T: Send + 'static> Drop for PoolGuard<T> {
     /// drops it later. Without a runtime the slot goes back at once: its next run comes after the
     /// present one anyway.
     fn drop(&mut self) {
-        let mut runs = self.made().runs.lock();
-        let in_flight = if runs.settle() { None } else { runs.last() };
-        drop(runs);
-        if let (Some(run), Ok(runtime)) = (in_flight, Handle::try_current()) {
+        let Some(run) = self.permit.run_in_flight() else { return };
+        if let Ok(runtime) = Handle::try_current() {
             let permit = self.permit.take();
             runtime.spawn(async move {
                 let _ = run.wait().await;

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use crate::runtime::{Device, Event, ExecutableGraph};
-use crate::types::{Error, ErrorKind, ResourceId};
+use crate::types::{Error, ErrorKind, ResourceId, Result};
 
 /// The slots of a pool, by place, and of each place those that are free.
 pub(super) struct SlotTable<T> {
@@ -54,26 +53,34 @@ pub(super) struct Made<T> {
 /// The runs of a slot of which the pool does not know yet how they ended.
 #[derive(Default)]
 pub(super) struct SlotRuns {
-    in_flight: SmallVec<[Event; 2]>,
+    in_flight: Vec<Event>,
     failure: Option<Error>,
 }
 
 impl SlotRuns {
     pub(super) fn add(&mut self, run: Event) {
-        self.settle();
+        if self.in_flight.len() == self.in_flight.capacity() {
+            self.settle();
+        }
         self.in_flight.push(run);
     }
 
     /// Notes the outcome of the runs that are over. Returns whether all are.
     pub(super) fn settle(&mut self) -> bool {
-        self.in_flight.retain(|run| match run.outcome() {
-            None => true,
-            Some(outcome) => {
-                self.failure = outcome.err().filter(spoils).or(self.failure.take());
-                false
-            }
-        });
+        // Mostly there is one run. They end in the order of submission.
+        while let Some(outcome) = self.in_flight.last().and_then(Event::outcome) {
+            self.in_flight.pop();
+            self.note(outcome);
+        }
+        while let Some(outcome) = self.in_flight.first().and_then(Event::outcome) {
+            self.in_flight.remove(0);
+            self.note(outcome);
+        }
         self.in_flight.is_empty()
+    }
+
+    fn note(&mut self, outcome: Result<()>) {
+        self.failure = outcome.err().filter(spoils).or(self.failure.take());
     }
 
     /// The run that was submitted last, if it is still in flight. When it is over, all others are.

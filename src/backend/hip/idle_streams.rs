@@ -1,7 +1,7 @@
 //! Streams that nothing uses any more, kept for what needs one next.
 //!
-//! Each executable has a stream of its own. The driver waits for a stream when it destroys it, which happens on
-//! another thread: a program that makes and drops executables faster than that would pile up streams.
+//! Each executable has a stream of its own. The driver waits for a stream when it destroys it, which happens
+//! on another thread: a program that makes and drops executables faster than that would pile up streams.
 #![expect(unsafe_code, reason = "calls the driver")]
 
 use std::ffi::c_int;
