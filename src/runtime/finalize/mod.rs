@@ -48,6 +48,12 @@ impl Graph {
     /// Plans the graph and records it for its devices. The graph stays as it is, to be changed and
     /// finalized again.
     ///
+    /// Blocks while drivers compile kernels and instantiate their graphs, some milliseconds or more.
+    /// Services finalize when they start, in the closure of an
+    /// [`ExecutablePool`](crate::service::ExecutablePool) or
+    /// [`ExecutableCache`](crate::service::ExecutableCache), or in
+    /// [`spawn_blocking`](tokio::task::spawn_blocking).
+    ///
     /// # Errors
     /// The first of [`errors`](Self::errors);
     /// [`FeatureNotSupported`](ErrorKind::FeatureNotSupported), naming the node, when a device

@@ -80,6 +80,9 @@ impl<T: Pod> Buffer<T> {
 impl Device {
     /// Device memory for `len` elements, zeroed.
     ///
+    /// Blocks until the memory is zeroed: on a busy device that may take as long as the work ahead of it.
+    /// Services allocate when they start, or in [`spawn_blocking`](tokio::task::spawn_blocking).
+    ///
     /// # Errors
     /// [`InvalidSize`](crate::ErrorKind::InvalidSize) for 0 elements,
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).

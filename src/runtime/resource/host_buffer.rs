@@ -73,7 +73,8 @@ impl<T: Pod> HostBuffer<T> {
 
 impl Device {
     /// Pinned host memory for `len` elements, zeroed. Mostly it is memory that an earlier host buffer has
-    /// left: see [`host_pool_stats`](Self::host_pool_stats).
+    /// left: see [`host_pool_stats`](Self::host_pool_stats). Other memory comes from the driver, which may
+    /// block as [`buffer`](Self::buffer) does.
     ///
     /// # Errors
     /// As [`buffer`](Self::buffer).
