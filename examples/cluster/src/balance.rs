@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Sleep, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Status, TimeoutExpired};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -167,10 +167,12 @@ impl Service<Call> for WorkerClient {
     }
 }
 
-/// Whether the connection has failed, not the worker answered with an error.
+/// Whether the connection has failed, not the worker answered with an error. A call that the connection did not
+/// take before it broke is cancelled, like one whose time is up, which is not the connection's fault.
 fn is_local(status: &Status) -> bool {
-    let source = std::error::Error::source(status);
-    source.is_some() && !matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
+    let Some(source) = std::error::Error::source(status) else { return false };
+    let mut sources = std::iter::successors(Some(source), |error| error.source());
+    status.code() != Code::DeadlineExceeded && !sources.any(|error| error.is::<TimeoutExpired>())
 }
 
 /// Tries a call again with another worker. The calls are idempotent.
@@ -203,5 +205,31 @@ impl Policy<Call, SmoothReply, BoxError> for Retries {
 
     fn clone_request(&mut self, call: &Call) -> Option<Call> {
         Some(call.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_retried(source: Option<BoxError>) -> bool {
+        let mut status = Status::cancelled("");
+        if let Some(source) = source {
+            status.set_source(source.into());
+        }
+        let mut call = Call { request: Arc::default(), deadline: None };
+        let mut result = Err(BoxError::from(status));
+        Retries::default().retry(&mut call, &mut result).is_some()
+    }
+
+    #[tokio::test]
+    async fn what_a_broken_connection_cancels_is_retried() {
+        assert!(is_retried(Some("the connection closed before the request was sent".into())));
+    }
+
+    #[tokio::test]
+    async fn what_the_worker_or_a_timeout_cancels_is_not_retried() {
+        assert!(!is_retried(None));
+        assert!(!is_retried(Some(TimeoutExpired(()).into())));
     }
 }
