@@ -5,7 +5,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::context::HipContext;
-use super::sys::{call, hipGraphExec, ihipEvent_t, ihipGraph, ihipMemPoolHandle_t, ihipModule_t};
+use super::idle_streams::destroy_later;
+use super::sys::{
+    call, hipGraphExec, ihipEvent_t, ihipGraph, ihipMemPoolHandle_t, ihipModule_t, ihipStream_t,
+};
 use crate::hal::support::object::{ObjectKind, Owned};
 use crate::hal::support::streams::DriverContext as _;
 
@@ -59,5 +62,23 @@ kinds! {
     waiting: {
         ihipMemPoolHandle_t: hipMemPoolDestroy,
         ihipModule_t: hipModuleUnload,
+    }
+}
+
+// SAFETY: any thread may use a stream.
+unsafe impl ObjectKind for ihipStream_t {
+    type Handle = *mut Self;
+    type Owner = Arc<HipContext>;
+
+    /// Keeps an idle stream for another use.
+    unsafe fn destroy(context: &Arc<HipContext>, stream: *mut Self) {
+        let is_kept = context.bind().and_then(|_bound| {
+            // SAFETY: passed on to the caller.
+            unsafe { context.idle_streams.keep(context.driver, stream) }
+        });
+        if !is_kept.unwrap_or(false) {
+            // SAFETY: passed on to the caller.
+            unsafe { destroy_later(&context.releases, stream) }
+        }
     }
 }

@@ -6,15 +6,11 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::context::HipContext;
 use super::release::ReleaseThread;
-use super::sys::{HipFailure, call, hipStream_t, ihipStream_t};
-use crate::hal::support::object::ObjectKind;
-use crate::hal::support::streams::{DriverContext as _, StreamContext as _};
+use super::sys::{Driver, HipFailure, call, hipStream_t};
 
 /// How many are kept.
 const MOST: usize = 16;
@@ -34,20 +30,24 @@ struct IdleStream {
 unsafe impl Send for IdleStream {}
 
 impl IdleStreams {
-    /// A stream with this priority on which everything is done, if there is one.
+    /// A stream with this priority, if there is one. It is the caller's from now on.
     pub(super) fn take(&self, priority: c_int) -> Option<hipStream_t> {
         let mut streams = self.0.lock();
         let index = streams.iter().position(|idle| idle.priority == priority)?;
         Some(streams.swap_remove(index).stream)
     }
 
-    /// Whether the stream is kept: if everything on it is done, and there is room.
-    fn keeps(&self, context: &HipContext, stream: hipStream_t) -> Result<bool, HipFailure> {
+    /// Keeps a stream, if everything on it is done and there is room. Otherwise it stays the caller's, who
+    /// has bound the context.
+    ///
+    /// # Safety
+    /// The stream is alive, and if it is kept, the caller does not use it any more.
+    pub(super) unsafe fn keep(&self, driver: &Driver, stream: hipStream_t) -> Result<bool, HipFailure> {
         let mut priority = 0;
         // SAFETY: the stream is alive, the place valid.
-        unsafe { call!(context.driver, hipStreamGetPriority(stream, &raw mut priority)) }?;
+        unsafe { call!(driver, hipStreamGetPriority(stream, &raw mut priority)) }?;
         // SAFETY: the stream is alive.
-        if !unsafe { context.query_stream(stream) }? {
+        if !HipFailure::check_ready("hipStreamQuery", unsafe { (driver.hipStreamQuery)(stream) })? {
             return Ok(false);
         }
         let mut streams = self.0.lock();
@@ -58,30 +58,23 @@ impl IdleStreams {
         Ok(has_room)
     }
 
-    /// Destroys all of them.
+    /// Has all of them destroyed.
     pub(super) fn destroy(&mut self, releases: &ReleaseThread) {
-        self.0.get_mut().drain(..).for_each(|idle| destroy(releases, idle.stream));
-    }
-}
-
-fn destroy(releases: &ReleaseThread, stream: hipStream_t) {
-    let stream = stream.expose_provenance();
-    releases.later(move |driver| {
-        // SAFETY: the stream is alive, and nothing uses it any more.
-        unsafe { call!(driver, hipStreamDestroy(ptr::with_exposed_provenance_mut(stream))) }
-    });
-}
-
-// SAFETY: any thread may use a stream.
-unsafe impl ObjectKind for ihipStream_t {
-    type Handle = hipStream_t;
-    type Owner = Arc<HipContext>;
-
-    /// Keeps the stream for another use, or has it destroyed where that may wait.
-    unsafe fn destroy(context: &Arc<HipContext>, stream: hipStream_t) {
-        let _bound = context.bind();
-        if !matches!(context.idle_streams.keeps(context, stream), Ok(true)) {
-            destroy(&context.releases, stream);
+        for idle in self.0.get_mut().drain(..) {
+            // SAFETY: the stream is alive, and nothing uses it any more.
+            unsafe { destroy_later(releases, idle.stream) }
         }
     }
+}
+
+/// Has a stream destroyed where that may wait.
+///
+/// # Safety
+/// The stream is alive, and the caller does not use it any more.
+pub(super) unsafe fn destroy_later(releases: &ReleaseThread, stream: hipStream_t) {
+    let stream = stream.expose_provenance();
+    releases.later(move |driver| {
+        // SAFETY: passed on to the caller.
+        unsafe { call!(driver, hipStreamDestroy(ptr::with_exposed_provenance_mut(stream))) }
+    });
 }
