@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::device_inner::CudaDeviceInner;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
-use super::overlap::should_overlap;
+use super::overlap::{OverlapPolicy, fits_twice};
 use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2, CUfunction};
 use crate::hal::support::launch_arguments::LaunchArguments;
 use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
@@ -70,8 +70,16 @@ impl CudaLaunch {
     /// Has it [overlap](super::overlap) with kernels before and behind it, if it can and is small
     /// enough. The caller has bound the context.
     pub(super) fn overlap(&mut self, device: &CudaDeviceInner) {
-        let local = self.arguments.local();
-        if self.can_overlap && should_overlap(device, self.function, &self.geometry, local) {
+        let fits_twice = || {
+            let (driver, multiprocessors) = (device.context.driver, device.info.compute_units as u64);
+            fits_twice(driver, multiprocessors, self.function, &self.geometry, self.arguments.local())
+        };
+        let overlaps = match device.overlap {
+            OverlapPolicy::Never => false,
+            OverlapPolicy::IfSmall => self.can_overlap && fits_twice(),
+            OverlapPolicy::Always => self.can_overlap,
+        };
+        if overlaps {
             self.arguments.set_overlaps();
             self.overlaps = true;
         }

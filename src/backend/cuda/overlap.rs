@@ -15,7 +15,6 @@
 
 use std::ffi::c_int;
 
-use super::device_inner::CudaDeviceInner;
 use super::sys::{CUfunction, Driver, get};
 use crate::hal::support::launch_geometry::LaunchGeometry;
 
@@ -48,34 +47,21 @@ impl OverlapPolicy {
     }
 }
 
-/// Whether a launch of a function that can should be started early. The caller has bound the context.
-pub(super) fn should_overlap(
-    device: &CudaDeviceInner,
-    function: CUfunction,
-    geometry: &LaunchGeometry,
-    shared_bytes: usize,
-) -> bool {
-    match device.overlap {
-        OverlapPolicy::Never => false,
-        OverlapPolicy::Always => true,
-        OverlapPolicy::IfSmall => fits_twice(device, function, geometry, shared_bytes),
-    }
-}
-
-/// Whether the device can hold the work-groups of two such launches at a time.
-fn fits_twice(
-    device: &CudaDeviceInner,
+/// Whether a device with so many multiprocessors can hold the work-groups of two such launches at a time.
+/// The caller has bound the context.
+pub(super) fn fits_twice(
+    driver: &Driver,
+    multiprocessors: u64,
     function: CUfunction,
     LaunchGeometry { grid, block }: &LaunchGeometry,
     shared_bytes: usize,
 ) -> bool {
     let product = |sizes: &[u32; 3]| sizes.iter().fold(1_u64, |all, &size| all.saturating_mul(size.into()));
     let groups = product(grid).saturating_mul(2);
-    let multiprocessors = device.info.compute_units as u64;
     if groups <= multiprocessors {
         return true;
     }
-    let (driver, items) = (device.context.driver, c_int::try_from(product(block)).unwrap_or(c_int::MAX));
+    let items = c_int::try_from(product(block)).unwrap_or(c_int::MAX);
     // SAFETY: the function is loaded, its context bound.
     let resident: Result<c_int, _> =
         unsafe { get!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(function, items, shared_bytes)) };
