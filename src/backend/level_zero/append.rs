@@ -6,8 +6,6 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::context::LevelZeroContext;
 use super::driver_event::PooledEvent;
 use super::handover::{Handover, HandoverFailure};
@@ -60,10 +58,11 @@ impl AppendQueue {
         let suffix = slot.suffix.as_ref();
         // The suffix signals the event by itself.
         let signal = if suffix.is_some() { ptr::null_mut() } else { slot.event.raw() };
-        let lists: SmallVec<[_; 2]> =
-            [recording.main.raw()].into_iter().chain(suffix.map(DriverList::raw)).collect();
+        let both = suffix.map(|suffix| [recording.main.raw(), suffix.raw()]);
+        let only = [recording.main.raw()];
+        let lists = both.as_ref().map_or(&only[..], |both| &both[..]);
         // SAFETY: passed on to the caller; the slot is of this recording.
-        let handed = unsafe { self.main.append_lists(&lists, CommandEvents { after, signal }) };
+        let handed = unsafe { self.main.append_lists(lists, CommandEvents { after, signal }) };
         handed.map_err(|failure| HandoverFailure { failure, is_partial: begin.is_some() })?;
         let Some((_, copies)) = copies else { return Ok(Handover::Whole) };
         let Some(engine) = &mut self.copies else { return Ok(Handover::Whole) };

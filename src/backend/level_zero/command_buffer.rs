@@ -149,7 +149,9 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let request = RunRequest { recording, previous: last.as_ref(), timed_commands };
         // SAFETY: passed on to the caller.
         let enqueued = unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }?;
-        recordings.rotate_left(1);
+        if recordings.len() > 1 {
+            recordings.rotate_left(1);
+        }
         *last = Some(enqueued);
         Ok(())
     }

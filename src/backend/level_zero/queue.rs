@@ -110,6 +110,9 @@ impl LevelZeroQueue {
     }
 
     pub(super) fn wait_list(&self, wait: WaitList<'_>) -> Result<LevelZeroWaitList> {
+        if wait.events().next().is_none() {
+            return Ok(LevelZeroWaitList::default());
+        }
         let resolved = ResolvedWaitList::of(wait, |event| {
             let event = event.as_any().downcast_ref::<LevelZeroEvent>();
             let event = event.filter(|event| self.context.can_wait_for(&event.context));

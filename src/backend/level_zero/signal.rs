@@ -48,6 +48,12 @@ pub(super) struct SignalUses {
     pub(super) kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
+impl SignalUses {
+    fn is_empty(&self) -> bool {
+        self.dependencies.is_empty() && self.order.is_empty() && self.kept.is_none()
+    }
+}
+
 impl LevelZeroSignal {
     pub(super) fn new(
         context: &Arc<LevelZeroContext>,
@@ -119,7 +125,7 @@ impl EnqueueSignal for LevelZeroSignal {
         let is_lost = fault.is_some();
         // Under the lock: another thread that finds no dependencies finds the outcome known.
         self.outcome.set(self.work.failure.clone().or_else(inherited).or(fault));
-        let over = std::mem::take(&mut *uses);
+        let over = (!uses.is_empty()).then(|| std::mem::take(&mut *uses));
         drop(uses);
         if is_lost {
             std::mem::forget(over)
@@ -133,6 +139,9 @@ impl EnqueueSignal for LevelZeroSignal {
 impl Drop for LevelZeroSignal {
     fn drop(&mut self) {
         let uses = self.uses.get_mut();
+        if uses.is_empty() {
+            return;
+        }
         if !self.outcome.is_known() && !matches!(self.work.slot.is_over(), Ok(true)) {
             // The device may still use them.
             std::mem::forget(uses.kept.take());

@@ -59,6 +59,10 @@ impl<D: Dependency> Dependencies<D> {
         self.0.push(dependency);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The first one whose outcome is not known yet.
     pub(crate) fn first_open(&self) -> Option<D> {
         self.0.iter().find(|dependency| !dependency.outcome().is_known()).cloned()

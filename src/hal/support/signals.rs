@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::dependency::{Dependency, EnqueueOutcome, SettleStep, settle};
@@ -102,11 +102,14 @@ impl<S: EnqueueSignal> LastSignal<S> {
     /// Those of `enqueue` and of [`check_not_pending`](Self::check_not_pending). The event stays as it
     /// was then.
     pub(crate) fn signal_by(&self, enqueue: impl FnOnce() -> Result<S>) -> Result<Arc<S>> {
-        self.check_not_pending()?;
         let mut last = self.0.lock();
-        // Another thread may have signalled it since.
-        if last.as_ref().is_some_and(|last| !last.outcome().is_known()) {
-            return Err(pending_signal());
+        let is_open = |last: &Option<Arc<S>>| last.as_ref().is_some_and(|last| !last.outcome().is_known());
+        if is_open(&last) {
+            MutexGuard::unlocked(&mut last, || self.check_not_pending())?;
+            // Another thread may have signalled it since.
+            if is_open(&last) {
+                return Err(pending_signal());
+            }
         }
         let new = enqueue()?;
         // The last signal is used again, unless something still refers to it.
