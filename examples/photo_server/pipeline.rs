@@ -59,7 +59,9 @@ pub(crate) fn slot(device: &Device, tones: &Tones) -> Result<(ExecutableGraph, A
     let save = move |(photo, size)| encode(photo, size).map(|png| *answered.answer.lock() = png);
     graph.host_task_blocking((read(&photo), read(&size)), save).name("encode");
 
-    Ok((graph.finalize_with(FinalizeOptions::new().profiling(true))?, desk))
+    // For the timeline, which is empty on devices without times.
+    let has_times = device.capabilities().profiling;
+    Ok((graph.finalize_with(FinalizeOptions::new().profiling(has_times))?, desk))
 }
 
 /// Reads a PNG or JPEG file.

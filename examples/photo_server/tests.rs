@@ -114,6 +114,13 @@ async fn reference(picture: &RgbImage, tones: &str) -> RgbImage {
     toned
 }
 
+/// Drivers for tests without hardware take all commands and carry out none.
+async fn computes(device: &Device) -> bool {
+    let (queue, word) = (device.queue().unwrap(), device.buffer::<u32>(1).unwrap());
+    queue.fill(&word, 7).await.unwrap();
+    word.to_vec().await.unwrap() == [7]
+}
+
 #[tokio::test]
 async fn photos_come_out_as_they_should() {
     let (tones, address) = crate::start_tones().await.unwrap();
@@ -132,7 +139,11 @@ async fn photos_come_out_as_they_should() {
         photos.push((upload, reference(&decoded, &format!("http://{address}")).await));
     }
     for device in Device::all().unwrap() {
-        let name = device.selector().to_owned();
+        let (name, has_times) = (device.selector().to_owned(), device.capabilities().profiling);
+        if !computes(&device).await {
+            eprintln!("{name} is left out: its driver has no hardware, and computes nothing");
+            continue;
+        }
         let router = router(device, tones.clone(), Options::default());
         for (upload, expected) in &photos {
             let request = Request::post("/photo").body(upload.clone().into()).unwrap();
@@ -144,7 +155,7 @@ async fn photos_come_out_as_they_should() {
         }
         let (_, figures) = get(&router, "/figures").await;
         assert!(figures.contains("<dt>answered</dt><dd>4</dd>"), "{figures}");
-        assert!(figures.contains("ask for tones"), "{figures}");
+        assert_eq!(figures.contains("ask for tones"), has_times, "{figures}");
         assert_eq!(get(&router, "/readyz").await.0, StatusCode::OK);
     }
 }
