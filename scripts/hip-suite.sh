@@ -34,7 +34,7 @@ suite() { # FILTER OPTIONS..
 case ${1:-quick} in
     quick)
         suite hip/6.4.3/ --skip reactor-on-runtime --skip random --skip many_in_flight --skip very_often
-        for topic in order kernels copies updates graph/control graph/updates; do
+        for topic in order kernels graph/updates; do
             suite "hip/5.7.1/$topic" --skip random
         done
         ;;
