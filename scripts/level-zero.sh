@@ -3,6 +3,7 @@
 # compute nothing. Nothing is installed; everything is in DIRECTORY, by default target/level-zero.
 #
 #   scripts/level-zero.sh [DIRECTORY]              # both stacks and the headers
+#   source DIRECTORY/compiler/env.sh               # programs started from here find Intel's compiler, which the test driver needs
 #   source DIRECTORY/classic/env.sh                # programs started from here see Debian 12's loader and driver (API 1.3)
 #   DIRECTORY/current/run PROGRAM ARGUMENTS        # Debian testing's (API 1.15), with its own C library
 #
@@ -91,6 +92,13 @@ export AUBDumpSubCaptureMode=1 ProductFamilyOverride="\${ProductFamilyOverride:-
 END
     } > "$directory/classic/env.sh"
     echo "source '$directory/classic/env.sh'"
+    # The compiler without the driver: for all tests, of which those that take the best device must not get one that computes
+    # nothing.
+    rm -rf "$directory/compiler"
+    mkdir -p "$directory/compiler"
+    find "$root/$library" -maxdepth 1 -name 'lib*.so*' ! -name 'libze*' -exec ln -s -t "$directory/compiler" {} +
+    echo "export LD_LIBRARY_PATH='$directory/compiler'\"\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}\"" > "$directory/compiler/env.sh"
+    echo "source '$directory/compiler/env.sh'"
 fi
 
 if unpack current testing 'install --download-only' "${current[@]}"; then
