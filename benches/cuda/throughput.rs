@@ -11,7 +11,8 @@ use crate::raw::{Raw, RawGraph};
 use crate::support::{self, Report, cpu};
 use crate::{POLICIES, chain, runtimes};
 
-const WINDOW: Duration = Duration::from_millis(200);
+/// Short: what a launch takes by hand changes by a half from one second to the next.
+const WINDOW: Duration = Duration::from_millis(50);
 
 pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
     for (policy_name, policy) in POLICIES {
@@ -32,7 +33,7 @@ fn policy_rows(report: &mut Report, device: &Device, raw: &Raw, policy: &str) {
             let graph = raw.chain(1);
             let graphs: Vec<_> = (0..tasks).map(|_| raw.chain(1)).collect();
             let (mut ours, mut base, mut by_hand) = (Vec::new(), Vec::new(), Vec::new());
-            for _ in 0..report.reduced(9) {
+            for _ in 0..report.reduced(30) {
                 ours.push(awaited(&runtime, &execs));
                 base.push(pipelined(&graph));
                 by_hand.push(each_again(&graphs));

@@ -1,6 +1,7 @@
-//! Completing the runs of finished batches. Where all tasks that wait are on one thread, one of their
-//! submissions, the leader, completes the runs and so wakes the tasks from inside the runtime. Otherwise
-//! the reactor does.
+//! Completing the runs of finished batches. One of the submissions that wait, the leader, completes the runs
+//! and so wakes the tasks from inside their runtime, which saves a system call each. Where all tasks are on
+//! one thread, the leader polls for finished batches until there are none. Otherwise the reactor wakes one of
+//! the tasks, which leads once. The reactor completes the runs itself where no leader comes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
+use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::panics::catch_and_log;
 
 /// Runs that are over on the device and not completed yet, and the leader that is to complete them.
@@ -32,16 +34,20 @@ pub(crate) struct Completed {
 #[derive(Debug, Default)]
 struct CompletedRuns {
     runs: VecDeque<(Arc<Run>, Option<Error>)>,
-    /// When the reactor first left them to the leader.
+    /// When the reactor first left them to a leader, 0 if it has not.
     since: u64,
+    /// Whether it pays to wake a task that is to lead.
+    waking: AdaptiveSpin,
 }
 
-/// The lead, until this is dropped or the leader is relieved. The leader has to call
-/// [`complete`](Self::complete) again and again.
+/// The lead, until this is dropped or the leader is relieved. The leader calls
+/// [`complete`](Self::complete) as long as it [goes on](Self::goes_on).
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     queue: Arc<SubmissionQueue>,
     number: u64,
+    /// Whether it polls for further batches.
+    stays: bool,
 }
 
 /// Nanoseconds. A leader that lets runs wait for longer is relieved: nothing can make its task poll.
@@ -95,55 +101,79 @@ impl Completed {
         }
     }
 
-    /// For the reactor's thread: leaves the runs to the leader. If there is none, or it does not come, or
-    /// the thread is going to be `asleep`, completes them, and wakes the tasks at the end.
+    /// For the reactor's thread: leaves the runs to a leader. If none comes, or the thread is going to be
+    /// `asleep`, completes them, and wakes the tasks at the end.
     pub(crate) fn settle(&self, asleep: bool) {
         if self.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
-        let leader = self.leader.load(Ordering::SeqCst);
-        if leader != 0 && !asleep {
-            let now = clock::now();
-            if waiting.since == 0 {
-                waiting.since = now;
+        if !asleep && waiting.since == 0 {
+            let leader = match self.leader.load(Ordering::SeqCst) {
+                0 => waiting.next_leader().map(Some),
+                _ => Some(None),
+            };
+            if let Some(leader) = leader {
+                waiting.since = clock::now();
+                drop(waiting);
+                return leader.iter().for_each(|run| run.done.wake_all());
             }
-            if now.saturating_sub(waiting.since) < LONGEST_WAIT {
-                return;
-            }
-            let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
+        } else if !asleep && clock::now().saturating_sub(waiting.since) < LONGEST_WAIT {
+            return;
+        }
+        if self.leader.swap(0, Ordering::SeqCst) == 0 && waiting.since != 0 && !asleep {
+            waiting.waking.record(false);
         }
         drop(waiting);
         wake_after_locks(|| self.complete());
     }
 }
 
+impl CompletedRuns {
+    /// A run whose task is to be woken, so that it leads.
+    fn next_leader(&mut self) -> Option<Arc<Run>> {
+        let run = self.runs.iter().map(|(run, _)| run).find(|run| run.done.is_awaited())?;
+        self.waking.try_spin().then(|| run.clone())
+    }
+}
+
 impl SubmissionQueue {
-    /// Takes the lead if it is free, all tasks that wait are on this thread, and batches are about to end.
+    /// Takes the lead if it is free and there are runs to complete. Where all tasks that wait are on this
+    /// thread, also if batches are about to end.
     pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
         let Completed { leader, leaders, .. } = &self.completed;
-        if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
-        {
+        if leader.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let stays = self.busy.load(Ordering::Relaxed) && is_single_threaded();
+        if !stays && self.completed.is_empty() {
             return None;
         }
         let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
         let led = leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
-        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number })
+        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number, stays })
     }
 }
 
 impl LeaderGuard {
-    /// Completes all runs that are over, or waits a moment for one.
+    /// Completes all runs that are over. A leader that stays waits a moment for one.
     pub(crate) fn complete(&self) {
-        self.queue.completed.pause();
-        self.queue.completed.complete();
+        let completed = &self.queue.completed;
+        if self.stays {
+            completed.pause();
+        } else {
+            completed.waiting.lock().waking.record(true);
+        }
+        completed.complete();
     }
 
-    /// Whether to go on: the leader has not been relieved, and batches are about to end. While there are
-    /// only long ones, the reactor wakes the tasks, and the leader waits like the others.
+    /// Whether to go on: the leader stays, has not been relieved, and batches are about to end. While there
+    /// are only long ones, the reactor wakes the tasks, and the leader waits like the others.
     pub(crate) fn goes_on(&self) -> bool {
         let SubmissionQueue { completed, busy, .. } = &*self.queue;
-        completed.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
+        self.stays
+            && completed.leader.load(Ordering::Relaxed) == self.number
+            && busy.load(Ordering::Relaxed)
     }
 }
 
@@ -160,7 +190,7 @@ fn end((run, failure): (Arc<Run>, Option<Error>)) {
     run.finish(0, failure.map_or(Ok(()), Err));
 }
 
-/// On several threads each wake-up by the leader would wake another thread to share the work.
+/// On several threads, a leader that stays would keep one of them busy, beside those that share the work.
 fn is_single_threaded() -> bool {
     Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
