@@ -11,6 +11,7 @@
 //! | `stream_task_policy_runtime` | kernel of 20 us, a stream task that allocates, fills, copies and frees, kernel | the same calls on one stream, synchronize | 1.1 |
 //! | `stream_task_short_policy_runtime` | the same with the shortest kernels | the same | |
 //! | `wait_10ms_policy` | one kernel of 10 ms, awaited | launch, spin on an event | 30 us more |
+//! | `wait_..._by_hand` | the same | the time of the same by hand in tokio, with a timer | |
 //! | `wait_10ms_policy_core` | percent of a core meanwhile | the same by hand in tokio, with a timer | 3, `Efficient` 1 |
 //! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning; in tokio, with a timer | 10.6 ms, 5 % |
 //! | `wait_..._task`, `..._core` | the same, with the reactor on the runtime | the same | the same |

@@ -136,9 +136,10 @@ struct Limits {
 }
 
 fn print(report: &mut Report, name: &str, measured: &Measured, limits: &Limits) {
-    let ([ours, base, _], [core, _, by_hand]) = (measured.time, measured.core);
+    let ([ours, base, time_by_hand], [core, _, by_hand]) = (measured.time, measured.core);
     let late =
         limits.added.is_some_and(|added| ours > base + added) || limits.time.is_some_and(|time| ours > time);
     report.figure(name, ours, base, "us", late);
+    report.figure(&format!("{name}_by_hand"), ours, time_by_hand, "us", false);
     report.figure(&format!("{name}_core"), core, by_hand, "percent", core > limits.core);
 }

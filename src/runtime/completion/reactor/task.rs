@@ -75,8 +75,6 @@ struct ReactorTask {
 
 /// What the task does next.
 enum Step {
-    /// It takes another turn at once.
-    Again,
     /// It takes another turn after other tasks had theirs.
     Yield,
     /// It waits for the timer.
@@ -89,7 +87,6 @@ impl ReactorTask {
         let (mut found, mut linger) = (AllFound::new(), Linger::default());
         loop {
             match self.turn(&mut found, &mut linger) {
-                Step::Again => {}
                 Step::Yield => tokio::task::yield_now().await,
                 Step::Wait => {
                     if self.timer.ran_out().await.is_err() {
@@ -123,12 +120,11 @@ impl ReactorTask {
             driver.turn(reactor, now(), By::Host(Host::Task), found);
         }
         if !found.is_empty() {
-            // Once it has found everything, it goes to sleep before the tasks that it wakes submit more.
-            let is_idle = driver.schedule.is_idle();
             drop(driver);
             linger.end();
             dispatch(found);
-            return if is_idle { Step::Again } else { Step::Yield };
+            // The tasks that it has woken go on before it plans its sleep.
+            return Step::Yield;
         }
         let next = linger.next_turn(&mut driver.schedule);
         let mut inbox = reactor.inbox.lock();

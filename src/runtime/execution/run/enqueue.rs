@@ -126,14 +126,14 @@ pub(crate) fn watch_all(template: &RunTemplate, run: &Arc<Run>) {
 /// Enqueues the only partitions of these executables' runs, which come after nothing, on one queue
 /// of their device.
 #[expect(unsafe_code, reason = "with `enqueue` the one place where work is handed to a device")]
-pub(crate) fn enqueue_batch(
-    owners: &[Arc<dyn RunOwner>],
+pub(crate) fn enqueue_batch<'a>(
+    owners: impl ExactSizeIterator<Item = &'a dyn RunOwner>,
     queue: &hal::ValidatedQueue,
     event: &Arc<dyn hal::Event>,
 ) -> hal::Enqueued {
+    let _range = NvtxThreadRange::start(0, || format!("enqueue {} runs", owners.len()));
     let buffers: SmallVec<[_; 8]> = owners
-        .iter()
-        .flat_map(|owner| owner.partitions.first())
+        .flat_map(|owner| owner.template().partitions.first())
         .filter_map(|partition| match &partition.work {
             PartitionWork::Device { command_buffer, .. } => Some(command_buffer.read()),
             _ => None,
@@ -142,7 +142,6 @@ pub(crate) fn enqueue_batch(
     let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =
         buffers.iter().map(|buffer| &**buffer).collect();
     let signal = hal::Signal::new(event);
-    let _range = NvtxThreadRange::start(0, || format!("enqueue {} runs", owners.len()));
     // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner
     // keeps them until the event is final.
     unsafe { queue.enqueue_batch(&buffers, signal) }

@@ -44,16 +44,11 @@ impl Run {
         self.progress.launch.store(HANDED_OVER, Ordering::Release);
     }
 
-    /// The caller launches it, unless another thread has or does. Gives its executable.
-    pub(crate) fn take_launch(&self) -> Option<Arc<dyn RunOwner>> {
-        let taken = self.progress.launch.compare_exchange(
-            HANDED_OVER,
-            LAUNCHING,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        // There until the run is over, which it cannot be yet.
-        taken.ok().and_then(|_| self.inner.lock().owner.clone())
+    /// Whether the caller is to launch it: no other thread has or does.
+    #[must_use]
+    pub(crate) fn take_launch(&self) -> bool {
+        let launch = &self.progress.launch;
+        launch.compare_exchange(HANDED_OVER, LAUNCHING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The caller does not launch it after all.
@@ -97,7 +92,10 @@ impl Run {
     pub(crate) fn is_all_enqueued(self: &Arc<Self>) -> bool {
         match self.progress.launch.load(Ordering::Acquire) {
             HANDED_OVER => {
-                if let Some(owner) = self.take_launch() {
+                // The owner is there until the run is over, which it cannot be yet.
+                if self.take_launch()
+                    && let Some(owner) = self.owner()
+                {
                     self.launch_alone(&*owner);
                 }
             }

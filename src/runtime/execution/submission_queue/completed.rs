@@ -13,15 +13,15 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::submission_queue::SubmissionQueue;
 use crate::runtime::execution::submission_queue::submitter::Runs;
+use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
 use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::panics::catch_and_log;
 
 /// Runs that are over on the device and not completed yet, and the leader that is to complete them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Completed {
     waiting: Mutex<CompletedRuns>,
     /// Whether there are any, for checks without the lock.
@@ -31,9 +31,9 @@ pub(crate) struct Completed {
     leaders: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct CompletedRuns {
-    runs: VecDeque<(Arc<Run>, Option<Error>)>,
+    runs: VecDeque<(LeftRun, Option<Error>)>,
     /// When the reactor first left them to a leader, 0 if it has not.
     since: u64,
     /// Whether it pays to wake a task that is to lead.
@@ -132,7 +132,7 @@ impl Completed {
 impl CompletedRuns {
     /// A run whose task is to be woken, so that it leads.
     fn next_leader(&mut self) -> Option<Arc<Run>> {
-        let run = self.runs.iter().map(|(run, _)| run).find(|run| run.done.is_awaited())?;
+        let run = self.runs.iter().map(|(left, _)| &left.run).find(|run| run.done.is_awaited())?;
         self.waking.try_spin().then(|| run.clone())
     }
 }
@@ -171,9 +171,7 @@ impl LeaderGuard {
     /// are only long ones, the reactor wakes the tasks, and the leader waits like the others.
     pub(crate) fn goes_on(&self) -> bool {
         let SubmissionQueue { completed, busy, .. } = &*self.queue;
-        self.stays
-            && completed.leader.load(Ordering::Relaxed) == self.number
-            && busy.load(Ordering::Relaxed)
+        self.stays && completed.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
     }
 }
 
@@ -186,8 +184,8 @@ impl Drop for LeaderGuard {
     }
 }
 
-fn end((run, failure): (Arc<Run>, Option<Error>)) {
-    run.finish(0, failure.map_or(Ok(()), Err));
+fn end((left, failure): (LeftRun, Option<Error>)) {
+    left.run.finish(0, failure.map_or(Ok(()), Err));
 }
 
 /// On several threads, a leader that stays would keep one of them busy, beside those that share the work.

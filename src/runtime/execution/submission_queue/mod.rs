@@ -31,6 +31,7 @@ use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::Run;
+use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, Ordering};
 use crate::types::Priority;
@@ -42,7 +43,7 @@ use submitter::SubmitterState;
 #[derive(Default)]
 pub(crate) struct SubmissionQueue {
     /// Runs that the thread has not taken yet.
-    inbox: Mutex<Vec<Arc<Run>>>,
+    inbox: Mutex<Vec<LeftRun>>,
     completed: Completed,
     /// Locked by the reactor's thread alone.
     submitter: Mutex<SubmitterState>,
@@ -56,6 +57,13 @@ pub(crate) struct SubmissionQueue {
     /// Keeps the reactor from launching.
     #[cfg(test)]
     held: AtomicBool,
+}
+
+/// A run that was left to the reactor's thread. The run owns its executable, too: here is where the thread finds
+/// it without touching memory that the submitting threads write.
+pub(crate) struct LeftRun {
+    run: Arc<Run>,
+    owner: Arc<dyn RunOwner>,
 }
 
 /// With fewer runs in flight on a device, each submission launches its run itself and polls for its end.
@@ -81,10 +89,10 @@ impl SubmissionQueue {
 
     /// Leaves a run to the reactor's thread. Whether that has to be woken.
     #[must_use]
-    pub(crate) fn push(&self, run: Arc<Run>) -> bool {
+    pub(crate) fn push(&self, run: Arc<Run>, owner: Arc<dyn RunOwner>) -> bool {
         {
             let mut inbox = self.inbox.lock();
-            inbox.push(run);
+            inbox.push(LeftRun { run, owner });
             // Under the lock, so that it comes before the thread that takes the run out changes it.
             self.busy.store(true, Ordering::Relaxed);
         }

@@ -9,9 +9,9 @@ use crate::hal::{self, EventStatus};
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
-use crate::runtime::execution::run::{Run, cancelled, enqueue_batch};
-use crate::runtime::execution::submission_queue::SubmissionQueue;
-use crate::runtime::execution::template::RunOwner;
+use crate::runtime::execution::partitions::PartitionExec;
+use crate::runtime::execution::run::{cancelled, enqueue_batch};
+use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
@@ -20,9 +20,9 @@ use crate::util::panics::catch_and_log;
 /// What the reactor's thread launches, and has launched.
 #[derive(Default)]
 pub(crate) struct SubmitterState {
-    waiting: VecDeque<Arc<Run>>,
+    waiting: VecDeque<LeftRun>,
     /// Exchanged for the inbox, so that neither side allocates.
-    taken: Vec<Arc<Run>>,
+    taken: Vec<LeftRun>,
     queues: Vec<SharedQueue>,
     next_queue: usize,
     /// Oldest first.
@@ -53,7 +53,7 @@ struct Batch {
 /// The most runs of a batch: few enough that the next are launched before these are over.
 const MOST: usize = 8;
 
-pub(crate) type Runs = SmallVec<[Arc<Run>; MOST]>;
+pub(crate) type Runs = SmallVec<[LeftRun; MOST]>;
 
 /// So many batches in flight keep a device busy while the next is collected.
 const ENOUGH: usize = 2;
@@ -140,30 +140,27 @@ impl SubmitterState {
 
     fn launch(&mut self) {
         let mut runs = Runs::new();
-        let mut owners: SmallVec<[Arc<dyn RunOwner>; MOST]> = SmallVec::new();
         while runs.len() < MOST
-            && let Some(run) = self.waiting.pop_front()
+            && let Some(left) = self.waiting.pop_front()
         {
-            match run.take_launch() {
-                Some(_) if run.is_cancelled() => {
-                    run.finish(0, Err(cancelled()));
-                    run.set_launched(false);
-                }
-                Some(owner) => {
-                    owners.push(owner);
-                    runs.push(run);
-                }
+            let LeftRun { run, .. } = &left;
+            if !run.take_launch() {
                 // Another thread has launched it. It may be over, and own values of the user's.
-                None => catch_and_log("a value of a run", || drop(run)),
+                catch_and_log("a value of a run", || drop(left));
+            } else if run.is_cancelled() {
+                run.finish(0, Err(cancelled()));
+                run.set_launched(false);
+            } else {
+                runs.push(left);
             }
         }
-        let device = owners.first().and_then(|owner| owner.partitions.first()).and_then(|p| p.device());
-        let Some(device) = device else { return };
+        let first = runs.first().and_then(|left| left.owner.partitions.first());
+        let Some(device) = first.and_then(PartitionExec::device) else { return };
         match self.prepare(device) {
-            Ok((queue, event)) => self.launch_batch(&queue, event, runs, &owners),
+            Ok((queue, event)) => self.launch_batch(&queue, event, runs),
             Err(error) => {
                 tracing::warn!(target: "wakegraph", %error, "no shared queue: launching runs one by one");
-                runs.iter().zip(&owners).for_each(|(run, owner)| run.launch_alone(&**owner));
+                runs.iter().for_each(|LeftRun { run, owner }| run.launch_alone(&**owner));
             }
         }
     }
@@ -173,26 +170,26 @@ impl SubmitterState {
         SharedQueue { queue, queue_number }: &SharedQueue,
         event: Arc<dyn hal::Event>,
         mut runs: Runs,
-        owners: &[Arc<dyn RunOwner>],
     ) {
-        runs.iter().for_each(|run| run.set_batch_event(&event));
+        runs.iter().for_each(|left| left.run.set_batch_event(&event));
+        let owners = runs.iter().map(|left| &*left.owner);
         let hal::Enqueued { count, failure } = enqueue_batch(owners, queue, &event);
-        let left: Runs = runs.drain(count..).collect();
-        runs.iter().for_each(|run| run.set_launched(true));
+        let rest: Runs = runs.drain(count..).collect();
+        runs.iter().for_each(|left| left.run.set_launched(true));
         if runs.is_empty() {
             self.spare_events.push_back(event);
         } else {
             self.batches.push_back(Batch { runs, event, queue_number: *queue_number, launched: now() });
         }
-        let mut left = left.into_iter();
-        if let Some(refused) = left.next() {
+        let mut rest = rest.into_iter();
+        if let Some(LeftRun { run: refused, .. }) = rest.next() {
             let bug = || Error::new(ErrorKind::Bug, "a batch was enqueued in part, without a reason");
             refused.finish(0, Err(failure.unwrap_or_else(bug)));
             refused.set_launched(false);
         }
-        left.rev().for_each(|run| {
-            run.give_launch_back();
-            self.waiting.push_front(run);
+        rest.rev().for_each(|left| {
+            left.run.give_launch_back();
+            self.waiting.push_front(left);
         });
     }
 
@@ -207,13 +204,13 @@ impl SubmitterState {
                 // It has had the queue for itself since then.
                 let took = at.saturating_sub(self.head_since.max(*launched));
                 if SubmissionQueue::is_too_long(took, runs.len()) {
-                    runs.iter().for_each(|run| run.set_too_long());
+                    runs.iter().for_each(|left| left.run.set_too_long());
                 }
                 if took > LONGEST_SPIN
                     && let Some(Batch { runs, event, queue_number, .. }) = self.batches.pop_front()
                 {
                     self.spare_events.push_back(event);
-                    runs.into_iter().for_each(|run| watch(queue_number, run));
+                    runs.into_iter().for_each(|left| watch(queue_number, left.run));
                 }
                 return;
             }

@@ -271,7 +271,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
             };
             let queue = match submitter {
                 Some((reactor, queue)) => {
-                    leave_to(reactor, queue, &run);
+                    leave_to(reactor, queue, executable, &run);
                     Some(queue.clone())
                 }
                 None => {
@@ -597,9 +597,9 @@ fn submitter_for<'a>(
 
 /// Leaves a run to the reactor's thread: to submit it, to poll for its end, and to wake the tasks that wait
 /// for it.
-fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, run: &Arc<Run>) {
+fn leave_to(reactor: &Reactor, queue: &SubmissionQueue, executable: &Arc<ExecutableInner>, run: &Arc<Run>) {
     run.set_handed_over();
-    if queue.push(run.clone()) {
+    if queue.push(run.clone(), executable.clone()) {
         reactor.wake_thread();
     }
 }
