@@ -280,11 +280,13 @@ impl RawGraph {
         unsafe { check(sys::cuStreamSynchronize(self.stream)) };
     }
 
-    /// Lets the first node add another number from the next launch on.
+    /// Lets all nodes add another number from the next launch on.
     pub(crate) fn update(&self, value: u32) {
-        with_params(self.raw.bump, u64::from(value), self.memory, 1, |params| unsafe {
-            check(sys::cuGraphExecKernelNodeSetParams_v2(self.exec, self.nodes[0], params));
-        });
+        for &node in &self.nodes {
+            with_params(self.raw.bump, u64::from(value), self.memory, 1, |params| unsafe {
+                check(sys::cuGraphExecKernelNodeSetParams_v2(self.exec, node, params));
+            });
+        }
     }
 }
 
