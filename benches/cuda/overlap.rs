@@ -15,7 +15,8 @@ wakegraph::kernel! {
     }
     fn scale_early(n: u32, x: &mut [u32]) {
         range: |n, x| if n as usize <= x.len() { n as usize } else { 0 },
-        // SAFETY: each work-item below `n`, which the bound keeps within the slice, changes its own element.
+        // SAFETY: each work-item below `n`, which the bound keeps within the slice, changes its own
+        // element.
         ptx: unsafe { include_str!("kernels_90.ptx") },
         // SAFETY: waiting is the second thing that every thread does.
         cuda_waits: unsafe { true },

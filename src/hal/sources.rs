@@ -92,15 +92,16 @@ impl KernelSources {
         self
     }
 
-    /// Declares that `cubin`, `ptx` and `cuda_c`, each that is given, wait for the kernel before them, so that
-    /// the device may start them while that one ends ("programmatic dependent launch"). By giving these sources
-    /// to a kernel its author promises of the code for compute capability 9.0 and newer: **every thread executes
-    /// `griddepcontrol.wait` (`cudaGridDependencySynchronize()`) before it reads or writes any memory but its
-    /// own variables, the kernel's parameters and constants, and before it ends**, whatever the arguments are.
-    /// A thread that is beyond the end of its data waits, too, before it returns.
+    /// Declares that `cubin`, `ptx` and `cuda_c`, each that is given, wait for the kernel before
+    /// them, so that the device may start them while that one ends ("programmatic dependent
+    /// launch"). By giving these sources to a kernel its author promises of the code for compute
+    /// capability 9.0 and newer: **every thread executes `griddepcontrol.wait`
+    /// (`cudaGridDependencySynchronize()`) before it reads or writes any memory but its own
+    /// variables, the kernel's parameters and constants, and before it ends**, whatever the
+    /// arguments are. A thread that is beyond the end of its data waits, too, before it returns.
     ///
-    /// A kernel that executes `griddepcontrol.launch_dependents` first of all lets the kernel behind it start
-    /// early; without the instruction that is when it ends.
+    /// A kernel that executes `griddepcontrol.launch_dependents` first of all lets the kernel
+    /// behind it start early; without the instruction that is when it ends.
     ///
     /// The portable dialect needs no such declaration: its kernels wait.
     #[must_use]

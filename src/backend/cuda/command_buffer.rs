@@ -59,8 +59,8 @@ impl GraphDevice for CudaDeviceInner {
         recording.append_after(command, like.place.after.clone(), enabled)
     }
 
-    /// A command that starts early has to wait for the one before it. Where it cannot, or is so large that
-    /// waiting costs it more than an early start saves, the graph is recorded again.
+    /// A command that starts early has to wait for the one before it. Where it cannot, or is so
+    /// large that waiting costs it more than an early start saves, the graph is recorded again.
     fn launch_in_place(
         &self,
         place: &NodePlace,

@@ -24,8 +24,8 @@ pub(super) struct CudaLaunch {
     geometry: LaunchGeometry,
     arguments: LaunchArguments,
     wait: KernelWait,
-    /// Whether it waits for the end of the kernel before it, so that it may be started earlier, and lets the
-    /// one behind it be started so.
+    /// Whether it waits for the end of the kernel before it, so that it may be started earlier, and
+    /// lets the one behind it be started so.
     pub(super) overlaps: bool,
 }
 
@@ -82,8 +82,8 @@ impl CudaLaunch {
         self.set_overlaps(self.wait != KernelWait::Never && is_wanted());
     }
 
-    /// As [`overlap`](Self::overlap), for the launch that takes the place of another one: most have its size,
-    /// and the driver need not be asked again.
+    /// As [`overlap`](Self::overlap), for the launch that takes the place of another one: most have
+    /// its size, and the driver need not be asked again.
     pub(super) fn overlap_like(&mut self, current: &Self, device: &CudaDeviceInner) {
         let size = |launch: &Self| (launch.function, launch.geometry, launch.arguments.local());
         match current.overlaps && size(self) == size(current) {

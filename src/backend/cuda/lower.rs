@@ -40,8 +40,9 @@ pub(super) struct AddOptions<'a> {
     pub(super) overlapping: Option<GraphNode>,
 }
 
-/// Adds the nodes of a command behind others, and returns them, and whether one of them may be started before
-/// the node before it has ended. On an error the graph is as it was. The caller has bound the context.
+/// Adds the nodes of a command behind others, and returns them, and whether one of them may be
+/// started before the node before it has ended. On an error the graph is as it was. The caller has
+/// bound the context.
 pub(super) fn add(
     device: &Arc<CudaDeviceInner>,
     graph: &mut CudaGraph,
@@ -180,7 +181,8 @@ impl NodeAdder<'_> {
         Ok(smallvec![node])
     }
 
-    /// Adds a kernel that may be started before the end of the one before it, unless the driver refuses.
+    /// Adds a kernel that may be started before the end of the one before it, unless the driver
+    /// refuses.
     fn add_early(
         &mut self,
         graph: GraphBody<'_>,

@@ -35,7 +35,8 @@ pub(super) struct NodePlace {
     is_followed: bool,
     /// Whether it is one of [`NodeOrder::outside`].
     is_outside: bool,
-    /// Whether it may be started before the end of the command before it, for which it then has to wait.
+    /// Whether it may be started before the end of the command before it, for which it then has to
+    /// wait.
     pub(super) starts_early: bool,
     /// Whether a command behind it starts early.
     pub(super) leads_early: bool,
@@ -53,8 +54,8 @@ impl CudaRecording {
         self.append_after(command, after, true)
     }
 
-    /// As [`append`](Self::append), behind exactly these, and without an early start of, or behind, what is
-    /// disabled: what the driver makes of that is not documented.
+    /// As [`append`](Self::append), behind exactly these, and without an early start of, or behind,
+    /// what is disabled: what the driver makes of that is not documented.
     pub(super) fn append_after(
         &mut self,
         command: &Command,

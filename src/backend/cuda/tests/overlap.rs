@@ -91,7 +91,8 @@ fn a_refused_programmatic_edge_becomes_an_ordinary_one() {
     assert_eq!(edges(&bench, PLAIN, &[small(), small(), small()]), [2, 2]);
 }
 
-/// What an update calls: kernels with a programmatic edge, other kernels, instances, changed kernels.
+/// What an update calls: kernels with a programmatic edge, other kernels, instances, changed
+/// kernels.
 fn calls_of(update: impl FnOnce()) -> [usize; 4] {
     const CALLS: [&str; 4] = [
         "cuGraphAddNode",
@@ -245,7 +246,7 @@ fn the_arguments_of_declared_kernels_stay_as_they_are() {
     launch.with_params(|params| {
         for index in 0..8 {
             // SAFETY: there are eight pointers to parameters.
-            let place = unsafe { params.kernelParams.add(index).read() };
+            let place = unsafe { params.kernelParams.wrapping_add(index).read() };
             // SAFETY: each parameter is such a number.
             assert_eq!(unsafe { place.cast::<u32>().read() }, index as u32);
         }

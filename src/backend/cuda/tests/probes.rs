@@ -51,8 +51,9 @@ SPIN:
 }
 ";
 
-/// Replaces a word by 31 times the word and a number, after some cycles: the order of two of them shows in the
-/// result. Lets the kernel behind it start at once, and waits for the end of the one before it.
+/// Replaces a word by 31 times the word and a number, after some cycles: the order of two of them
+/// shows in the result. Lets the kernel behind it start at once, and waits for the end of the one
+/// before it.
 const MIX: &str = "
 .version 7.8
 .target sm_90
@@ -300,7 +301,8 @@ struct EarlyChain {
 }
 
 impl EarlyChain {
-    /// `kernels`: the number that each adds and the cycles that it takes. `early`: with programmatic edges.
+    /// `kernels`: the number that each adds and the cycles that it takes. `early`: with
+    /// programmatic edges.
     fn new(probe: &Probe, kernels: &[(u32, u32)], early: bool) -> Self {
         let mut graph = CudaGraph::create(&probe.device.inner().context).unwrap();
         let mut nodes: Vec<GraphNode> = Vec::new();
@@ -345,8 +347,8 @@ impl EarlyChain {
     }
 }
 
-/// How many launches of random chains with programmatic edges leave another word than they should, of how
-/// many. Between launches, kernels get new numbers, or are disabled and enabled.
+/// How many launches of random chains with programmatic edges leave another word than they should,
+/// of how many. Between launches, kernels get new numbers, or are disabled and enabled.
 fn wrong_early_launches(probe: &Probe, updates: bool, switches: bool) -> [usize; 2] {
     let mut state = 11u64;
     let mut below = |bound: usize| {
@@ -436,7 +438,7 @@ fn programmatic_edges_of_kernels_that_are_disabled() {
         (0..50).for_each(|at| half.enable(2 * at + 1, false));
         let half = half.time(&probe);
         println!(
-            "CHILD wrong: {switched:?} of random chains, {both:?} with new parameters, {early:?} of {LAUNCHES} \
+            "CHILD wrong: {switched:?} of random chains, {both:?} with new ones, {early:?} of {LAUNCHES} \
              behind 0, 1 and 2 disabled ones; 100 with 50 disabled take {half:.1} us"
         );
         return;

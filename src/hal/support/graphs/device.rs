@@ -29,8 +29,8 @@ pub(crate) trait GraphDevice: GraphObjects {
         after: SmallVec<[u32; 2]>,
     ) -> Result<()>;
 
-    /// Appends a command, which will be enabled or not, in the place that another one has in another
-    /// recording.
+    /// Appends a command, which will be enabled or not, in the place that another one has in
+    /// another recording.
     fn append_like(
         recording: &mut GraphRecording<Self>,
         command: &Command,
@@ -38,7 +38,8 @@ pub(crate) trait GraphDevice: GraphObjects {
         enabled: bool,
     ) -> Result<()>;
 
-    /// The new launch of a command in this place; none if the graph has to be recorded again for it.
+    /// The new launch of a command in this place; none if the graph has to be recorded again for
+    /// it.
     fn launch_in_place(
         &self,
         _place: &Self::Place,

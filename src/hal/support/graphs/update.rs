@@ -15,8 +15,8 @@ use crate::types::{Error, ErrorKind, Result};
 
 /// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies, or
 /// bodies, are among the changes, the commands are recorded again, and the driver finds the
-/// differences: which nodes a fill has depends on its operands. So they are where the kind of an edge
-/// depends on what changes. The caller has bound the context.
+/// differences: which nodes a fill has depends on its operands. So they are where the kind of an
+/// edge depends on what changes. The caller has bound the context.
 pub(super) fn update<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     instance: &mut LaunchableGraph<D>,
@@ -123,7 +123,8 @@ struct StagedChange<D: GraphDevice> {
 }
 
 impl<D: GraphDevice> StagedChange<D> {
-    /// What the change does to the command's nodes; none if the graph has to be recorded again for it.
+    /// What the change does to the command's nodes; none if the graph has to be recorded again for
+    /// it.
     fn of(recording: &GraphRecording<D>, change: &CommandChange) -> Result<Option<Self>> {
         let CommandChange { index, command, enabled } = change;
         let recorded = &recording.commands[*index];
