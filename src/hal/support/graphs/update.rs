@@ -8,9 +8,9 @@ use super::device::GraphDevice;
 use super::instance::LaunchableGraph;
 use super::objects::InstantiatedGraph as _;
 use super::recording::{CommandNodes, GraphRecording, GraphState, RecordedCommand};
-use crate::hal::support::replaced::{keeps_memory, keeps_objects};
+use crate::hal::support::replaced::{keeps_objects, keeps_replaced};
 use crate::hal::support::streams::DriverContext as _;
-use crate::hal::{Command, CommandBufferDesc, CommandChange, CommandUpdate, KernelArg};
+use crate::hal::{Command, CommandBufferDesc, CommandChange, CommandUpdate, KernelLaunch, LaunchBefore};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies, or
@@ -23,12 +23,8 @@ pub(super) fn update<D: GraphDevice>(
     updates: &[CommandUpdate],
 ) -> Result<()> {
     let in_place = D::can_change(&recording.device, instance)?;
-    if in_place
-        && let [update] = updates
-        && update.command.is_none()
-        && let Some(outcome) = update_arguments(recording, instance, update)
-    {
-        return outcome;
+    if in_place && update_launches(recording, instance, updates)? {
+        return Ok(());
     }
     let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
     let all = CommandChange::of(updates, current)?;
@@ -67,49 +63,88 @@ pub(super) fn update<D: GraphDevice>(
     Ok(())
 }
 
-/// Changes one kernel's arguments and sizes without a copy of its launch: an update that programs
-/// make before every enqueue. Returns none, and has changed nothing, if the update is of another
-/// kind.
-fn update_arguments<D: GraphDevice>(
+/// The new launch of a command, which has its arguments by now, and what it was before.
+struct StagedLaunch<D: GraphDevice> {
+    index: usize,
+    before: LaunchBefore,
+    /// None if the graph has to be recorded again for it.
+    new: Option<D::Launch>,
+}
+
+/// Changes kernels, their arguments and sizes without copies of their launches: updates that programs
+/// make before every enqueue. False, and without effect, if one of them is of another kind.
+fn update_launches<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     instance: &mut LaunchableGraph<D>,
-    update: &CommandUpdate,
-) -> Option<Result<()>> {
-    let index = update.handle.index as usize;
-    let recorded = recording.commands.get_mut(index)?;
-    let (Command::Kernel(launch), Some((node, current))) =
-        (&mut recorded.command, &mut recorded.nodes.kernel)
-    else {
-        return None;
-    };
-    let is_there = |(index, _): &(usize, KernelArg)| *index < launch.args.len();
-    if update.kernel.is_some() || update.enabled.is_some() || !update.args.iter().all(is_there) {
-        return None;
-    }
-    let range = launch.range;
-    let old: SmallVec<[(usize, KernelArg); 2]> =
-        update.args.iter().map(|(index, _)| (*index, launch.args[*index].clone())).collect();
-    let mut change = || -> Result<bool> {
-        update.apply_to(launch)?;
-        let new = recording.device.launch_in_place(&recorded.place, current, launch)?;
-        let Some(new) = new else { return Ok(false) };
-        instance.change(|exec| exec.set_kernel(*node, &new), |exec| Ok(exec.set_kernel(*node, current)?))?;
-        *current = new;
-        Ok(true)
-    };
-    let outcome = { change }();
+    updates: &[CommandUpdate],
+) -> Result<bool> {
+    let mut staged = SmallVec::<[StagedLaunch<D>; 1]>::with_capacity(updates.len());
+    let outcome = stage_launches(recording, updates, &mut staged).and_then(|all_in_place| {
+        if all_in_place {
+            let launches = || staged.iter().map(|one| (&recording.commands[one.index], one.new.as_ref()));
+            let nodes = || launches().filter_map(|(recorded, new)| recorded.nodes.kernel.as_ref().zip(new));
+            instance.change(
+                |exec| nodes().try_for_each(|((node, _), new)| exec.set_kernel(*node, new)),
+                |exec| Ok(nodes().try_for_each(|((node, current), _)| exec.set_kernel(*node, current))?),
+            )?;
+        }
+        Ok(all_in_place)
+    });
     if !matches!(outcome, Ok(true)) {
-        launch.range = range;
-        old.into_iter().for_each(|(index, arg)| launch.args[index] = arg);
-        return outcome.err().map(Err);
+        for StagedLaunch { index, before, .. } in staged.into_iter().rev() {
+            if let Command::Kernel(launch) = &mut recording.commands[index].command {
+                before.restore(launch);
+            }
+        }
+        return outcome;
     }
-    let replaced = old.into_iter().filter(|(index, old)| !keeps_memory(old, &launch.args[*index]));
-    let replaced: SmallVec<[(usize, KernelArg); 2]> = replaced.collect();
+    let mut replaced = SmallVec::<[LaunchBefore; 1]>::new();
+    for StagedLaunch { index, before, new } in staged {
+        let recorded = &mut recording.commands[index];
+        if let (Some(new), Some((_, current))) = (new, &mut recorded.nodes.kernel) {
+            *current = new;
+        }
+        let is_kept = |launch: &KernelLaunch| keeps_replaced(&before, launch);
+        if !matches!(&recorded.command, Command::Kernel(launch) if is_kept(launch)) {
+            replaced.push(before);
+        }
+        recording.command_changed(index, GraphState::OtherLaunches);
+    }
     if !replaced.is_empty() {
         instance.retire(replaced);
     }
-    recording.command_changed(index, GraphState::OtherLaunches);
-    Some(Ok(()))
+    Ok(true)
+}
+
+/// Gives the launches their new arguments. False if not all of the updates can be made in place.
+fn stage_launches<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    updates: &[CommandUpdate],
+    staged: &mut SmallVec<[StagedLaunch<D>; 1]>,
+) -> Result<bool> {
+    for update in updates {
+        let index = update.handle.index as usize;
+        if update.enabled.is_some() || update.command.is_some() {
+            return Ok(false);
+        }
+        let Some(RecordedCommand { command: Command::Kernel(launch), nodes, place, .. }) =
+            recording.commands.get_mut(index)
+        else {
+            return Ok(false);
+        };
+        let Some((_, current)) = &nodes.kernel else { return Ok(false) };
+        let before = update.exchange(launch)?;
+        staged.push(StagedLaunch { index, before, new: None });
+        let new = recording.device.launch_in_place(place, current, launch)?;
+        let is_in_place = new.is_some();
+        if let Some(staged) = staged.last_mut() {
+            staged.new = new;
+        }
+        if !is_in_place {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A change of one command's nodes.
