@@ -85,7 +85,8 @@ impl CommandUpdate {
         Ok(())
     }
 
-    /// As [`apply_to`](Self::apply_to). Returns what the launch was before; on an error it is unchanged.
+    /// As [`apply_to`](Self::apply_to). Returns what the launch was before; on an error it is
+    /// unchanged.
     pub(crate) fn exchange(&self, launch: &mut KernelLaunch) -> Result<LaunchBefore> {
         let count = launch.args.len();
         if self.kernel.is_some() || self.args.iter().any(|(index, _)| *index >= count) {
@@ -96,10 +97,11 @@ impl CommandUpdate {
         }
         let range = launch.range;
         launch.range = self.range_after(range);
-        let exchange = |(index, arg): &(usize, KernelArg)| {
-            (*index, std::mem::replace(&mut launch.args[*index], arg.clone()))
-        };
-        Ok(LaunchBefore::Arguments { args: self.args.iter().map(exchange).collect(), range })
+        let mut args = SmallVec::new();
+        for (index, arg) in &self.args {
+            args.push((*index, std::mem::replace(&mut launch.args[*index], arg.clone())));
+        }
+        Ok(LaunchBefore::Arguments { args, range })
     }
 
     fn range_after(&self, old: Range) -> Range {

@@ -1,7 +1,7 @@
 //! Updates: what each command holds now, and what an update would make of it.
 //!
-//! An update is [applied](Commands::apply), and [undone](Commands::undo) if the backend does not take
-//! it: all or nothing.
+//! An update is [applied](Commands::apply), and [undone](Commands::undo) if the backend does not
+//! take it: all or nothing.
 
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ impl Commands {
         }
     }
 
-    /// Applies `updates`, one after the other: all, or none on an error. Each must leave a launch that
-    /// can run; a second update of the same command builds on the first.
+    /// Applies `updates`, one after the other: all, or none on an error. Each must leave a launch
+    /// that can run; a second update of the same command builds on the first.
     pub(super) fn apply(&mut self, updates: &[CommandUpdate], device: &dyn Device) -> Result<LaunchesBefore> {
         let mut before = LaunchesBefore(SmallVec::with_capacity(updates.len()));
         for update in updates {
@@ -194,7 +194,8 @@ struct LaunchChange<'a> {
 }
 
 impl LaunchChange<'_> {
-    /// Whether the update fits the command. Whether it leaves a launch that can run is another question.
+    /// Whether the update fits the command. Whether it leaves a launch that can run is another
+    /// question.
     fn check(&self) -> Result<()> {
         self.capabilities()?;
         let kernel = self.kernel()?;

@@ -3,15 +3,19 @@
 #![expect(unsafe_code, reason = "fills and reads memory that no device uses at the time")]
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::panic::Location;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytemuck::Pod;
 
 use crate::runtime::builder::memory_command::{MemoryCommand, Transfer};
+use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::execution::conflicts::{self, UsedAllocation};
 use crate::runtime::execution::event::Event;
 use crate::runtime::execution::fence::FenceGuard;
+use crate::runtime::execution::run::Run;
 use crate::runtime::queue::command::QueueCommand;
 use crate::runtime::queue::loan::queue_of;
 use crate::runtime::queue::state::QueueInner;
@@ -114,9 +118,12 @@ fn chunk_beside(bytes: usize) -> usize {
 /// Exclusive or shared use of a buffer while chunks of it are copied.
 struct StagedTransfer {
     buffer: Buffer<u8>,
+    mode: AccessMode,
     queue: Arc<QueueInner>,
-    /// The chunks in flight have it, too: they are over before others use the buffer.
+    /// The chunks in flight have it, too: they are over before what waits for it uses the buffer.
     lease: Arc<FenceGuard>,
+    /// Those in flight, the oldest first.
+    chunks: VecDeque<Chunk>,
     location: &'static Location<'static>,
 }
 
@@ -127,7 +134,7 @@ struct StagingSlot(HostBuffer<u8>);
 struct Chunk {
     slot: StagingSlot,
     len: usize,
-    copied: Event,
+    run: Arc<Run>,
 }
 
 impl StagedTransfer {
@@ -139,49 +146,65 @@ impl StagedTransfer {
             predecessor.finished().await;
         }
         let (buffer, queue) = (Buffer::from_view(view.clone()), queue_of(view)?.clone());
-        Ok(Self { buffer, queue, lease: Arc::new(lease), location: Location::caller() })
+        let (lease, chunks) = (Arc::new(lease), VecDeque::with_capacity(DEPTH));
+        Ok(Self { buffer, mode, queue, lease, chunks, location: Location::caller() })
     }
 
-    async fn write(self, bytes: &[u8]) -> Result<()> {
-        let (mut chunks, mut offset) = (VecDeque::<Chunk>::with_capacity(DEPTH), 0);
+    async fn write(mut self, bytes: &[u8]) -> Result<()> {
+        let mut offset = 0;
         while offset < bytes.len() {
-            let slot = match chunks.len() < DEPTH {
+            let slot = match self.chunks.len() < DEPTH {
                 true => self.slot()?,
-                false => next(&mut chunks).await?.slot,
+                false => self.next().await?.slot,
             };
             let len = chunk_beside(offset).min(bytes.len() - offset);
             // SAFETY: the device does not use the slot.
             parallel_copy::copy(unsafe { &mut slot.bytes()[..len] }, &bytes[offset..][..len]);
             let part = (slot.0.slice(..len)?, self.buffer.slice(offset..offset + len)?);
-            chunks.push_back(Chunk { copied: self.start(Transfer::copy(&part.0, &part.1))?, slot, len });
+            let run = self.start(Transfer::copy(&part.0, &part.1))?;
+            self.chunks.push_back(Chunk { slot, len, run });
             offset += len;
-            tokio::task::yield_now().await;
+            if offset < bytes.len() {
+                give_way().await;
+            }
         }
-        while !chunks.is_empty() {
-            next(&mut chunks).await?;
+        while !self.chunks.is_empty() {
+            self.next().await?;
         }
         Ok(())
     }
 
-    async fn read(self, mut bytes: &mut [u8]) -> Result<()> {
-        let (mut chunks, mut offset, total) = (VecDeque::<Chunk>::with_capacity(DEPTH), 0, bytes.len());
+    async fn read(mut self, mut bytes: &mut [u8]) -> Result<()> {
+        let (mut offset, total) = (0, bytes.len());
         let mut slots = Vec::with_capacity(DEPTH);
         while !bytes.is_empty() {
-            while offset < total && chunks.len() < DEPTH {
+            while offset < total && self.chunks.len() < DEPTH {
                 let slot = slots.pop().map_or_else(|| self.slot(), Ok)?;
                 let len = chunk_beside(total - offset).min(total - offset);
                 let part = (self.buffer.slice(offset..offset + len)?, slot.0.slice(..len)?);
-                chunks.push_back(Chunk { copied: self.start(Transfer::copy(&part.0, &part.1))?, slot, len });
+                let run = self.start(Transfer::copy(&part.0, &part.1))?;
+                self.chunks.push_back(Chunk { slot, len, run });
                 offset += len;
             }
-            let Chunk { slot, len, .. } = next(&mut chunks).await?;
+            let Chunk { slot, len, .. } = self.next().await?;
             let (to, rest) = bytes.split_at_mut(len);
             // SAFETY: the device has filled the slot, and does not use it any more.
             parallel_copy::copy(to, unsafe { &slot.bytes()[..len] });
-            (bytes, _) = (rest, slots.push(slot));
-            tokio::task::yield_now().await;
+            bytes = rest;
+            slots.push(slot);
+            if !bytes.is_empty() {
+                give_way().await;
+            }
         }
         Ok(())
+    }
+
+    /// The oldest chunk, once the device has copied it.
+    async fn next(&mut self) -> Result<Chunk> {
+        let bug = || Error::new(ErrorKind::Bug, "no chunk is in flight");
+        let run = self.chunks.front().ok_or_else(bug)?.run.clone();
+        Event::new(run).wait().await?;
+        self.chunks.pop_front().ok_or_else(bug)
     }
 
     /// Pinned memory for any chunk of this transfer.
@@ -190,7 +213,7 @@ impl StagedTransfer {
         Ok(StagingSlot(HostBuffer::whole(Allocation::on_host(self.buffer.device(), len, false)?)))
     }
 
-    fn start(&self, transfer: Transfer) -> Result<Event> {
+    fn start(&self, transfer: Transfer) -> Result<Arc<Run>> {
         let Transfer::Direct(MemoryCommand { command, uses, .. }) = transfer else {
             let why = "a device does not reach its pinned memory";
             return Err(Error::new(ErrorKind::FeatureNotSupported, why));
@@ -201,8 +224,30 @@ impl StagedTransfer {
         };
         let (template, uses) = (self.queue.next_template(), uses.into_iter().map(used).collect());
         let command = QueueCommand::holding(template, command?, uses, self.lease.clone(), self.location);
-        self.queue.run_in_place(&command).map(Event::new)
+        self.queue.run_in_place(&command)
     }
+}
+
+impl Drop for StagedTransfer {
+    /// What comes from now on waits for the chunks in flight only. A run may have ended and still
+    /// have the lease for a moment.
+    fn drop(&mut self) {
+        let runs: Vec<_> = self.chunks.drain(..).map(|chunk| chunk.run).collect();
+        wake_after_locks(|| conflicts::hand_over(self.buffer.view(), self.mode, &self.lease, &runs));
+    }
+}
+
+/// Lets other tasks run. Unlike tokio's own, it works inside executors of others, too.
+async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| match std::mem::replace(&mut has_given_way, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 impl StagingSlot {
@@ -216,15 +261,6 @@ impl StagingSlot {
         // SAFETY: the memory is as long, and stays for as long as the slot, which alone has it.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), *len) }
     }
-}
-
-/// Waits for the oldest chunk.
-async fn next(chunks: &mut VecDeque<Chunk>) -> Result<Chunk> {
-    let Some(chunk) = chunks.pop_front() else {
-        return Err(Error::new(ErrorKind::InvalidOperation, "no chunk is in flight"));
-    };
-    chunk.copied.wait().await?;
-    Ok(chunk)
 }
 
 #[cfg(test)]
@@ -316,6 +352,22 @@ mod tests {
             tokio::task::yield_now().await;
         }
         after.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_a_transfer_that_is_over() {
+        let device = Device::open("host:92").unwrap();
+        let x = device.buffer::<u8>(10).unwrap();
+        let mut graph = Graph::new(&device);
+        graph.fill(&x, 1);
+        let exec = graph.finalize().unwrap();
+        for _ in 0..200 {
+            x.write(&[2; 10]).await.unwrap();
+            // On this thread there is no runtime that could wait for a guard.
+            let submission = std::thread::scope(|scope| scope.spawn(|| exec.submit()).join().unwrap());
+            submission.await.unwrap();
+            assert_eq!(x.to_vec().await.unwrap(), [1; 10]);
+        }
     }
 
     #[tokio::test]

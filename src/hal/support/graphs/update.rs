@@ -71,8 +71,9 @@ struct StagedLaunch<D: GraphDevice> {
     new: Option<D::Launch>,
 }
 
-/// Changes kernels, their arguments and sizes without copies of their launches: updates that programs
-/// make before every enqueue. False, and without effect, if one of them is of another kind.
+/// Changes kernels, their arguments and sizes without copies of their launches: updates that
+/// programs make before every enqueue. False, and without effect, if one of them is of another
+/// kind.
 fn update_launches<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     instance: &mut LaunchableGraph<D>,
