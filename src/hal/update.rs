@@ -85,6 +85,17 @@ impl CommandUpdate {
         Ok(())
     }
 
+    /// Whether it changes nothing of a launch but the bytes of values, so that the launch can run
+    /// if it could before.
+    pub(crate) fn changes_bytes_only(&self, launch: &KernelLaunch) -> bool {
+        let is_alike = |(index, new): &(usize, KernelArg)| match (launch.args.get(*index), new) {
+            (Some(KernelArg::Value(old)), KernelArg::Value(new)) => old.len() == new.len(),
+            _ => false,
+        };
+        let sizes = [self.global_size.is_some(), self.local_size.is_some(), self.global_offset.is_some()];
+        self.kernel.is_none() && sizes == [false; 3] && self.args.iter().all(is_alike)
+    }
+
     /// As [`apply_to`](Self::apply_to). Returns what the launch was before; on an error it is
     /// unchanged.
     pub(crate) fn exchange(&self, launch: &mut KernelLaunch) -> Result<LaunchBefore> {
