@@ -7,6 +7,9 @@
 //! | `throughput_N_policy_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
 //! | `throughput_N_policy_runtime_cores` | cores busy meanwhile | of the base | 2 |
 //! | `overlap_N_of_ELEMENTS` | `submit().await` of N kernels of the C dialect in a chain, each over so many elements | `cuGraphLaunch` + `cuStreamSynchronize` of kernels in PTX | 0.8 to 1.05 |
+//! | `overlap_updatable_N_of_ELEMENTS` | the same, updatable, after an update of all arguments | the same | the same |
+//! | `overlap_ptx_N_of_ELEMENTS` | the same of kernels in PTX that are declared to wait | the same | the same |
+//! | `overlap_grown_N_of_ELEMENTS` | the same, updatable, after an update of small ranges to so many elements | the same | 1.05 |
 //! | `host_hop_runtime` | kernel, async host task, kernel | two launches, two synchronizes | 1.0 |
 //! | `stream_task_policy_runtime` | kernel of 20 us, a stream task that allocates, fills, copies and frees, kernel | the same calls on one stream, synchronize | 1.1 |
 //! | `stream_task_short_policy_runtime` | the same with the shortest kernels | the same | |
@@ -16,6 +19,11 @@
 //! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning; in tokio, with a timer | 10.6 ms, 5 % |
 //! | `wait_..._task`, `..._core` | the same, with the reactor on the runtime | the same | the same |
 //! | `update` | change an argument, enqueue, see it complete (contract) | set parameters, launch, synchronize | 1.1 |
+//! | `update_100` | the same of 100 kernels in a chain, by one update | set the parameters of each, launch, synchronize | 1.1 |
+//! | `update_100_executable` | the same of an executable: update and `submit().await` | the same | 1.1 |
+//! | `copy_to_SIZE`, `copy_from_SIZE` | `Buffer::write` and `read` of memory that is not pinned | `cuMemcpyAsync` of pinned memory, synchronize | 1.11 for 1 GiB |
+//! | `copy_by_one_core_SIZE` | a copy of as much by one core, to memory in its cache | the same | |
+//! | `copy_device_SIZE`, `copy_peer_SIZE` | a graph of one copy on the device, and from another one | `cuMemcpyAsync`, synchronize | 1.05 |
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
@@ -27,6 +35,7 @@
 mod support;
 
 mod by_hand;
+mod copies;
 mod latency;
 mod memory;
 mod overlap;
@@ -74,6 +83,7 @@ fn main() -> ExitCode {
     latency::rows(&mut report, &device, &raw);
     overlap::rows(&mut report, &device, &raw);
     update::rows(&mut report, &device, &raw);
+    copies::rows(&mut report, &device, &raw);
     stream_task::rows(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);
     throughput::rows(&mut report, &device, &raw);

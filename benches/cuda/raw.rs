@@ -172,6 +172,79 @@ impl Raw {
     }
 }
 
+/// Host memory that the driver has pinned.
+pub(crate) struct PinnedMemory {
+    raw: Raw,
+    memory: *mut c_void,
+}
+
+unsafe impl Send for PinnedMemory {}
+unsafe impl Sync for PinnedMemory {}
+
+impl Raw {
+    pub(crate) fn pinned(&self, bytes: usize) -> PinnedMemory {
+        self.bind();
+        let mut memory = ptr::null_mut();
+        unsafe {
+            check(sys::cuMemHostAlloc(&mut memory, bytes, 0));
+            memory.write_bytes(7, bytes);
+        }
+        PinnedMemory { raw: self.clone(), memory }
+    }
+
+    /// A copy between any two addresses, on a stream of its own. It keeps `owner`, which has the
+    /// memory.
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: usize, owner: impl Send + 'static) -> RawCopy {
+        self.bind();
+        let mut stream = ptr::null_mut();
+        unsafe { check(sys::cuStreamCreate(&mut stream, 1)) };
+        RawCopy { raw: self.clone(), from, to, bytes, stream, _owner: Box::new(owner) }
+    }
+}
+
+impl PinnedMemory {
+    pub(crate) fn address(&self) -> u64 {
+        self.memory as u64
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        self.raw.bind();
+        unsafe { check(sys::cuMemFreeHost(self.memory)) };
+    }
+}
+
+/// A copy, started as often as wanted.
+pub(crate) struct RawCopy {
+    raw: Raw,
+    from: u64,
+    to: u64,
+    bytes: usize,
+    stream: CUstream,
+    _owner: Box<dyn Send>,
+}
+
+unsafe impl Send for RawCopy {}
+
+impl RawCopy {
+    pub(crate) fn start(&self) {
+        self.raw.bind();
+        unsafe { check(sys::cuMemcpyAsync(self.to, self.from, self.bytes, self.stream)) };
+    }
+
+    pub(crate) fn synchronize(&self) {
+        unsafe { check(sys::cuStreamSynchronize(self.stream)) };
+    }
+}
+
+impl Drop for RawCopy {
+    fn drop(&mut self) {
+        self.raw.bind();
+        unsafe { check(sys::cuStreamDestroy_v2(self.stream)) };
+    }
+}
+
 /// Allocates on the stream, fills, copies to the address, and frees.
 pub(crate) fn workspace(stream: *mut c_void, address: u64, bytes: usize) {
     unsafe {
@@ -280,11 +353,13 @@ impl RawGraph {
         unsafe { check(sys::cuStreamSynchronize(self.stream)) };
     }
 
-    /// Lets the first node add another number from the next launch on.
+    /// Lets all nodes add another number from the next launch on.
     pub(crate) fn update(&self, value: u32) {
-        with_params(self.raw.bump, u64::from(value), self.memory, 1, |params| unsafe {
-            check(sys::cuGraphExecKernelNodeSetParams_v2(self.exec, self.nodes[0], params));
-        });
+        for &node in &self.nodes {
+            with_params(self.raw.bump, u64::from(value), self.memory, 1, |params| unsafe {
+                check(sys::cuGraphExecKernelNodeSetParams_v2(self.exec, node, params));
+            });
+        }
     }
 }
 

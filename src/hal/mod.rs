@@ -91,6 +91,7 @@ pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrde
 /// dependency of this crate has it.
 pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
+pub(crate) use update::LaunchBefore;
 pub use update::{CommandChange, CommandUpdate};
 pub(crate) use user_memory::PlainMemory;
 pub use user_memory::UserMemory;

@@ -50,6 +50,8 @@ pub struct KernelSources {
     pub hip_c: Option<Cow<'static, str>>,
     /// A code object of AMD's.
     pub code_object: Option<Cow<'static, [u8]>>,
+    /// Whether the variants for CUDA [wait](Self::cuda_waits) for the kernel before them.
+    pub cuda_waits: bool,
     /// Variants that this crate does not know, by name.
     others: Vec<(&'static str, Cow<'static, [u8]>)>,
 }
@@ -90,6 +92,23 @@ impl KernelSources {
         self
     }
 
+    /// Declares that `cubin`, `ptx` and `cuda_c`, each that is given, wait for the kernel before
+    /// them, so that the device may start them while that one ends ("programmatic dependent
+    /// launch"). By giving these sources to a kernel its author promises of the code for compute
+    /// capability 9.0 and newer: **every thread executes `griddepcontrol.wait`
+    /// (`cudaGridDependencySynchronize()`) before it reads or writes any memory but its own
+    /// variables, the kernel's parameters and constants, and before it ends**, whatever the
+    /// arguments are. A thread that is beyond the end of its data waits, too, before it returns.
+    ///
+    /// A kernel that executes `griddepcontrol.launch_dependents` first of all lets the kernel
+    /// behind it start early; without the instruction that is when it ends.
+    ///
+    /// The portable dialect needs no such declaration: its kernels wait.
+    #[must_use]
+    pub fn cuda_waits(self, cuda_waits: bool) -> Self {
+        Self { cuda_waits, ..self }
+    }
+
     /// Sets a variant that this crate does not know.
     #[must_use]
     pub fn other(mut self, name: &'static str, code: impl Into<Cow<'static, [u8]>>) -> Self {
@@ -116,7 +135,19 @@ impl KernelSources {
 
     /// All variants but the closure, with their names.
     fn code(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
-        let Self { host: _, c, opencl_c, spirv, cuda_c, ptx, cubin, hip_c, code_object, others } = self;
+        let Self {
+            host: _,
+            c,
+            opencl_c,
+            spirv,
+            cuda_c,
+            ptx,
+            cubin,
+            hip_c,
+            code_object,
+            cuda_waits: _,
+            others,
+        } = self;
         let known = [
             ("c", c.as_deref().map(str::as_bytes)),
             ("opencl_c", opencl_c.as_deref().map(str::as_bytes)),

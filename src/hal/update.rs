@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::builder::setters;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
@@ -79,7 +81,41 @@ impl CommandUpdate {
         for (index, arg) in &self.args {
             *launch.args.get_mut(*index).ok_or_else(|| missing(*index))? = arg.clone();
         }
-        let old = launch.range;
+        launch.range = self.range_after(launch.range);
+        Ok(())
+    }
+
+    /// Whether it changes nothing of a launch but the bytes of values, so that the launch can run
+    /// if it could before.
+    pub(crate) fn changes_bytes_only(&self, launch: &KernelLaunch) -> bool {
+        let is_alike = |(index, new): &(usize, KernelArg)| match (launch.args.get(*index), new) {
+            (Some(KernelArg::Value(old)), KernelArg::Value(new)) => old.len() == new.len(),
+            _ => false,
+        };
+        let sizes = [self.global_size.is_some(), self.local_size.is_some(), self.global_offset.is_some()];
+        self.kernel.is_none() && sizes == [false; 3] && self.args.iter().all(is_alike)
+    }
+
+    /// As [`apply_to`](Self::apply_to). Returns what the launch was before; on an error it is
+    /// unchanged.
+    pub(crate) fn exchange(&self, launch: &mut KernelLaunch) -> Result<LaunchBefore> {
+        let count = launch.args.len();
+        if self.kernel.is_some() || self.args.iter().any(|(index, _)| *index >= count) {
+            let mut new = Box::new(launch.clone());
+            self.apply_to(&mut new)?;
+            std::mem::swap(&mut *new, launch);
+            return Ok(LaunchBefore::Launch(new));
+        }
+        let range = launch.range;
+        launch.range = self.range_after(range);
+        let mut args = SmallVec::new();
+        for (index, arg) in &self.args {
+            args.push((*index, std::mem::replace(&mut launch.args[*index], arg.clone())));
+        }
+        Ok(LaunchBefore::Arguments { args, range })
+    }
+
+    fn range_after(&self, old: Range) -> Range {
         let global = self.global_size.unwrap_or(old.global_size());
         let new = match old.dimensions() {
             1 => Range::linear(global[0]),
@@ -87,11 +123,34 @@ impl CommandUpdate {
             _ => Range::new(global),
         };
         let new = new.offset(self.global_offset.unwrap_or(old.global_offset()));
-        launch.range = match self.local_size.unwrap_or(old.local_size()) {
+        match self.local_size.unwrap_or(old.local_size()) {
             Some(local) => new.local(local),
             None => new,
-        };
-        Ok(())
+        }
+    }
+}
+
+/// What a launch was before an update.
+#[derive(Debug)]
+pub(crate) enum LaunchBefore {
+    /// The arguments that have been replaced, in this order, and the range.
+    Arguments {
+        args: SmallVec<[(usize, KernelArg); 1]>,
+        range: Range,
+    },
+    Launch(Box<KernelLaunch>),
+}
+
+impl LaunchBefore {
+    /// Makes the launch what it was. Later updates of it have been undone before.
+    pub(crate) fn restore(self, launch: &mut KernelLaunch) {
+        match self {
+            Self::Launch(before) => *launch = *before,
+            Self::Arguments { args, range } => {
+                args.into_iter().rev().for_each(|(index, arg)| launch.args[index] = arg);
+                launch.range = range;
+            }
+        }
     }
 }
 

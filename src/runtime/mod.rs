@@ -31,7 +31,6 @@ mod execution;
 mod finalize;
 mod queue;
 mod resource;
-mod transfers;
 mod update;
 
 pub use builder::command_group::{CommandGroup, CommandGroupBuilder};

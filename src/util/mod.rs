@@ -8,3 +8,4 @@ pub(crate) mod deferred_drop;
 pub(crate) mod metrics;
 pub(crate) mod nvtx;
 pub(crate) mod panics;
+pub(crate) mod parallel_copy;

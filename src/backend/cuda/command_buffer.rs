@@ -54,8 +54,32 @@ impl GraphDevice for CudaDeviceInner {
         recording: &mut CudaRecording,
         command: &Command,
         like: &RecordedCommand<Self>,
+        enabled: bool,
     ) -> Result<()> {
-        recording.append_after(command, like.place.after.clone())
+        recording.append_after(command, like.place.after.clone(), enabled)
+    }
+
+    /// A command that starts early has to wait for the one before it. Where it cannot, or is so
+    /// large that waiting costs it more than an early start saves, the graph is recorded again.
+    fn launch_in_place(
+        &self,
+        place: &NodePlace,
+        current: &CudaLaunch,
+        launch: &KernelLaunch,
+    ) -> Result<Option<CudaLaunch>> {
+        let mut launch = CudaLaunch::of(self, launch)?;
+        if place.starts_early || place.leads_early {
+            launch.overlap_like(current, self);
+        }
+        Ok(Some(launch).filter(|launch| launch.overlaps || !place.starts_early))
+    }
+
+    fn can_disable(place: &NodePlace) -> bool {
+        !place.starts_early && !place.leads_early
+    }
+
+    fn has_same_edges(ours: &NodePlace, theirs: &NodePlace) -> bool {
+        ours.starts_early == theirs.starts_early
     }
 
     fn changed(recording: &mut CudaRecording, index: usize) {

@@ -30,6 +30,7 @@ impl LaunchDevice for CudaDeviceInner {
         }
         enqueue_as_graph(queue, command, wait, signal, |graph| {
             lower::add(&queue.device, graph, command, EndNodes::new(), AddOptions::default())
+                .map(|(nodes, _)| nodes)
         })
     }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use super::device_inner::CudaDeviceInner;
 use super::function::CudaFunction;
-use super::overlap::OVERLAP_CAPABILITY;
+use super::overlap::{KernelWait, OVERLAP_CAPABILITY};
 use super::program;
 use super::sys::{
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-    CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_VALUE, CudaFailure, call,
+    CU_FUNC_ATTRIBUTE_PTX_VERSION, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, CUDA_ERROR_INVALID_VALUE,
+    CudaFailure, call,
 };
 use crate::hal::support::launch_arguments::HIDDEN_WORDS;
 use crate::hal::support::source_params::source_params;
@@ -28,8 +29,7 @@ pub(super) struct CudaKernel {
     /// Whether it is in the portable dialect: its entry point also takes the launch's flags, offset
     /// and size, and skips work-items beyond that size.
     pub(super) is_portable: bool,
-    /// Whether its entry point can wait for the end of the kernel before it.
-    pub(super) can_overlap: bool,
+    pub(super) wait: KernelWait,
     max_work_group_size: usize,
     /// Shared memory that its source declares.
     static_shared: usize,
@@ -41,11 +41,21 @@ impl CudaKernel {
         let entry = if portable { dialect::entry_name(desc.name) } else { desc.name.to_owned() };
         let _bound = device.context.bind()?;
         let function = CudaFunction::load(&device.pool, &code, &entry, desc.name)?;
+        // Code for older devices knows no wait.
+        let version = || function.attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION);
+        let capability = device.compute_capability;
+        let wait = match portable {
+            true if program::compiles_for(capability, OVERLAP_CAPABILITY) => KernelWait::IfTold,
+            false if desc.sources.cuda_waits && version()? >= OVERLAP_CAPABILITY as usize => {
+                KernelWait::Always
+            }
+            _ => KernelWait::Never,
+        };
         let kernel = Self {
             name: desc.name.into(),
             params: desc.params.into(),
             is_portable: portable,
-            can_overlap: portable && program::compiles_for(device.compute_capability, OVERLAP_CAPABILITY),
+            wait,
             max_work_group_size: function.attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             static_shared: function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             function,

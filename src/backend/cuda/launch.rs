@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::device_inner::CudaDeviceInner;
 use super::kernel::CudaKernel;
 use super::memory::CudaMemory;
-use super::overlap::{OverlapPolicy, fits_twice};
+use super::overlap::{KernelWait, OverlapPolicy, fits_twice};
 use super::sys::{CUDA_KERNEL_NODE_PARAMS_v2, CUfunction};
 use crate::hal::support::launch_arguments::LaunchArguments;
 use crate::hal::support::launch_geometry::{LaunchGeometry, LaunchLimits};
@@ -23,9 +23,9 @@ pub(super) struct CudaLaunch {
     function: CUfunction,
     geometry: LaunchGeometry,
     arguments: LaunchArguments,
-    /// Whether the kernel can be started before the one before it has ended.
-    can_overlap: bool,
-    /// Whether it lets the kernel behind it be started early, and may be started so itself.
+    wait: KernelWait,
+    /// Whether it waits for the end of the kernel before it, so that it may be started earlier, and
+    /// lets the one behind it be started so.
     pub(super) overlaps: bool,
 }
 
@@ -63,8 +63,8 @@ impl CudaLaunch {
             false => LaunchArguments::as_declared(&launch.args, CudaMemory::address_of)?,
         };
         kernel.allow_shared(arguments.local())?;
-        let (function, can_overlap) = (kernel.function.raw, kernel.can_overlap);
-        Ok(Self { function, geometry, arguments, can_overlap, overlaps: false })
+        let (function, wait) = (kernel.function.raw, kernel.wait);
+        Ok(Self { function, geometry, arguments, wait, overlaps: false })
     }
 
     /// Has it [overlap](super::overlap) with kernels before and behind it, if it can and is small
@@ -74,21 +74,35 @@ impl CudaLaunch {
             let (driver, multiprocessors) = (device.context.driver, device.info.compute_units as u64);
             fits_twice(driver, multiprocessors, self.function, &self.geometry, self.arguments.local())
         };
-        let overlaps = match device.overlap {
+        let is_wanted = || match device.overlap {
             OverlapPolicy::Never => false,
-            OverlapPolicy::IfSmall => self.can_overlap && fits_twice(),
-            OverlapPolicy::Always => self.can_overlap,
+            OverlapPolicy::IfSmall => fits_twice(),
+            OverlapPolicy::Always => true,
         };
-        if overlaps {
+        self.set_overlaps(self.wait != KernelWait::Never && is_wanted());
+    }
+
+    /// As [`overlap`](Self::overlap), for the launch that takes the place of another one: most have
+    /// its size, and the driver need not be asked again.
+    pub(super) fn overlap_like(&mut self, current: &Self, device: &CudaDeviceInner) {
+        let size = |launch: &Self| (launch.function, launch.geometry, launch.arguments.local());
+        match current.overlaps && size(self) == size(current) {
+            true => self.set_overlaps(true),
+            false => self.overlap(device),
+        }
+    }
+
+    fn set_overlaps(&mut self, overlaps: bool) {
+        self.overlaps = overlaps;
+        if overlaps && self.wait == KernelWait::IfTold {
             self.arguments.set_overlaps();
-            self.overlaps = true;
         }
     }
 
     /// A launch of the backend's own function over so many work-items, each argument in a word.
     pub(super) fn builtin(function: CUfunction, args: &[u64], items: usize) -> Self {
         let (geometry, arguments) = (LaunchGeometry::linear(items), LaunchArguments::of_words(args));
-        Self { function, geometry, arguments, can_overlap: false, overlaps: false }
+        Self { function, geometry, arguments, wait: KernelWait::Never, overlaps: false }
     }
 
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers

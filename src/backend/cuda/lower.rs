@@ -34,14 +34,14 @@ pub(super) struct AddOptions<'a> {
     pub(super) can_be_disabled: bool,
     /// The event that nodes before and after it record.
     pub(super) record: Option<&'a CudaRawEvent>,
-    /// Whether a kernel may be started before the one before it has ended. The launches of the graph
-    /// never change then.
+    /// Whether a kernel may be started before the one before it has ended.
     pub(super) may_overlap: bool,
     /// The node before it, if that is a kernel that lets this one be started early.
     pub(super) overlapping: Option<GraphNode>,
 }
 
-/// Adds the nodes of a command behind others. On an error the graph is as it was. The caller has
+/// Adds the nodes of a command behind others, and returns them, and whether one of them may be
+/// started before the node before it has ended. On an error the graph is as it was. The caller has
 /// bound the context.
 pub(super) fn add(
     device: &Arc<CudaDeviceInner>,
@@ -49,12 +49,13 @@ pub(super) fn add(
     command: &Command,
     after: EndNodes,
     options: AddOptions<'_>,
-) -> Result<CudaCommandNodes> {
+) -> Result<(CudaCommandNodes, bool)> {
     let mut adder = NodeAdder {
         device,
         can_be_disabled: options.can_be_disabled,
         may_overlap: options.may_overlap,
         overlapping: options.overlapping,
+        starts_early: false,
         depth: 0,
         all: Vec::new(),
         nodes: CudaCommandNodes::default(),
@@ -69,7 +70,7 @@ pub(super) fn add(
         }
         return Err(error);
     }
-    Ok(adder.nodes)
+    Ok((adder.nodes, adder.starts_early))
 }
 
 /// Adds the nodes of one command.
@@ -78,6 +79,7 @@ struct NodeAdder<'a> {
     can_be_disabled: bool,
     may_overlap: bool,
     overlapping: Option<GraphNode>,
+    starts_early: bool,
     /// How many bodies of conditional nodes the current node is in.
     depth: usize,
     /// All nodes in the graph itself.
@@ -165,20 +167,33 @@ impl NodeAdder<'_> {
         if self.may_overlap && self.depth == 0 {
             launch.overlap(self.device);
         }
-        let overlaps = launch.overlaps && self.overlapping.is_some_and(|before| after[..] == [before]);
-        let overlapping = match overlaps {
-            true => self.add_work(graph, NewNode::OverlappingKernel(&launch), after),
-            false => self.add_work(graph, NewNode::Kernel(&launch), after),
+        let is_behind = |before| after[..] == [before];
+        let early = match launch.overlaps && self.overlapping.is_some_and(is_behind) {
+            true => self.add_early(graph, &launch, after),
+            false => None,
         };
-        let node = overlapping.or_else(|error| {
-            if !overlaps {
-                return Err(error);
-            }
-            tracing::debug!(target: "wakegraph::cuda", %error, "a kernel waits for all of the one before it");
-            self.add_work(graph, NewNode::Kernel(&launch), after)
-        })?;
+        self.starts_early |= early.is_some();
+        let node = match early {
+            Some(node) => node,
+            None => self.add_work(graph, NewNode::Kernel(&launch), after)?,
+        };
         self.nodes.kernel = Some((node, launch));
         Ok(smallvec![node])
+    }
+
+    /// Adds a kernel that may be started before the end of the one before it, unless the driver
+    /// refuses.
+    fn add_early(
+        &mut self,
+        graph: GraphBody<'_>,
+        launch: &CudaLaunch,
+        after: &[GraphNode],
+    ) -> Option<GraphNode> {
+        let node = self.add_work(graph, NewNode::OverlappingKernel(launch), after);
+        let refused = |error: &Error| {
+            tracing::debug!(target: "wakegraph::cuda", %error, "a kernel waits for all of the one before it");
+        };
+        node.inspect_err(refused).ok()
     }
 
     /// Adds a memset node where the driver can do the fill with one, else a kernel that reads the

@@ -47,6 +47,16 @@ impl OverlapPolicy {
     }
 }
 
+/// When a kernel waits for the end of the one before it, before it touches memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KernelWait {
+    Never,
+    /// If its launch says so: the portable dialect's entry points.
+    IfTold,
+    /// In every launch: other code whose author has declared it.
+    Always,
+}
+
 /// Whether a device with so many multiprocessors can hold the work-groups of two such launches at a time.
 /// The caller has bound the context.
 pub(super) fn fits_twice(

@@ -35,6 +35,11 @@ pub(super) struct NodePlace {
     is_followed: bool,
     /// Whether it is one of [`NodeOrder::outside`].
     is_outside: bool,
+    /// Whether it may be started before the end of the command before it, for which it then has to
+    /// wait.
+    pub(super) starts_early: bool,
+    /// Whether a command behind it starts early.
+    pub(super) leads_early: bool,
 }
 
 impl CudaRecording {
@@ -46,27 +51,36 @@ impl CudaRecording {
             after.extend(index.checked_sub(1));
         }
         after.extend(self.order.control_flow.predecessors(command));
-        self.append_after(command, after)
+        self.append_after(command, after, true)
     }
 
-    /// As [`append`](Self::append), behind exactly these.
-    pub(super) fn append_after(&mut self, command: &Command, after: SmallVec<[u32; 2]>) -> Result<()> {
+    /// As [`append`](Self::append), behind exactly these, and without an early start of, or behind,
+    /// what is disabled: what the driver makes of that is not documented.
+    pub(super) fn append_after(
+        &mut self,
+        command: &Command,
+        after: SmallVec<[u32; 2]>,
+        enabled: bool,
+    ) -> Result<()> {
         let CommandBufferDesc { updatable, profiling, .. } = self.desc;
         let options = AddOptions {
             can_be_disabled: updatable,
             record: self.placeholder.as_ref(),
-            // Behind a kernel that an update has disabled or made large, none may be started early.
-            may_overlap: !updatable && !profiling,
+            may_overlap: enabled && !profiling,
             overlapping: self.overlapping(&after),
         };
         let follows = ends_of(after.iter().map(|&earlier| &self.commands[earlier as usize]));
-        let nodes = lower::add(&self.device, self.graph.get_mut(), command, follows, options)?;
+        let (nodes, starts_early) =
+            lower::add(&self.device, self.graph.get_mut(), command, follows, options)?;
         let index = self.commands.len();
         self.order.control_flow.append(index as u32, command);
         for &earlier in &after {
-            self.commands[earlier as usize].place.is_followed = true;
+            let place = &mut self.commands[earlier as usize].place;
+            place.is_followed = true;
+            place.leads_early |= starts_early;
         }
-        self.push(command, nodes, NodePlace { after, is_followed: false, is_outside: false });
+        let (is_followed, is_outside, leads_early) = (false, false, false);
+        self.push(command, nodes, NodePlace { after, is_followed, is_outside, starts_early, leads_early });
         self.count_outside(index);
         Ok(())
     }
@@ -75,7 +89,11 @@ impl CudaRecording {
     fn overlapping(&self, after: &[u32]) -> Option<GraphNode> {
         let (first, others) = after.split_first()?;
         let only = others.iter().all(|other| other == first).then(|| &self.commands[*first as usize])?;
-        only.nodes.kernel.as_ref().filter(|(_, launch)| launch.overlaps).map(|(node, _)| *node)
+        only.nodes
+            .kernel
+            .as_ref()
+            .filter(|(_, launch)| only.enabled && launch.overlaps)
+            .map(|(node, _)| *node)
     }
 
     /// Counts the command with this index among those that write outside the device, if it does.

@@ -58,6 +58,7 @@ impl GraphDevice for HipDeviceInner {
         recording: &mut GraphRecording<Self>,
         command: &Command,
         _: &RecordedCommand<Self>,
+        _: bool,
     ) -> Result<()> {
         Self::append(recording, command, SmallVec::new())
     }

@@ -16,7 +16,7 @@ pub(crate) const HIDDEN_WORDS: usize = 7;
 /// The bytes of all parameters, each at an address that suits any type.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct LaunchArguments {
-    words: Vec<u64>,
+    words: SmallVec<[u64; 8]>,
     /// The index of each in `words`.
     starts: SmallVec<[u32; 8]>,
     /// Local memory so far, in bytes.
@@ -74,7 +74,7 @@ impl LaunchArguments {
 
     /// With room for so many words: most arguments take one.
     fn with_capacity(words: usize) -> Self {
-        Self { words: Vec::with_capacity(words), ..Self::default() }
+        Self { words: SmallVec::with_capacity(words), ..Self::default() }
     }
 
     fn push(&mut self, arg: &KernelArg, address: impl Fn(&MemoryView) -> Result<u64>) -> Result<()> {
@@ -156,7 +156,7 @@ mod tests {
         let geometry = LaunchGeometry { grid: [1, 5, 1], block: [4, 1, 1] };
         let mut arguments =
             LaunchArguments::portable(&params(), &args(), &range, &geometry, address).unwrap();
-        assert_eq!(arguments.words, [7, 0x1000, 3, 0, 5, 4, 1, 2, 0, 4, 5, 1]);
+        assert_eq!(arguments.words[..], [7, 0x1000, 3, 0, 5, 4, 1, 2, 0, 4, 5, 1]);
         arguments.set_overlaps();
         assert_eq!(arguments.words[5], 5);
         let geometry = LaunchGeometry { block: [8, 1, 1], ..geometry };

@@ -3,12 +3,26 @@
 
 use std::sync::Arc;
 
-use crate::hal::{Command, KernelArg};
+use crate::hal::{Command, KernelArg, KernelLaunch, LaunchBefore};
 
 /// Whether the new launch has all kernels and memory of the old one, so that nothing has to be kept
 /// for launches in flight.
 pub(crate) fn keeps_objects(old: &Command, new: &Command) -> bool {
     let (Command::Kernel(old), Command::Kernel(new)) = (old, new) else { return false };
+    launch_keeps_objects(old, new)
+}
+
+/// The same of what an update has replaced in a launch.
+pub(crate) fn keeps_replaced(before: &LaunchBefore, new: &KernelLaunch) -> bool {
+    match before {
+        LaunchBefore::Launch(old) => launch_keeps_objects(old, new),
+        LaunchBefore::Arguments { args, .. } => {
+            args.iter().all(|(index, old)| keeps_memory(old, &new.args[*index]))
+        }
+    }
+}
+
+fn launch_keeps_objects(old: &KernelLaunch, new: &KernelLaunch) -> bool {
     Arc::ptr_eq(&old.kernel, &new.kernel)
         && old.args.len() == new.args.len()
         && old.args.iter().zip(&new.args).all(|(old, new)| keeps_memory(old, new))

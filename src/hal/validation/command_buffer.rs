@@ -172,11 +172,13 @@ impl ValidatedCommandBuffer {
     /// Changes commands: [`CommandBuffer::update`].
     pub fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.check_updatable().map_err(|error| self.here(error))?;
-        let staged = self.commands.stage(updates, &*self.device);
-        let staged = staged.map_err(|error| self.here(error))?;
-        self.inner.update(updates)?;
-        self.commands.commit(staged);
-        Ok(())
+        let before = self.commands.apply(updates, &*self.device);
+        let before = before.map_err(|error| self.here(error))?;
+        let updated = self.inner.update(updates);
+        if updated.is_err() {
+            self.commands.undo(before);
+        }
+        updated
     }
 
     /// Makes every command what the same one of `other` is: [`CommandBuffer::update_from`].

@@ -1,9 +1,8 @@
 //! Updates: what each command holds now, and what an update would make of it.
 //!
-//! An update is [staged](Commands::stage) on copies, and becomes the state only after the backend
-//! has taken it too: all or nothing.
+//! An update is [applied](Commands::apply), and [undone](Commands::undo) if the backend does not
+//! take it: all or nothing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -12,8 +11,8 @@ use super::command;
 use super::kernel::{self, Subject};
 use super::topology::{self, CommandShape};
 use crate::hal::{
-    Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelLaunch, SyncPoint,
-    UpdateCapabilities,
+    Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelLaunch, LaunchBefore,
+    SyncPoint, UpdateCapabilities,
 };
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
@@ -40,8 +39,8 @@ struct RecordedLaunch {
     launch: KernelLaunch,
 }
 
-/// What commands will hold once the backend has taken the update, with their indices.
-pub(super) struct StagedLaunches(SmallVec<[(u32, KernelLaunch); 1]>);
+/// What launches were before an update, with the indices of their commands.
+pub(super) struct LaunchesBefore(SmallVec<[(u32, LaunchBefore); 1]>);
 
 impl Commands {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
@@ -79,42 +78,46 @@ impl Commands {
         }
     }
 
-    /// Computes the effect of `updates`, one after the other. Each must leave a launch that can
-    /// run; a second update of the same command builds on the first.
-    pub(super) fn stage(&self, updates: &[CommandUpdate], device: &dyn Device) -> Result<StagedLaunches> {
-        let mut staged = SmallVec::<[(u32, KernelLaunch); 1]>::with_capacity(updates.len());
-        // Positions in `staged` by command. Most updates are of one command, which needs no table.
-        let mut places = HashMap::new();
+    /// Applies `updates`, one after the other: all, or none on an error. Each must leave a launch
+    /// that can run; a second update of the same command builds on the first.
+    pub(super) fn apply(&mut self, updates: &[CommandUpdate], device: &dyn Device) -> Result<LaunchesBefore> {
+        let mut before = LaunchesBefore(SmallVec::with_capacity(updates.len()));
         for update in updates {
-            let index = update.handle.index;
-            let mut stage = || {
-                self.check_enabling(update, device)?;
-                self.check_command(update, device)?;
-                if let Some(command) = self.find(update)? {
-                    let place = places.get(&index).copied();
-                    let current = place.map_or(&command.launch, |place: usize| &staged[place].1);
-                    let next =
-                        LaunchChange { update, current, registered: &command.registered, device }.apply()?;
-                    match place {
-                        Some(place) => staged[place].1 = next,
-                        None => staged.push((index, next)),
-                    }
-                    if updates.len() > 1 && place.is_none() {
-                        places.insert(index, staged.len() - 1);
-                    }
-                }
-                Ok(())
-            };
-            stage().map_err(|error: Error| error.at_command(index))?;
+            if let Err(error) = self.apply_one(update, device, &mut before) {
+                self.undo(before);
+                return Err(error.at_command(update.handle.index));
+            }
         }
-        Ok(StagedLaunches(staged))
+        Ok(before)
     }
 
-    /// Makes the staged launches the current ones.
-    pub(super) fn commit(&mut self, staged: StagedLaunches) {
-        for (index, launch) in staged.0 {
+    fn apply_one(
+        &mut self,
+        update: &CommandUpdate,
+        device: &dyn Device,
+        before: &mut LaunchesBefore,
+    ) -> Result<()> {
+        self.check_enabling(update, device)?;
+        self.check_command(update, device)?;
+        let index = update.handle.index;
+        let Some(RecordedLaunch { registered, launch }) = self.find(update)? else { return Ok(()) };
+        LaunchChange { update, current: launch, registered, device }.check()?;
+        let Some(RecordedLaunch { launch, .. }) = &mut self.commands[index as usize].launch else {
+            return Ok(());
+        };
+        let can_run = update.changes_bytes_only(launch);
+        before.0.push((index, update.exchange(launch)?));
+        match can_run {
+            true => Ok(()),
+            false => kernel::check(launch, device, Subject::update(&launch.kernel, index)),
+        }
+    }
+
+    /// Takes back what [`apply`](Self::apply) has done.
+    pub(super) fn undo(&mut self, before: LaunchesBefore) {
+        for (index, before) in before.0.into_iter().rev() {
             if let Some(recorded) = &mut self.commands[index as usize].launch {
-                recorded.launch = launch;
+                before.restore(&mut recorded.launch);
             }
         }
     }
@@ -195,15 +198,13 @@ struct LaunchChange<'a> {
 }
 
 impl LaunchChange<'_> {
-    fn apply(&self) -> Result<KernelLaunch> {
+    /// Whether the update fits the command. Whether it leaves a launch that can run is another
+    /// question.
+    fn check(&self) -> Result<()> {
         self.capabilities()?;
         let kernel = self.kernel()?;
         self.check_args(kernel)?;
-        self.check_dimensions()?;
-        let mut next = self.current.clone();
-        self.update.apply_to(&mut next)?;
-        kernel::check(&next, self.device, Subject::update(&next.kernel, self.update.handle.index))?;
-        Ok(next)
+        self.check_dimensions()
     }
 
     fn capabilities(&self) -> Result<()> {

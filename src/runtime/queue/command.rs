@@ -171,15 +171,16 @@ impl QueueCommand {
         Arc::new(Self { template, command, uses: by_allocation(uses), kernel, location, lease: None })
     }
 
-    /// A command that does nothing but hold memory, by a guard's lease.
+    /// A command that holds memory by a guard's lease, and is over before others get it.
     pub(super) fn holding(
         template: &Arc<CommandTemplate>,
-        used: UsedAllocation,
+        command: hal::Command,
+        uses: SmallVec<[UsedAllocation; 2]>,
         lease: Arc<FenceGuard>,
         location: &'static Location<'static>,
     ) -> Arc<Self> {
-        let (template, command) = (Some(template.clone()), Some(Arc::new(hal::Command::Empty)));
-        let (uses, lease) = (SmallVec::from_iter([used]), Some(lease));
+        let (template, command) = (Some(template.clone()), Some(Arc::new(command)));
+        let (uses, lease) = (by_allocation(uses), Some(lease));
         Arc::new(Self { template, command, uses, kernel: None, location, lease })
     }
 

@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
+use smallvec::smallvec;
 
 use crate::hal::{self, QueueOrder};
 use crate::runtime::completion::latch::wake_after_locks;
@@ -160,8 +161,9 @@ impl<T: Pod> Loan<T> {
         }
         let Some(lease) = &self.lease else { return Ok(()) };
         let queue = queue_of(view)?;
-        let used = UsedAllocation::new(view.allocation.clone(), view.access(self.mode));
-        let command = QueueCommand::holding(queue.next_template(), used, lease.clone(), location);
+        let uses = smallvec![UsedAllocation::new(view.allocation.clone(), view.access(self.mode))];
+        let (template, lease) = (queue.next_template(), lease.clone());
+        let command = QueueCommand::holding(template, hal::Command::Empty, uses, lease, location);
         let run = queue.run_after_native(&command, event)?;
         if run.is_done() {
             return run.result();
@@ -171,8 +173,8 @@ impl<T: Pod> Loan<T> {
     }
 }
 
-/// The queue on which loans of an allocation wait.
-fn queue_of(view: &View) -> Result<&Arc<QueueInner>> {
+/// The queue on which loans of an allocation wait, and transfers of it run.
+pub(super) fn queue_of(view: &View) -> Result<&Arc<QueueInner>> {
     let queue = view.allocation.loans.get_or_default::<OnceLock<Arc<QueueInner>>>();
     if let Some(queue) = queue.get() {
         return Ok(queue);

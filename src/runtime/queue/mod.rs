@@ -8,6 +8,7 @@
 //! | `state` | what is in flight, and the order between commands |
 //! | `recording` | recording into a graph |
 //! | `loan` | device memory that other libraries use |
+//! | `transfer` | copies from and to memory that is not pinned |
 //!
 //! A command that runs is a run of one partition, as a submission is one of several: it is ordered by the
 //! registers of the memory that it uses (`execution::conflicts`), started as a submission is
@@ -22,6 +23,7 @@ mod recording;
 mod state;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;

@@ -141,6 +141,22 @@ impl QueueInner {
         })
     }
 
+    /// Runs a command whose place in the order of its memory the caller holds.
+    pub(super) fn run_in_place(&self, command: &Arc<QueueCommand>) -> Result<Arc<Run>> {
+        wake_after_locks(|| {
+            let mut state = self.state.lock();
+            self.device.accepts_work()?;
+            let alone = state.runs.back().is_none_or(|last| last.is_done());
+            let run = state.new_run(command, self.is_in_order(), alone)?;
+            if alone {
+                state.plan_spin(command, &run);
+            }
+            submit::start_now(command, &run).without_locks();
+            state.runs.push_back(run.clone());
+            Ok(run)
+        })
+    }
+
     /// Submits an executable in the order of the queue.
     pub(super) fn submit(&self, executable: &ExecutableGraph, after: &[Event]) -> Submission {
         loop {

@@ -16,7 +16,8 @@ pub(crate) struct Allocation {
     /// What the order between submissions knows about the allocation, kept here by
     /// `execution::conflicts`.
     pub(crate) register: Attachment,
-    /// Where loans of the allocation wait for other libraries, kept here by `queue::loan`.
+    /// Where loans of the allocation wait for other libraries, and transfers run, kept here by
+    /// `queue::loan`.
     pub(crate) loans: Attachment,
     /// Counts it among the memory of the device.
     _tally: Tally,

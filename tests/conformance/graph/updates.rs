@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::registry::{Need, Setup, lacks, tests};
 
 tests!("graph/updates":
-    &[Need::Results] => [arguments, buffers_are_swapped, ranges, alternatives, nodes_are_switched,
+    &[Need::Results] => [arguments, buffers_are_swapped, ranges, sizes_and_switches_in_a_chain, alternatives, nodes_are_switched,
         pipelined_submissions_see_their_values, all_or_nothing, around_host_tasks, beside_sub_graphs, inside_sub_graphs,
         unordered_memory_inside_sub_graphs_is_refused,
         from_another_graph, from_a_graph_with_conditionals, from_a_graph_with_host_tasks, conflicting_executables_follow_it, random_updates,
@@ -107,6 +107,59 @@ fn buffers_are_swapped(setup: &Setup) {
         assert_eq!(buffers[1].to_vec().await.unwrap(), [2, 2, 22, 22, 22, 22, 2, 2]);
         assert_eq!(buffers[2].to_vec().await.unwrap(), [4; 4]);
         assert_eq!(y.to_vec().await.unwrap(), [2 + 12 + 22 + 4; 4]);
+    });
+}
+
+/// Kernels grow beyond what a device holds at a time and shrink again, and are switched off and on.
+fn sizes_and_switches_in_a_chain(setup: &Setup) {
+    const SIZES: [usize; 2] = [64, 150_000];
+    const NODES: usize = 4;
+    if !can_update(setup) {
+        return;
+    }
+    let (x, mut random) = (setup.device().buffer::<u32>(SIZES[1]).unwrap(), Random::new(7));
+    let mut graph = Graph::new(setup.device());
+    // What each node does to the first elements, and to those behind them.
+    let mut state = [(true, 0); NODES];
+    let nodes: Vec<NodeId> =
+        (0..NODES as u32).map(|n| graph.launch(mix(n, &x), Range::linear(SIZES[0])).id()).collect();
+    let exec = finalize(&graph);
+    let mut expected = [0u32; 2];
+    let mut submit = |state: &[(bool, usize); NODES]| {
+        for (n, (enabled, size)) in (0..).zip(state) {
+            for expected in expected.iter_mut().take(if *enabled { size + 1 } else { 0 }) {
+                *expected = mixed(*expected, &[n]);
+            }
+        }
+        (exec.submit(), expected)
+    };
+    setup.block_on(async {
+        for _ in 0..8 {
+            let (first, _) = submit(&state);
+            let (second, [near, far]) = submit(&state);
+            let mut update = exec.update();
+            for _ in 0..1 + random.below(2) {
+                let at = random.below(NODES);
+                let (enabled, size) = &mut state[at];
+                match random.below(3) {
+                    0 => {
+                        *enabled = !*enabled;
+                        update = update.enabled(nodes[at], *enabled);
+                    }
+                    _ => {
+                        *size = random.below(2);
+                        update = update.range(nodes[at], Range::linear(SIZES[*size]));
+                    }
+                }
+            }
+            let applied = update.apply();
+            first.await.unwrap();
+            second.await.unwrap();
+            let found = x.to_vec().await.unwrap();
+            applied.await.unwrap();
+            assert_eq!((found[0], found[SIZES[0] - 1]), (near, near));
+            assert_eq!((found[SIZES[0]], found[SIZES[1] - 1]), (far, far));
+        }
     });
 }
 

@@ -37,6 +37,8 @@ struct State {
     /// Functions that fail: how often they succeed before, how often they fail, and with what.
     failing: Vec<Failing>,
     calls: HashMap<&'static str, usize>,
+    /// The compute capability that code is for, if not the newest.
+    capability: Option<c_int>,
     /// Queries answer that nothing is over.
     held: bool,
     /// Streams say that they capture.
@@ -117,6 +119,11 @@ pub(super) fn all_calls() -> usize {
 /// From now on, queries answer that nothing is over; or that everything is.
 pub(super) fn hold(held: bool) {
     with(|state| state.held = held);
+}
+
+/// Code that is loaded from now on is for devices of this compute capability (90 for 9.0).
+pub(super) fn code_is_for(capability: c_int) {
+    with(|state| state.capability = Some(capability));
 }
 
 /// Makes memory known.
@@ -217,7 +224,6 @@ mod functions {
             ptr::without_provenance_mut(fresh());
         cuModuleGetFunction(function: CUfunction, CUmodule, *const std::ffi::c_char) =
             ptr::without_provenance_mut(fresh());
-        cuFuncGetAttribute(value: c_int, CUfunction_attribute, CUfunction) = 256;
         cuStreamCreate(stream: CUstream, c_uint) = ptr::without_provenance_mut(fresh());
         cuEventCreate(event: CUevent, c_uint) = ptr::without_provenance_mut(fresh());
         cuEventElapsedTime(milliseconds: f32, CUevent, CUevent) = 0.0;
@@ -238,6 +244,18 @@ mod functions {
         cuGraphAddEmptyNode(node: CUgraphNode, CUgraph, *const CUgraphNode, usize) =
             ptr::without_provenance_mut(fresh());
         cuGraphInstantiateWithFlags(exec: CUgraphExec, CUgraph, u64) = ptr::without_provenance_mut(fresh());
+    }
+
+    pub(super) unsafe extern "C" fn cuFuncGetAttribute(
+        value: *mut c_int,
+        attribute: CUfunction_attribute,
+        _: CUfunction,
+    ) -> Code {
+        let capability =
+            with(|state| state.capability).filter(|_| attribute == CU_FUNC_ATTRIBUTE_PTX_VERSION);
+        // SAFETY: the caller gives a place for a number.
+        unsafe { value.write(capability.unwrap_or(256)) };
+        called("cuFuncGetAttribute")
     }
 
     pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(

@@ -1,5 +1,6 @@
 //! How a backend makes graphs of commands, launches and changes them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -8,7 +9,7 @@ use super::instance::LaunchableGraph;
 use super::objects::GraphObjects;
 use super::recording::{GraphRecording, GraphState, RecordedCommand};
 use crate::hal::support::streams::{ContextFailure, DriverStream};
-use crate::hal::{Command, CommandBufferDesc, CommandChange};
+use crate::hal::{Command, CommandBufferDesc, CommandChange, KernelLaunch};
 use crate::types::Result;
 
 /// What differs between drivers. The caller of the functions has bound the context.
@@ -28,12 +29,35 @@ pub(crate) trait GraphDevice: GraphObjects {
         after: SmallVec<[u32; 2]>,
     ) -> Result<()>;
 
-    /// Appends a command in the place that another one has in another recording.
+    /// Appends a command, which will be enabled or not, in the place that another one has in
+    /// another recording.
     fn append_like(
         recording: &mut GraphRecording<Self>,
         command: &Command,
         like: &RecordedCommand<Self>,
+        enabled: bool,
     ) -> Result<()>;
+
+    /// The new launch of a command in this place; none if the graph has to be recorded again for
+    /// it.
+    fn launch_in_place(
+        &self,
+        _place: &Self::Place,
+        _current: &Self::Launch,
+        launch: &KernelLaunch,
+    ) -> Result<Option<Self::Launch>> {
+        self.launch_of(launch).map(Some)
+    }
+
+    /// Whether the command in this place can be disabled without recording the graph again.
+    fn can_disable(_place: &Self::Place) -> bool {
+        true
+    }
+
+    /// Whether the edges of a command that has these places in two graphs are of the same kind.
+    fn has_same_edges(_ours: &Self::Place, _theirs: &Self::Place) -> bool {
+        true
+    }
 
     /// Takes note that the command with this index has changed.
     fn changed(_recording: &mut GraphRecording<Self>, _index: usize) {}
@@ -96,12 +120,15 @@ impl<D: GraphDevice> GraphRecording<D> {
     /// The same with these changes.
     pub(crate) fn record_changed(&self, desc: CommandBufferDesc, changes: &[CommandChange]) -> Result<Self> {
         let mut again = Self::new(&self.device, desc)?;
+        let changes: HashMap<usize, &CommandChange> =
+            changes.iter().map(|change| (change.index, change)).collect();
         for (index, recorded) in self.commands.iter().enumerate() {
-            let change = changes.iter().find(|change| change.index == index);
+            let change = changes.get(&index);
             let command = change.and_then(|change| change.command.as_ref()).unwrap_or(&recorded.command);
-            D::append_like(&mut again, command, recorded)?;
+            let enabled = change.and_then(|change| change.enabled).unwrap_or(recorded.enabled);
+            D::append_like(&mut again, command, recorded, enabled)?;
             if let Some(copy) = again.commands.last_mut() {
-                copy.enabled = change.and_then(|change| change.enabled).unwrap_or(recorded.enabled);
+                copy.enabled = enabled;
             }
         }
         Ok(again)

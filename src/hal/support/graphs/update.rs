@@ -8,60 +8,46 @@ use super::device::GraphDevice;
 use super::instance::LaunchableGraph;
 use super::objects::InstantiatedGraph as _;
 use super::recording::{CommandNodes, GraphRecording, GraphState, RecordedCommand};
-use crate::hal::support::replaced::{keeps_memory, keeps_objects};
+use crate::hal::support::replaced::{keeps_objects, keeps_replaced};
 use crate::hal::support::streams::DriverContext as _;
-use crate::hal::{Command, CommandChange, CommandUpdate, KernelArg, KernelLaunch};
+use crate::hal::{Command, CommandBufferDesc, CommandChange, CommandUpdate, KernelLaunch, LaunchBefore};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Changes nodes of the instance: all, or none on an error. Where operands of fills and copies, or
 /// bodies, are among the changes, the commands are recorded again, and the driver finds the
-/// differences: which nodes a fill has depends on its operands. The caller has bound the context.
+/// differences: which nodes a fill has depends on its operands. So they are where the kind of an
+/// edge depends on what changes. The caller has bound the context.
 pub(super) fn update<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     instance: &mut LaunchableGraph<D>,
     updates: &[CommandUpdate],
 ) -> Result<()> {
     let in_place = D::can_change(&recording.device, instance)?;
-    if in_place
-        && let [update] = updates
-        && update.command.is_none()
-        && let Some(outcome) = update_arguments(recording, instance, update)
-    {
-        return outcome;
+    if in_place && update_launches(recording, instance, updates)? {
+        return Ok(());
     }
-    // All are prepared before the driver gets the first: what is wrong shows here.
-    let mut changes = SmallVec::<[StagedChange<D>; 1]>::with_capacity(updates.len());
     let current = |index: usize| recording.commands.get(index).map(|recorded| &recorded.command);
     let all = CommandChange::of(updates, current)?;
-    let is_other = |change: &CommandChange| {
-        change.command.as_ref().is_some_and(|new| !matches!(new, Command::Kernel(_)))
+    let staged = match in_place {
+        true => all.iter().map(|change| StagedChange::of(recording, change)).collect::<Result<_>>()?,
+        false => None,
     };
-    if !in_place || all.iter().any(is_other) {
+    let Some(changes): Option<SmallVec<[StagedChange<D>; 1]>> = staged else {
         let other = recording.record_changed(recording.desc, &all)?;
-        return update_from(recording, instance, &other);
-    }
-    for CommandChange { index, command, enabled } in all {
-        let launch = match command {
-            Some(Command::Kernel(launch)) => Some((recording.device.launch_of(&launch)?, launch)),
-            _ => None,
-        };
-        let enabled = enabled.filter(|enabled| *enabled != recording.commands[index].enabled);
-        let copies = match enabled {
-            Some(_) => D::changed_copies(recording, index)?,
-            None => Vec::new(),
-        };
-        changes.push(StagedChange { index, launch, enabled, copies });
-    }
+        let attempt = update_in_place(recording, instance, &other)?;
+        return complete(recording, instance, attempt, |_| Ok(other));
+    };
     let each = |exec: &mut D::Exec, apply: fn(&StagedChange<D>, &mut D::Exec, &RecordedCommand<D>) -> _| {
         changes.iter().try_for_each(|change| apply(change, exec, &recording.commands[change.index]))
     };
     instance.change(|exec| each(exec, StagedChange::apply), |exec| each(exec, StagedChange::undo))?;
     let mut replaced = Vec::new();
-    for StagedChange { index, launch, enabled, .. } in changes {
+    for (StagedChange { index, launch, enabled, .. }, change) in changes.into_iter().zip(all) {
         let recorded = &mut recording.commands[index];
-        if let (Some((new, launch)), Some((_, current))) = (launch, &mut recorded.nodes.kernel) {
+        let place = recorded.nodes.kernel.as_mut();
+        if let (Some(new), Some(command), Some((_, current))) = (launch, change.command, place) {
             *current = new;
-            let old = std::mem::replace(&mut recorded.command, Command::Kernel(launch));
+            let old = std::mem::replace(&mut recorded.command, command);
             if !keeps_objects(&old, &recorded.command) {
                 replaced.push(old);
             }
@@ -77,53 +63,95 @@ pub(super) fn update<D: GraphDevice>(
     Ok(())
 }
 
-/// Changes one kernel's arguments and sizes without a copy of its launch: an update that programs
-/// make before every enqueue. Returns none, and has changed nothing, if the update is of another
+/// The new launch of a command, which has its arguments by now, and what it was before.
+struct StagedLaunch<D: GraphDevice> {
+    index: usize,
+    before: LaunchBefore,
+    /// None if the graph has to be recorded again for it.
+    new: Option<D::Launch>,
+}
+
+/// Changes kernels, their arguments and sizes without copies of their launches: updates that
+/// programs make before every enqueue. False, and without effect, if one of them is of another
 /// kind.
-fn update_arguments<D: GraphDevice>(
+fn update_launches<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     instance: &mut LaunchableGraph<D>,
-    update: &CommandUpdate,
-) -> Option<Result<()>> {
-    let index = update.handle.index as usize;
-    let recorded = recording.commands.get_mut(index)?;
-    let (Command::Kernel(launch), Some((node, current))) =
-        (&mut recorded.command, &mut recorded.nodes.kernel)
-    else {
-        return None;
-    };
-    let is_there = |(index, _): &(usize, KernelArg)| *index < launch.args.len();
-    if update.kernel.is_some() || update.enabled.is_some() || !update.args.iter().all(is_there) {
-        return None;
+    updates: &[CommandUpdate],
+) -> Result<bool> {
+    let mut staged = SmallVec::<[StagedLaunch<D>; 1]>::with_capacity(updates.len());
+    let outcome = stage_launches(recording, updates, &mut staged).and_then(|all_in_place| {
+        if all_in_place {
+            let launches = || staged.iter().map(|one| (&recording.commands[one.index], one.new.as_ref()));
+            let nodes = || launches().filter_map(|(recorded, new)| recorded.nodes.kernel.as_ref().zip(new));
+            instance.change(
+                |exec| nodes().try_for_each(|((node, _), new)| exec.set_kernel(*node, new)),
+                |exec| Ok(nodes().try_for_each(|((node, current), _)| exec.set_kernel(*node, current))?),
+            )?;
+        }
+        Ok(all_in_place)
+    });
+    if !matches!(outcome, Ok(true)) {
+        for StagedLaunch { index, before, .. } in staged.into_iter().rev() {
+            if let Command::Kernel(launch) = &mut recording.commands[index].command {
+                before.restore(launch);
+            }
+        }
+        return outcome;
     }
-    let range = launch.range;
-    let old: SmallVec<[(usize, KernelArg); 2]> =
-        update.args.iter().map(|(index, _)| (*index, launch.args[*index].clone())).collect();
-    let mut change = || -> Result<()> {
-        update.apply_to(launch)?;
-        let new = recording.device.launch_of(launch)?;
-        instance.change(|exec| exec.set_kernel(*node, &new), |exec| Ok(exec.set_kernel(*node, current)?))?;
-        *current = new;
-        Ok(())
-    };
-    if let Err(error) = { change }() {
-        launch.range = range;
-        old.into_iter().for_each(|(index, arg)| launch.args[index] = arg);
-        return Some(Err(error));
+    let mut replaced = SmallVec::<[LaunchBefore; 1]>::new();
+    for StagedLaunch { index, before, new } in staged {
+        let recorded = &mut recording.commands[index];
+        if let (Some(new), Some((_, current))) = (new, &mut recorded.nodes.kernel) {
+            *current = new;
+        }
+        let is_kept = |launch: &KernelLaunch| keeps_replaced(&before, launch);
+        if !matches!(&recorded.command, Command::Kernel(launch) if is_kept(launch)) {
+            replaced.push(before);
+        }
+        recording.command_changed(index, GraphState::OtherLaunches);
     }
-    let replaced = old.into_iter().filter(|(index, old)| !keeps_memory(old, &launch.args[*index]));
-    let replaced: SmallVec<[(usize, KernelArg); 2]> = replaced.collect();
     if !replaced.is_empty() {
         instance.retire(replaced);
     }
-    recording.command_changed(index, GraphState::OtherLaunches);
-    Some(Ok(()))
+    Ok(true)
+}
+
+/// Gives the launches their new arguments. False if not all of the updates can be made in place.
+fn stage_launches<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    updates: &[CommandUpdate],
+    staged: &mut SmallVec<[StagedLaunch<D>; 1]>,
+) -> Result<bool> {
+    for update in updates {
+        let index = update.handle.index as usize;
+        if update.enabled.is_some() || update.command.is_some() {
+            return Ok(false);
+        }
+        let Some(RecordedCommand { command: Command::Kernel(launch), nodes, place, .. }) =
+            recording.commands.get_mut(index)
+        else {
+            return Ok(false);
+        };
+        let Some((_, current)) = &nodes.kernel else { return Ok(false) };
+        let before = update.exchange(launch)?;
+        staged.push(StagedLaunch { index, before, new: None });
+        let new = recording.device.launch_in_place(place, current, launch)?;
+        let is_in_place = new.is_some();
+        if let Some(staged) = staged.last_mut() {
+            staged.new = new;
+        }
+        if !is_in_place {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A change of one command's nodes.
 struct StagedChange<D: GraphDevice> {
     index: usize,
-    launch: Option<(D::Launch, Box<KernelLaunch>)>,
+    launch: Option<D::Launch>,
     /// The new value, if it changes.
     enabled: Option<bool>,
     /// The copies to set again when the command is enabled.
@@ -131,9 +159,34 @@ struct StagedChange<D: GraphDevice> {
 }
 
 impl<D: GraphDevice> StagedChange<D> {
+    /// What the change does to the command's nodes; none if the graph has to be recorded again for
+    /// it.
+    fn of(recording: &GraphRecording<D>, change: &CommandChange) -> Result<Option<Self>> {
+        let CommandChange { index, command, enabled } = change;
+        let recorded = &recording.commands[*index];
+        let enabled = enabled.filter(|enabled| *enabled != recorded.enabled);
+        if enabled == Some(false) && !D::can_disable(&recorded.place) {
+            return Ok(None);
+        }
+        let launch = match (command, &recorded.nodes.kernel) {
+            (None, _) => None,
+            (Some(Command::Kernel(launch)), Some((_, current))) => {
+                match recording.device.launch_in_place(&recorded.place, current, launch)? {
+                    None => return Ok(None),
+                    launch => launch,
+                }
+            }
+            (Some(_), _) => return Ok(None),
+        };
+        let copies = match enabled {
+            Some(_) => D::changed_copies(recording, *index)?,
+            None => Vec::new(),
+        };
+        Ok(Some(Self { index: *index, launch, enabled, copies }))
+    }
+
     fn apply(&self, exec: &mut D::Exec, recorded: &RecordedCommand<D>) -> Result<()> {
-        let launch = self.launch.as_ref().map(|(new, _)| new);
-        self.set(exec, recorded, self.enabled, launch)
+        self.set(exec, recorded, self.enabled, self.launch.as_ref())
     }
 
     /// Makes the instance do again what the command says.
@@ -175,14 +228,32 @@ pub(super) fn update_from<D: GraphDevice>(
     instance: &mut LaunchableGraph<D>,
     other: &GraphRecording<D>,
 ) -> Result<()> {
+    let attempt = update_in_place(recording, instance, other)?;
+    complete(recording, instance, attempt, |desc| other.record_again(desc))
+}
+
+/// What has come of an update by the driver's comparison of two graphs.
+enum InPlaceUpdate {
+    Done,
+    /// It may have had effects.
+    Refused,
+    NotTried,
+}
+
+/// Has the driver compare the graphs, if it can.
+fn update_in_place<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    other: &GraphRecording<D>,
+) -> Result<InPlaceUpdate> {
     if !can_compare(recording, instance, other)? {
-        return instantiate_like(recording, instance, other);
+        return Ok(InPlaceUpdate::NotTried);
     }
     // While it is locked, no other thread uses the other graph.
     match instance.exec.update(&mut other.graph.lock()) {
         Ok(true) => {
             take_commands(recording, instance, other);
-            return Ok(());
+            return Ok(InPlaceUpdate::Done);
         }
         Ok(false) => {}
         Err(failure) => {
@@ -190,7 +261,30 @@ pub(super) fn update_from<D: GraphDevice>(
             tracing::debug!(target: "wakegraph", %error, "an update in place failed");
         }
     }
-    instantiate_like(recording, instance, other).or_else(|error| restore(recording, instance, error))
+    Ok(InPlaceUpdate::Refused)
+}
+
+/// Unless the update is done, replaces our graph and its instance by those that `record` makes.
+fn complete<D: GraphDevice>(
+    recording: &mut GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    attempt: InPlaceUpdate,
+    record: impl FnOnce(CommandBufferDesc) -> Result<GraphRecording<D>>,
+) -> Result<()> {
+    if matches!(attempt, InPlaceUpdate::Done) {
+        return Ok(());
+    }
+    let replace = || {
+        let mut new = record(recording.desc)?;
+        let (exec, form) = D::instantiate(&mut new)?;
+        D::replace(instance, exec, form)?;
+        instance.retire(std::mem::replace(recording, new));
+        Ok(())
+    };
+    match (replace(), attempt) {
+        (Err(error), InPlaceUpdate::Refused) => restore(recording, instance, error),
+        (outcome, _) => outcome,
+    }
 }
 
 /// Whether the driver can update the instance from the other graph: the graph says what the
@@ -203,7 +297,8 @@ fn can_compare<D: GraphDevice>(
 ) -> Result<bool> {
     let is_alike = |(ours, theirs): (&RecordedCommand<D>, &RecordedCommand<D>)| {
         let same_nodes = ours.nodes.work.len() == theirs.nodes.work.len()
-            && ours.nodes.kernel.is_some() == theirs.nodes.kernel.is_some();
+            && ours.nodes.kernel.is_some() == theirs.nodes.kernel.is_some()
+            && D::has_same_edges(&ours.place, &theirs.place);
         same_nodes && ours.enabled && theirs.enabled && is_comparable(&theirs.command)
     };
     Ok(other.state == GraphState::Current
@@ -229,9 +324,14 @@ fn restore<D: GraphDevice>(
     error: Error,
 ) -> Result<()> {
     let again = recording.record_again(recording.desc);
-    let undo = |exec: &mut D::Exec| match exec.update(again?.graph.get_mut())? {
-        true => Ok(()),
-        false => Err(Error::new(ErrorKind::Driver, "the driver refuses to undo the update")),
+    let undo = |exec: &mut D::Exec| {
+        let mut again = again?;
+        let mut both = again.commands.iter().zip(&recording.commands);
+        let same_edges = both.all(|(again, recorded)| D::has_same_edges(&again.place, &recorded.place));
+        match same_edges && exec.update(again.graph.get_mut())? {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Driver, "the driver refuses to undo the update")),
+        }
     };
     instance.change(|_| Err(error), undo)
 }
@@ -258,17 +358,4 @@ fn take_commands<D: GraphDevice>(
         recording.command_changed(index, state);
     }
     instance.retire(replaced);
-}
-
-/// Records the other's commands again, and replaces our graph and its instance.
-fn instantiate_like<D: GraphDevice>(
-    recording: &mut GraphRecording<D>,
-    instance: &mut LaunchableGraph<D>,
-    other: &GraphRecording<D>,
-) -> Result<()> {
-    let mut again = other.record_again(recording.desc)?;
-    let (exec, form) = D::instantiate(&mut again)?;
-    D::replace(instance, exec, form)?;
-    instance.retire(std::mem::replace(recording, again));
-    Ok(())
 }

@@ -56,6 +56,9 @@
 /// - reads local memory only where the launch has written it;
 /// - ends.
 ///
+/// `cuda_waits: unsafe { true }` beside PTX, CUDA C++ or a cubin is a promise of its own: see
+/// [`KernelSources::cuda_waits`](crate::hal::KernelSources::cuda_waits).
+///
 /// Callers that cannot name the function cannot call it: what else an argument has to be, such as
 /// an address, a private kernel behind a function of one's own can ensure.
 ///
