@@ -7,4 +7,5 @@ pub(crate) mod console;
 pub(crate) mod deferred_drop;
 pub(crate) mod metrics;
 pub(crate) mod nvtx;
+pub(crate) mod on_demand;
 pub(crate) mod panics;
