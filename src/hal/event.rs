@@ -51,7 +51,7 @@ setters! { const EventDesc { profiling: bool } }
 ///
 /// A wait for an event means the signal that was enqueued last before the wait. An event may be
 /// signalled again as soon as it is final, even if waits for its last signal are still queued.
-pub trait Event: Debug + Send + Sync + 'static {
+pub trait Event: Any + Debug + Send + Sync {
     /// Lets a backend recognise its own objects.
     fn as_any(&self) -> &dyn Any;
 

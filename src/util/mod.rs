@@ -7,5 +7,6 @@ pub(crate) mod console;
 pub(crate) mod deferred_drop;
 pub(crate) mod metrics;
 pub(crate) mod nvtx;
+pub(crate) mod on_demand;
 pub(crate) mod panics;
 pub(crate) mod parallel_copy;

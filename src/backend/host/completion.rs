@@ -8,13 +8,14 @@ use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, MappedMutexGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::hal::support::refusal;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::Result;
 use crate::util::deferred_drop::Failure;
+use crate::util::on_demand::OnDemand;
 
 /// Nothing that signals the event has been enqueued.
 const IDLE: u8 = 0;
@@ -38,7 +39,8 @@ pub(super) struct HostCompletion<D> {
     phase: AtomicU8,
     /// Whether loops are to stop.
     stopped: AtomicBool,
-    inner: Mutex<HostCompletionInner<D>>,
+    /// Made when the lock is first taken, which most events never do, and kept.
+    inner: Mutex<OnDemand<HostCompletionInner<D>>>,
     changed: Condvar,
 }
 
@@ -67,13 +69,7 @@ impl<D> HostCompletion<D> {
         Self {
             phase: AtomicU8::new(IDLE),
             stopped: AtomicBool::new(false),
-            inner: Mutex::new(HostCompletionInner {
-                generation: 0,
-                blocked: 0,
-                failure: None,
-                dependents: SmallVec::new(),
-                profile: EventProfile::default(),
-            }),
+            inner: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -90,7 +86,7 @@ impl<D> HostCompletion<D> {
         }
         match previous {
             Ok(FAILED) => {
-                let mut inner = self.inner.lock();
+                let mut inner = self.lock();
                 // A thread that is still on its way out of `wait` reads it.
                 if inner.blocked == 0 {
                     inner.failure = None;
@@ -113,7 +109,7 @@ impl<D> HostCompletion<D> {
 
     /// Writes the times, while pending. The vector for the commands' times is the one used last time.
     pub(super) fn set_profile(&self, write: impl FnOnce(&mut EventProfile)) {
-        write(&mut self.inner.lock().profile);
+        write(&mut self.lock().profile);
     }
 
     /// Becomes final; `timed` if its times were written. Returns the dependents, which the caller
@@ -130,7 +126,7 @@ impl<D> HostCompletion<D> {
         if outcome.is_ok() && publish().is_ok() {
             return SmallVec::new();
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         inner.failure = outcome.err().cloned();
         inner.generation += 1;
         self.phase.store(phase, Ordering::Release);
@@ -145,7 +141,7 @@ impl<D> HostCompletion<D> {
 
     /// Adds a dependent while pending.
     pub(super) fn watch(&self, dependent: impl FnOnce() -> D) -> Watched {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         match self.mark_watched() {
             Ok(()) => {
                 inner.dependents.push(dependent());
@@ -160,7 +156,7 @@ impl<D> HostCompletion<D> {
             IDLE => EventStatus::Idle,
             PENDING | WATCHED => EventStatus::Pending,
             FAILED => {
-                let inner = self.inner.lock();
+                let inner = self.lock();
                 inner.status(self.phase.load(Ordering::Acquire))
             }
             _ => EventStatus::Complete,
@@ -172,10 +168,12 @@ impl<D> HostCompletion<D> {
     pub(super) fn wait(&self, timeout: Option<Duration>) -> EventStatus {
         // A time too far away to be represented is no limit.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut inner = self.inner.lock();
+        let mut guard = self.inner.lock();
+        let inner = guard.get_or_make();
         let generation = inner.generation;
         inner.blocked += 1;
         let status = loop {
+            let inner = guard.get_or_make();
             // The phase may be of a later use by now.
             if inner.generation != generation {
                 break inner.outcome();
@@ -184,28 +182,32 @@ impl<D> HostCompletion<D> {
                 break inner.status(phase);
             }
             match deadline {
-                None => self.changed.wait(&mut inner),
+                None => self.changed.wait(&mut guard),
                 Some(deadline) => {
-                    let timed_out = self.changed.wait_until(&mut inner, deadline).timed_out();
-                    if timed_out && inner.generation == generation {
+                    let timed_out = self.changed.wait_until(&mut guard, deadline).timed_out();
+                    if timed_out && guard.get_or_make().generation == generation {
                         break EventStatus::Pending;
                     }
                 }
             }
         };
-        inner.blocked -= 1;
+        guard.get_or_make().blocked -= 1;
         status
     }
 
     /// # Errors
     /// [`InvalidOperation`](crate::ErrorKind::InvalidOperation) when it is not complete or has no times.
     pub(super) fn profile(&self) -> Result<EventProfile> {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         match self.phase.load(Ordering::Acquire) {
             TIMED => Ok(inner.profile.clone()),
             COMPLETE => Err(refusal::no_times()),
             _ => Err(refusal::times_before_completion()),
         }
+    }
+
+    fn lock(&self) -> MappedMutexGuard<'_, HostCompletionInner<D>> {
+        MutexGuard::map(self.inner.lock(), OnDemand::get_or_make)
     }
 
     /// With the lock held: makes sure, if it is pending, that it cannot become final without the lock.
@@ -216,6 +218,18 @@ impl<D> HostCompletion<D> {
         match self.phase.compare_exchange(PENDING, WATCHED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) | Err(WATCHED) => Ok(()),
             Err(phase) => Err(phase),
+        }
+    }
+}
+
+impl<D> Default for HostCompletionInner<D> {
+    fn default() -> Self {
+        Self {
+            generation: 0,
+            blocked: 0,
+            failure: None,
+            dependents: SmallVec::new(),
+            profile: EventProfile::default(),
         }
     }
 }
@@ -292,7 +306,7 @@ mod tests {
             for fails in [false, true] {
                 std::thread::scope(|scope| {
                     let blocked = scope.spawn(|| completion.wait(timeout));
-                    while completion.inner.lock().blocked == 0 {
+                    while completion.lock().blocked == 0 {
                         std::thread::yield_now();
                     }
                     let failure = Failure::new(Error::new(ErrorKind::Driver, "broken"));

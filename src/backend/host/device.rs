@@ -12,7 +12,7 @@ use super::event::HostEvent;
 use super::kernel::HostKernel;
 use super::memory::HostMemory;
 use super::queue::HostQueue;
-use super::thread_pool::ThreadPool;
+use super::thread_pool::{Dependent, ThreadPool};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, PlainMemory, Progress, Queue, QueueDesc, UpdateCapabilities,
@@ -125,7 +125,7 @@ unsafe impl Device for HostDevice {
     }
 
     fn create_event(&self, _: &EventDesc) -> Result<Arc<dyn Event>> {
-        Ok(Arc::new(HostEvent::new(self.info.id)))
+        Ok(Arc::new(HostEvent::<Dependent>::new(self.info.id)))
     }
 
     fn create_command_buffer(&self, desc: &CommandBufferDesc) -> Result<Box<dyn CommandBuffer>> {

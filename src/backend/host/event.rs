@@ -1,32 +1,44 @@
 //! Events.
 
 use std::any::Any;
+use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::completion::HostCompletion;
-use super::thread_pool::Dependent;
 use crate::hal::{Event, EventProfile, EventStatus};
 use crate::types::{DeviceId, Result};
 
-/// The completion of host work. What is in flight holds the completion, so the event itself may be dropped.
+/// The completion of host work on a device. What is in flight holds the event, so its handle may be dropped.
+/// `D` is what its completion releases.
 #[derive(Debug)]
-pub(super) struct HostEvent {
+pub(super) struct HostEvent<D> {
     device: DeviceId,
-    completion: Arc<HostCompletion<Dependent>>,
+    completion: HostCompletion<D>,
 }
 
-impl HostEvent {
+impl<D: Send + 'static> HostEvent<D> {
     pub(super) fn new(device: DeviceId) -> Self {
-        Self { device, completion: Arc::new(HostCompletion::new()) }
+        Self { device, completion: HostCompletion::new() }
     }
 
-    pub(super) fn completion(&self) -> &Arc<HostCompletion<Dependent>> {
+    /// The event behind a handle, if it is of this backend.
+    pub(super) fn of(handle: &Arc<dyn Event>) -> Option<Arc<Self>> {
+        let event: Arc<dyn Any + Send + Sync> = handle.clone();
+        event.downcast().ok()
+    }
+}
+
+impl<D> Deref for HostEvent<D> {
+    type Target = HostCompletion<D>;
+
+    fn deref(&self) -> &HostCompletion<D> {
         &self.completion
     }
 }
 
-impl Event for HostEvent {
+impl<D: Debug + Send + 'static> Event for HostEvent<D> {
     fn as_any(&self) -> &dyn Any {
         self
     }

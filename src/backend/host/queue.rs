@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::completion::HostCompletion;
 use super::event::HostEvent;
 use super::program::EnqueuedCommands;
-use super::thread_pool::{ChainId, HostWait, PoolWork, QueueTag, ThreadPool};
+use super::thread_pool::{ChainId, Dependent, HostWait, PoolWork, QueueTag, ThreadPool};
 use super::{HostOptions, interpreter};
 use crate::hal::support::refusal::{foreign, foreign_wait};
 use crate::hal::{Command, Event, Queue, QueueDesc, QueueOrder, Signal, WaitList};
@@ -54,12 +53,12 @@ impl HostQueue {
         wait: WaitList<'_>,
         signal: Signal<'_>,
     ) -> Result<()> {
-        let event = signal.event.as_any().downcast_ref::<HostEvent>();
+        let event = HostEvent::of(signal.event);
         let event = event.filter(|event| event.device() == self.device).ok_or_else(|| foreign("event"))?;
         let wait = self.wait_list(wait)?;
         let notification = signal.notification.filter(|_| self.notifies);
         let profiled = profiled || self.desc.profiling || signal.timed;
-        let work = PoolWork::new(commands, event.completion(), notification, profiled);
+        let work = PoolWork::new(commands, event, notification, profiled);
         self.pool.enqueue(work, self.tag, [self.chain, buffer], &wait)
     }
 
@@ -68,9 +67,9 @@ impl HostQueue {
             return Ok(SmallVec::new());
         }
         let host_wait = |event: &'a dyn Event, needs_result: bool| {
-            let event = event.as_any().downcast_ref::<HostEvent>();
+            let event = event.as_any().downcast_ref::<HostEvent<Dependent>>();
             let event = event.filter(|event| self.peer_access || event.device() == self.device);
-            let event = event.ok_or_else(foreign_wait)?.completion();
+            let event = event.ok_or_else(foreign_wait)?;
             Ok(HostWait { event, needs_result })
         };
         let dependencies = wait.dependencies.iter().map(|&event| host_wait(event, true));
@@ -110,7 +109,7 @@ impl Queue for HostQueue {
 
     fn finish(&self) -> Result<()> {
         let nothing = EnqueuedCommands::One(Arc::new(Command::Empty));
-        let marker = PoolWork::new(nothing, &Arc::new(HostCompletion::new()), None, false);
+        let marker = PoolWork::new(nothing, Arc::new(HostEvent::new(self.device)), None, false);
         self.pool.join(marker, self.tag);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -97,69 +98,55 @@ pub(crate) fn wake(waker: Waker) {
 /// can come to bear the same key.
 #[derive(Debug, Default)]
 struct Waiters {
-    slots: SmallVec<[Slot; 1]>,
-    /// The vacant slot to give away next, which names the one after it.
-    next_vacant: Option<usize>,
+    /// For each waiter the waker of its last poll, or one that does nothing if it was woken since. `None`
+    /// for a vacant slot.
+    slots: SmallVec<[Option<Waker>; 1]>,
+    /// No slot before this one is vacant.
+    vacant_from: u32,
     /// How many slots belong to a waiter.
-    occupied: usize,
-}
-
-#[derive(Debug)]
-enum Slot {
-    /// Belongs to no waiter.
-    Vacant { next: Option<usize> },
-    /// Its waiter has polled and is to be woken.
-    Waiting(Waker),
-    /// Its waiter has been woken and has not polled since.
-    Woken,
+    occupied: u32,
 }
 
 /// A waiter's slot in one latch. Not `Clone`: only its waiter can give the slot back, and only once.
 #[derive(Debug, Default)]
-pub(crate) struct WaiterKey(Option<usize>);
+pub(crate) struct WaiterKey(Option<u32>);
 
 impl Waiters {
     /// Puts a waker into the slot of its waiter, who gets one with its first poll. Gives back the
     /// waker that was there.
     fn register(&mut self, key: &mut WaiterKey, waker: Waker) -> Option<Waker> {
-        let index = match (key.0, self.next_vacant) {
-            (Some(index), _) => index,
-            (None, vacant) => {
-                self.occupied += 1;
-                vacant.unwrap_or(self.slots.len())
-            }
+        let index = match key.0 {
+            Some(index) => index,
+            None => *key.0.insert(self.take_slot()),
         };
-        key.0 = Some(index);
-        let Some(slot) = self.slots.get_mut(index) else {
-            self.slots.push(Slot::Waiting(waker));
-            return None;
-        };
-        match std::mem::replace(slot, Slot::Waiting(waker)) {
-            Slot::Waiting(old) => Some(old),
-            Slot::Woken => None,
-            Slot::Vacant { next } => {
-                self.next_vacant = next;
-                None
-            }
-        }
+        self.slots[index as usize].replace(waker)
+    }
+
+    /// A slot that belonged to no waiter.
+    fn take_slot(&mut self) -> u32 {
+        let all = self.slots.len() as u32;
+        let index = (self.vacant_from..all).find(|&index| self.slots[index as usize].is_none());
+        let index = index.unwrap_or_else(|| {
+            self.slots.push(None);
+            all
+        });
+        self.vacant_from = index + 1;
+        self.occupied += 1;
+        index
     }
 
     /// Takes the slot back from its waiter. Gives back the waker that was there.
     fn release(&mut self, key: &mut WaiterKey) -> Option<Waker> {
         let index = key.0.take()?;
         // None if the latch was set meanwhile: it has no slots then.
-        let slot = self.slots.get_mut(index)?;
-        let old = std::mem::replace(slot, Slot::Vacant { next: self.next_vacant });
-        self.next_vacant = Some(index);
+        let old = self.slots.get_mut(index as usize)?.take();
+        self.vacant_from = self.vacant_from.min(index);
         self.occupied -= 1;
         if self.occupied == 0 {
             self.slots.clear();
-            self.next_vacant = None;
+            self.vacant_from = 0;
         }
-        match old {
-            Slot::Waiting(waker) => Some(waker),
-            Slot::Woken | Slot::Vacant { .. } => None,
-        }
+        old
     }
 }
 
@@ -183,12 +170,8 @@ impl Latch {
     /// Wakes all waiters of a flag that has just been set.
     fn wake_waiters(&self) {
         // A waiter announces itself inside the lock, so it is in the list by now.
-        let waiters = std::mem::take(&mut *self.waiters.lock());
-        for slot in waiters.slots {
-            if let Slot::Waiting(waker) = slot {
-                wake_or_defer(waker);
-            }
-        }
+        let waiters = mem::take(&mut *self.waiters.lock());
+        waiters.slots.into_iter().flatten().for_each(wake_or_defer);
     }
 
     /// Whether a task waits: it has polled, and was not forgotten since.
@@ -201,14 +184,11 @@ impl Latch {
         if self.state.load(Ordering::Acquire) & AWAITED == 0 {
             return;
         }
-        let mut wakers: SmallVec<[Waker; 1]> = SmallVec::new();
-        for slot in &mut self.waiters.lock().slots {
-            if matches!(slot, Slot::Waiting(_))
-                && let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Woken)
-            {
-                wakers.push(waker);
-            }
-        }
+        let woken = || Waker::noop().clone();
+        let wakers: SmallVec<[Waker; 1]> = {
+            let mut waiters = self.waiters.lock();
+            waiters.slots.iter_mut().flatten().map(|waker| mem::replace(waker, woken())).collect()
+        };
         wakers.into_iter().for_each(wake);
     }
 
@@ -615,7 +595,7 @@ mod tests {
                 if !model.set {
                     let waiting = model.waiting.iter().flatten().count();
                     prop_assert_eq!(latch.is_awaited(), waiting > 0);
-                    prop_assert_eq!(latch.waiters.lock().occupied, waiting);
+                    prop_assert_eq!(latch.waiters.lock().occupied as usize, waiting);
                     most_waiting = most_waiting.max(waiting);
                     prop_assert!(latch.waiters.lock().slots.len() <= most_waiting, "slots are used again");
                 }

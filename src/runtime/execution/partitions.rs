@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::hal;
 use crate::runtime::completion::estimate::Estimator;
+use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
@@ -48,6 +49,17 @@ impl Partitions {
     pub(crate) fn metrics(&self) -> DeviceMetrics {
         let device = self.0.iter().find_map(PartitionExec::device);
         device.map_or_else(DeviceMetrics::without_device, |device| device.metrics().clone())
+    }
+
+    /// The reactors of the devices that do not notify, each once.
+    pub(crate) fn reactors(&self) -> Arc<[Reactor]> {
+        let mut devices: Vec<&Device> = Vec::new();
+        for device in self.0.iter().filter_map(PartitionExec::device) {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        devices.into_iter().filter_map(|device| device.reactor().cloned()).collect()
     }
 }
 

@@ -6,14 +6,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::hal::{self, Progress};
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
-use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
 use crate::types::{Error, ResourceId};
 use crate::util::console;
@@ -43,6 +40,8 @@ pub(crate) struct RunTemplate {
     pub(crate) polls_tails: bool,
     /// What a thread that waits for the devices does to their work.
     pub(crate) progress: Progress,
+    /// Those of the devices that do not notify. They poll for the ends of partitions.
+    pub(crate) reactors: Arc<[Reactor]>,
     /// The number of the last run that is over, other than by the loss of a device.
     pub(crate) ended: AtomicU64,
 }
@@ -99,17 +98,6 @@ impl RunTemplate {
             }
         }
         longest
-    }
-
-    /// The reactors of the devices that do not notify, each once.
-    pub(crate) fn reactors(&self) -> SmallVec<[Reactor; 1]> {
-        let mut devices: SmallVec<[&Device; 2]> = SmallVec::new();
-        for device in self.partitions.iter().filter_map(PartitionExec::device) {
-            if !devices.contains(&device) {
-                devices.push(device);
-            }
-        }
-        devices.into_iter().filter_map(|device| device.reactor().cloned()).collect()
     }
 
     /// The error of a run that did not start before its deadline. It names the first partition.

@@ -459,6 +459,7 @@ fn assemble(
                 devices: partitions.iter().map(|partition| partition.device().cloned()).collect(),
             }),
             metrics: partitions.metrics(),
+            reactors: partitions.reactors(),
             partitions,
             profiling: options.profiling,
             ended: AtomicU64::new(0),

@@ -104,6 +104,7 @@ impl CommandTemplate {
                     devices: Box::new([device]),
                 }),
                 metrics: partitions.metrics(),
+                reactors: partitions.reactors(),
                 partitions,
                 profiling: false,
                 roots: Box::new([0]),

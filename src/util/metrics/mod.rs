@@ -64,18 +64,16 @@ impl DeviceMetrics {
         NONE.clone()
     }
 
-    /// A run is submitted.
-    pub(crate) fn run(&self) -> RunMetrics {
-        if let Some(handles) = &self.0 {
-            handles.runs.increment(1);
-            handles.in_flight.increment(1.0);
-        }
-        RunMetrics { device: self.clone(), ended: OnceLock::new() }
+    fn is_heard(&self) -> bool {
+        self.0.is_some()
     }
 
     /// A submission is refused before it becomes a run.
     pub(crate) fn refused(&self, why: ErrorKind) {
-        self.run().ended(Some(why));
+        if let Some(handles) = &self.0 {
+            handles.runs.increment(1);
+            handles.run_failed(why);
+        }
     }
 
     /// A host task is called, and over when the guard is dropped.
@@ -110,6 +108,11 @@ impl DeviceHandles {
         }
     }
 
+    fn run_failed(&self, why: ErrorKind) {
+        let kind = format!("{why:?}");
+        counter(RUNS_FAILED, &[("device", &self.device), ("kind", &kind)]).increment(1);
+    }
+
     fn partition_starts(&self) {
         let mut busy = self.busy.lock();
         if busy.partitions == 0 {
@@ -127,35 +130,116 @@ impl DeviceHandles {
     }
 }
 
-/// What is counted of one run.
+/// What is counted of one run and its partitions. Empty where no recorder listens.
 #[derive(Default)]
-pub(crate) struct RunMetrics {
+pub(crate) struct RunMetrics(Option<Box<RunMetricsInner>>);
+
+struct RunMetricsInner {
     device: DeviceMetrics,
     ended: OnceLock<Instant>,
+    partitions: Box<[PartitionMetrics]>,
 }
 
+/// Whether a partition of a run counts as being on its device.
+struct PartitionMetrics {
+    /// Empty for a host task.
+    device: DeviceMetrics,
+    state: AtomicU8,
+}
+
+const WAITS: u8 = 0;
+const ON_DEVICE: u8 = 1;
+const OVER: u8 = 2;
+
 impl RunMetrics {
-    /// The run is over. Called once.
+    /// Of a run that counts for `device`, with the metrics of each partition's device.
+    pub(crate) fn new<'a>(
+        device: &DeviceMetrics,
+        partitions: impl Iterator<Item = Option<&'a DeviceMetrics>> + Clone,
+    ) -> Self {
+        let is_heard = device.is_heard() || partitions.clone().flatten().any(DeviceMetrics::is_heard);
+        let partition = |device: Option<&DeviceMetrics>| {
+            let device = device.cloned().unwrap_or_default();
+            PartitionMetrics { device, state: AtomicU8::new(WAITS) }
+        };
+        Self(is_heard.then(|| {
+            Box::new(RunMetricsInner {
+                device: device.clone(),
+                ended: OnceLock::new(),
+                partitions: partitions.map(partition).collect(),
+            })
+        }))
+    }
+
+    /// The run, or the next one with the same partitions, is submitted.
     #[inline]
-    pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
-        if let DeviceMetrics(Some(handles)) = &self.device {
-            self.record_end(handles, failure);
+    pub(crate) fn submitted(&mut self) {
+        let Some(run) = &mut self.0 else { return };
+        run.ended = OnceLock::new();
+        run.partitions.iter_mut().for_each(|partition| partition.state = AtomicU8::new(WAITS));
+        if let DeviceMetrics(Some(handles)) = &run.device {
+            handles.runs.increment(1);
+            handles.in_flight.increment(1.0);
         }
     }
 
-    fn record_end(&self, handles: &DeviceHandles, failure: Option<ErrorKind>) {
-        let _ = self.ended.set(Instant::now());
-        handles.in_flight.decrement(1.0);
-        if let Some(kind) = failure {
-            let kind = format!("{kind:?}");
-            counter(RUNS_FAILED, &[("device", &handles.device), ("kind", &kind)]).increment(1);
+    /// The run is over. Called once.
+    #[inline]
+    pub(crate) fn ended(&self, failure: Option<ErrorKind>) {
+        let Some(run) = &self.0 else { return };
+        if let DeviceMetrics(Some(handles)) = &run.device {
+            let _ = run.ended.set(Instant::now());
+            handles.in_flight.decrement(1.0);
+            failure.into_iter().for_each(|kind| handles.run_failed(kind));
         }
     }
 
     /// A task that was waiting for the run finds it over.
     pub(crate) fn woken(&self) {
-        if let (DeviceMetrics(Some(handles)), Some(ended)) = (&self.device, self.ended.get()) {
+        if let Some(run) = &self.0
+            && let (DeviceMetrics(Some(handles)), Some(ended)) = (&run.device, run.ended.get())
+        {
             handles.wake.record(ended.elapsed());
+        }
+    }
+
+    /// A partition is about to be handed to its device. It may be over already, if the device is lost.
+    #[inline]
+    pub(crate) fn partition_started(&self, partition: usize) {
+        self.partition(partition).into_iter().for_each(PartitionMetrics::started);
+    }
+
+    /// It was not handed to its device after all.
+    pub(crate) fn partition_given_back(&self, partition: usize) {
+        self.partition(partition).into_iter().for_each(|partition| partition.leave_device(WAITS));
+    }
+
+    /// It is over, or will not start.
+    #[inline]
+    pub(crate) fn partition_ended(&self, partition: usize) {
+        self.partition(partition).into_iter().for_each(|partition| partition.leave_device(OVER));
+    }
+
+    fn partition(&self, partition: usize) -> Option<&PartitionMetrics> {
+        self.0.as_ref().map(|run| &run.partitions[partition])
+    }
+}
+
+impl PartitionMetrics {
+    fn started(&self) {
+        let exchange = |from, to| self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        if let DeviceMetrics(Some(device)) = &self.device
+            && exchange(WAITS, ON_DEVICE).is_ok()
+        {
+            device.partition_starts();
+        }
+    }
+
+    fn leave_device(&self, state: u8) {
+        if let DeviceMetrics(Some(device)) = &self.device
+            && self.state.swap(state, Ordering::AcqRel) == ON_DEVICE
+        {
+            device.partition_ends();
         }
     }
 }
@@ -169,58 +253,6 @@ pub(crate) struct HostTaskTimer {
 impl Drop for HostTaskTimer {
     fn drop(&mut self) {
         self.device.host_task.record(self.start.elapsed());
-    }
-}
-
-/// Whether a partition of a run counts as being on its device.
-pub(crate) struct PartitionMetrics {
-    device: DeviceMetrics,
-    state: AtomicU8,
-}
-
-const WAITS: u8 = 0;
-const ON_DEVICE: u8 = 1;
-const OVER: u8 = 2;
-
-impl PartitionMetrics {
-    /// Without a device for a host task.
-    pub(crate) fn new(device: Option<&DeviceMetrics>) -> Self {
-        Self { device: device.cloned().unwrap_or_default(), state: AtomicU8::new(WAITS) }
-    }
-
-    /// Of the next run.
-    pub(crate) fn reset(&mut self) {
-        self.state = AtomicU8::new(WAITS);
-    }
-
-    /// It is about to be handed to its device. It may be over already, if the device is lost.
-    #[inline]
-    pub(crate) fn started(&self) {
-        let exchange = |from, to| self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        if let DeviceMetrics(Some(device)) = &self.device
-            && exchange(WAITS, ON_DEVICE).is_ok()
-        {
-            device.partition_starts();
-        }
-    }
-
-    /// It was not handed to its device after all.
-    pub(crate) fn given_back(&self) {
-        self.leave_device(WAITS);
-    }
-
-    /// It is over, or will not start.
-    pub(crate) fn ended(&self) {
-        self.leave_device(OVER);
-    }
-
-    #[inline]
-    fn leave_device(&self, state: u8) {
-        if let DeviceMetrics(Some(device)) = &self.device
-            && self.state.swap(state, Ordering::AcqRel) == ON_DEVICE
-        {
-            device.partition_ends();
-        }
     }
 }
 

@@ -6,7 +6,9 @@
 //! command-buffer. A run is in at most one chain of each of these two sorts, and so has at most one
 //! follower of each sort: a follower costs a field, never a list.
 
-use std::collections::VecDeque;
+use std::array;
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -14,13 +16,24 @@ use smallvec::SmallVec;
 use super::parker::Parker;
 use super::work::{Dependent, PoolWork, RunId};
 use crate::backend::host::clock::now;
-use crate::backend::host::completion::HostCompletion;
+use crate::backend::host::event::HostEvent;
 use crate::backend::host::program::HostProgram;
 use crate::util::deferred_drop::Failure;
 
-/// Names a serial chain while its queue or command-buffer exists, or a run is in it.
+/// Names a serial chain while its queue or command-buffer exists, or a run is in it: its place among the
+/// chains, counted from one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ChainId(u32);
+pub(crate) struct ChainId(NonZeroU32);
+
+impl ChainId {
+    fn at(place: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(place as u32))
+    }
+
+    fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// Names a queue, in order or not; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,13 +62,15 @@ enum ReadyItem {
 #[derive(Debug, Default)]
 struct HostRun {
     work: Option<PoolWork>,
-    waiting_for: usize,
+    waiting_for: u32,
     queue: QueueTag,
     chains: Chains,
     followers: [Option<RunId>; 2],
-    /// Markers that wait for this run, see [`HostSchedule::join`].
-    joined_by: SmallVec<[RunId; 1]>,
 }
+
+/// So many runs are allocated at once. None of them moves when there come to be more, which would take long
+/// under the schedule's lock.
+const CHUNK: usize = 64;
 
 #[derive(Debug)]
 struct SerialChain {
@@ -68,10 +83,12 @@ struct SerialChain {
 #[derive(Debug, Default)]
 pub(super) struct HostSchedule {
     ready: VecDeque<ReadyItem>,
-    runs: Vec<HostRun>,
+    runs: Vec<Box<[HostRun; CHUNK]>>,
     free_runs: Vec<RunId>,
     chains: Vec<SerialChain>,
     free_chains: Vec<ChainId>,
+    /// The markers that wait for a run, see [`join`](Self::join). Empty but while a queue is finished.
+    joined_by: HashMap<RunId, SmallVec<[RunId; 1]>>,
     queues: u64,
     /// Parked workers, the one that parked last at the end.
     pub(super) idle: Vec<Arc<Parker>>,
@@ -89,16 +106,16 @@ impl HostSchedule {
     pub(super) fn add_chain(&mut self) -> ChainId {
         let chain = SerialChain { last: None, owned: true };
         if let Some(id) = self.free_chains.pop() {
-            self.chains[id.0 as usize] = chain;
+            *self.chain(id) = chain;
             return id;
         }
         self.chains.push(chain);
-        ChainId(self.chains.len() as u32 - 1)
+        ChainId::at(self.chains.len() - 1)
     }
 
     /// Releases a chain whose owner is gone. The runs in it go on.
     pub(super) fn release_chain(&mut self, id: ChainId) {
-        let chain = &mut self.chains[id.0 as usize];
+        let chain = self.chain(id);
         chain.owned = false;
         if chain.last.is_none() {
             self.free_chains.push(id);
@@ -107,26 +124,22 @@ impl HostSchedule {
 
     /// Whether no run is in any of the chains.
     pub(super) fn are_empty(&self, chains: Chains) -> bool {
-        chains.iter().flatten().all(|id| self.chains[id.0 as usize].last.is_none())
+        chains.iter().flatten().all(|id| self.chains[id.place()].last.is_none())
     }
 
     /// Adds a run that waits for its chains and until [`release`](Self::release) has counted `waits`
     /// events.
-    pub(super) fn admit(&mut self, work: PoolWork, queue: QueueTag, chains: Chains, waits: usize) -> RunId {
-        let id = self.free_runs.pop().unwrap_or_else(|| {
-            self.runs.push(HostRun::default());
-            RunId(self.runs.len() as u32 - 1)
-        });
+    pub(super) fn admit(&mut self, work: PoolWork, queue: QueueTag, chains: Chains, waits: u32) -> RunId {
+        let id = self.free_runs.pop().unwrap_or_else(|| self.add_runs());
         let mut waiting_for = waits;
         for (sort, chain) in chains.iter().enumerate() {
             let Some(chain) = chain else { continue };
-            if let Some(last) = self.chains[chain.0 as usize].last.replace(id) {
+            if let Some(last) = self.chain(*chain).last.replace(id) {
                 self.run(last).followers[sort] = Some(id);
                 waiting_for += 1;
             }
         }
-        let run = self.run(id);
-        *run = HostRun { work: Some(work), waiting_for, queue, chains, ..HostRun::default() };
+        *self.run(id) = HostRun { work: Some(work), waiting_for, queue, chains, followers: [None; 2] };
         if waiting_for == 0 {
             self.ready.push_back(ReadyItem::Run(id));
         }
@@ -138,16 +151,18 @@ impl HostSchedule {
         // The marker is in no queue, so the search does not find it. It waits for the search, too.
         let marker = self.admit(marker, QueueTag::default(), [None; 2], 1);
         let mut found = 0;
-        for run in self.runs.iter_mut().filter(|run| run.queue == queue) {
-            run.joined_by.push(marker);
-            found += 1;
+        for (place, run) in self.runs.iter().flat_map(|chunk| &**chunk).enumerate() {
+            if run.queue == queue {
+                self.joined_by.entry(RunId::at(place)).or_default().push(marker);
+                found += 1;
+            }
         }
         self.run(marker).waiting_for += found;
         self.release(marker, 1, None);
     }
 
     /// Counts `count` of the events that the run waits for as final. `failure` becomes the run's, too.
-    pub(super) fn release(&mut self, id: RunId, count: usize, failure: Option<Failure>) {
+    pub(super) fn release(&mut self, id: RunId, count: u32, failure: Option<Failure>) {
         if let Some(failure) = failure {
             self.fail(id, failure);
         }
@@ -185,7 +200,7 @@ impl HostSchedule {
     }
 
     /// What a run signals, while it has work.
-    pub(super) fn event(&mut self, id: RunId) -> Option<Arc<HostCompletion<Dependent>>> {
+    pub(super) fn event(&mut self, id: RunId) -> Option<Arc<HostEvent<Dependent>>> {
         self.run(id).work.as_ref().map(|work| Arc::clone(&work.event))
     }
 
@@ -193,9 +208,9 @@ impl HostSchedule {
     /// worker should go on with: a follower if `prefer_follower`, so that a chain of many runs stays
     /// on one warm thread; else the oldest job.
     pub(super) fn retire(&mut self, id: RunId, prefer_follower: bool) -> Option<HostJob> {
-        let HostRun { chains, followers, joined_by, .. } = std::mem::take(self.run(id));
+        let HostRun { chains, followers, .. } = std::mem::take(self.run(id));
         for chain_id in chains.into_iter().flatten() {
-            let chain = &mut self.chains[chain_id.0 as usize];
+            let chain = self.chain(chain_id);
             if chain.last == Some(id) {
                 chain.last = None;
                 if !chain.owned {
@@ -204,8 +219,10 @@ impl HostSchedule {
             }
         }
         self.free_runs.push(id);
-        for marker in joined_by {
-            self.release(marker, 1, None);
+        if !self.joined_by.is_empty() {
+            for marker in self.joined_by.remove(&id).unwrap_or_default() {
+                self.release(marker, 1, None);
+            }
         }
         let mut preferred = None;
         for follower in followers.into_iter().flatten() {
@@ -230,7 +247,7 @@ impl HostSchedule {
 
     /// How many runs have been admitted and not retired.
     pub(super) fn in_flight(&self) -> usize {
-        self.runs.len() - self.free_runs.len()
+        self.runs.len() * CHUNK - self.free_runs.len()
     }
 
     /// Whether the workers can end.
@@ -242,7 +259,7 @@ impl HostSchedule {
         let slot = &mut self.run(id).work;
         let work = slot.as_mut()?;
         if work.profiled {
-            work.started = now();
+            work.event.set_profile(|profile| profile.start = now());
         }
         if let Some(program) = work.commands.as_graph().filter(|_| work.failure.is_none()) {
             return Some(HostJob::Graph(id, Arc::clone(program)));
@@ -250,13 +267,26 @@ impl HostSchedule {
         slot.take().map(|work| HostJob::Whole(id, work))
     }
 
-    fn count_down(&mut self, id: RunId, count: usize) -> bool {
+    fn count_down(&mut self, id: RunId, count: u32) -> bool {
         let run = self.run(id);
         run.waiting_for -= count;
         run.waiting_for == 0
     }
 
+    /// Adds places for runs. Returns the first, and keeps the others for later.
+    fn add_runs(&mut self) -> RunId {
+        let first = self.runs.len() * CHUNK;
+        self.runs.push(Box::new(array::from_fn(|_| HostRun::default())));
+        self.free_runs.extend((first + 1..first + CHUNK).rev().map(RunId::at));
+        RunId::at(first)
+    }
+
     fn run(&mut self, id: RunId) -> &mut HostRun {
-        &mut self.runs[id.0 as usize]
+        let place = id.place();
+        &mut self.runs[place / CHUNK][place % CHUNK]
+    }
+
+    fn chain(&mut self, id: ChainId) -> &mut SerialChain {
+        &mut self.chains[id.place()]
     }
 }

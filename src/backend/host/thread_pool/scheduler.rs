@@ -11,7 +11,8 @@ use super::parker::Parker;
 use super::schedule::{ChainId, Chains, HostJob, HostSchedule, QueueTag};
 use super::work::{Dependent, PoolWork, ReleaseRuns, RunId, WorkOutcome, notify};
 use crate::backend::host::clock::now;
-use crate::backend::host::completion::{HostCompletion, Watched};
+use crate::backend::host::completion::Watched;
+use crate::backend::host::event::HostEvent;
 use crate::hal::support::refusal::idle_wait;
 use crate::hal::{EventStatus, Notification};
 use crate::types::{Error, Result};
@@ -42,7 +43,7 @@ pub(super) enum WorkerStep {
 /// An event of a wait list.
 #[derive(Clone, Copy)]
 pub(crate) struct HostWait<'a> {
-    pub(crate) event: &'a HostCompletion<Dependent>,
+    pub(crate) event: &'a HostEvent<Dependent>,
     /// Whether it is a dependency; otherwise only the order counts.
     pub(crate) needs_result: bool,
 }
@@ -93,18 +94,16 @@ impl Scheduler {
                 EventStatus::Idle => return Err(idle_wait()),
             }
         }
-        if work.profiled {
-            work.submitted = now();
-        }
+        let submitted = work.profiled.then(now);
         let mut schedule = self.schedule.lock();
         // The event becomes pending inside the lock: a thread that sees it pending finds its run in
         // the chains already, so two enqueues can never wait for each other.
         work.event.begin()?;
+        if let Some(submitted) = submitted {
+            work.event.set_profile(|profile| (profile.submitted, profile.start) = (submitted, submitted));
+        }
         let nothing_to_run = work.failure.is_some() || work.commands.has_no_effect();
         if nothing_to_run && pending.is_empty() && schedule.are_empty(chains) {
-            if work.profiled {
-                work.started = work.submitted;
-            }
             let WorkOutcome { dependents, failure, notification } = work.complete();
             drop(schedule);
             for dependent in dependents {
@@ -113,7 +112,7 @@ impl Scheduler {
             notify(notification);
             return Ok(());
         }
-        let run = schedule.admit(work, queue, chains, pending.len());
+        let run = schedule.admit(work, queue, chains, pending.len() as u32);
         Self::unlock_and_wake(schedule);
         self.watch(run, &pending);
         Ok(())
@@ -153,7 +152,7 @@ impl Scheduler {
     }
 
     /// What a run signals.
-    pub(super) fn event(&self, run: RunId) -> Option<Arc<HostCompletion<Dependent>>> {
+    pub(super) fn event(&self, run: RunId) -> Option<Arc<HostEvent<Dependent>>> {
         self.schedule.lock().event(run)
     }
 
@@ -248,7 +247,7 @@ impl Scheduler {
 }
 
 impl ReleaseRuns for Scheduler {
-    fn release(&self, run: RunId, count: usize, failure: Option<Failure>) {
+    fn release(&self, run: RunId, count: u32, failure: Option<Failure>) {
         let mut schedule = self.schedule.lock();
         schedule.release(run, count, failure);
         Self::unlock_and_wake(schedule);

@@ -1,25 +1,36 @@
 //! One enqueue: what to run, what to signal, and how it ended.
 
 use std::fmt::{self, Debug};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::backend::host::clock::now;
-use crate::backend::host::completion::HostCompletion;
+use crate::backend::host::event::HostEvent;
 use crate::backend::host::program::EnqueuedCommands;
 use crate::hal::Notification;
 use crate::util::deferred_drop::Failure;
 use crate::util::panics::catch_and_log;
 
-/// Names a run while it is in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RunId(pub(super) u32);
+/// Names a run while it is in flight: its place among the runs, counted from one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct RunId(NonZeroU32);
+
+impl RunId {
+    pub(super) fn at(place: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(place as u32))
+    }
+
+    pub(super) fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// A schedule in which runs wait for events.
 pub(super) trait ReleaseRuns: Send + Sync {
     /// Counts `count` of the events that `run` waits for as final. `failure` becomes the run's, too.
-    fn release(&self, run: RunId, count: usize, failure: Option<Failure>);
+    fn release(&self, run: RunId, count: u32, failure: Option<Failure>);
 }
 
 /// A run that waits for an event, maybe on another device.
@@ -51,12 +62,10 @@ impl Debug for Dependent {
 #[derive(Debug)]
 pub(crate) struct PoolWork {
     pub(super) commands: EnqueuedCommands,
-    pub(super) event: Arc<HostCompletion<Dependent>>,
+    pub(super) event: Arc<HostEvent<Dependent>>,
     pub(super) notification: Option<Notification>,
     /// Whether to take times; without it no clock is read.
     pub(super) profiled: bool,
-    pub(super) submitted: u64,
-    pub(super) started: u64,
     /// The first failure: of a dependency, or of one of the commands.
     pub(super) failure: Option<Failure>,
 }
@@ -72,29 +81,21 @@ pub(super) struct WorkOutcome {
 impl PoolWork {
     pub(crate) fn new(
         commands: EnqueuedCommands,
-        event: &Arc<HostCompletion<Dependent>>,
+        event: Arc<HostEvent<Dependent>>,
         notification: Option<Notification>,
         profiled: bool,
     ) -> Self {
-        Self {
-            commands,
-            event: Arc::clone(event),
-            notification,
-            profiled,
-            submitted: 0,
-            started: 0,
-            failure: None,
-        }
+        Self { commands, event, notification, profiled, failure: None }
     }
 
     /// Drops the commands, then makes the event final. Calls nothing that takes a lock of a schedule
     /// and no user's code but drops, so the schedule may be locked.
     pub(super) fn complete(self) -> WorkOutcome {
-        let Self { commands, event, notification, profiled, submitted, started, failure } = self;
+        let Self { commands, event, notification, profiled, failure } = self;
         if profiled {
             let end = now();
             event.set_profile(|profile| {
-                (profile.submitted, profile.start, profile.end) = (submitted, started, end);
+                profile.end = end;
                 profile.commands.clear();
                 profile.commands.extend(commands.times());
             });

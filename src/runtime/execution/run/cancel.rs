@@ -4,6 +4,9 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use futures::task::AtomicWaker;
+
+use crate::runtime::completion::latch::wake;
 use crate::runtime::execution::host_task::NestedRun;
 use crate::runtime::execution::run::{ENQUEUED, Run};
 use crate::sync::Ordering;
@@ -15,15 +18,14 @@ impl Run {
     /// await, and loops of devices that can stop them end before their next iteration.
     pub(crate) fn cancel(&self) {
         self.progress.cancelled.store(true, Ordering::SeqCst);
-        self.starter.wake();
+        let starter = self.inner.lock().extras.if_made(|extras| extras.starter.take());
+        starter.into_iter().for_each(wake);
         for slot in &self.slots {
-            slot.task.wake();
-            if let Some(event) = slot.event.as_ref().filter(|_| slot.state.load(Ordering::SeqCst) == ENQUEUED)
-            {
-                event.stop();
-            }
+            slot.task().into_iter().for_each(AtomicWaker::wake);
+            let event = slot.event().filter(|_| slot.state.load(Ordering::SeqCst) == ENQUEUED);
+            event.into_iter().for_each(|event| event.stop());
         }
-        let nested = self.inner.lock().nested.clone();
+        let nested = self.extra(|extras| extras.nested.clone());
         nested.iter().for_each(|(_, run)| run.cancel());
     }
 
@@ -34,7 +36,10 @@ impl Run {
     /// Resolves when the run is cancelled; for the task that waits to start it.
     pub(crate) fn cancellation(&self) -> impl Future<Output = ()> + Unpin + '_ {
         poll_fn(|cx| {
-            self.starter.register(cx.waker());
+            let new = cx.waker().clone();
+            let old = self.inner.lock().extras.get_or_make().starter.replace(new);
+            // Wakers are an executor's code: they are dropped outside the lock.
+            drop(old);
             if self.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
         })
     }
@@ -45,16 +50,16 @@ impl Run {
         partition: usize,
         mut task: impl Future<Output = Result<()>> + Unpin,
     ) -> Result<()> {
-        let waker = &self.slots[partition].task;
+        let waker = self.slots[partition].task();
         let outcome = poll_fn(|cx| {
-            waker.register(cx.waker());
+            waker.into_iter().for_each(|waker| waker.register(cx.waker()));
             match self.is_cancelled() {
                 true => Poll::Ready(None),
                 false => Pin::new(&mut task).poll(cx).map(Some),
             }
         });
         let outcome = outcome.await;
-        drop(waker.take());
+        drop(waker.and_then(AtomicWaker::take));
         outcome.unwrap_or_else(|| {
             catch_and_log("the drop of a cancelled host task", || drop(task));
             Err(Error::new(ErrorKind::Cancelled, "the submission was cancelled while this host task ran"))

@@ -1,9 +1,11 @@
 //! The end of partitions, and with the last of them of the run.
 
 use crate::hal::EventStatus;
+use crate::runtime::completion::clock;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::run::cancel::cancelled;
 use crate::runtime::execution::run::chain::end_in_order;
+use crate::runtime::execution::run::extras::{RunExtras, UntilEnd};
 use crate::runtime::execution::run::host_scheduler::{HostScheduler, Ready};
 use crate::runtime::execution::run::{ENQUEUED, FAILED, Go, Run, RunInner, SUCCEEDED};
 use crate::runtime::execution::template::RunOwner;
@@ -44,7 +46,7 @@ impl Run {
     }
 
     pub(super) fn scheduler_for(&self, ready: &Ready) -> Option<HostScheduler> {
-        if ready.is_empty() { None } else { self.inner.lock().scheduler.clone() }
+        if ready.is_empty() { None } else { self.extra(|extras| extras.until_end.scheduler.clone()) }
     }
 
     /// A partition is final. Only the first call for a partition counts: a device, the reactor and
@@ -73,9 +75,9 @@ impl Run {
         if self.slots[partition].state.swap(state, Ordering::AcqRel) > ENQUEUED {
             return ready;
         }
-        self.slots[partition].metrics.ended();
+        self.metrics.partition_ended(partition);
         if state == SUCCEEDED {
-            self.measure(partition);
+            self.slots[partition].measure_until(clock::now);
         }
         let succeeded = state == SUCCEEDED;
         self.trace_end(partition, succeeded);
@@ -122,13 +124,13 @@ impl Run {
     }
 
     pub(super) fn set_failure(&self, inner: &mut RunInner, failure: Failure) {
-        inner.failure = Some(failure);
+        inner.extras.get_or_make().failure = Some(failure);
         self.progress.failed.store(true, Ordering::Release);
     }
 
     /// The failure of a run that this one depends on, with the place where it happened there.
     pub(super) fn failed_dependency(&self) -> Option<Error> {
-        let depends_on = self.inner.lock().depends_on.clone();
+        let depends_on = self.extra(|extras| extras.until_end.depends_on.clone());
         // Their devices may have notified this run first.
         end_in_order(&depends_on);
         depends_on.iter().find_map(|run| run.result().err())
@@ -136,21 +138,19 @@ impl Run {
 
     /// All partitions are over. The first call ends the run; later ones find its result final.
     pub(super) fn complete(&self) {
-        let (owner, scheduler, depends_on, comes_after, retired, trace) = {
+        let (owner, until_end) = {
             let mut inner = self.inner.lock();
             let Some(owner) = inner.owner.take() else {
                 drop(inner);
                 return self.done.set();
             };
             // Under the lock: a thread that finds no owner finds this done.
-            self.has_ended(&*owner, inner.failure.as_ref());
-            self.metrics.ended(inner.failure.as_ref().map(|failure| failure.kind()));
-            // Once all runs of the batch have let it go it serves another.
-            inner.batch_event = None;
-            let earlier = (std::mem::take(&mut inner.depends_on), std::mem::take(&mut inner.comes_after));
-            let retired = std::mem::take(&mut inner.retired);
-            (owner, inner.scheduler.take(), earlier.0, earlier.1, retired, inner.trace.take())
+            let failure = inner.failure();
+            self.has_ended(&*owner, failure);
+            self.metrics.ended(failure.map(|failure| failure.kind()));
+            (owner, inner.extras.if_made(RunExtras::end))
         };
+        let UntilEnd { scheduler, depends_on, comes_after, retired, trace } = until_end;
         if self.waiting.is_timed {
             self.learn(&owner);
         }
@@ -174,5 +174,5 @@ impl Run {
 fn says_enough(inner: &RunInner, later: &Failure) -> bool {
     let is_stop =
         |failure: &Failure| matches!(failure.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
-    inner.failure.as_ref().is_some_and(|earlier| !is_stop(earlier) || is_stop(later))
+    inner.failure().is_some_and(|earlier| !is_stop(earlier) || is_stop(later))
 }

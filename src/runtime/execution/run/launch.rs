@@ -53,20 +53,20 @@ impl Run {
 
     /// The caller does not launch it after all.
     pub(crate) fn give_launch_back(&self) {
-        self.inner.lock().batch_event = None;
-        self.slots[0].metrics.given_back();
+        self.inner.lock().extras.if_made(|extras| extras.batch_event = None);
+        self.metrics.partition_given_back(0);
         self.progress.launch.store(HANDED_OVER, Ordering::Release);
     }
 
     /// What is about to be signalled behind the batch that it is launched in.
     pub(crate) fn set_batch_event(&self, event: &Arc<dyn hal::Event>) {
-        self.inner.lock().batch_event = Some(event.clone());
-        self.slots[0].metrics.started();
+        self.inner.lock().extras.get_or_make().batch_event = Some(event.clone());
+        self.metrics.partition_started(0);
     }
 
     /// The real status of the batch that it was launched in; `None` once the run is over.
     pub(super) fn batch_status(&self) -> Option<EventStatus> {
-        let event = self.inner.lock().batch_event.clone();
+        let event = self.extra(|extras| extras.batch_event.clone());
         event.map(|event| event.status())
     }
 

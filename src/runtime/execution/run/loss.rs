@@ -72,7 +72,7 @@ impl Run {
         if template.ended.load(Ordering::Acquire) + 1 < self.number {
             return true;
         }
-        let others = self.inner.lock().comes_after.clone();
+        let others = self.extra(|extras| extras.until_end.comes_after.clone());
         end_in_order(&others);
         others.iter().any(|run| {
             !run.is_done() || run.result().is_err_and(|error| error.kind() == ErrorKind::DeviceLost)

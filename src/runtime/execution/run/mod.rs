@@ -4,6 +4,7 @@ mod cancel;
 mod chain;
 mod ending;
 mod enqueue;
+mod extras;
 mod host_scheduler;
 mod launch;
 mod loss;
@@ -11,34 +12,37 @@ mod pending;
 mod polling;
 mod progress;
 mod record;
+mod slot;
 mod timing;
 mod trace;
 
 use std::any::Any;
 use std::fmt::{self, Debug};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::hal;
-use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::Latch;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::host_task::{HostTaskOwner, NestedRun};
-use crate::runtime::execution::labels::Labels;
+use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::polls::PollLog;
 use crate::runtime::execution::profile::Profile;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
 use crate::runtime::resource::profiling::is_any_profiled;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::types::{Error, Result};
 use crate::util::deferred_drop::Failure;
-use crate::util::metrics::{PartitionMetrics, RunMetrics};
+use crate::util::metrics::RunMetrics;
+use crate::util::on_demand::OnDemand;
+use extras::RunExtras;
+use slot::{ENQUEUED, FAILED, PartitionSlot, SUCCEEDED, WAITING};
+use timing::Waiting;
 
 pub(crate) use cancel::cancelled;
 pub(crate) use enqueue::{enqueue, enqueue_batch, watch_all};
@@ -49,25 +53,23 @@ pub(crate) use trace::{PartitionMoments, RunTrace};
 
 /// One run. While in flight it owns the executable, and with it all that a device may touch;
 /// the device, the reactor or the task that will report a completion holds a reference to it.
+///
+/// There may be many: what only some runs have is in [`RunExtras`], which the others do without.
 pub(crate) struct Run {
     /// Set when every partition is final.
     pub(crate) done: Latch,
-    /// The task that waits to start the run, if there is one.
-    starter: AtomicWaker,
-    /// From when on nothing of it starts any more.
-    deadline: OnceLock<Instant>,
     /// Sequence number within the executable, starting at 1.
     number: u64,
     /// Those of the devices that do not notify. They poll for the ends of partitions.
-    reactors: SmallVec<[Reactor; 1]>,
+    reactors: Arc<[Reactor]>,
     progress: RunProgress,
     waiting: Waiting,
     metrics: RunMetrics,
     /// Whether it has a trace.
     is_traced: bool,
-    /// The names of nodes, where times are recorded.
-    profiled: Option<Arc<Labels>>,
-    slots: Box<[PartitionSlot]>,
+    /// Whether anything of it is timed for a profile.
+    is_profiled: bool,
+    slots: SmallVec<[PartitionSlot; 1]>,
     inner: Mutex<RunInner>,
 }
 
@@ -78,6 +80,8 @@ struct RunProgress {
     cancelled: AtomicBool,
     /// Whether there is a failure: without one, the result is read without a lock.
     failed: AtomicBool,
+    /// Whether there is a deadline: without one, what starts asks without a lock.
+    has_deadline: AtomicBool,
     /// Whether every partition has been enqueued on a device, so that other devices can wait for
     /// the run's tails themselves.
     enqueued: AtomicBool,
@@ -91,79 +95,21 @@ struct RunProgress {
     host_tasks: AtomicU32,
 }
 
-/// How its submission waits for the run.
-#[derive(Default)]
-struct Waiting {
-    /// Whether partitions of devices that notify are timed, for estimates.
-    is_timed: bool,
-    /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known.
-    soonest: AtomicU64,
-    /// Whether a submission polls for the end by itself, at first.
-    has_poller: AtomicBool,
-    /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
-    near_until: AtomicU64,
-    /// How the first wait spins, see [`SpinPlan`]: nanoseconds, of which one or both are 0.
-    spin_time: AtomicU64,
-    between_host_tasks: AtomicU64,
-    /// What drives the devices' work.
-    driven_by: hal::Progress,
-    /// How a submission's spin went: one of the `SPIN` constants.
-    spin: AtomicU8,
-    /// Whether the run keeps the queue that it shares for too long.
-    too_long: AtomicBool,
-}
-
 #[derive(Default)]
 struct RunInner {
+    /// There until the run is over.
     owner: Option<Arc<dyn RunOwner>>,
-    /// How partitions that need the host get started. Refers back to the run, so it goes when the
-    /// run is over.
-    scheduler: Option<HostScheduler>,
-    /// When it was submitted, for the profile.
-    submitted: Option<u64>,
-    /// What tells of its end in the place of its own event, if it was launched in a batch.
-    batch_event: Option<Arc<dyn hal::Event>>,
-    /// Runs whose results the devices wait for, until this one is over.
-    depends_on: SmallVec<[Arc<Run>; 1]>,
-    /// Runs of other executables that the devices have this one come after, until it is over.
-    comes_after: SmallVec<[Arc<Run>; 1]>,
-    /// What updates have taken out of the executable, and this run or one before it still uses.
-    retired: Vec<Replaced>,
-    failure: Option<Failure>,
-    profile: Option<Profile>,
-    trace: Option<Arc<RunTrace>>,
-    host_times: Vec<(usize, u64, u64)>,
-    /// Runs that host tasks have submitted and wait for, by partition.
-    nested: SmallVec<[(usize, Arc<dyn NestedRun>); 1]>,
+    extras: OnDemand<RunExtras>,
+}
+
+impl RunInner {
+    fn failure(&self) -> Option<&Failure> {
+        self.extras.get().and_then(|extras| extras.failure.as_ref())
+    }
 }
 
 /// What an update has taken out of an executable.
 pub(crate) type Replaced = Box<dyn Any + Send>;
-
-/// One partition of the run.
-struct PartitionSlot {
-    state: AtomicU8,
-    /// Predecessors that have to be waited for on the host, and one more until everything that
-    /// devices can wait for themselves has been enqueued.
-    waiting_for: AtomicU32,
-    event: Option<Arc<dyn hal::Event>>,
-    /// Whether the event keeps times.
-    keeps_times: bool,
-    /// The task of a host task that runs, to be woken when the run is cancelled.
-    task: AtomicWaker,
-    /// When it was enqueued on a device that notifies, 0 if its time is not measured.
-    enqueued: AtomicU64,
-    /// How many nanoseconds it took, 0 if that is not known.
-    took: AtomicU64,
-    metrics: PartitionMetrics,
-}
-
-/// Not handed to a device or task yet. The event, reused from an earlier run, may still read complete.
-const WAITING: u8 = 0;
-/// On a device: the event's status is this run's.
-const ENQUEUED: u8 = 1;
-const SUCCEEDED: u8 = 2;
-const FAILED: u8 = 3;
 
 /// What to do with a partition whose predecessors are final.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,39 +126,24 @@ pub(crate) enum Go {
 
 impl Run {
     pub(crate) fn new(template: &RunTemplate) -> Result<Self> {
-        let event = hal::EventDesc { profiling: template.profiling };
-        let slots = template.partitions.iter().map(|partition| {
-            Ok(PartitionSlot {
-                state: AtomicU8::new(WAITING),
-                waiting_for: AtomicU32::new(0),
-                event: partition
-                    .device()
-                    .map(|device| device.observe(device.hal().create_event(&event)))
-                    .transpose()?,
-                keeps_times: template.profiling && partition.device().is_some(),
-                task: AtomicWaker::new(),
-                enqueued: AtomicU64::new(0),
-                took: AtomicU64::new(0),
-                metrics: PartitionMetrics::new(partition.device().map(Device::metrics)),
-            })
-        });
-        let mut run = Self::with(slots.collect::<Result<_>>()?, template.reactors());
-        run.profiled = template.profiling.then(|| template.labels.clone());
+        let slots =
+            template.partitions.iter().map(|partition| PartitionSlot::new(partition, template.profiling));
+        let mut run = Self::with(slots.collect::<Result<_>>()?, template.reactors.clone());
+        let devices = template.partitions.iter().map(PartitionExec::device);
+        run.metrics = RunMetrics::new(&template.metrics, devices.map(|device| device.map(Device::metrics)));
         Ok(run)
     }
 
-    fn with(slots: Box<[PartitionSlot]>, reactors: SmallVec<[Reactor; 1]>) -> Self {
+    fn with(slots: SmallVec<[PartitionSlot; 1]>, reactors: Arc<[Reactor]>) -> Self {
         Self {
             done: Latch::new(),
-            starter: AtomicWaker::new(),
-            deadline: OnceLock::new(),
             number: 0,
             reactors,
             progress: RunProgress::default(),
             waiting: Waiting::default(),
             metrics: RunMetrics::default(),
             is_traced: false,
-            profiled: None,
+            is_profiled: false,
             slots,
             inner: Mutex::default(),
         }
@@ -220,9 +151,9 @@ impl Run {
 
     /// A run that failed before it began.
     pub(crate) fn failed(error: Error) -> Self {
-        let mut run = Self::with(Box::default(), SmallVec::new());
+        let mut run = Self::with(SmallVec::new(), Arc::default());
         run.progress.failed = AtomicBool::new(true);
-        run.inner.get_mut().failure = Some(Failure::new(error));
+        run.inner.get_mut().extras.get_or_make().failure = Some(Failure::new(error));
         run.done.set();
         run
     }
@@ -233,57 +164,41 @@ impl Run {
         let template = owner.template();
         self.number = number;
         self.done.reset();
-        self.starter = AtomicWaker::new();
-        self.deadline = OnceLock::new();
         self.progress = RunProgress::default();
         self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
-        let (is_timed, driven_by) = (timing == Timing::On, template.progress);
-        self.waiting = Waiting { is_timed, driven_by, ..Waiting::default() };
+        self.waiting = Waiting::new(timing, template.progress);
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
-            slot.state = AtomicU8::new(WAITING);
-            slot.waiting_for = AtomicU32::new(partition.host_predecessors + 1);
-            slot.task = AtomicWaker::new();
-            slot.enqueued = AtomicU64::new(0);
-            slot.took = AtomicU64::new(0);
-            slot.metrics.reset();
+            slot.reset(partition);
         }
         self.choose_times(template);
-        // What runs keep for later, such as the memory of lists, stays.
-        let inner = self.inner.get_mut();
-        inner.failure = None;
-        inner.batch_event = None;
-        inner.profile = None;
-        inner.host_times.clear();
-        inner.submitted = self.profiled.is_some().then(clock::now);
         self.is_traced = !self.slots.is_empty() && RunTrace::is_wanted();
-        inner.trace = self.is_traced.then(|| RunTrace::new(&**owner, number));
+        let inner = self.inner.get_mut();
+        inner.extras.if_made(RunExtras::reset);
+        if self.is_profiled {
+            inner.extras.get_or_make().profile.begin(&template.labels);
+        }
+        if self.is_traced {
+            inner.extras.get_or_make().until_end.trace = Some(RunTrace::new(&**owner, number));
+        }
         // Without a partition there is nothing to own it for, and nothing gives it back.
-        inner.owner = (!self.slots.is_empty()).then(|| Arc::clone(owner) as Arc<dyn RunOwner>);
         if !self.slots.is_empty() {
-            self.metrics = template.metrics.run();
+            inner.owner = Some(Arc::clone(owner) as Arc<dyn RunOwner>);
+            self.metrics.submitted();
             self.in_flight().into_iter().for_each(|runs| _ = runs.fetch_add(1, Ordering::Relaxed));
         }
     }
 
     /// Has the devices keep the times of the run that are profiled now, and no others.
     fn choose_times(&mut self, template: &RunTemplate) {
-        if !is_any_profiled() && self.profiled.is_some() == template.profiling {
+        if !is_any_profiled() && self.is_profiled == template.profiling {
             return;
         }
-        let mut is_profiled = template.profiling;
+        self.is_profiled = template.profiling;
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             let Some(device) = partition.device() else { continue };
-            let profiling = template.profiling || device.is_profiled();
-            if slot.keeps_times != profiling {
-                // Where the device has no event to give, the old one goes on.
-                let event = device.hal().create_event(&hal::EventDesc { profiling });
-                if let Ok(event) = device.observe(event) {
-                    (slot.event, slot.keeps_times) = (Some(event), profiling);
-                }
-            }
-            is_profiled |= slot.keeps_times;
+            slot.keep_times(device, template.profiling || device.is_profiled());
+            self.is_profiled |= slot.keeps_times;
         }
-        self.profiled = is_profiled.then(|| template.labels.clone());
     }
 
     /// Whether the event of a partition keeps times.
@@ -293,7 +208,7 @@ impl Run {
 
     /// Whether anything of the run is timed.
     fn is_profiled(&self) -> bool {
-        self.profiled.is_some()
+        self.is_profiled
     }
 
     /// The event of a partition that has succeeded, if it has the times of this run.
@@ -344,23 +259,23 @@ impl Run {
     }
 
     fn failure(&self) -> Result<()> {
-        self.inner.lock().failure.as_ref().map_or(Ok(()), |failure| Err(failure.error()))
+        self.extra(|extras| extras.failure.as_ref().map(Failure::error)).map_or(Ok(()), Err)
     }
 
     /// Where the time went, of a run that is over and whose times are recorded. Asks the devices, so it is
     /// not for a notification.
     pub(crate) fn profile(&self) -> Option<Profile> {
-        let labels = self.profiled.as_ref()?;
-        let (host_times, origin) = {
-            let inner = self.inner.lock();
-            if let Some(profile) = &inner.profile {
-                return Some(profile.clone());
-            }
-            (inner.host_times.clone(), inner.submitted.unwrap_or(0))
-        };
-        let event_of = |partition| self.timed_event(partition);
-        let profile = Profile::collect(labels, event_of, &host_times, origin);
-        Some(self.inner.lock().profile.get_or_insert(profile).clone())
+        let parts = self.extra(|extras| extras.profile.clone());
+        if parts.collected.is_some() {
+            return parts.collected;
+        }
+        let profile = Profile::collect(
+            parts.labels.as_ref()?,
+            |partition| self.timed_event(partition),
+            &parts.host_times,
+            parts.submitted,
+        );
+        Some(self.inner.lock().extras.get_or_make().profile.collected.get_or_insert(profile).clone())
     }
 
     /// Whether a partition ran to its end, in this run. The event of one that did not may still
@@ -370,7 +285,7 @@ impl Run {
     }
 
     pub(crate) fn event(&self, partition: usize) -> Option<&Arc<dyn hal::Event>> {
-        self.slots[partition].event.as_ref()
+        self.slots[partition].event()
     }
 
     /// A partition's enqueue has succeeded. It may be final already: the device may have notified
@@ -382,7 +297,7 @@ impl Run {
         }
         // Either `cancel` finds the partition enqueued, or it is found here.
         if self.progress.cancelled.load(Ordering::SeqCst) {
-            slot.event.iter().for_each(|event| event.stop());
+            slot.event().into_iter().for_each(|event| event.stop());
         }
     }
 
@@ -405,7 +320,7 @@ impl Run {
     pub(crate) fn tail_events(&self) -> Option<Vec<Arc<dyn hal::Event>>> {
         let (owner, batch_event) = {
             let inner = self.inner.lock();
-            (inner.owner.clone()?, inner.batch_event.clone())
+            (inner.owner.clone()?, inner.extras.read(|extras| extras.batch_event.clone()))
         };
         if let Some(event) = batch_event {
             return Some(vec![event]);
@@ -416,24 +331,27 @@ impl Run {
     /// The run needs the results of others, and its devices wait for them. It has partitions, whose end
     /// lets the others go.
     pub(crate) fn set_depends_on(&self, runs: impl Iterator<Item = Arc<Run>>) {
-        self.inner.lock().depends_on = runs.collect();
+        let runs = runs.collect();
+        self.inner.lock().extras.get_or_make().until_end.depends_on = runs;
     }
 
     /// Runs of other executables on the same memory, which the devices let end first. As above.
     pub(crate) fn set_comes_after(&self, runs: impl Iterator<Item = Arc<Run>>) {
-        self.inner.lock().comes_after = runs.collect();
+        let runs = runs.collect();
+        self.inner.lock().extras.get_or_make().until_end.comes_after = runs;
     }
 
     /// The runs that this one comes after, until it is over.
     fn predecessors(&self) -> SmallVec<[Arc<Run>; 2]> {
-        let inner = self.inner.lock();
-        inner.depends_on.iter().chain(&inner.comes_after).cloned().collect()
+        self.extra(|RunExtras { until_end, .. }| {
+            until_end.depends_on.iter().chain(&until_end.comes_after).cloned().collect()
+        })
     }
 
     /// How many runs of other executables it waits for on its devices.
     #[cfg(test)]
     pub(crate) fn comes_after(&self) -> usize {
-        self.inner.lock().comes_after.len()
+        self.extra(|extras| extras.until_end.comes_after.len())
     }
 
     /// Devices of the same partitions.
@@ -451,7 +369,7 @@ impl Run {
         if inner.owner.is_none() {
             return Some(retired);
         }
-        inner.retired.push(retired);
+        inner.extras.get_or_make().until_end.retired.push(retired);
         None
     }
 
@@ -461,7 +379,7 @@ impl Run {
 
     /// The run needs the host, and this is how.
     pub(crate) fn set_scheduler(&self, scheduler: HostScheduler) {
-        self.inner.lock().scheduler = Some(scheduler);
+        self.inner.lock().extras.get_or_make().until_end.scheduler = Some(scheduler);
     }
 
     /// One of the things that a partition waits for on the host is over. Whether it was the last.
@@ -482,21 +400,29 @@ impl Run {
 
     /// Nothing of the run is to start from then on. Called before it starts.
     pub(crate) fn set_deadline(&self, at: Instant) {
-        // A run that is reset has none.
-        let _ = self.deadline.set(at);
+        self.inner.lock().extras.get_or_make().deadline = Some(at);
+        self.progress.has_deadline.store(true, Ordering::Release);
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline.get().copied()
+        match self.progress.has_deadline.load(Ordering::Acquire) {
+            true => self.extra(|extras| extras.deadline),
+            false => None,
+        }
     }
 
     /// Whether the deadline has passed.
     pub(crate) fn is_late(&self) -> bool {
-        self.deadline.get().is_some_and(|at| Instant::now() >= *at)
+        self.deadline().is_some_and(|at| Instant::now() >= at)
     }
 
     pub(crate) fn record_host_times(&self, partition: usize, start: u64, end: u64) {
-        self.inner.lock().host_times.push((partition, start, end));
+        self.inner.lock().extras.get_or_make().profile.host_times.push((partition, start, end));
+    }
+
+    /// What the run has of what only some have.
+    fn extra<R: Default>(&self, read: impl FnOnce(&RunExtras) -> R) -> R {
+        self.inner.lock().extras.read(read)
     }
 }
 
@@ -531,9 +457,10 @@ impl HostTaskOwner for Run {
     fn set_nested(&self, partition: usize, nested: Option<Arc<dyn NestedRun>>) {
         let previous = {
             let mut inner = self.inner.lock();
-            let at = inner.nested.iter().position(|(own, _)| *own == partition);
-            let previous = at.map(|at| inner.nested.swap_remove(at));
-            inner.nested.extend(nested.clone().map(|nested| (partition, nested)));
+            let all = &mut inner.extras.get_or_make().nested;
+            let at = all.iter().position(|(own, _)| *own == partition);
+            let previous = at.map(|at| all.swap_remove(at));
+            all.extend(nested.clone().map(|nested| (partition, nested)));
             previous
         };
         drop(previous);

@@ -7,9 +7,9 @@ use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::reactor::Reactor;
-use crate::runtime::execution::run::{Run, Waiting};
+use crate::runtime::execution::run::Run;
 use crate::runtime::execution::template::RunTemplate;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const SPIN_NONE: u8 = 0;
 const SPIN_FOUND: u8 = 1;
@@ -29,6 +29,59 @@ pub(crate) enum SpinPlan {
     Once(Duration),
     /// While the run is on devices, if what was enqueued last should take no longer than this.
     BetweenHostTasks(Duration),
+}
+
+/// How its submission waits for a run.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Until when the end is near enough to be polled for without a pause, 0 if it is not.
+    near_until: AtomicU64,
+    /// Nanoseconds that the partition enqueued last is expected to take, 0 if that is not known. Four seconds
+    /// stand for all that is longer.
+    soonest: AtomicU32,
+    /// How the first wait spins: an encoded [`SpinPlan`], 0 for none.
+    spin_plan: AtomicU32,
+    /// How a submission's spin went: one of the `SPIN` constants.
+    spin: AtomicU8,
+    /// Whether a submission polls for the end by itself, at first.
+    has_poller: AtomicBool,
+    /// Whether the run keeps the queue that it shares for too long.
+    pub(super) too_long: AtomicBool,
+    /// Whether partitions of devices that notify are timed, for estimates.
+    pub(super) is_timed: bool,
+    /// What drives the devices' work.
+    driven_by: hal::Progress,
+}
+
+impl Waiting {
+    pub(super) fn new(timing: Timing, driven_by: hal::Progress) -> Self {
+        Self { is_timed: timing == Timing::On, driven_by, ..Self::default() }
+    }
+}
+
+impl SpinPlan {
+    /// Set in the code of [`BetweenHostTasks`](Self::BetweenHostTasks). The other bits are nanoseconds.
+    const BETWEEN: u32 = 1 << 31;
+
+    fn encode(self) -> u32 {
+        let (time, kind) = match self {
+            Self::Once(time) => (time, 0),
+            Self::BetweenHostTasks(limit) => (limit, Self::BETWEEN),
+        };
+        // No spin takes two seconds.
+        clock::nanoseconds(time).min(u64::from(Self::BETWEEN - 1)) as u32 | kind
+    }
+
+    /// `None` if there is no time to spin for.
+    fn decode(code: u32) -> Option<Self> {
+        match code & !Self::BETWEEN {
+            0 => None,
+            nanoseconds => {
+                let time = Duration::from_nanos(nanoseconds.into());
+                Some(if code & Self::BETWEEN == 0 { Self::Once(time) } else { Self::BetweenHostTasks(time) })
+            }
+        }
+    }
 }
 
 impl Run {
@@ -105,25 +158,14 @@ impl Run {
 
     /// Plans how the first wait for this run spins.
     pub(crate) fn plan_spin(&self, plan: SpinPlan) {
-        let Waiting { spin_time, between_host_tasks, .. } = &self.waiting;
-        match plan {
-            SpinPlan::Once(time) => spin_time.store(clock::nanoseconds(time), Ordering::Relaxed),
-            SpinPlan::BetweenHostTasks(limit) => {
-                between_host_tasks.store(clock::nanoseconds(limit), Ordering::Relaxed);
-            }
-        }
+        self.waiting.spin_plan.store(plan.encode(), Ordering::Relaxed);
     }
 
     /// How a wait for this run should spin. Only the first wait does.
     pub(crate) fn take_spin(&self) -> Option<SpinPlan> {
-        let take = |nanoseconds: &AtomicU64| match nanoseconds.load(Ordering::Relaxed) {
-            0 => None,
-            _ => Some(nanoseconds.swap(0, Ordering::Relaxed)).filter(|&taken| taken > 0),
-        };
-        let Waiting { spin_time, between_host_tasks, .. } = &self.waiting;
-        let once = take(spin_time).map(|time| SpinPlan::Once(Duration::from_nanos(time)));
-        let between = || take(between_host_tasks).map(Duration::from_nanos);
-        once.or_else(|| between().map(SpinPlan::BetweenHostTasks))
+        let plan = &self.waiting.spin_plan;
+        SpinPlan::decode(plan.load(Ordering::Relaxed))?;
+        SpinPlan::decode(plan.swap(0, Ordering::Relaxed))
     }
 
     /// What drives the devices' work, which decides how a thread may wait for it.
@@ -146,37 +188,26 @@ impl Run {
     pub(crate) fn expected(&self) -> Option<Duration> {
         match self.waiting.soonest.load(Ordering::Relaxed) {
             0 => None,
-            expected => Some(Duration::from_nanos(expected)),
+            expected => Some(Duration::from_nanos(expected.into())),
         }
     }
 
     /// A partition is about to be enqueued, and expected to take so long.
     pub(super) fn will_enqueue(&self, partition: usize, expected: Option<Duration>, notifies: bool) {
-        self.slots[partition].metrics.started();
+        self.metrics.partition_started(partition);
         if self.waiting.is_timed {
-            self.waiting.soonest.store(expected.map_or(0, clock::nanoseconds), Ordering::Relaxed);
+            let expected = expected.map_or(0, clock::nanoseconds).min(u32::MAX.into()) as u32;
+            self.waiting.soonest.store(expected, Ordering::Relaxed);
             if notifies {
-                self.slots[partition].enqueued.store(clock::now(), Ordering::Relaxed);
+                self.slots[partition].measure_from(clock::now());
             }
-        }
-    }
-
-    /// Measures how long a partition took that has just ended, on a device that notifies.
-    pub(super) fn measure(&self, partition: usize) {
-        let slot = &self.slots[partition];
-        let enqueued = slot.enqueued.load(Ordering::Relaxed);
-        if enqueued > 0 {
-            slot.took.store(clock::now().saturating_sub(enqueued).max(1), Ordering::Relaxed);
         }
     }
 
     /// Lets the next runs know how long this one's partitions took.
     pub(super) fn learn(&self, template: &RunTemplate) {
         for (slot, partition) in self.slots.iter().zip(&template.partitions) {
-            let took = slot.took.load(Ordering::Relaxed);
-            if took > 0 {
-                partition.estimator.record(Sample::Exact(took));
-            }
+            slot.took().into_iter().for_each(|took| partition.estimator.record(Sample::Exact(took)));
         }
     }
 }
@@ -194,5 +225,24 @@ impl Drop for HostWork {
         {
             run.done.wake_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spin_plan_is_decoded_as_it_was_encoded() {
+        for time in [1, 40_000, 2_000_000_000].map(Duration::from_nanos) {
+            for plan in [SpinPlan::Once(time), SpinPlan::BetweenHostTasks(time)] {
+                assert_eq!(SpinPlan::decode(plan.encode()), Some(plan));
+            }
+        }
+        for nothing in [SpinPlan::Once(Duration::ZERO), SpinPlan::BetweenHostTasks(Duration::ZERO)] {
+            assert_eq!(SpinPlan::decode(nothing.encode()), None);
+        }
+        let longest = SpinPlan::decode(SpinPlan::Once(Duration::MAX).encode());
+        assert!(matches!(longest, Some(SpinPlan::Once(time)) if time.as_secs() == 2), "{longest:?}");
     }
 }

@@ -255,7 +255,7 @@ impl PartitionTrace {
 impl Run {
     /// The trace, while the run is in flight, if a subscriber listens.
     pub(crate) fn trace(&self) -> Option<Arc<RunTrace>> {
-        if self.is_traced { self.inner.lock().trace.clone() } else { None }
+        if self.is_traced { self.extra(|extras| extras.until_end.trace.clone()) } else { None }
     }
 
     pub(crate) fn is_traced(&self) -> bool {
