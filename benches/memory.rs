@@ -2,8 +2,10 @@
 //!
 //! | row | ours | base | limit |
 //! |---|---|---|---|
-//! | `in_flight_bytes` | heap bytes of one of 10,000 submissions in flight | of one of 10,000 hand-offs | 1,024 bytes |
+//! | `in_flight_bytes` | heap bytes of one of 10,000 submissions in flight | of one of 10,000 hand-offs | 400 bytes |
 //! | `growth_bytes` | heap bytes more after a million submissions than after the first ten thousand | of hand-offs | 16 KiB |
+//! | `executable_bytes` | heap bytes of an executable of one kernel | of a boxed closure of its arguments | 3,072 bytes |
+//! | `executable_run_bytes` | of one that has run, which keeps that run for the next submission | likewise | 3,328 bytes |
 //! | `node_bytes` | heap bytes a node of an executable of 10,000 kernels | of a boxed closure of its arguments | 1,024 bytes |
 //! | `copy_64m`, `fill_64m` | a graph that copies or fills 64 MiB | `copy_from_slice`, `slice::fill` | 1.2 |
 //! | `rect` | a graph that copies 4,096 rows of 4 KiB out of rows of 8 KiB | the same row by row | 1.2 |
@@ -31,6 +33,7 @@ static ALLOCATOR: Counting = Counting;
 const THREADS: usize = 2;
 const IN_FLIGHT: usize = 10_000;
 const NODES: usize = 10_000;
+const EXECUTABLES: usize = 100;
 const SUBMISSIONS: usize = 1_000_000;
 /// `u32`s in 64 MiB.
 const LARGE: usize = 16 << 20;
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
 
     in_flight(&mut report, &runtime, &device, &pool);
     growth(&mut report, &runtime, &device, &pool);
+    executables(&mut report, &runtime, &device);
     nodes(&mut report, &device);
     bandwidth(&mut report, &runtime, &device);
     report.finish()
@@ -115,7 +119,7 @@ fn in_flight(report: &mut Report, runtime: &Runtime, device: &Device, pool: &Wor
         bytes
     });
     let (ours, base) = (ours as f64 / IN_FLIGHT as f64, base as f64 / IN_FLIGHT as f64);
-    report.figure("in_flight_bytes", ours, base, "bytes", ours > 1024.0);
+    report.figure("in_flight_bytes", ours, base, "bytes", ours > 400.0);
 }
 
 fn growth(report: &mut Report, runtime: &Runtime, device: &Device, pool: &WorkerPool) {
@@ -143,6 +147,38 @@ async fn grown<F: Future<Output = ()>>(count: usize, mut once: impl FnMut() -> F
     counting::stop().bytes as f64
 }
 
+fn executables(report: &mut Report, runtime: &Runtime, device: &Device) {
+    let (finalized, run) = ("executable_bytes", "executable_run_bytes");
+    if !report.wants(finalized) && !report.wants(run) {
+        return;
+    }
+    let graph = || {
+        let mut graph = Graph::new(device);
+        let data = device.buffer::<u32>(16).expect("a small buffer");
+        graph.launch(bump(&data), Range::linear(16));
+        graph
+    };
+    let graphs: Vec<Graph> = (0..EXECUTABLES).map(|_| graph()).collect();
+    let mut execs = Vec::with_capacity(EXECUTABLES);
+    counting::start();
+    execs.extend(graphs.iter().map(|graph| graph.finalize().expect("a valid graph")));
+    let bytes = counting::stop().bytes as f64 / EXECUTABLES as f64;
+    let base = closure_bytes(EXECUTABLES);
+    if report.wants(finalized) {
+        report.figure(finalized, bytes, base, "bytes", bytes > 3072.0);
+    }
+    counting::start();
+    runtime.block_on(async {
+        for exec in &execs {
+            exec.submit().await.expect("a run");
+        }
+    });
+    let bytes = bytes + counting::stop().bytes as f64 / EXECUTABLES as f64;
+    if report.wants(run) {
+        report.figure(run, bytes, base, "bytes", bytes > 3328.0);
+    }
+}
+
 fn nodes(report: &mut Report, device: &Device) {
     if !report.wants("node_bytes") {
         return;
@@ -159,17 +195,22 @@ fn nodes(report: &mut Report, device: &Device) {
     let ours = counting::stop().bytes as f64 / NODES as f64;
     drop(exec);
 
+    report.figure("node_bytes", ours, closure_bytes(NODES), "bytes", ours > 1024.0);
+}
+
+/// Heap bytes of one of so many boxed closures of a kernel's arguments.
+fn closure_bytes(count: usize) -> f64 {
     let data = Arc::new(Mutex::new(vec![0u32; 16]));
     counting::start();
-    let closures: Vec<Box<dyn Fn() + Send>> = (0..NODES)
+    let closures: Vec<Box<dyn Fn() + Send>> = (0..count)
         .map(|_| {
             let (data, range) = (data.clone(), Range::linear(16));
             Box::new(move || _ = black_box((&data, &range))) as Box<dyn Fn() + Send>
         })
         .collect();
-    let base = counting::stop().bytes as f64 / NODES as f64;
+    let bytes = counting::stop().bytes as f64 / count as f64;
     drop(closures);
-    report.figure("node_bytes", ours, base, "bytes", ours > 1024.0);
+    bytes
 }
 
 fn bandwidth(report: &mut Report, runtime: &Runtime, device: &Device) {

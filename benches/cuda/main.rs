@@ -27,6 +27,7 @@
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
+//! | `executable_host`, `executable_device` | heap and device bytes of an executable of one kernel that has run | none | |
 //! | `million_host`, `million_device` | bytes more after 1,000,000 submissions | before | 64 KiB |
 #![expect(unsafe_code, reason = "declares device code")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its results")]

@@ -2,11 +2,12 @@
 
 use wakegraph::Device;
 
-use crate::chain;
 use crate::raw::Raw;
 use crate::support::{self, Report, counting};
+use crate::{chain, chain_on, memory_of};
 
 const WINDOWS: usize = 20;
+const EXECUTABLES: usize = 1000;
 const SUBMISSIONS: usize = 1_000_000;
 /// What tables may still grow by.
 const FLAT: f64 = 65_536.0;
@@ -33,6 +34,23 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         });
         let median = support::median(&windows);
         report.figure("allocations", median, 0.0, "allocations", median > 0.0);
+    }
+    if report.wants("executable") {
+        let memory = memory_of(device);
+        let mut execs = Vec::with_capacity(EXECUTABLES);
+        let device_before = raw.memory_in_use();
+        counting::start();
+        runtime.block_on(async {
+            for _ in 0..EXECUTABLES {
+                let exec = chain_on(device, 1, &memory);
+                exec.submit().await.expect("a run");
+                execs.push(exec);
+            }
+        });
+        let host = counting::stop().bytes as f64 / EXECUTABLES as f64;
+        let device = (raw.memory_in_use() - device_before) / EXECUTABLES as f64;
+        report.figure("executable_host", host, 0.0, "bytes", false);
+        report.figure("executable_device", device, 0.0, "bytes", false);
     }
     if report.wants("million") {
         let count = report.reduced(SUBMISSIONS);
