@@ -15,6 +15,7 @@
 //! | `wait_64_policy`, `..._core` | 64 of them on 64 queues | the same by hand, spinning; in tokio, with a timer | 10.6 ms, 5 % |
 //! | `wait_..._task`, `..._core` | the same, with the reactor on the runtime | the same | the same |
 //! | `update` | change an argument, enqueue, see it complete (contract) | set parameters, launch, synchronize | 1.1 |
+//! | `finalize_N` | `finalize` of N kernels in a chain and the drop of the executable, per node | `cuGraphAddKernelNode` N times, instantiate, upload, destroy | |
 //! | `two_devices_policy_runtime` | 10 kernels in a chain, on two GPUs in turn | launches on two streams that wait for each other's events, a synchronize of the last | 1.15 |
 //! | `two_devices_copies_policy_runtime` | the same, each after a copy from the other GPU | the same | 1.15 |
 //! | `allocations` | heap allocations of a submission in the steady state | | 0 |
@@ -26,6 +27,7 @@
 mod support;
 
 mod by_hand;
+mod finalize;
 mod latency;
 mod memory;
 mod overlap;
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
     latency::rows(&mut report, &device, &raw);
     overlap::rows(&mut report, &device, &raw);
     update::rows(&mut report, &device, &raw);
+    finalize::rows(&mut report, &device, &raw);
     stream_task::rows(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);
     throughput::rows(&mut report, &device, &raw);
