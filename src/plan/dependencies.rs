@@ -18,11 +18,11 @@ pub(super) struct Edges {
     /// The graph of the partitions (the quotient graph), with each dependency once.
     pub(super) quotient: Dag,
     /// The edges inside each partition, in the order of `members`.
-    pub(super) inner: Inner,
+    pub(super) inner: InnerEdges,
 }
 
 /// The edges inside partitions.
-pub(super) struct Inner {
+pub(super) struct InnerEdges {
     /// The members of the partitions that are not paths, one after the other, as indices into the members of
     /// the same partition.
     preds: Csr,
@@ -30,7 +30,7 @@ pub(super) struct Inner {
     starts: Vec<u32>,
 }
 
-impl Inner {
+impl InnerEdges {
     /// The edges between `count` members of a partition; `None` if each waits for the one before it.
     pub(super) fn get(&self, partition: usize) -> Option<Lists<'_>> {
         let (start, end) = (self.starts[partition] as usize, self.starts[partition + 1] as usize);
@@ -79,5 +79,5 @@ pub(super) fn split(preds: &Csr, groups: &Groups, members: &Csr) -> Result<Edges
         starts.push(inner.len() as u32);
         dependencies.close();
     }
-    Ok(Edges { quotient: depth_first(&dependencies)?, inner: Inner { preds: inner, starts } })
+    Ok(Edges { quotient: depth_first(&dependencies)?, inner: InnerEdges { preds: inner, starts } })
 }
