@@ -1,9 +1,5 @@
 //! How long planning takes, beside `petgraph::algo::toposort` on the same graph in the same run.
 //!
-//! One line a row: medians, ours and the base interleaved, and the 99th percentile of ours. With
-//! `--check` (or `PLAN_BENCH_CHECK` in the environment) the process fails when a limit is exceeded:
-//! 6 times petgraph for the three large graphs, 200 bytes a node, and below.
-//!
 //! Every hundredth node is a host task, all others are kernels of one device. The graphs:
 //!
 //! - `chain`: each node after the one before.
@@ -13,73 +9,55 @@
 //!   nearly everything.
 //! - `diamonds`: 40 diamonds in a row, 2^40 paths, without host tasks and with one in every diamond.
 //! - `chain_1m`: a chain of a million nodes.
-//! - `scale_*`: by how much the time grows from 100,000 nodes to 200,000; base = the same of petgraph,
-//!   limit 1.1. Both outgrow the caches between the two. (Of `random`, twice the nodes have three times
-//!   the distinct signatures, and so three times the partitions.)
+//! - `scale_*`: by how much the time per item grows from 100,000 nodes to 200,000, beside the same of petgraph.
+//!   Items are nodes and edges, and for ours also the partitions and dependencies of the plan: of `random`,
+//!   twice the nodes have three times the distinct signatures, and so three times the partitions. Both contenders
+//!   outgrow the caches between the two.
 //! - `arenas_many_buffers`, `arenas_many_uses`: places for half as many scratch buffers as nodes,
 //!   each used twice, and for 4,096 buffers with as many uses as nodes: ours = the time for 200,000
 //!   nodes, base = ours for 100,000, limit 3.
 //! - `bytes_per_node`: what the plan of `random` holds, the largest of the three; base = the limit.
-#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
+mod support;
 
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use petgraph::graph::{DiGraph, NodeIndex};
+use support::counting::Counting;
+use support::{Report, Row};
 use wakegraph::graph::{Content, Graph};
 use wakegraph::plan::{Plan, PlanOptions, Transient};
 use wakegraph::{CommandKind, CommandKinds, DeviceId};
 
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
 const NODES: usize = 100_000;
-const TIME_LIMIT: f64 = 6.0;
-const SCALE_LIMIT: f64 = 1.1;
-const ARENA_SCALE_LIMIT: f64 = 3.0;
 const BYTES_LIMIT: f64 = 200.0;
 
 fn main() -> ExitCode {
-    let check =
-        std::env::args().any(|arg| arg == "--check") || std::env::var_os("PLAN_BENCH_CHECK").is_some();
-    let mut report = Report { exceeded: false };
-
-    let shapes: [(&str, Build); 3] = [("chain", chain), ("random", random), ("random_local", random_local)];
-    let mut single = Vec::new();
-    for (name, shape) in shapes {
-        let times = race(&shape(NODES), 41);
-        report.times(name, &times, Some(TIME_LIMIT));
-        single.push(times.ours);
+    let mut report = Report::from_args();
+    let shapes: [(&str, Build, f64); 3] =
+        [("chain", chain, 2.5), ("random", random, 2.5), ("random_local", random_local, 2.5)];
+    for (name, shape, limit) in shapes {
+        race(&mut report, Row::new(name).limit(limit).rounds(41, 1), || shape(NODES));
     }
-    report.times("diamonds", &race(&diamonds(40, false), 401), None);
-    report.times("diamonds_host_tasks", &race(&diamonds(40, true), 401), None);
-    report.times("chain_1m", &race(&chain(1_000_000), 7), None);
-    for (name, shape) in shapes {
-        let (double, single) = (shape(2 * NODES), shape(NODES));
-        let growth = race_growth(&double, &single, 21);
-        report.row(
-            &format!("scale_{name}"),
-            growth.ours,
-            growth.base,
-            growth.p99,
-            "times",
-            Some(SCALE_LIMIT),
-        );
+    race(&mut report, Row::new("diamonds").limit(2.5).rounds(401, 20), || diamonds(40, false));
+    race(&mut report, Row::new("diamonds_host_tasks").rounds(401, 20), || diamonds(40, true));
+    race(&mut report, Row::new("chain_1m").limit(2.5).rounds(7, 1), || chain(1_000_000));
+    for (name, shape, _) in shapes {
+        race_growth(&mut report, &format!("scale_{name}"), shape);
     }
-    let many_buffers: fn(usize) -> _ = |nodes| scratch(nodes, nodes / 2, 2);
-    let many_uses: fn(usize) -> _ = |nodes| scratch(nodes, 4096, nodes / 4096);
-    for (name, scratch) in [("arenas_many_buffers", many_buffers), ("arenas_many_uses", many_uses)] {
-        let (double, single) = (scratch(2 * NODES), scratch(NODES));
-        let (mut twice, mut once) = (Vec::new(), Vec::new());
-        for _ in 0..11 {
-            twice.push(time(|| double.0.plan_memory(&double.1, 256)));
-            once.push(time(|| single.0.plan_memory(&single.1, 256)));
-        }
-        report.times(name, &Times::of(twice, once), Some(ARENA_SCALE_LIMIT));
+    arenas(&mut report, "arenas_many_buffers", |nodes| scratch(nodes, nodes / 2, 2));
+    arenas(&mut report, "arenas_many_uses", |nodes| scratch(nodes, 4096, nodes / 4096));
+    if report.wants("bytes_per_node") {
+        let bytes =
+            shapes.map(|(_, shape, _)| plan(&shape(NODES).graph()).heap_bytes() as f64 / NODES as f64);
+        let most = bytes.into_iter().fold(0.0, f64::max);
+        report.figure("bytes_per_node", most, BYTES_LIMIT, "bytes", most > BYTES_LIMIT);
     }
-    let bytes = shapes.map(|(_, shape)| plan(&shape(NODES).graph()).heap_bytes() as f64 / NODES as f64);
-    let most = bytes.into_iter().fold(0.0, f64::max);
-    report.row("bytes_per_node", most, BYTES_LIMIT, most, "bytes", Some(1.0));
-
-    if check && report.exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    report.finish()
 }
 
 /// Makes a graph of about so many nodes.
@@ -188,65 +166,62 @@ fn plan(graph: &Graph<()>) -> Plan {
     Plan::new(graph, |_| CommandKinds::all(), &PlanOptions::default()).expect("the graph can be planned")
 }
 
-/// Microseconds, without the time to drop the result.
+/// Nanoseconds, without the time to drop the result.
 fn time<T>(run: impl FnOnce() -> T) -> f64 {
     let start = Instant::now();
     let result = black_box(run());
-    let micros = start.elapsed().as_secs_f64() * 1e6;
+    let nanoseconds = start.elapsed().as_nanos() as f64;
     drop(result);
-    micros
+    nanoseconds
 }
 
-struct Times {
-    ours: f64,
-    base: f64,
-    p99: f64,
+fn time_plan(graph: &Graph<()>) -> f64 {
+    time(|| plan(black_box(graph)))
 }
 
-impl Times {
-    fn of(mut ours: Vec<f64>, mut base: Vec<f64>) -> Self {
-        ours.sort_by(f64::total_cmp);
-        base.sort_by(f64::total_cmp);
-        let p99 = ours[(ours.len() * 99).div_ceil(100) - 1];
-        Self { ours: ours[ours.len() / 2], base: base[base.len() / 2], p99 }
-    }
+fn time_sort(graph: &DiGraph<(), ()>) -> f64 {
+    time(|| petgraph::algo::toposort(black_box(graph), None).expect("there is no cycle"))
 }
 
-fn race(shape: &Shape, rounds: usize) -> Times {
-    let (graph, petgraph) = (shape.graph(), shape.petgraph());
-    let (mut ours, mut base) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        ours.push(time(|| plan(black_box(&graph))));
-        base.push(time(|| petgraph::algo::toposort(black_box(&petgraph), None).expect("there is no cycle")));
-    }
-    Times::of(ours, base)
+fn race(report: &mut Report, row: Row<'_>, shape: impl FnOnce() -> Shape) {
+    report.race_timed(row, "ns", || {
+        let shape = shape();
+        let (graph, petgraph) = (shape.graph(), shape.petgraph());
+        (move || time_plan(&graph), move || time_sort(&petgraph))
+    });
 }
 
-/// By how much the time grows from one graph to the other, in pairs of one after the other.
-fn race_growth(double: &Shape, single: &Shape, rounds: usize) -> Times {
-    let [(double, double_base), (single, single_base)] =
-        [double, single].map(|shape| (shape.graph(), shape.petgraph()));
-    let sorted = |graph: &DiGraph<(), ()>| petgraph::algo::toposort(graph, None).expect("there is no cycle");
-    let (mut ours, mut base) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        ours.push(time(|| plan(&double)) / time(|| plan(&single)));
-        base.push(time(|| sorted(&double_base)) / time(|| sorted(&single_base)));
-    }
-    Times::of(ours, base)
+/// By how much the time per item grows when the graph doubles, in pairs of one after the other. Both contenders
+/// walk nodes and edges; a plan consists of partitions and dependencies besides, which may more than double.
+fn race_growth(report: &mut Report, name: &str, shape: Build) {
+    report.race_timed(Row::new(name).limit(1.1).rounds(21, 1), "times", || {
+        let [double, single] = [2 * NODES, NODES].map(|nodes| {
+            let shape = shape(nodes);
+            let (graph, petgraph) = (shape.graph(), shape.petgraph());
+            let items = nodes + shape.edges.len();
+            let planned = items + size(&plan(&graph));
+            (graph, petgraph, planned as f64, items as f64)
+        });
+        let growth = double.2 / single.2;
+        let base_growth = double.3 / single.3;
+        let [(double, double_base, ..), (single, single_base, ..)] = [double, single];
+        (
+            move || time_plan(&double) / time_plan(&single) / growth,
+            move || time_sort(&double_base) / time_sort(&single_base) / base_growth,
+        )
+    });
 }
 
-struct Report {
-    exceeded: bool,
+/// The number of partitions and dependencies.
+fn size(plan: &Plan) -> usize {
+    (0..plan.partitions().len()).map(|partition| 1 + plan.predecessors(partition).len()).sum()
 }
 
-impl Report {
-    fn times(&mut self, name: &str, times: &Times, limit: Option<f64>) {
-        self.row(name, times.ours, times.base, times.p99, "us", limit);
-    }
-
-    fn row(&mut self, name: &str, ours: f64, base: f64, p99: f64, unit: &str, limit: Option<f64>) {
-        let ratio = ours / base;
-        println!("BENCH {name} ours={ours:.2} base={base:.2} unit={unit} ratio={ratio:.2} p99={p99:.2}");
-        self.exceeded |= limit.is_some_and(|limit| ratio > limit);
-    }
+/// The time for twice the nodes, beside that for once.
+fn arenas(report: &mut Report, name: &str, scratch: fn(usize) -> (Plan, Vec<Transient>)) {
+    report.race_timed(Row::new(name).limit(3.0).rounds(11, 1), "ns", || {
+        let [double, single] = [2 * NODES, NODES].map(scratch);
+        let time_places = |(plan, buffers): &(Plan, Vec<Transient>)| time(|| plan.plan_memory(buffers, 256));
+        (move || time_places(&double), move || time_places(&single))
+    });
 }

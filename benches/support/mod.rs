@@ -140,19 +140,37 @@ impl Report {
             if exceeded && attempt < attempts {
                 continue;
             }
-            let limit = row.limit.map_or(String::new(), |limit| format!("limit={limit} "));
-            let tail = format!(
-                "{limit}p50={} p99={} min={} base_p50={} base_p99={} base_min={}{}{name}",
-                number(median(&ours.samples)),
-                number(percentile(&ours.samples, 0.99)),
-                number(percentile(&ours.rounds, 0.0)),
-                number(median(&base.samples)),
-                number(percentile(&base.samples, 0.99)),
-                number(percentile(&base.rounds, 0.0)),
-                if name.is_empty() { "" } else { " base_is=" },
-            );
+            let mut tail = tail(row.limit, &ours, &base);
+            if !name.is_empty() {
+                tail += &format!(" base_is={name}");
+            }
             return self.line(row.name, value, reference, "ns", &tail, exceeded);
         }
+    }
+
+    /// Races two functions that each give one sample. They are made only if the row is asked for.
+    pub fn race_timed<A, B>(&mut self, row: Row<'_>, unit: &str, make: impl FnOnce() -> (A, B))
+    where
+        A: FnMut() -> f64,
+        B: FnMut() -> f64,
+    {
+        if !self.wants(row.name) {
+            return;
+        }
+        let (mut ours, mut base) = make();
+        let (mut times, mut base_times) = (Times::default(), Times::default());
+        for round in 0..self.reduced(row.rounds) + 1 {
+            let samples: Vec<_> = (0..row.samples).map(|_| ours()).collect();
+            let base_samples: Vec<_> = (0..row.samples).map(|_| base()).collect();
+            // The first round fills caches.
+            if round > 0 {
+                times.add(&samples);
+                base_times.add(&base_samples);
+            }
+        }
+        let (value, reference) = (times.median(), base_times.median());
+        let exceeded = row.limit.is_some_and(|limit| value > limit * reference);
+        self.line(row.name, value, reference, unit, &tail(row.limit, &times, &base_times), exceeded);
     }
 
     /// Prints a row measured otherwise; `exceeded` when it breaks its limit.
@@ -223,6 +241,26 @@ impl Times {
     fn median(&self) -> f64 {
         median(&self.rounds)
     }
+
+    /// Adds the samples of a round.
+    fn add(&mut self, samples: &[f64]) {
+        self.rounds.push(samples.iter().sum::<f64>() / samples.len() as f64);
+        self.samples.extend_from_slice(samples);
+    }
+}
+
+/// What a row tells behind its ratio.
+fn tail(limit: Option<f64>, ours: &Times, base: &Times) -> String {
+    let limit = limit.map_or(String::new(), |limit| format!("limit={limit} "));
+    format!(
+        "{limit}p50={} p99={} min={} base_p50={} base_p99={} base_min={}",
+        number(median(&ours.samples)),
+        number(percentile(&ours.samples, 0.99)),
+        number(percentile(&ours.rounds, 0.0)),
+        number(median(&base.samples)),
+        number(percentile(&base.samples, 0.99)),
+        number(percentile(&base.rounds, 0.0)),
+    )
 }
 
 impl<C: Contender> Timed<C> {
@@ -236,20 +274,16 @@ impl<C: Contender> Timed<C> {
         for _ in 0..=samples / 5 {
             self.contender.once().await;
         }
-        let mut sum = 0.0;
+        let mut nanoseconds = Vec::with_capacity(samples);
         for _ in 0..samples {
             let start = Instant::now();
             for _ in 0..calls {
                 self.contender.once().await;
             }
-            let nanoseconds = start.elapsed().as_nanos() as f64 / (calls * self.operations) as f64;
-            sum += nanoseconds;
-            if counts {
-                self.times.samples.push(nanoseconds);
-            }
+            nanoseconds.push(start.elapsed().as_nanos() as f64 / (calls * self.operations) as f64);
         }
         if counts {
-            self.times.rounds.push(sum / samples as f64);
+            self.times.add(&nanoseconds);
         }
     }
 }

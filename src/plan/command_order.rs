@@ -4,9 +4,10 @@
 //! in-order instead, which saves the device all synchronisation. The caller can request in-order
 //! partitions of other shapes, too.
 
+use super::PlanOptions;
 use super::csr::Csr;
-use super::order::{breadth_first, depth_first};
-use super::{ExecutionOrder, PlanOptions};
+use super::dependencies::Edges;
+use super::order::{Dag, Sorter};
 
 /// The commands of all partitions, in the order of the partitions.
 pub(super) struct CommandOrder {
@@ -18,9 +19,8 @@ pub(super) struct CommandOrder {
     pub(super) in_order: Vec<bool>,
 }
 
-/// Orders the commands of the partitions in `order`. `members` has the positions in each partition and
-/// `inner` the predecessors of each member within its partition. Both are indexed by the old partition
-/// numbers, which are the entries of `order`.
+/// Orders the commands of the partitions, which are those of the quotient graph, in its order. `members` has
+/// the positions in each partition before these are sorted.
 ///
 /// A sync-point is left out if the depth-first order shows that another one implies it.
 ///
@@ -28,39 +28,63 @@ pub(super) struct CommandOrder {
 /// The nodes of a cycle. If the members are in topological order there is none.
 pub(super) fn order_commands(
     members: &Csr,
-    inner: &Csr,
-    order: &[u32],
+    edges: &Edges,
     options: &PlanOptions,
 ) -> Result<CommandOrder, Vec<u32>> {
-    let slots = Slots::new(members, inner, order, options);
-    let sorted = match options.order {
-        ExecutionOrder::DepthFirst => depth_first(&slots.preds)?,
-        ExecutionOrder::BreadthFirst => breadth_first(&slots.preds, &slots.parts),
+    let count = members.items().len();
+    let mut commands = CommandOrder {
+        nodes: Csr::with_capacity(members.len(), count),
+        waits: Csr::with_capacity(count, edges.inner.edge_count()),
+        in_order: Vec::with_capacity(members.len()),
     };
-
-    let mut nodes = Csr::with_capacity(order.len(), slots.positions.len());
-    let mut waits = Csr::with_capacity(slots.positions.len(), 0);
+    let mut sorter = Sorter::new();
     let mut kept = Vec::new();
-    let mut first = 0;
-    for (&group, &in_order) in order.iter().zip(&slots.in_order) {
-        let end = first + members.get(group as usize).len();
-        nodes.add(sorted.nodes[first..end].iter().map(|&slot| slots.positions[slot as usize]));
-        for at in first..end {
-            if !in_order {
-                kept.clear();
-                kept.extend_from_slice(sorted.preds.get(at));
-                if kept.len() > 1 {
-                    kept.sort_unstable();
-                    kept.dedup();
-                    drop_covered(&mut kept, &sorted.ancestors_from);
-                }
-                kept.iter().for_each(|&pred| waits.push(pred - first as u32));
-            }
-            waits.close();
+    for &group in &edges.quotient.nodes {
+        let members = members.get(group as usize);
+        let Some(preds) = edges.inner.get(group as usize) else {
+            commands.add_path(members, options.profiling);
+            continue;
+        };
+        let sorted = sorter.sort(preds, options.order)?;
+        commands.nodes.add(sorted.nodes.iter().map(|&index| members[index as usize]));
+        commands.in_order.push(options.in_order && !options.profiling);
+        match options.in_order && !options.profiling {
+            true => commands.waits.close_many(members.len()),
+            false => commands.add_waits(sorted, &mut kept),
         }
-        first = end;
     }
-    Ok(CommandOrder { nodes, waits, in_order: slots.in_order })
+    Ok(commands)
+}
+
+impl CommandOrder {
+    /// Adds a partition each of whose members waits for the one before it. What else it waits for is implied.
+    fn add_path(&mut self, members: &[u32], profiling: bool) {
+        self.nodes.add_slice(members);
+        self.in_order.push(!profiling);
+        if !profiling {
+            return self.waits.close_many(members.len());
+        }
+        self.waits.close();
+        for before in 0..members.len() as u32 - 1 {
+            self.waits.add_slice(&[before]);
+        }
+    }
+
+    /// Adds the sync-points of one partition. `kept` is memory to work in.
+    fn add_waits(&mut self, sorted: &Dag, kept: &mut Vec<u32>) {
+        for preds in sorted.preds.iter() {
+            if let [_, _, ..] = preds {
+                kept.clear();
+                kept.extend_from_slice(preds);
+                kept.sort_unstable();
+                kept.dedup();
+                drop_covered(kept, &sorted.ancestors_from);
+                self.waits.add_slice(kept);
+            } else {
+                self.waits.add_slice(preds);
+            }
+        }
+    }
 }
 
 /// Removes from an ascending list the entries that the depth-first order shows to be ancestors of later ones.
@@ -76,50 +100,4 @@ fn drop_covered(kept: &mut Vec<u32>, ancestors_from: &[u32]) {
         }
     }
     kept.drain(..write);
-}
-
-/// All positions, partition by partition, and the edges between these slots inside the partitions.
-struct Slots {
-    positions: Vec<u32>,
-    /// The partition of every slot.
-    parts: Vec<u32>,
-    /// Predecessors as slots; none for partitions that have only one possible order.
-    preds: Csr,
-    in_order: Vec<bool>,
-}
-
-impl Slots {
-    fn new(members: &Csr, inner: &Csr, order: &[u32], options: &PlanOptions) -> Self {
-        let count = inner.len();
-        let mut slots = Self {
-            positions: Vec::with_capacity(count),
-            parts: Vec::with_capacity(count),
-            preds: Csr::with_capacity(count, inner.items().len()),
-            in_order: Vec::with_capacity(order.len()),
-        };
-        let mut slot_of = vec![0; count];
-        for (part, &group) in order.iter().enumerate() {
-            let start = members.start(group as usize);
-            let members = members.get(group as usize);
-            let is_path = is_path(members, start, inner);
-            slots.in_order.push(!options.profiling && (is_path || options.in_order));
-            let has_one_order = members.len() == 1 || (is_path && !options.profiling);
-            for (index, &member) in members.iter().enumerate() {
-                if has_one_order {
-                    slots.preds.close();
-                } else {
-                    slot_of[member as usize] = slots.positions.len() as u32;
-                    slots.preds.add(inner.get(start + index).iter().map(|&pred| slot_of[pred as usize]));
-                }
-                slots.positions.push(member);
-                slots.parts.push(part as u32);
-            }
-        }
-        slots
-    }
-}
-
-/// Whether every member waits for the one before it.
-fn is_path(members: &[u32], start: usize, inner: &Csr) -> bool {
-    members.windows(2).zip(start + 1..).all(|(pair, at)| inner.get(at).contains(&pair[0]))
 }

@@ -15,9 +15,36 @@ impl Csr {
         Self { starts, items: Vec::with_capacity(items) }
     }
 
-    /// Creates `count` lists from `(list, item)` pairs, which are walked twice. Items keep the
-    /// order of the pairs.
+    /// Makes room for more lists and entries.
+    pub(super) fn reserve(&mut self, lists: usize, items: usize) {
+        self.starts.reserve(lists);
+        self.items.reserve(items);
+    }
+
+    /// Creates `count` lists from `(list, item)` pairs. Items keep the order of the pairs.
     pub(super) fn gather(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        Self::append_ascending(count, pairs.clone()).unwrap_or_else(|| Self::sort(count, pairs))
+    }
+
+    /// Walks the pairs once, if no list comes before an earlier pair's: graphs are mostly built in the order
+    /// of their nodes.
+    fn append_ascending(count: usize, pairs: impl Iterator<Item = (u32, u32)>) -> Option<Self> {
+        let mut lists = Self::with_capacity(count, pairs.size_hint().0);
+        for (list, item) in pairs {
+            if (list as usize) < lists.len() {
+                return None;
+            }
+            while lists.len() < list as usize {
+                lists.close();
+            }
+            lists.push(item);
+        }
+        lists.close_many(count - lists.len());
+        Some(lists)
+    }
+
+    /// Walks the pairs twice.
+    fn sort(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         // One slot further than usual: after the prefix sum, slot `i + 1` is the write cursor of
         // list `i`, and once all is written it is that list's end. So one array is count, cursor
         // and result.
@@ -57,11 +84,6 @@ impl Csr {
         &self.items
     }
 
-    /// Returns all entries of all lists.
-    pub(super) fn into_items(self) -> Vec<u32> {
-        self.items
-    }
-
     /// Index in [`items`](Self::items) of the first entry of a list.
     pub(super) fn start(&self, list: usize) -> usize {
         self.starts[list] as usize
@@ -80,6 +102,28 @@ impl Csr {
     /// Ends the open list and opens the next one.
     pub(super) fn close(&mut self) {
         self.starts.push(self.items.len() as u32);
+    }
+
+    /// Ends the open list and adds empty ones, `count` lists in all.
+    pub(super) fn close_many(&mut self, count: usize) {
+        self.starts.resize(self.starts.len() + count, self.items.len() as u32);
+    }
+
+    /// Removes the lists from `count` on. The open list is empty then.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.items.truncate(self.starts[count] as usize);
+        self.starts.truncate(count + 1);
+    }
+
+    /// Some of the lists.
+    pub(super) fn lists(&self, range: std::ops::Range<usize>) -> Lists<'_> {
+        Lists { starts: &self.starts[range.start..=range.end], items: &self.items }
+    }
+
+    /// Appends a whole list.
+    pub(super) fn add_slice(&mut self, list: &[u32]) {
+        self.items.extend_from_slice(list);
+        self.close();
     }
 
     /// Appends a whole list.
@@ -103,6 +147,32 @@ impl Csr {
     }
 }
 
+/// A part of the lists, which are numbered from 0 in it.
+#[derive(Clone, Copy)]
+pub(super) struct Lists<'a> {
+    starts: &'a [u32],
+    items: &'a [u32],
+}
+
+impl<'a> Lists<'a> {
+    pub(super) fn len(self) -> usize {
+        self.starts.len() - 1
+    }
+
+    pub(super) fn get(self, list: usize) -> &'a [u32] {
+        &self.items[self.starts[list] as usize..self.starts[list + 1] as usize]
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = &'a [u32]> {
+        self.starts.windows(2).map(|ends| &self.items[ends[0] as usize..ends[1] as usize])
+    }
+
+    /// All entries of these lists.
+    pub(super) fn items(self) -> &'a [u32] {
+        &self.items[self.starts[0] as usize..self.starts[self.len()] as usize]
+    }
+}
+
 /// `(item, list)` of every entry.
 #[derive(Clone)]
 struct PairsOf<'a> {
@@ -121,5 +191,10 @@ impl Iterator for PairsOf<'_> {
         }
         self.at += 1;
         Some((item, self.list))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.lists.items.len() - self.at as usize;
+        (left, Some(left))
     }
 }

@@ -17,28 +17,19 @@
 //! chains and trees of empty nodes.
 
 use super::csr::Csr;
-use super::placement::{EMPTY, HOST, Placement, device_place};
+use super::order::Sorted;
+use super::placement::{Devices, EMPTY, HOST, device_place};
 
 /// The longest list that is copied, and the most walks through one node.
 pub(super) const NARROW: usize = 8;
 
-/// The nodes that remain, in topological order.
-pub(super) struct Remaining {
-    /// The node at every position.
-    pub(super) nodes: Vec<u32>,
-    /// By position.
-    pub(super) preds: Csr,
-    /// By position.
-    pub(super) places: Vec<u32>,
-}
-
-/// Removes the empty nodes from a graph in topological order, which is given as the node at each position
-/// and the positions of its predecessors.
-pub(super) fn elide_empty_nodes(nodes: &[u32], preds: &Csr, places: &Placement) -> Remaining {
-    let count = nodes.len();
+/// Removes the empty nodes.
+pub(super) fn elide_empty_nodes(sorted: Sorted, devices: &Devices) -> Sorted {
+    let Sorted { nodes, preds, places } = sorted;
+    let count = places.len();
     let mut pass = Pass {
-        preds,
-        places: nodes.iter().map(|&node| places.of[node as usize]).collect(),
+        preds: &preds,
+        places,
         moved: vec![GONE; count],
         short: vec![NO_LIST; count],
         lists: Csr::with_capacity(0, 0),
@@ -47,12 +38,10 @@ pub(super) fn elide_empty_nodes(nodes: &[u32], preds: &Csr, places: &Placement) 
         found: Vec::new(),
     };
     let paths = pass.paths_out();
-    let mut out = Remaining {
-        nodes: Vec::with_capacity(count),
-        preds: Csr::with_capacity(count, preds.items().len()),
-        places: Vec::with_capacity(count),
-    };
-    for (position, &node) in nodes.iter().enumerate() {
+    let mut left = Vec::with_capacity(count);
+    let mut left_preds = Csr::with_capacity(count, preds.items().len());
+    let mut left_places = Vec::with_capacity(count);
+    for position in 0..count {
         let mut place = pass.places[position];
         if place & EMPTY != 0 {
             if paths[position] as usize <= NARROW {
@@ -63,18 +52,18 @@ pub(super) fn elide_empty_nodes(nodes: &[u32], preds: &Csr, places: &Placement) 
                 pass.keep_list(position);
                 continue;
             }
-            let Some(join) = pass.join_place(place & !EMPTY, places) else { continue };
+            let Some(join) = pass.join_place(place & !EMPTY, devices) else { continue };
             place = join;
         } else {
             pass.resolve(position);
         }
         pass.places[position] = place;
-        pass.moved[position] = out.nodes.len() as u32;
-        out.nodes.push(node);
-        out.preds.add(pass.found.iter().map(|&old| pass.moved[old as usize]));
-        out.places.push(place);
+        pass.moved[position] = left.len() as u32;
+        left.push(nodes.as_ref().map_or(position as u32, |nodes| nodes[position]));
+        left_preds.add(pass.found.iter().map(|&old| pass.moved[old as usize]));
+        left_places.push(place);
     }
-    out
+    Sorted { nodes: Some(left), preds: left_preds, places: left_places }
 }
 
 /// In `moved`: an empty node that was removed.
@@ -139,10 +128,10 @@ impl Pass<'_> {
     }
 
     /// The place of a join whose predecessors are `found`.
-    fn join_place(&self, own: u32, places: &Placement) -> Option<u32> {
+    fn join_place(&self, own: u32, devices: &Devices) -> Option<u32> {
         let of_preds = self.found.iter().map(|&pred| device_place(self.places[pred as usize]));
         let of_preds = of_preds.filter(|&place| place != HOST);
-        of_preds.chain([own]).find(|&place| places.can_join(place))
+        of_preds.chain([own]).find(|&place| devices.can_join(place))
     }
 }
 

@@ -79,7 +79,7 @@ impl HashConsedSets {
     pub(super) fn new() -> Self {
         Self {
             nodes: vec![SetNode { label: 0, low: 0, high: 0 }],
-            table: vec![0; 1 << 8],
+            table: Vec::new(),
             memo: Vec::new(),
             tasks: Vec::new(),
             results: Vec::new(),
@@ -205,6 +205,9 @@ impl HashConsedSets {
 
     /// Returns the id of this node, which is created if it is new.
     fn make(&mut self, node: SetNode) -> SetId {
+        if self.nodes.len() * 3 >= self.table.len() * 2 {
+            self.grow();
+        }
         let mut slot = slot_of(hash(node), self.table.len());
         loop {
             match self.table[slot] {
@@ -216,15 +219,12 @@ impl HashConsedSets {
         let id = self.nodes.len() as u32;
         self.nodes.push(node);
         self.table[slot] = id;
-        if self.nodes.len() * 3 > self.table.len() * 2 {
-            self.grow();
-        }
         id
     }
 
     #[cold]
     fn grow(&mut self) {
-        let slots = self.table.len() * 2;
+        let slots = (self.table.len() * 2).max(1 << 8);
         self.table.clear();
         self.table.resize(slots, 0);
         for (id, &node) in self.nodes.iter().enumerate().skip(1) {

@@ -55,9 +55,9 @@ pub use print::{Listing, PlanDot};
 pub use separation::Separation;
 
 use csr::Csr;
-use dependencies::Edges;
-use elide_empty::Remaining;
 use inline::FlatGraph;
+use order::Sorted;
+use placement::Placement;
 
 use crate::graph::{Graph, Payload};
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, Result};
@@ -151,47 +151,42 @@ impl Plan {
         options: &PlanOptions,
     ) -> Result<Self> {
         let flat = inline::inline_sub_graphs(graph)?;
-        let placement = placement::place_nodes(&flat, &supported)?;
+        let Placement { of: places, devices } = placement::place_nodes(&flat, &supported)?;
 
         let count = flat.kinds.len();
         let preds = match &flat.edges {
             Some(edges) => Csr::gather(count, edges.iter().map(|&(from, to)| (to, from))),
             None => Csr::gather(count, graph.edges().map(|(from, to)| (to, from))),
         };
-        let (nodes, preds) = if flat.is_ordered() {
-            ((0..count as u32).collect(), preds)
-        } else {
-            let sorted = order::depth_first(&preds).map_err(|cycle| cycle_error(&flat, &cycle))?;
-            (sorted.nodes, sorted.preds)
-        };
-        let Remaining { nodes, preds, places: at } = if flat.has_empty_nodes() {
-            elide_empty::elide_empty_nodes(&nodes, &preds, &placement)
-        } else {
-            let places = nodes.iter().map(|&node| placement.of[node as usize]).collect();
-            Remaining { nodes, preds, places }
-        };
+        let mut sorted =
+            order::sort(preds, places, flat.is_ordered()).map_err(|cycle| cycle_error(&flat, &cycle))?;
+        if flat.has_empty_nodes() {
+            sorted = elide_empty::elide_empty_nodes(sorted, &devices);
+        }
+        let Sorted { nodes, preds, places } = sorted;
 
-        let groups = partition::partition(&preds, &at, options.partition);
+        let groups = partition::partition(&preds, &places, options.partition);
         let members = dependencies::members(&groups);
-        let Edges { quotient, inner } =
-            dependencies::split(&preds, &groups, &members).map_err(|cycle| circle(&cycle))?;
+        let edges = dependencies::split(&preds, &groups, &members).map_err(|cycle| circle(&cycle))?;
         let partition_places: Vec<u32> =
-            quotient.nodes.iter().map(|&group| groups.places[group as usize]).collect();
-        let mut predecessors = transitive_reduction::reduce(&quotient, &partition_places);
+            edges.quotient.nodes.iter().map(|&group| groups.places[group as usize]).collect();
+        let mut predecessors = transitive_reduction::reduce(&edges.quotient, &partition_places);
         let mut successors = predecessors.transposed(predecessors.len());
 
-        let mut commands = command_order::order_commands(&members, &inner, &quotient.nodes, options)
-            .map_err(|cycle| circle(&cycle))?;
-        commands.nodes.map_items(|position| nodes[position as usize]);
+        let mut commands =
+            command_order::order_commands(&members, &edges, options).map_err(|cycle| circle(&cycle))?;
+        if let Some(nodes) = nodes {
+            commands.nodes.map_items(|position| nodes[position as usize]);
+        }
         let queues = queue_assignment::assign_queues(
             &predecessors,
             &partition_places,
-            placement.devices.len(),
+            devices.len(),
             options.max_queues,
         );
 
         let partitions = (partition_places.iter().zip(commands.in_order).zip(queues))
-            .map(|((&place, in_order), queue)| match placement.device(place) {
+            .map(|((&place, in_order), queue)| match devices.device(place) {
                 Some(device) if placement::is_stream_task(place) => {
                     Partition { kind: PartitionKind::StreamTask(device), in_order: false, queue }
                 }

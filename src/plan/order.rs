@@ -13,7 +13,31 @@
 //! range of positions that are all ancestors of a node: those assigned between its discovery and
 //! its completion ([`Dag::ancestors_from`]).
 
-use super::csr::Csr;
+use super::ExecutionOrder;
+use super::csr::{Csr, Lists};
+
+/// The nodes of a graph in topological order.
+pub(super) struct Sorted {
+    /// The node at every position; `None` if the positions are the nodes' numbers.
+    pub(super) nodes: Option<Vec<u32>>,
+    /// By position, as positions.
+    pub(super) preds: Csr,
+    /// By position.
+    pub(super) places: Vec<u32>,
+}
+
+/// Sorts a graph with these predecessor lists and places of its nodes.
+///
+/// # Errors
+/// As [`depth_first`].
+pub(super) fn sort(preds: Csr, places: Vec<u32>, is_sorted: bool) -> Result<Sorted, Vec<u32>> {
+    if is_sorted {
+        return Ok(Sorted { nodes: None, preds, places });
+    }
+    let Dag { nodes, preds, .. } = depth_first(&preds)?;
+    let places = nodes.iter().map(|&node| places[node as usize]).collect();
+    Ok(Sorted { nodes: Some(nodes), preds, places })
+}
 
 /// An acyclic graph in topological order.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -27,42 +51,29 @@ pub(super) struct Dag {
     pub(super) ancestors_from: Vec<u32>,
 }
 
-const UNSEEN: u32 = u32::MAX;
-const OPEN: u32 = u32::MAX - 1;
-
 /// Sorts the graph with these predecessor lists depth first.
 ///
 /// # Errors
 /// The nodes of a cycle, each followed by a successor, if the graph has one.
 pub(super) fn depth_first(preds: &Csr) -> Result<Dag, Vec<u32>> {
-    let count = preds.len();
-    let mut walk = Walk {
-        preds,
-        position: vec![UNSEEN; count],
-        stack: Vec::new(),
-        dag: Dag {
-            nodes: Vec::with_capacity(count),
-            preds: Csr::with_capacity(count, preds.items().len()),
-            ancestors_from: Vec::with_capacity(count),
-        },
-    };
-    let mut is_sink = vec![true; count];
-    for &pred in preds.items() {
-        is_sink[pred as usize] = false;
-    }
-    for (node, is_sink) in is_sink.into_iter().enumerate() {
-        if is_sink {
-            walk.finish(node as u32)?;
-        }
-    }
-    // A node that reaches no sink reaches a cycle: the walk from there finds it.
-    if walk.dag.nodes.len() < count {
-        for node in 0..count as u32 {
-            walk.finish(node)?;
-        }
-    }
-    Ok(walk.dag)
+    let mut sorter = Sorter::new();
+    sorter.depth_first(preds.lists(0..preds.len()))?;
+    Ok(sorter.dag)
 }
+
+/// Sorts graphs one after the other, in the same memory.
+pub(super) struct Sorter {
+    /// For each node: its position, `SINK`, `INNER` or `OPEN`.
+    position: Vec<u32>,
+    stack: Vec<Frame>,
+    dag: Dag,
+}
+
+/// What is known of a node before it has a position: that no edge leads out of it, that one does, or that
+/// its predecessors are being finished.
+const SINK: u32 = u32::MAX;
+const INNER: u32 = u32::MAX - 1;
+const OPEN: u32 = u32::MAX - 2;
 
 /// A node whose predecessors are being finished.
 struct Frame {
@@ -72,28 +83,66 @@ struct Frame {
     ancestors_from: u32,
 }
 
-struct Walk<'a> {
-    preds: &'a Csr,
-    /// For each node: its position, `UNSEEN` or `OPEN`.
-    position: Vec<u32>,
-    stack: Vec<Frame>,
-    dag: Dag,
-}
+impl Sorter {
+    pub(super) fn new() -> Self {
+        let dag = Dag { nodes: Vec::new(), preds: Csr::with_capacity(0, 0), ancestors_from: Vec::new() };
+        Self { position: Vec::new(), stack: Vec::new(), dag }
+    }
 
-impl Walk<'_> {
-    /// Assigns positions to `root` and to all its ancestors that have none.
-    fn finish(&mut self, root: u32) -> Result<(), Vec<u32>> {
-        if self.position[root as usize] != UNSEEN {
-            return Ok(());
+    /// Sorts a graph whose nodes are in topological order already, in another such order.
+    ///
+    /// # Errors
+    /// As [`depth_first`].
+    pub(super) fn sort(&mut self, preds: Lists<'_>, order: ExecutionOrder) -> Result<&Dag, Vec<u32>> {
+        match order {
+            ExecutionOrder::DepthFirst => self.depth_first(preds)?,
+            ExecutionOrder::BreadthFirst => self.breadth_first(preds),
         }
+        Ok(&self.dag)
+    }
+
+    fn reset(&mut self, preds: Lists<'_>) {
+        self.position.clear();
+        self.position.resize(preds.len(), SINK);
+        self.dag.nodes.clear();
+        self.dag.nodes.reserve(preds.len());
+        self.dag.preds.truncate(0);
+        self.dag.preds.reserve(preds.len(), preds.items().len());
+        self.dag.ancestors_from.clear();
+        self.dag.ancestors_from.reserve(preds.len());
+    }
+
+    fn depth_first(&mut self, preds: Lists<'_>) -> Result<(), Vec<u32>> {
+        self.reset(preds);
+        for &pred in preds.items() {
+            self.position[pred as usize] = INNER;
+        }
+        for node in 0..preds.len() as u32 {
+            if self.position[node as usize] == SINK {
+                self.finish(node, preds)?;
+            }
+        }
+        // A node that reaches no sink reaches a cycle: the walk from there finds it.
+        if self.dag.nodes.len() < preds.len() {
+            for node in 0..preds.len() as u32 {
+                if self.position[node as usize] == INNER {
+                    self.finish(node, preds)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Assigns positions to `root` and to all its ancestors that have none.
+    fn finish(&mut self, root: u32, preds: Lists<'_>) -> Result<(), Vec<u32>> {
         self.open(root);
         'frames: while let Some(frame) = self.stack.last_mut() {
             let node = frame.node as usize;
-            let preds = self.preds.get(node);
+            let preds = preds.get(node);
             while let Some(&pred) = preds.get(frame.next as usize) {
                 frame.next += 1;
                 match self.position[pred as usize] {
-                    UNSEEN => {
+                    INNER => {
                         self.open(pred);
                         continue 'frames;
                     }
@@ -121,30 +170,26 @@ impl Walk<'_> {
         let above = self.stack.iter().rev().map(|frame| frame.node).take_while(|&node| node != closing);
         std::iter::once(closing).chain(above).collect()
     }
-}
 
-/// Sorts a graph whose nodes are in topological order already: by part, then by level (the length
-/// of the longest path to a node), then by number. Parts ascend and have no edges between them.
-pub(super) fn breadth_first(preds: &Csr, parts: &[u32]) -> Dag {
-    let mut levels: Vec<u32> = Vec::with_capacity(preds.len());
-    for preds in preds.iter() {
-        levels.push(preds.iter().map(|&pred| levels[pred as usize] + 1).max().unwrap_or(0));
+    /// Sorts by level (the length of the longest path to a node), then by number.
+    fn breadth_first(&mut self, preds: Lists<'_>) {
+        self.reset(preds);
+        // These are the levels, until the nodes have positions.
+        let position = &mut self.position;
+        let mut levels = 0;
+        for (node, preds) in preds.iter().enumerate() {
+            position[node] = preds.iter().map(|&pred| position[pred as usize] + 1).max().unwrap_or(0);
+            levels = levels.max(position[node] as usize + 1);
+        }
+        let by_level = Csr::gather(levels, position.iter().copied().zip(0..));
+        self.dag.nodes.extend_from_slice(by_level.items());
+        for (at, &node) in (0..).zip(&self.dag.nodes) {
+            position[node as usize] = at;
+        }
+        for &node in &self.dag.nodes {
+            self.dag.preds.add(preds.get(node as usize).iter().map(|&pred| position[pred as usize]));
+        }
+        // A level holds no ancestors of its own nodes, so no range of ancestors is known here.
+        self.dag.ancestors_from.extend(0..preds.len() as u32);
     }
-    // Counting sorts are stable: by the lesser key first.
-    let lists = |keys: &[u32]| keys.iter().max().map_or(0, |&last| last as usize + 1);
-    let by_level = Csr::gather(lists(&levels), levels.iter().zip(0..).map(|(&level, node)| (level, node)));
-    let by_part = by_level.items().iter().map(|&node| (parts[node as usize], node));
-    let nodes = Csr::gather(lists(parts), by_part).into_items();
-
-    let mut position = vec![0; nodes.len()];
-    for (at, &node) in nodes.iter().enumerate() {
-        position[node as usize] = at as u32;
-    }
-    let mut moved = Csr::with_capacity(nodes.len(), preds.items().len());
-    for &node in &nodes {
-        moved.add(preds.get(node as usize).iter().map(|&pred| position[pred as usize]));
-    }
-    // A level holds no ancestors of its own nodes, so no range of ancestors is known here.
-    let ancestors_from = (0..nodes.len() as u32).collect();
-    Dag { nodes, preds: moved, ancestors_from }
 }

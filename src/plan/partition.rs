@@ -37,15 +37,22 @@ pub(super) struct Groups {
 
 /// Groups the positions of a graph into partitions.
 pub(super) fn partition(preds: &Csr, places: &[u32], policy: PartitionPolicy) -> Groups {
+    if let Some(&place) = places.first()
+        && !is_alone(place)
+        && places.iter().all(|&other| other == place)
+    {
+        // Nothing is cut.
+        return Groups { of: vec![0; places.len()], places: vec![place] };
+    }
     match policy {
         PartitionPolicy::Signature => {
             let signatures = signature::ancestors(preds, places);
-            group(places, &signatures.of, signatures.bound)
+            group(places, signatures.of, signatures.bound)
         }
         PartitionPolicy::Fewest => {
             let levels = cut_levels(preds, places);
             let bound = levels.iter().max().map_or(0, |&last| last as usize + 1);
-            group(places, &levels, bound)
+            group(places, levels, bound)
         }
         PartitionPolicy::Eager => {
             let before = signature::ancestors(preds, places);
@@ -55,7 +62,7 @@ pub(super) fn partition(preds: &Csr, places: &[u32], policy: PartitionPolicy) ->
             for (class, &after) in classes.iter_mut().zip(&after.of) {
                 *class = pairs.get_or_number(*class, after);
             }
-            group(places, &classes, pairs.len())
+            group(places, classes, pairs.len())
         }
     }
 }
@@ -76,30 +83,31 @@ fn cut_levels(preds: &Csr, places: &[u32]) -> Vec<u32> {
 
 const NONE: u32 = u32::MAX;
 
-/// Numbers the partitions. Classes are below `bound`.
-fn group(places: &[u32], classes: &[u32], bound: usize) -> Groups {
-    let mut groups = Groups { of: Vec::with_capacity(places.len()), places: Vec::new() };
+/// Numbers the partitions. Replaces the class of each position, which is below `bound`, by its partition.
+fn group(places: &[u32], mut classes: Vec<u32>, bound: usize) -> Groups {
+    let mut group_places: Vec<u32> = Vec::new();
     // The partitions of a class form a linked list. It is short: there is at most one per device.
     let mut first = vec![NONE; bound];
     let mut next: Vec<u32> = Vec::new();
-    for (&place, &class) in places.iter().zip(classes) {
-        let mut group = NONE;
-        if !is_alone(place) {
-            group = first[class as usize];
-            while group != NONE && groups.places[group as usize] != place {
-                group = next[group as usize];
-            }
+    for (&place, class) in places.iter().zip(&mut classes) {
+        let new = group_places.len() as u32;
+        if is_alone(place) {
+            group_places.push(place);
+            next.push(NONE);
+            *class = new;
+            continue;
+        }
+        let first = &mut first[*class as usize];
+        let mut group = *first;
+        while group != NONE && group_places[group as usize] != place {
+            group = next[group as usize];
         }
         if group == NONE {
-            group = groups.places.len() as u32;
-            groups.places.push(place);
-            next.push(if is_alone(place) {
-                NONE
-            } else {
-                std::mem::replace(&mut first[class as usize], group)
-            });
+            group_places.push(place);
+            next.push(std::mem::replace(first, new));
+            group = new;
         }
-        groups.of.push(group);
+        *class = group;
     }
-    groups
+    Groups { of: classes, places: group_places }
 }

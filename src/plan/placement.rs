@@ -33,21 +33,43 @@ pub(super) fn device_place(place: u32) -> u32 {
 pub(super) struct Placement {
     /// The place of every node.
     pub(super) of: Vec<u32>,
-    /// The device of place `i + 1`.
-    pub(super) devices: Vec<DeviceId>,
-    /// Whether the device of place `i + 1` supports empty commands, and so joins.
-    pub(super) joins: Vec<bool>,
+    pub(super) devices: Devices,
 }
 
-impl Placement {
+/// The devices behind the places.
+pub(super) struct Devices {
+    /// The device of place `i + 1`, and the commands that it supports.
+    known: Vec<(DeviceId, CommandKinds)>,
+}
+
+impl Devices {
+    /// The number of devices.
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
     /// The device behind a place; `None` for the host.
     pub(super) fn device(&self, place: u32) -> Option<DeviceId> {
-        device_place(place).checked_sub(1).map(|index| self.devices[index as usize])
+        device_place(place).checked_sub(1).map(|index| self.known[index as usize].0)
     }
 
     /// Whether the device of a place supports empty commands.
     pub(super) fn can_join(&self, place: u32) -> bool {
-        place.checked_sub(1).is_some_and(|index| self.joins[index as usize])
+        let known = place.checked_sub(1).map(|index| self.known[index as usize]);
+        known.is_some_and(|(_, commands)| commands.contains(CommandKinds::EMPTY))
+    }
+
+    /// The place of a device, and the commands that it supports.
+    fn get(
+        &mut self,
+        device: DeviceId,
+        supported: &impl Fn(DeviceId) -> CommandKinds,
+    ) -> (u32, CommandKinds) {
+        let index = self.known.iter().position(|&(known, _)| known == device).unwrap_or_else(|| {
+            self.known.push((device, supported(device)));
+            self.known.len() - 1
+        });
+        (index as u32 + 1, self.known[index].1)
     }
 }
 
@@ -59,40 +81,35 @@ pub(super) fn place_nodes<P: Payload>(
     flat: &FlatGraph<'_, P>,
     supported: &impl Fn(DeviceId) -> CommandKinds,
 ) -> Result<Placement> {
-    let mut places =
-        Placement { of: Vec::with_capacity(flat.kinds.len()), devices: Vec::new(), joins: Vec::new() };
-    let mut sets: Vec<CommandKinds> = Vec::new();
-    // Consecutive nodes are nearly always on the same device, so the search runs only when it changes.
+    let mut of = Vec::with_capacity(flat.kinds.len());
+    let mut devices = Devices { known: Vec::new() };
+    // The place of a node like the one before it, as most are.
     let mut last = None;
     for (node, (&kind, &device)) in flat.kinds.iter().zip(&*flat.devices).enumerate() {
-        let is_control = matches!(kind, CommandKind::If | CommandKind::While);
-        if kind == CommandKind::HostTask || is_control && needs_host(flat, node as u32, device, supported) {
-            places.of.push(HOST);
+        if let Some((like, place)) = last
+            && like == (kind, device)
+        {
+            of.push(place);
             continue;
         }
-        let (place, set) = match last {
-            Some((known, place, set)) if known == device => (place, set),
-            _ => {
-                let index = places.devices.iter().position(|&known| known == device).unwrap_or_else(|| {
-                    places.devices.push(device);
-                    sets.push(supported(device));
-                    places.joins.push(sets[sets.len() - 1].contains(CommandKinds::EMPTY));
-                    sets.len() - 1
-                });
-                (index as u32 + 1, sets[index])
-            }
-        };
-        last = Some((device, place, set));
-        if kind == CommandKind::Empty {
-            places.of.push(place | EMPTY);
-        } else if set.contains(kind.as_set()) {
-            let mark = if kind == CommandKind::StreamTask { STREAM_TASK } else { 0 };
-            places.of.push(place | mark);
-        } else {
-            return Err(unsupported(flat, node as u32, kind, device));
+        let is_control = matches!(kind, CommandKind::If | CommandKind::While);
+        if kind == CommandKind::HostTask || is_control && needs_host(flat, node as u32, device, supported) {
+            of.push(HOST);
+            continue;
         }
+        let (place, set) = devices.get(device, supported);
+        let place = match kind {
+            CommandKind::Empty => place | EMPTY,
+            _ if !set.contains(kind.as_set()) => return Err(unsupported(flat, node as u32, kind, device)),
+            CommandKind::StreamTask => place | STREAM_TASK,
+            _ => place,
+        };
+        if !is_control {
+            last = Some(((kind, device), place));
+        }
+        of.push(place);
     }
-    Ok(places)
+    Ok(Placement { of, devices })
 }
 
 /// Whether the host runs a conditional or loop.

@@ -98,23 +98,27 @@ pub(super) fn is_device_change(from: u32, to: u32) -> bool {
 /// The cut nodes and their signatures.
 struct Cuts {
     sets: HashConsedSets,
-    /// `S(c)` by cut node.
-    below: Vec<Signature>,
-    /// The set `S(c) + {c}` by cut node, or `NONE`.
-    made: Vec<SetId>,
+    nodes: Vec<Cut>,
     pending: Vec<u32>,
+}
+
+/// A cut node.
+struct Cut {
+    /// `S(c)`.
+    below: Signature,
+    /// The set `S(c) + {c}`, or `NONE`.
+    made: SetId,
 }
 
 impl Cuts {
     fn new() -> Self {
-        Self { sets: HashConsedSets::new(), below: Vec::new(), made: Vec::new(), pending: Vec::new() }
+        Self { sets: HashConsedSets::new(), nodes: Vec::new(), pending: Vec::new() }
     }
 
     /// Numbers a cut node with this signature.
     fn add(&mut self, signature: Signature) -> u32 {
-        self.below.push(signature);
-        self.made.push(NONE);
-        self.below.len() as u32 - 1
+        self.nodes.push(Cut { below: signature, made: NONE });
+        self.nodes.len() as u32 - 1
     }
 
     /// Names principal signatures by numbers after those of all sets.
@@ -125,7 +129,7 @@ impl Cuts {
                 *signature = sets as u32 + (*signature & !PRINCIPAL);
             }
         }
-        Signatures { of: signatures, bound: sets + self.below.len() }
+        Signatures { of: signatures, bound: sets + self.nodes.len() }
     }
 
     fn union(&mut self, a: Signature, b: Signature) -> Signature {
@@ -152,7 +156,7 @@ impl Cuts {
             if at & PRINCIPAL == 0 {
                 return false;
             }
-            at = self.below[(at & !PRINCIPAL) as usize];
+            at = self.nodes[(at & !PRINCIPAL) as usize].below;
             if at == a {
                 return true;
             }
@@ -168,17 +172,18 @@ impl Cuts {
             if at & PRINCIPAL == 0 {
                 break at;
             }
-            let cut = at & !PRINCIPAL;
-            if self.made[cut as usize] != NONE {
-                break self.made[cut as usize];
+            let number = at & !PRINCIPAL;
+            let cut = &self.nodes[number as usize];
+            if cut.made != NONE {
+                break cut.made;
             }
-            self.pending.push(cut);
-            at = self.below[cut as usize];
+            self.pending.push(number);
+            at = cut.below;
         };
         while let Some(cut) = self.pending.pop() {
             let one = self.sets.singleton(cut);
             set = self.sets.union(set, one);
-            self.made[cut as usize] = set;
+            self.nodes[cut as usize].made = set;
         }
         set
     }
