@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::{Core, DriverResult, OpenclFailure, call};
 use crate::hal::support::object::ObjectKind;
 
-/// Tells of a failed call where no caller can be told.
+/// Logs a failed call whose caller cannot handle the failure.
 pub(in crate::backend::opencl) fn report(result: DriverResult, consequence: &'static str) {
     if let Err(OpenclFailure { call, code }) = result {
         tracing::warn!(target: "wakegraph::opencl", call, code, consequence);
