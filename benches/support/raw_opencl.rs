@@ -244,9 +244,9 @@ impl Chain {
         self.run();
     }
 
-    /// Gives the first kernel another value.
-    pub fn set_value(&self, value: u32) {
-        set_value(self.kernels[0], value).expect("a value");
+    /// Gives each kernel another value.
+    pub fn set_values(&self, value: u32) {
+        self.kernels.iter().for_each(|&kernel| set_value(kernel, value).expect("a value"));
     }
 
     /// Enqueues the chain once; the event is of its end.

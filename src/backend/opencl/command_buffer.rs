@@ -7,22 +7,23 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::context::OpenclContext;
-use super::lower::lower;
-use super::measure;
+use super::kernel::OpenclKernel;
+use super::lower::{lower, lower_changed};
 use super::mutable;
 use super::operation::OpenclOperation;
 use super::options::Lowering;
 use super::queue::{EnqueueRequest, OpenclQueue};
 use super::recording::OpenclRecording;
 use super::signal::{OpenclSignal, TimesWanted};
+use crate::hal::support::lowering::{LoweredCommand, OrderedOperation};
 use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
 use crate::hal::support::signals::EnqueueSignal;
-use crate::hal::support::staged_update::StagedUpdate;
+use crate::hal::support::staged_update::{ChangedLaunch, StagedUpdate};
 use crate::hal::{
-    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Queue, Signal,
-    SyncPoint, WaitList,
+    Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Progress, Queue,
+    Signal, SyncPoint, WaitList,
 };
 use crate::types::Result;
 
@@ -65,19 +66,18 @@ impl OpenclCommandBuffer {
         if self.recorded.commands.is_empty() {
             return (Lowering::Replay, "it is empty, which is a marker either way");
         }
-        let Some(recording) = &context.features.recording else {
+        if context.features.recording.is_none() {
             return (Lowering::Replay, "the device cannot record what the backend needs");
-        };
+        }
         if !OpenclRecording::can_hold(context, &self.recorded.list) {
             return (Lowering::Replay, "the device cannot record one of its commands");
         }
         match context.options.lowering {
             Some(forced) => (forced, "an option of the device forces it"),
-            None if recording.leaks => (Lowering::Replay, "the driver's recordings leak memory in each run"),
-            None => {
-                let faster = measure::faster(context, self.recorded.commands.len());
-                (faster, "it was measured to be the faster one on the device")
+            None if context.capabilities.progress == Progress::HostCores => {
+                (Lowering::Replay, "plain enqueues are faster on CPUs, or leak less memory")
             }
+            None => (Lowering::CommandBuffer, "the device can record it"),
         }
     }
 
@@ -108,26 +108,54 @@ impl OpenclCommandBuffer {
     /// so they keep the old values.
     fn apply(&mut self, mut update: StagedUpdate<OpenclOperation>) -> Result<()> {
         update.exchange(&mut self.recorded);
-        let pending = self.pending();
-        if let Some(recording) = &self.recording
-            && (pending.is_some()
-                || !mutable::change_in_place(recording, update.changed_launches(&self.recorded)))
-        {
-            match self.record() {
-                Ok(recording) => self.replace_recording(recording),
-                Err(error) => {
-                    update.exchange(&mut self.recorded);
-                    // The driver may have changed the recording in part before it refused the change. The
-                    // list still says what the commands do, and is replayed from now on.
-                    self.replace_recording(None);
-                    return Err(error);
-                }
-            }
+        if let Err(error) = self.change_arguments(&update).and_then(|()| self.change_recording(&update)) {
+            update.exchange(&mut self.recorded);
+            // The driver has accepted the old ones before.
+            let _ = self.change_arguments(&update);
+            return Err(error);
         }
-        if let Some(pending) = pending {
+        if let Some(pending) = self.pending() {
             pending.keep(update.into_memory());
         }
         Ok(())
+    }
+
+    /// Gives the driver's kernels the arguments of the launches that are in place now.
+    fn change_arguments(&self, update: &StagedUpdate<OpenclOperation>) -> Result<()> {
+        update.launches(&self.recorded).try_for_each(|ChangedLaunch { index, old, new }| {
+            match &self.recorded.list.commands[index].lowered.operations[..] {
+                [OrderedOperation { operation: OpenclOperation::Kernel(launch), .. }] => {
+                    let kernel = OpenclKernel::of(&*new.kernel, &self.context)?;
+                    let changed = kernel.change(&launch.instance, &old.args, &new.args);
+                    changed.map_err(|error| self.context.error(error).at_command(index as u32))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Changes the recording, if there is one, or makes a new one of the commands that are in place now.
+    fn change_recording(&mut self, update: &StagedUpdate<OpenclOperation>) -> Result<()> {
+        let Some(recording) = &self.recording else { return Ok(()) };
+        if self.pending().is_none()
+            && mutable::change_in_place(recording, update.changed_launches(&self.recorded))
+        {
+            return Ok(());
+        }
+        let (new, result) = match self.record() {
+            Ok(new) => (new, Ok(())),
+            // The driver may have changed the old one in part before it refused the change. The list still
+            // says what the commands do, and is replayed from now on.
+            Err(error) => (None, Err(error)),
+        };
+        self.replace_recording(new);
+        result
+    }
+
+    /// Lowers the new value of a command.
+    fn lower_changed(&self, index: usize, new: &Command) -> Result<LoweredCommand<OpenclOperation>> {
+        let RecordedCommands { commands, list, .. } = &self.recorded;
+        lower_changed(&self.context, (&commands[index], &list.commands[index].lowered), new)
     }
 }
 
@@ -152,7 +180,6 @@ impl CommandBuffer for OpenclCommandBuffer {
         self.recorded.append(command, after, |command| lower(&self.context, command))
     }
 
-    /// The first call on a device for a command-buffer of about this size measures both lowerings.
     fn finalize(&mut self) -> Result<()> {
         self.recorded.check_finalize()?;
         self.recording = self.record()?;
@@ -168,7 +195,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         let mut in_flight = self.in_flight.lock();
         in_flight.retired.purge(|run| run.is_final());
         // A signal that is over is dropped, so that its event can use it again.
-        in_flight.last = in_flight.last.take().filter(|last| !last.is_final());
+        in_flight.last = in_flight.last.take().filter(|last| !last.outcome().is_known());
         let request = EnqueueRequest {
             list: &self.recorded.list,
             recording: self.recording.as_ref(),
@@ -188,7 +215,7 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let lower = |command: &Command| lower(&self.context, command);
+        let lower = |index, command: &Command| self.lower_changed(index, command);
         let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }
@@ -198,7 +225,7 @@ impl CommandBuffer for OpenclCommandBuffer {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        let lower = |command: &Command| lower(&self.context, command);
+        let lower = |index, command: &Command| self.lower_changed(index, command);
         self.apply(StagedUpdate::of_all(&self.recorded, &other.recorded, lower)?)
     }
 }

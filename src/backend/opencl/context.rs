@@ -1,13 +1,13 @@
 //! The context of a device, which all objects of the device share and keep alive.
 #![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::driver_queue::DriverQueue;
 use super::features::{self, OpenclFeatures, POCL};
-use super::options::{Lowering, OpenclOptions};
+use super::options::OpenclOptions;
 use super::platform::{Id, Platform};
 use super::query::{self, DeviceQuery};
 use super::sys::{
@@ -32,8 +32,6 @@ pub(super) struct OpenclContext {
     pub(super) options: OpenclOptions,
     /// The programs by their code (`program.rs`).
     pub(super) programs: ProgramCache<Vec<u8>, Owned<Program>>,
-    /// The faster lowering for each class of sizes, once it has been measured.
-    pub(super) faster: [OnceLock<Lowering>; SIZE_CLASSES],
     health: DeviceHealth,
     /// An in-order queue without profiling for the backend's own reads, writes and recordings.
     service: OnceLock<DriverQueue>,
@@ -43,9 +41,6 @@ pub(super) struct OpenclContext {
 
 /// Capacity of the cache of programs.
 const PROGRAMS: usize = 256;
-
-/// Number of classes of command-buffers by size, in each of which the lowerings are measured once.
-pub(super) const SIZE_CLASSES: usize = 3;
 
 impl Drop for OpenclContext {
     fn drop(&mut self) {
@@ -92,7 +87,6 @@ impl OpenclContext {
             features,
             options,
             programs: ProgramCache::new(PROGRAMS),
-            faster: Default::default(),
             health,
             service: OnceLock::new(),
             part,
@@ -129,20 +123,21 @@ impl OpenclContext {
             // SAFETY: the device is one of the context's.
             unsafe { create!(core, clCreateCommandQueue(context, device, bits)) }
         }?;
-        // SAFETY: the driver has just created the queue for this object.
-        let raw = unsafe { Owned::new(core, raw.as_ptr()) };
-        let marker_word =
-            (profiling && !self.features.marker_times).then(|| self.create_word()).transpose()?;
-        Ok(DriverQueue { core, raw, order, profiling, marker_word })
+        let needs_byte = profiling && !self.features.marker_times;
+        let marker_byte = needs_byte.then(|| self.create_buffer(1, BufferPlace::Device)).transpose()?;
+        Ok(DriverQueue { core, raw, order, profiling, marker_byte })
     }
 
-    /// A buffer of four bytes.
-    fn create_word(&self) -> DriverResult<Owned<MemObject>> {
-        let (raw, flags, start) = (self.raw.raw(), sys::CL_MEM_READ_WRITE, ptr::null_mut());
-        // SAFETY: the context is alive.
-        let buffer = unsafe { create!(self.core, clCreateBuffer(raw, flags, size_of::<u32>(), start)) }?;
-        // SAFETY: the driver has just created the buffer for this object.
-        Ok(unsafe { Owned::new(self.core, buffer.as_ptr()) })
+    /// A buffer object of `len` bytes.
+    pub(super) fn create_buffer(&self, len: usize, place: BufferPlace) -> DriverResult<Owned<MemObject>> {
+        let (place, start) = match place {
+            BufferPlace::Device => (0, ptr::null_mut()),
+            BufferPlace::Host => (sys::CL_MEM_ALLOC_HOST_PTR, ptr::null_mut()),
+            BufferPlace::Block(start) => (sys::CL_MEM_USE_HOST_PTR, start.as_ptr().cast()),
+        };
+        let (raw, flags) = (self.raw.raw(), sys::CL_MEM_READ_WRITE | place);
+        // SAFETY: the context is alive, and the block has `len` bytes.
+        unsafe { create!(self.core, clCreateBuffer(raw, flags, len, start)) }
     }
 
     /// The device's own queue, for work that must not queue behind the user's.
@@ -157,9 +152,7 @@ impl OpenclContext {
     /// An event that the host completes or fails.
     pub(super) fn user_event(&self) -> DriverResult<Owned<Event>> {
         // SAFETY: the context is alive.
-        let event = unsafe { create!(self.core, clCreateUserEvent(self.raw.raw())) }?;
-        // SAFETY: the driver has just created the event for this object.
-        Ok(unsafe { Owned::new(self.core, event.as_ptr()) })
+        unsafe { create!(self.core, clCreateUserEvent(self.raw.raw())) }
     }
 
     /// An event that is complete.
@@ -213,37 +206,41 @@ impl OpenclContext {
         /// NVIDIA's driver leaves a marker without its time now and then.
         const MOST_MARKERS: usize = 10;
         let queue = self.create_queue(QueueDesc::new(QueueOrder::InOrder).profiling(true))?;
-        let sample = || {
+        until_available(MOST_MARKERS, || {
             ClockSample::between(|| {
                 let event = queue.marker(&[])?.ok_or(sys::missing("clEnqueueMarkerWithWaitList"))?;
                 queue.finish()?;
                 self.event_time(&event, sys::CL_PROFILING_COMMAND_END)
             })
-        };
-        let mut clock = sample();
-        for _ in 1..MOST_MARKERS {
-            match &clock {
-                Err(failure) if failure.code == sys::CL_PROFILING_INFO_NOT_AVAILABLE => clock = sample(),
-                _ => break,
-            }
-        }
-        clock
+        })
     }
 
     /// One of the times of an event that is complete, in nanoseconds of the device's clock.
     pub(super) fn event_time(&self, event: &Owned<Event>, what: sys::cl_profiling_info) -> DriverResult<u64> {
-        /// With the pauses between them, tries for some milliseconds.
+        /// With the pauses between them, some milliseconds.
         const MOST_TRIES: usize = 50;
         let tries = if self.features.late_times { MOST_TRIES } else { 1 };
-        let mut time = query::event_time(self.core, event.raw(), what);
-        for _ in 1..tries {
-            match &time {
-                Err(failure) if failure.code == sys::CL_PROFILING_INFO_NOT_AVAILABLE => {}
-                _ => break,
-            }
-            std::thread::sleep(Duration::from_micros(20));
-            time = query::event_time(self.core, event.raw(), what);
-        }
-        time
+        until_available(tries, || query::event_time(self.core, event.raw(), what))
     }
+}
+
+/// Where the bytes of a buffer object are.
+pub(super) enum BufferPlace {
+    Device,
+    /// Memory that the driver allocates on the host.
+    Host,
+    /// A block, which outlives the buffer object.
+    Block(NonNull<u8>),
+}
+
+/// Reads a time, at most so many times, until the driver has it.
+fn until_available<T>(most_tries: usize, mut read: impl FnMut() -> DriverResult<T>) -> DriverResult<T> {
+    for _ in 1..most_tries {
+        match read() {
+            Err(failure) if failure.code == sys::CL_PROFILING_INFO_NOT_AVAILABLE => {}
+            other => return other,
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    read()
 }

@@ -16,7 +16,7 @@ use super::memory::OpenclMemory;
 use super::options::OpenclOptions;
 use super::platform::{self, Id, Platform, PlatformDevice};
 use super::queue::OpenclQueue;
-use super::sys::{self, DriverResult, Owned, SubDevice, call};
+use super::sys::{self, DriverResult, SubDevice, call};
 use crate::hal::{
     Capabilities, ClockSample, CommandBuffer, CommandBufferDesc, Device, DeviceInfo, Event, EventDesc,
     Kernel, KernelDesc, Memory, MemoryDesc, Queue, QueueDesc, QueueOrder,
@@ -107,9 +107,7 @@ impl OpenclDevice {
         // SAFETY: the list ends in 0, and there is room for as many devices as it asks for.
         unsafe { call!(core, clCreateSubDevices(from, list, room, places, &raw mut found)) }?;
         let parts = raw.into_iter().map(|part| {
-            let part = sys::object("clCreateSubDevices", sys::CL_SUCCESS, part)?;
-            // SAFETY: the driver has just created the part for this object.
-            Ok(unsafe { Owned::<SubDevice>::new(core, part.as_ptr()) })
+            Ok(sys::adopt::<SubDevice>(core, sys::object("clCreateSubDevices", sys::CL_SUCCESS, part)?))
         });
         let parts = parts.collect::<DriverResult<Vec<_>>>()?;
         let ids: Vec<_> = parts.iter().map(|part| Id(part.raw())).collect();

@@ -3,7 +3,8 @@
 
 use std::ptr;
 
-use super::sys::{self, CommandQueue, Core, DriverResult, Event, MemObject, Owned, adopt, call};
+use super::callback::wait;
+use super::sys::{self, CommandQueue, Core, DriverResult, Event, MemObject, Owned, adopt_event, call};
 use crate::hal::QueueOrder;
 
 /// A queue of the driver.
@@ -13,14 +14,19 @@ pub(super) struct DriverQueue {
     pub(super) raw: Owned<CommandQueue>,
     pub(super) order: QueueOrder,
     pub(super) profiling: bool,
-    /// With profiling, where the driver's markers have no times: four bytes, of which a fill stands in for
-    /// a marker.
-    pub(super) marker_word: Option<Owned<MemObject>>,
+    /// With profiling, where the driver's markers have no times: a byte, of which a fill stands in for a
+    /// marker.
+    pub(super) marker_byte: Option<Owned<MemObject>>,
 }
 
 impl DriverQueue {
     pub(super) fn raw(&self) -> sys::cl_command_queue {
         self.raw.raw()
+    }
+
+    /// Flushes after an enqueue, which does not fail any more.
+    pub(super) fn flush_enqueued(&self) {
+        sys::report(self.flush(), "a queue was not flushed");
     }
 
     pub(super) fn flush(&self) -> DriverResult {
@@ -35,10 +41,8 @@ impl DriverQueue {
 
     /// Waits until the event of a marker behind everything enqueued so far is complete.
     pub(super) fn wait_for_marker(&self) -> DriverResult {
-        let Some(marker) = self.marker(&[])? else { return Ok(()) };
-        let event = marker.raw();
-        // SAFETY: the event is alive.
-        unsafe { call!(self.core, clWaitForEvents(1, &raw const event)) }
+        self.marker(&[])?.into_iter().for_each(|marker| wait(self.core, marker.raw()));
+        Ok(())
     }
 
     /// Has everything that is enqueued from now on wait for these events. Gives an event of that moment, if
@@ -52,51 +56,53 @@ impl DriverQueue {
             return Ok(None);
         }
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
-        let own_event = wants_event && self.marker_word.is_none();
+        let own_event = wants_event && self.marker_byte.is_none();
         let place = if own_event { &raw mut event } else { ptr::null_mut() };
         // SAFETY: the queue and the events are alive.
         unsafe { call!(self.core, clEnqueueBarrierWithWaitList(queue, waits, list, place)) }?;
-        match &self.marker_word {
-            Some(word) if wants_event => self.fill(word, &[]).map(Some),
-            _ => own_event.then(|| adopt(self.core, event)).transpose(),
+        match &self.marker_byte {
+            Some(byte) if wants_event => self.clear(byte, 1, &[]).map(Some),
+            _ => own_event.then(|| adopt_event(self.core, event)).transpose(),
         }
     }
 
     /// The event of a marker behind `wait` or, if that is empty, behind everything enqueued so far.
     /// If the driver refuses even a marker, this blocks until both are over, and there is no event.
     pub(super) fn marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
-        let Some(word) = &self.marker_word else { return self.plain_marker(wait) };
+        let Some(byte) = &self.marker_byte else { return self.plain_marker(wait) };
         if self.order == QueueOrder::InOrder || !wait.is_empty() {
-            return self.fill(word, wait).map(Some).or_else(|_| self.plain_marker(wait));
+            return self.clear(byte, 1, wait).map(Some).or_else(|_| self.plain_marker(wait));
         }
         // A fill without a wait list would not wait for what else is in the queue.
         let Some(marker) = self.plain_marker(&[])? else { return Ok(None) };
-        Ok(Some(self.fill(word, &[marker.raw()]).unwrap_or(marker)))
+        Ok(Some(self.clear(byte, 1, &[marker.raw()]).unwrap_or(marker)))
     }
 
-    /// The event of a fill of the queue's own memory.
-    fn fill(&self, word: &Owned<MemObject>, wait: &[sys::cl_event]) -> DriverResult<Owned<Event>> {
+    /// Fills memory that nothing else uses yet, of `len` bytes, with 0. Gives the event of the fill.
+    pub(super) fn clear(
+        &self,
+        memory: &Owned<MemObject>,
+        len: usize,
+        wait: &[sys::cl_event],
+    ) -> DriverResult<Owned<Event>> {
         let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
-        let (to, zero, place) = (word.raw(), 0_u32, &raw mut event);
-        let (from, len) = ((&raw const zero).cast(), size_of::<u32>());
+        let (to, zero, place) = (memory.raw(), 0_u8, &raw mut event);
+        let from = (&raw const zero).cast();
         // SAFETY: the memory has as many bytes, nothing reads it, and the driver copies the pattern; the
         // events are alive.
-        unsafe { call!(self.core, clEnqueueFillBuffer(queue, to, from, len, 0, len, waits, list, place)) }?;
-        adopt(self.core, event)
+        unsafe { call!(self.core, clEnqueueFillBuffer(queue, to, from, 1, 0, len, waits, list, place)) }?;
+        adopt_event(self.core, event)
     }
 
-    fn plain_marker(&self, wait: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
-        let (queue, (waits, list), mut event) = (self.raw(), sys::list(wait), ptr::null_mut());
+    fn plain_marker(&self, events: &[sys::cl_event]) -> DriverResult<Option<Owned<Event>>> {
+        let (queue, (waits, list), mut event) = (self.raw(), sys::list(events), ptr::null_mut());
         let place = &raw mut event;
         // SAFETY: the queue and the events are alive.
         if unsafe { call!(self.core, clEnqueueMarkerWithWaitList(queue, waits, list, place)) }.is_ok() {
-            return adopt(self.core, event).map(Some);
+            return adopt_event(self.core, event).map(Some);
         }
         self.finish()?;
-        if waits > 0 {
-            // SAFETY: the events are alive. An error says that one of them has failed, so it is over.
-            let _ = unsafe { call!(self.core, clWaitForEvents(waits, list)) };
-        }
+        events.iter().for_each(|&event| wait(self.core, event));
         Ok(None)
     }
 }

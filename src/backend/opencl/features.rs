@@ -49,8 +49,6 @@ pub(super) struct OpenclFeatures {
 pub(super) struct RecordingFeatures {
     /// A recording can be enqueued again while it is pending.
     pub(super) simultaneous: bool,
-    /// A run leaves memory behind that the driver never frees.
-    pub(super) leaks: bool,
     /// What can be changed in a recording: bits of `CL_MUTABLE_DISPATCH_*`.
     pub(super) mutable: sys::cl_mutable_dispatch_fields_khr,
 }
@@ -65,7 +63,7 @@ impl OpenclFeatures {
         let numeric = device.text(sys::CL_DEVICE_VERSION).map_or((1, 2), |text| parse_version(&text));
         Self {
             shared_memory: options.shared_memory && svm & sys::CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
-            recording: RecordingFeatures::read(device, platform),
+            recording: RecordingFeatures::read(device),
             // NVIDIA's driver (580) crashes when it releases some of those that several queues have used,
             // also if nothing uses them or their buffer object any more.
             sub_buffers: platform != NVIDIA,
@@ -95,7 +93,7 @@ impl OpenclFeatures {
 }
 
 impl RecordingFeatures {
-    fn read(device: DeviceQuery<'_>, platform: &str) -> Option<Self> {
+    fn read(device: DeviceQuery<'_>) -> Option<Self> {
         // Before 0.9.5 the functions had other signatures: such a device replays.
         device.extension("cl_khr_command_buffer").filter(|&reported| reported >= version(0, 9, 5))?;
         let bits = |what| device.value::<sys::cl_bitfield>(what).unwrap_or(0);
@@ -107,8 +105,6 @@ impl RecordingFeatures {
         // Before 0.9.2 updates were passed as a linked list: such a device makes a new recording.
         let updates = device.extension("cl_khr_command_buffer_mutable_dispatch").unwrap_or(0);
         Some(Self {
-            // Intel's CPU runtime (2026.2): 2 KB for each command of each run, also after the release.
-            leaks: platform == INTEL,
             simultaneous: capabilities & sys::CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE_KHR != 0,
             mutable: match updates >= version(0, 9, 2) {
                 true => bits(sys::CL_DEVICE_MUTABLE_DISPATCH_CAPABILITIES_KHR),

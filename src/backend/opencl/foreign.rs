@@ -23,9 +23,7 @@ macro_rules! retain {
     ($core:expr, $function:ident($raw:expr)) => {{
         // SAFETY: the caller vouched for the object.
         unsafe { call!($core, $function($raw)) }?;
-        let raw = sys::object(stringify!($function), sys::CL_SUCCESS, $raw)?;
-        // SAFETY: the call has just taken the reference.
-        unsafe { Owned::new($core, raw.as_ptr()) }
+        sys::adopt($core, sys::object(stringify!($function), sys::CL_SUCCESS, $raw)?)
     }};
 }
 

@@ -40,11 +40,11 @@ pub(super) struct OpenclKernel {
 #[derive(Debug)]
 pub(super) struct OpenclKernelInstance {
     pub(super) kernel: Owned<sys::Kernel>,
-    _parts: SmallVec<[Owned<MemObject>; 2]>,
+    parts: SmallVec<[Owned<MemObject>; 2]>,
 }
 
 /// Memory as the driver takes it.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(super) enum OpenclAddress {
     /// A buffer object.
     Buffer(sys::cl_mem),
@@ -72,7 +72,7 @@ impl OpenclKernel {
     pub(super) fn load(context: &Arc<OpenclContext>, desc: &KernelDesc<'_>) -> Result<Self> {
         let name = desc.name;
         let (code, symbol, portable) = code(context, desc)?;
-        let program = program::get(context, code, name)?;
+        let program = program::get(context, &code, name)?;
         let symbol = kernel_symbol(&symbol)?;
         let kernel = create_kernel(context, &program, &symbol).map_err(|failure| match failure.code {
             sys::CL_INVALID_KERNEL_NAME => {
@@ -111,32 +111,71 @@ impl OpenclKernel {
 
     /// An instance with these arguments.
     pub(super) fn instance(&self, args: &[KernelArg]) -> Result<OpenclKernelInstance> {
-        let kernel = create_kernel(&self.context, &self.program, &self.symbol)?;
         let mut parts = SmallVec::new();
-        let arguments = self.arguments(args, &mut parts)?;
-        let (core, raw) = (self.context.core, kernel.raw());
+        let arguments = self.declaration.arguments(args, |arg| address(&self.context, arg, &mut parts))?;
+        let kernel = create_kernel(&self.context, &self.program, &self.symbol)?;
         for (index, (param, argument)) in (0..).zip(&arguments) {
-            let (len, value) = argument.value();
-            let set = if is_pointer(argument) {
-                // SAFETY: only this thread knows the kernel. The driver does not read through the pointer.
-                unsafe { call!(core, clSetKernelArgSVMPointer(raw, index, value)) }
-            } else {
-                // SAFETY: only this thread knows the kernel, and the driver copies `len` bytes.
-                unsafe { call!(core, clSetKernelArg(raw, index, len, value)) }
-            };
-            set.map_err(|failure| self.declaration.not_accepted(param, failure.into()))?;
+            self.set(&kernel, index, param, argument)?;
         }
-        Ok(OpenclKernelInstance { kernel, _parts: parts })
+        Ok(OpenclKernelInstance { kernel, parts })
     }
 
-    /// The arguments in the order of the source. The parts of buffers that they refer to are added to
-    /// `parts`.
-    pub(super) fn arguments<'a>(
+    /// Gives an instance, whose arguments are the old ones, those of the new arguments that differ. Launches
+    /// that are enqueued already have read the old ones. The caller has exclusive use of the instance.
+    ///
+    /// # Errors
+    /// The driver's; the instance has some of the new arguments then.
+    pub(super) fn change(
+        &self,
+        instance: &OpenclKernelInstance,
+        old: &[KernelArg],
+        new: &[KernelArg],
+    ) -> Result<()> {
+        let (Some(old), Some(new)) = (self.plain_arguments(old), self.plain_arguments(new)) else {
+            return Ok(());
+        };
+        for (index, ((param, new), (_, old))) in (0..).zip(new.iter().zip(&old)) {
+            if new != old {
+                self.set(&instance.kernel, index, param, new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The arguments in the order of the source; `None` if they refer to parts of buffers.
+    pub(super) fn plain_arguments<'a>(
         &'a self,
         args: &'a [KernelArg],
-        parts: &mut SmallVec<[Owned<MemObject>; 2]>,
-    ) -> Result<SourceArguments<'a, OpenclAddress>> {
-        self.declaration.arguments(args, |arg| address(&self.context, arg, parts))
+    ) -> Option<SourceArguments<'a, OpenclAddress>> {
+        let mut parts = SmallVec::new();
+        let arguments = self.declaration.arguments(args, |arg| address(&self.context, arg, &mut parts));
+        arguments.ok().filter(|_| parts.is_empty())
+    }
+
+    /// Sets an argument. The caller has exclusive use of the kernel.
+    fn set(
+        &self,
+        kernel: &Owned<sys::Kernel>,
+        index: u32,
+        param: &Param,
+        argument: &OpenclArgument<'_>,
+    ) -> Result<()> {
+        let (core, raw, (len, value)) = (self.context.core, kernel.raw(), argument.value());
+        let set = if is_pointer(argument) {
+            // SAFETY: the kernel is the caller's. The driver does not read through the pointer.
+            unsafe { call!(core, clSetKernelArgSVMPointer(raw, index, value)) }
+        } else {
+            // SAFETY: the kernel is the caller's, and the driver copies `len` bytes.
+            unsafe { call!(core, clSetKernelArg(raw, index, len, value)) }
+        };
+        set.map_err(|failure| self.declaration.not_accepted(param, failure.into()))
+    }
+}
+
+impl OpenclKernelInstance {
+    /// Whether its arguments refer to no parts of buffers, which would have to live as long.
+    pub(super) fn is_plain(&self) -> bool {
+        self.parts.is_empty()
     }
 }
 
@@ -145,13 +184,11 @@ impl OpenclKernel {
 fn code<'a>(context: &OpenclContext, desc: &'a KernelDesc<'_>) -> Result<(Code<'a>, Cow<'a, str>, bool)> {
     let sources = desc.sources;
     let own_name = Cow::Borrowed(desc.name);
+    let source = |prelude, source: &str| Code::Source([prelude, source, "\n"].concat());
     match (&sources.opencl_c, &sources.spirv, &sources.c) {
-        (Some(source), ..) => Ok((Code::Source { prelude: "", source }, own_name, false)),
+        (Some(own), ..) => Ok((source("", own), own_name, false)),
         (_, Some(binary), _) if context.features.spirv => Ok((Code::Binary(binary), own_name, false)),
-        (.., Some(source)) => {
-            let entry = dialect::entry_name(desc.name);
-            Ok((Code::Source { prelude: dialect::OPENCL, source }, entry.into(), true))
-        }
+        (.., Some(c)) => Ok((source(dialect::OPENCL, c), dialect::entry_name(desc.name).into(), true)),
         _ => Err(no_variant(desc).help("add a source in the portable C dialect (`c:`)")),
     }
 }
@@ -162,9 +199,7 @@ fn create_kernel(
     name: &CString,
 ) -> DriverResult<Owned<sys::Kernel>> {
     // SAFETY: the program is built, and the name ends in NUL.
-    let kernel = unsafe { create!(context.core, clCreateKernel(program.raw(), name.as_ptr())) }?;
-    // SAFETY: the driver has just created the kernel for this object.
-    Ok(unsafe { Owned::new(context.core, kernel.as_ptr()) })
+    unsafe { create!(context.core, clCreateKernel(program.raw(), name.as_ptr())) }
 }
 
 /// Compares the parameters in the source with the declaration, as far as the driver reports them: a
@@ -236,9 +271,7 @@ fn part(
     let (whole, flags, kind) = (buffer.raw(), sys::CL_MEM_READ_WRITE, sys::CL_BUFFER_CREATE_TYPE_REGION);
     let region = (&raw const region).cast();
     // SAFETY: the buffer is alive, and the kind says that there is a region behind the pointer.
-    let part = unsafe { create!(context.core, clCreateSubBuffer(whole, flags, kind, region)) }?;
-    // SAFETY: the driver has just created the part for this object.
-    Ok(unsafe { Owned::new(context.core, part.as_ptr()) })
+    unsafe { create!(context.core, clCreateSubBuffer(whole, flags, kind, region)) }
 }
 
 impl Kernel for OpenclKernel {

@@ -13,8 +13,8 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::context::OpenclContext;
-use super::sys::{self, Core, DriverResult, MemObject, OpenclFailure, Owned, call, create};
+use super::context::{BufferPlace, OpenclContext};
+use super::sys::{self, Core, DriverResult, MemObject, OpenclFailure, Owned, call, get};
 use crate::hal::support::refusal::{check_range, empty_allocation, foreign};
 use crate::hal::{Memory, MemoryDesc, MemoryKind, MemoryView, UsmPointer};
 use crate::types::{DeviceId, Error, ErrorKind, ResourceId, Result};
@@ -90,13 +90,13 @@ impl HostBlock {
 
     /// Zeroed memory of a buffer object, which stays mapped for as long as the block lives.
     fn mapped(context: &Arc<OpenclContext>, len: usize) -> DriverResult<Self> {
-        let buffer = create_buffer(context, len, BufferPlace::Host)?;
+        let buffer = context.create_buffer(len, BufferPlace::Host)?;
         let (service, raw) = (context.service()?, buffer.raw());
         let (queue, flags, none) = (service.raw(), sys::CL_MAP_READ | sys::CL_MAP_WRITE, ptr::null());
         let (wait, event) = (sys::CL_TRUE, ptr::null_mut());
         // SAFETY: the queue and the buffer object are alive, and the buffer object has `len` bytes.
         let start = unsafe {
-            create!(context.core, clEnqueueMapBuffer(queue, raw, wait, flags, 0, len, 0, none, event))
+            get!(context.core, clEnqueueMapBuffer(queue, raw, wait, flags, 0, len, 0, none, event))
         }?;
         let start = start.cast::<u8>();
         // SAFETY: `len` bytes have just been mapped at `start` for writing.
@@ -115,15 +115,6 @@ impl HostBlock {
         }?;
         service.flush()
     }
-}
-
-/// Where the bytes of a buffer object are.
-enum BufferPlace {
-    Device,
-    /// Memory that the driver allocates on the host.
-    Host,
-    /// A block, which outlives the buffer object.
-    Block(NonNull<u8>),
 }
 
 impl OpenclMemory {
@@ -151,7 +142,7 @@ impl OpenclMemory {
         let storage = match (context.features.shared_memory, kind) {
             (true, _) => {
                 let block = HostBlock::shared(context, len).ok_or_else(out_of_memory)?;
-                let buffer = create_buffer(context, len, BufferPlace::Block(block.start));
+                let buffer = context.create_buffer(len, BufferPlace::Block(block.start));
                 Storage::Shared(object(buffer)?, block)
             }
             (false, MemoryKind::Host) => Storage::Host(HostBlock::mapped(context, len).map_err(refused)?),
@@ -217,28 +208,10 @@ impl OpenclMemory {
     }
 }
 
-/// A buffer object of `len` bytes.
-fn create_buffer(context: &OpenclContext, len: usize, place: BufferPlace) -> DriverResult<Owned<MemObject>> {
-    let (place, start) = match place {
-        BufferPlace::Device => (0, ptr::null_mut()),
-        BufferPlace::Host => (sys::CL_MEM_ALLOC_HOST_PTR, ptr::null_mut()),
-        BufferPlace::Block(start) => (sys::CL_MEM_USE_HOST_PTR, start.as_ptr().cast()),
-    };
-    let (raw, flags) = (context.raw.raw(), sys::CL_MEM_READ_WRITE | place);
-    // SAFETY: the context is alive, and the block has `len` bytes.
-    let buffer = unsafe { create!(context.core, clCreateBuffer(raw, flags, len, start)) }?;
-    // SAFETY: the driver has just created the buffer for this object.
-    Ok(unsafe { Owned::new(context.core, buffer.as_ptr()) })
-}
-
 /// The fill also makes the driver allocate the memory, which it otherwise does at the first use.
 fn create_zeroed(context: &OpenclContext, len: usize) -> DriverResult<Owned<MemObject>> {
-    let buffer = create_buffer(context, len, BufferPlace::Device)?;
-    let (service, zero) = (context.service()?, 0u8);
-    let (queue, to, from) = (service.raw(), buffer.raw(), (&raw const zero).cast());
-    let (none, event) = (ptr::null(), ptr::null_mut());
-    // SAFETY: the buffer has `len` bytes; the driver copies the pattern during the call.
-    unsafe { call!(context.core, clEnqueueFillBuffer(queue, to, from, 1, 0, len, 0, none, event)) }?;
+    let (buffer, service) = (context.create_buffer(len, BufferPlace::Device)?, context.service()?);
+    service.clear(&buffer, len, &[])?;
     service.finish()?;
     Ok(buffer)
 }

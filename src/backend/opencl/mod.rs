@@ -14,8 +14,8 @@
 //! Every command-buffer has a list that can be replayed: an in-order queue takes its operations one by
 //! one, with the wait list on the first and an event on the last. If the device has
 //! `cl_khr_command_buffer` 0.9.5 or newer and can record every operation of the list, there may be a
-//! recording beside it. The first finalize in each class of sizes measures which of the two is faster
-//! on the device (`measure`). The choice can be [forced](OpenclOptions::lowering).
+//! recording beside it: on devices other than CPUs, which enqueue plain commands faster. The choice can be
+//! [forced](OpenclOptions::lowering).
 //!
 //! # Failure
 //!
@@ -25,10 +25,11 @@
 //! # Files
 //!
 //! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
-//! `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
-//! `replay` `recording` `measure` `event` `foreign` `queue` `mutable` `command_buffer` `device`. The backend
+//! `callback` `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
+//! `replay` `recording` `event` `foreign` `queue` `mutable` `command_buffer` `device`. The backend
 //! imports only `types`, `util` and `hal`.
 
+mod callback;
 mod command_buffer;
 mod context;
 mod device;
@@ -40,7 +41,6 @@ mod foreign;
 mod host_copy;
 mod kernel;
 mod lower;
-mod measure;
 mod memory;
 mod mutable;
 mod operation;

@@ -5,8 +5,6 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::kernel::{OpenclArgument, OpenclKernel, is_pointer};
 use super::recording::OpenclRecording;
 use super::sys::{self, DriverResult, OpenclFailure, call};
@@ -55,11 +53,10 @@ impl<'a> DispatchValues<'a> {
         if !same_kernel || before.dimensions() != now.dimensions() || needed & !recording.mutable != 0 {
             return None;
         }
-        let mut parts = SmallVec::new();
         let kernel = OpenclKernel::of(&*new.kernel, &recording.context).ok()?;
-        let args = kernel.arguments(&new.args, &mut parts).ok()?;
         // Parts of buffers would have to live longer than this call and the recording.
-        parts.is_empty().then(|| Self {
+        let args = kernel.plain_arguments(&new.args)?;
+        Some(Self {
             handle,
             dimensions: now.dimensions() as u32,
             args: args.into_iter().map(|(_, argument)| argument).collect(),

@@ -3,17 +3,19 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::host_copy::HostCopy;
-use super::kernel::OpenclKernelInstance;
+use super::kernel::{OpenclKernel, OpenclKernelInstance};
 use super::memory::Buffer;
-use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt, call};
+use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, adopt_event, call};
 use crate::hal::UsmPointer;
 use crate::hal::support::lowering::DriverOperation;
+use crate::types::{Range, Result};
 
 /// One call of the driver.
 #[derive(Debug)]
@@ -63,11 +65,29 @@ impl DriverOperation for OpenclOperation {
 /// A launch.
 #[derive(Debug)]
 pub(super) struct KernelOperation {
-    pub(super) instance: OpenclKernelInstance,
+    /// An update of a launch keeps it, and changes its arguments.
+    pub(super) instance: Arc<OpenclKernelInstance>,
     pub(super) dimensions: u32,
     pub(super) offset: [usize; 3],
     pub(super) global: [usize; 3],
     pub(super) local: Option<[usize; 3]>,
+}
+
+impl KernelOperation {
+    /// A launch of an instance over a range.
+    pub(super) fn new(
+        kernel: &OpenclKernel,
+        instance: Arc<OpenclKernelInstance>,
+        range: &Range,
+    ) -> Result<Self> {
+        Ok(Self {
+            local: kernel.local_size(range)?,
+            instance,
+            dimensions: range.dimensions() as u32,
+            offset: range.global_offset(),
+            global: range.global_size(),
+        })
+    }
 }
 
 /// The two places of a copy. Memory of the host is given by its address.
@@ -200,7 +220,7 @@ impl OpenclOperation {
         unsafe {
             self.emit(context, OperationTarget::Queue { queue: queue.raw(), waits, wait, event: place })
         }?;
-        if wants_event { adopt(context.core, event).map(Some) } else { Ok(None) }
+        if wants_event { adopt_event(context.core, event).map(Some) } else { Ok(None) }
     }
 
     /// Appends it to a recording for in-order queues. Gives the handle by which it can be changed:

@@ -20,13 +20,13 @@ pub struct OpenclOptions {
 const LOWERING_VARIABLE: &str = "WAKEGRAPH_OPENCL_LOWERING";
 
 impl OpenclOptions {
-    /// The defaults: the device's faster lowering is found by measuring, and shared virtual memory is used
+    /// The defaults: recordings on devices other than CPUs that have them, and shared virtual memory
     /// where the device has it.
     pub fn new() -> Self {
         Self { lowering: None, shared_memory: true }
     }
 
-    /// Uses this lowering instead of measuring.
+    /// Uses this lowering.
     #[must_use]
     pub fn lowering(self, lowering: Lowering) -> Self {
         Self { lowering: Some(lowering), ..self }

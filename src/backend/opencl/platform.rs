@@ -92,10 +92,7 @@ pub(super) fn create_context(core: &'static Core, devices: &[Id]) -> DriverResul
     let raw: Vec<_> = devices.iter().map(|device| device.raw()).collect();
     let count = raw.len() as sys::cl_uint;
     // SAFETY: the devices are the library's own; no properties and no callback.
-    let context =
-        unsafe { create!(core, clCreateContext(ptr::null(), count, raw.as_ptr(), None, ptr::null_mut())) }?;
-    // SAFETY: the driver has just created the context for this object.
-    Ok(unsafe { Owned::new(core, context.as_ptr()) })
+    unsafe { create!(core, clCreateContext(ptr::null(), count, raw.as_ptr(), None, ptr::null_mut())) }
 }
 
 /// A device of a platform.

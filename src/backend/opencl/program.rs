@@ -5,8 +5,6 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::context::OpenclContext;
 use super::error::describe;
 use super::query;
@@ -18,20 +16,20 @@ use crate::types::{Error, ErrorKind, Result};
 const OPTIONS: &CStr = c"-cl-kernel-arg-info";
 
 /// The code that a program is built from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Code<'a> {
-    /// OpenCL C, after a prelude.
-    Source { prelude: &'static str, source: &'a str },
+    /// OpenCL C. Not empty: the driver takes a length of 0 for a text that ends in NUL.
+    Source(String),
     /// SPIR-V.
     Binary(&'a [u8]),
 }
 
 impl Code<'_> {
     /// The key of the cache: all of the code.
-    fn key(self) -> Vec<u8> {
+    fn key(&self) -> Vec<u8> {
         match self {
-            Self::Source { prelude, source } => [b"C", prelude.as_bytes(), source.as_bytes()].concat(),
-            Self::Binary(binary) => [b"B", binary].concat(),
+            Self::Source(source) => [b"C", source.as_bytes()].concat(),
+            Self::Binary(binary) => [b"B", *binary].concat(),
         }
     }
 }
@@ -40,11 +38,11 @@ impl Code<'_> {
 ///
 /// # Errors
 /// [`Driver`](ErrorKind::Driver) with the build log when it does not compile.
-pub(super) fn get(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Arc<Owned<Program>>> {
+pub(super) fn get(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Arc<Owned<Program>>> {
     context.programs.get_or_compile(code.key(), || Ok(Arc::new(build(context, code, kernel)?)))
 }
 
-fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<Program>> {
+fn build(context: &OpenclContext, code: &Code<'_>, kernel: &str) -> Result<Owned<Program>> {
     if let Code::Binary(binary) = code
         && let Some(fault) = spirv::fault(binary)
     {
@@ -70,7 +68,7 @@ fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<
             let log = query::build_log(context.core, raw, device);
             let code_name = describe(failure.code);
             let (what, remedy) = match code {
-                Code::Source { .. } => ("does not compile", "correct the kernel's source"),
+                Code::Source(_) => ("does not compile", "correct the kernel's source"),
                 Code::Binary(_) => ("has SPIR-V that does not compile", spirv::VALIDATE),
             };
             let why = format!("kernel '{kernel}' {what} ({code_name}):\n{log}");
@@ -79,27 +77,18 @@ fn build(context: &OpenclContext, code: Code<'_>, kernel: &str) -> Result<Owned<
     }
 }
 
-fn create(context: &OpenclContext, code: Code<'_>) -> DriverResult<Owned<Program>> {
+fn create(context: &OpenclContext, code: &Code<'_>) -> DriverResult<Owned<Program>> {
     let (core, raw) = (context.core, context.raw.raw());
-    let program = match code {
-        Code::Source { prelude, source } => {
-            // The driver takes a length of 0 for a text that ends in NUL, so an empty one is left out.
-            let texts: SmallVec<[&str; 2]> =
-                [prelude, source].into_iter().filter(|text| !text.is_empty()).collect();
-            let count = texts.len() as sys::cl_uint;
-            let lens: SmallVec<[usize; 2]> = texts.iter().map(|text| text.len()).collect();
-            let mut starts: SmallVec<[*const c_char; 2]> =
-                texts.iter().map(|text| text.as_ptr().cast()).collect();
-            let (starts, lens) = (starts.as_mut_ptr(), lens.as_ptr());
-            // SAFETY: as many texts as lengths, which the driver copies.
-            unsafe { create!(core, clCreateProgramWithSource(raw, count, starts, lens)) }
+    match code {
+        Code::Source(source) => {
+            let (mut start, len): (*const c_char, _) = (source.as_ptr().cast(), source.len());
+            // SAFETY: one text of this length, which the driver copies.
+            unsafe { create!(core, clCreateProgramWithSource(raw, 1, &raw mut start, &raw const len)) }
         }
         Code::Binary(binary) => {
             let (bytes, len) = (binary.as_ptr().cast(), binary.len());
             // SAFETY: `len` bytes, which the driver copies and checks.
             unsafe { create!(core, clCreateProgramWithIL(raw, bytes, len)) }
         }
-    }?;
-    // SAFETY: the driver has just created the program for this object.
-    Ok(unsafe { Owned::new(core, program.as_ptr()) })
+    }
 }

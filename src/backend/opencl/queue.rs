@@ -108,17 +108,9 @@ impl OpenclQueue {
             let started = started.map_err(|failure| context.error(failure))?;
             // Not earlier: after a refused enqueue, the next one still has to wait for the other queue.
             *on_profiled = is_profiled;
-            self.flush_enqueued(queue);
+            queue.flush_enqueued();
             Ok(OpenclSignal::new(context, queue, started, waits.dependencies))
         })
-    }
-
-    /// Flushes a queue on which something was enqueued: the enqueue does not fail any more.
-    pub(super) fn flush_enqueued(&self, queue: &DriverQueue) {
-        if let Err(failure) = queue.flush() {
-            let error = self.context.error(failure);
-            tracing::warn!(target: "wakegraph::opencl", %error, "a queue was not flushed");
-        }
     }
 
     /// The event behind `event`, if it is one of this device.

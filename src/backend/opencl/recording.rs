@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::operation::OpenclOperation;
-use super::sys::{self, DriverResult, Event, Owned, adopt, call, create};
+use super::sys::{self, DriverResult, Event, Owned, adopt_event, call, get};
 use crate::hal::QueueOrder;
 use crate::hal::support::command_list::CommandList;
 
@@ -54,7 +54,7 @@ impl OpenclRecording {
         let properties = if flags == 0 { ptr::null() } else { properties.as_ptr() };
         let (extensions, queue) = (&context.platform.extensions, context.service()?.raw());
         // SAFETY: one queue, which is alive; the list of properties ends in 0.
-        let raw = unsafe { create!(extensions, clCreateCommandBufferKHR(1, &raw const queue, properties)) }?;
+        let raw = unsafe { get!(extensions, clCreateCommandBufferKHR(1, &raw const queue, properties)) }?;
         let handles = Vec::with_capacity(list.commands.len());
         let mut recording = Self { raw, context: Arc::clone(context), simultaneous, handles, mutable };
         for command in &list.commands {
@@ -94,7 +94,7 @@ impl OpenclRecording {
         let (queues, place) = (&raw mut queue, &raw mut event);
         // SAFETY: the recording is finalized; else as the caller vouched.
         unsafe { call!(extensions, clEnqueueCommandBufferKHR(1, queues, self.raw(), waits, wait, place)) }?;
-        adopt(self.context.core, event)
+        adopt_event(self.context.core, event)
     }
 }
 
@@ -102,6 +102,7 @@ impl Drop for OpenclRecording {
     fn drop(&mut self) {
         let extensions = &self.context.platform.extensions;
         // SAFETY: the reference is this object's own, and given up once.
-        sys::report(unsafe { call!(extensions, clReleaseCommandBufferKHR(self.raw())) });
+        let released = unsafe { call!(extensions, clReleaseCommandBufferKHR(self.raw())) };
+        sys::report(released, "a recording could not be released");
     }
 }

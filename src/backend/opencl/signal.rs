@@ -1,18 +1,17 @@
 //! Signals: one enqueue each, from the driver's event to the outcome that the backend's event reports.
-#![expect(unsafe_code, reason = "calls the driver")]
 
-use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::Mutex;
 
+use super::callback;
 use super::context::OpenclContext;
 use super::driver_queue::DriverQueue;
 use super::error;
 use super::query;
-use super::sys::{self, DriverResult, Event, OpenclFailure, Owned, call};
+use super::sys::{self, DriverResult, Event, Owned};
 use crate::hal::support::command_times::{JoinedTimes, join};
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::lowering::StagedMemory;
@@ -163,10 +162,7 @@ impl OpenclSignal {
 
     /// Blocks until the driver says that it is over.
     pub(super) fn wait(&self) {
-        if let Some(event) = self.event() {
-            // SAFETY: the event is alive. The caller polls for the outcome.
-            let _ = unsafe { call!(self.context.core, clWaitForEvents(1, &raw const event)) };
-        }
+        self.event().into_iter().for_each(|event| callback::wait(self.context.core, event));
     }
 
     /// The times, once it is complete, if its queue keeps them.
@@ -204,31 +200,11 @@ impl OpenclSignal {
     /// one. Callers hold no lock.
     pub(super) fn notify(self: Arc<Self>, notification: Notification) {
         let Some(event) = self.event() else { return notify_now(self, notification) };
-        let core = self.context.core;
-        let pending = Box::into_raw(Box::new((self, notification)));
-        let complete = sys::CL_COMPLETE as sys::cl_int;
-        // SAFETY: the event is alive, as `pending` has its signal. The callback is called at most once,
-        // and takes the box then.
-        let set = unsafe { call!(core, clSetEventCallback(event, complete, Some(on_event), pending.cast())) };
-        if let Err(OpenclFailure { call, code }) = set {
-            tracing::warn!(target: "wakegraph::opencl", call, code, "a callback was refused");
-            // SAFETY: made above; a refused callback is not called.
-            let (signal, notification) = *unsafe { Box::from_raw(pending) };
-            signal.wait();
-            notify_now(signal, notification);
-        }
+        callback::when_over(self.context.core, event, move |code| {
+            self.reported.store(code, Ordering::Release);
+            notify_now(self, notification);
+        });
     }
-}
-
-/// The value that the driver passes to the callback.
-type PendingNotification = (Arc<OpenclSignal>, Notification);
-
-/// The driver's callback.
-unsafe extern "C" fn on_event(_: sys::cl_event, code: sys::cl_int, pending: *mut c_void) {
-    // SAFETY: the box that `notify` gave to the driver, which gives it back once.
-    let (signal, notification) = *unsafe { Box::from_raw(pending.cast::<PendingNotification>()) };
-    signal.reported.store(code.min(sys::CL_SUCCESS), Ordering::Release);
-    notify_now(signal, notification);
 }
 
 fn notify_now(signal: Arc<OpenclSignal>, notification: Notification) {

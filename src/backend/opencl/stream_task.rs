@@ -39,7 +39,7 @@ impl OpenclQueue {
         times.last = Some(0);
         event.signal.signal_by(|| {
             let marker = queue.marker(&[]).map_err(|failure| context.error(failure))?;
-            self.flush_enqueued(&queue);
+            queue.flush_enqueued();
             let work = StartedWork { event: marker, failure, times };
             Ok(OpenclSignal::new(context, &queue, work, waits.dependencies))
         })

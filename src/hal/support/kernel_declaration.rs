@@ -21,7 +21,7 @@ pub(crate) struct KernelDeclaration {
 }
 
 /// An argument in the order of the source. `M` is memory as the driver takes it.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) enum SourceArgument<'a, M> {
     Value(&'a [u8]),
     Memory(M),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::hal::{Body, Command, Memory, MemoryDesc, MemoryKind};
 use crate::types::Result;
@@ -81,6 +81,12 @@ impl IntoIterator for StagedMemory {
 }
 
 impl<O> LoweredCommand<O> {
+    /// A command that becomes this operation.
+    pub(crate) fn of_one(operation: O) -> Self {
+        let ordered = OrderedOperation { operation, after: After::new() };
+        Self { operations: smallvec![ordered], staged: StagedMemory::default() }
+    }
+
     /// Lowers a command. `lower` gives the operations of one without a body: at least one.
     ///
     /// # Errors
@@ -142,8 +148,6 @@ impl<O> LoweredCommand<O> {
 
 #[cfg(test)]
 mod tests {
-    use smallvec::smallvec;
-
     use super::*;
 
     /// The operations that each operation follows, where a command is `count` of them.

@@ -27,7 +27,8 @@ pub(crate) struct ChangedLaunch<'a> {
 }
 
 impl<O: DriverOperation> StagedUpdate<O> {
-    /// The commands that `updates` change. Without a change to any command it is empty.
+    /// The commands that `updates` change. Without a change to any command it is empty. `lower` takes the
+    /// number of the command that it lowers, too.
     ///
     /// # Errors
     /// Those of `lower`, and of updates that do not fit their commands;
@@ -35,7 +36,7 @@ impl<O: DriverOperation> StagedUpdate<O> {
     pub(crate) fn of_changes(
         updates: &[CommandUpdate],
         recorded: &RecordedCommands<O>,
-        lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
+        lower: impl Fn(usize, &Command) -> Result<LoweredCommand<O>>,
     ) -> Result<Self> {
         recorded.check_update()?;
         let mut staged = Vec::with_capacity(updates.len());
@@ -44,8 +45,9 @@ impl<O: DriverOperation> StagedUpdate<O> {
         {
             let before = recorded.list.commands[index].enabled;
             let enabled = enabled.unwrap_or(before);
-            let command =
-                command.map(|command| lower(&command).map(|lowered| (command, lowered))).transpose()?;
+            let command = command
+                .map(|command| lower(index, &command).map(|lowered| (command, lowered)))
+                .transpose()?;
             if command.is_some() || enabled != before {
                 staged.push(StagedCommand { index, command, enabled });
             }
@@ -53,19 +55,19 @@ impl<O: DriverOperation> StagedUpdate<O> {
         Ok(Self(staged))
     }
 
-    /// All commands of another command-buffer.
+    /// All commands of another command-buffer, lowered as in [`of_changes`](Self::of_changes).
     ///
     /// # Errors
     /// Those of `lower`; [`InvalidOperation`](crate::ErrorKind::InvalidOperation) before finalize.
     pub(crate) fn of_all(
         recorded: &RecordedCommands<O>,
         other: &RecordedCommands<O>,
-        lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
+        lower: impl Fn(usize, &Command) -> Result<LoweredCommand<O>>,
     ) -> Result<Self> {
         recorded.check_update()?;
         let RecordedCommands { commands, list, .. } = other;
         let staged = commands.iter().zip(&list.commands).enumerate().map(|(index, (command, listed))| {
-            let command = Some((command.clone(), lower(command)?));
+            let command = Some((command.clone(), lower(index, command)?));
             Ok(StagedCommand { index, command, enabled: listed.enabled })
         });
         Ok(Self(staged.collect::<Result<_>>()?))
@@ -88,6 +90,14 @@ impl<O: DriverOperation> StagedUpdate<O> {
         }
     }
 
+    /// After an [`exchange`](Self::exchange), the changes of launches.
+    pub(crate) fn launches<'a>(
+        &'a self,
+        recorded: &'a RecordedCommands<O>,
+    ) -> impl Iterator<Item = ChangedLaunch<'a>> {
+        self.0.iter().filter_map(|staged| staged.launch(recorded))
+    }
+
     /// After an [`exchange`](Self::exchange), what a recording of the old commands would have to change.
     /// `None` stands for what cannot be changed in place: all but launches of one operation that stay as
     /// enabled as they were, because a recording leaves out disabled commands.
@@ -95,19 +105,27 @@ impl<O: DriverOperation> StagedUpdate<O> {
         &'a self,
         recorded: &'a RecordedCommands<O>,
     ) -> impl Iterator<Item = Option<ChangedLaunch<'a>>> {
-        let RecordedCommands { commands, list, .. } = recorded;
-        self.0.iter().map(move |StagedCommand { index, command, enabled }| {
-            let (index, listed) = (*index, &list.commands[*index]);
-            let (Some((Command::Kernel(old), _)), Command::Kernel(new)) = (command, &commands[index]) else {
-                return None;
-            };
-            let fits = *enabled == listed.enabled && listed.lowered.operations.len() == 1;
-            fits.then_some(ChangedLaunch { index, old, new })
+        self.0.iter().map(|staged| {
+            let listed = &recorded.list.commands[staged.index];
+            let fits = staged.enabled == listed.enabled && listed.lowered.operations.len() == 1;
+            staged.launch(recorded).filter(|_| fits)
         })
     }
 
     /// The memory of the backend that the commands use.
     pub(crate) fn into_memory(self) -> impl Iterator<Item = StagedMemory> {
         self.0.into_iter().filter_map(|staged| Some(staged.command?.1.staged))
+    }
+}
+
+impl<O> StagedCommand<O> {
+    /// What has changed in the launch that is in place now.
+    fn launch<'a>(&'a self, recorded: &'a RecordedCommands<O>) -> Option<ChangedLaunch<'a>> {
+        match (&self.command, &recorded.commands[self.index]) {
+            (Some((Command::Kernel(old), _)), Command::Kernel(new)) => {
+                Some(ChangedLaunch { index: self.index, old, new })
+            }
+            _ => None,
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use super::{Core, DriverResult, OpenclFailure, call};
 use crate::hal::support::object::ObjectKind;
 
-/// Says so if an object could not be released.
-pub(in crate::backend::opencl) fn report(released: DriverResult) {
-    if let Err(OpenclFailure { call, code }) = released {
-        tracing::warn!(target: "wakegraph::opencl", call, code, "an object could not be released");
+/// Logs a failed call whose caller cannot handle the failure.
+pub(in crate::backend::opencl) fn report(result: DriverResult, consequence: &'static str) {
+    if let Err(OpenclFailure { call, code }) = result {
+        tracing::warn!(target: "wakegraph::opencl", call, code, consequence);
     }
 }
 
@@ -27,7 +27,7 @@ macro_rules! kinds {
 
                 unsafe fn destroy(core: &&'static Core, object: *mut c_void) {
                     // SAFETY: passed on to the caller.
-                    report(unsafe { call!(core, $release(object)) });
+                    report(unsafe { call!(core, $release(object)) }, "an object could not be released");
                 }
             }
         )+

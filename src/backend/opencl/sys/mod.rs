@@ -10,6 +10,11 @@
 mod handle;
 mod table;
 
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use crate::hal::support::object::ObjectKind;
+
 pub(super) use handle::{CommandQueue, Context, Event, Kernel, MemObject, Program, SubDevice, report};
 pub(super) use opencl_sys::*;
 pub(super) use table::{Core, Extensions, core};
@@ -30,10 +35,10 @@ macro_rules! call {
     };
 }
 
-/// Calls a function that returns an object, and an error code through its last argument.
+/// Calls a function that returns an address, and an error code through its last argument.
 ///
 /// Expands to one unsafe operation.
-macro_rules! create {
+macro_rules! get {
     ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $table.$function {
             Some(function) => {
@@ -46,7 +51,17 @@ macro_rules! create {
     };
 }
 
-pub(super) use {call, create};
+/// Calls a core function that creates an object, and takes over the object.
+///
+/// Expands to one unsafe operation.
+macro_rules! create {
+    ($core:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        $crate::backend::opencl::sys::get!($core, $function($($argument),*))
+            .map(|object| $crate::backend::opencl::sys::adopt($core, object))
+    };
+}
+
+pub(super) use {call, create, get};
 
 /// A call that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,20 +87,23 @@ pub(super) fn missing(call: &'static str) -> OpenclFailure {
 }
 
 /// A driver that reports success without an object has run out of memory.
-pub(super) fn object(
-    call: &'static str,
-    code: cl_int,
-    raw: *mut std::ffi::c_void,
-) -> DriverResult<std::ptr::NonNull<std::ffi::c_void>> {
+pub(super) fn object(call: &'static str, code: cl_int, raw: *mut c_void) -> DriverResult<NonNull<c_void>> {
     outcome(call, code)?;
-    std::ptr::NonNull::new(raw).ok_or(OpenclFailure { call, code: CL_OUT_OF_HOST_MEMORY })
+    NonNull::new(raw).ok_or(OpenclFailure { call, code: CL_OUT_OF_HOST_MEMORY })
+}
+
+/// Takes over an object that a call has just created, or a reference that it has taken.
+pub(super) fn adopt<K>(core: &'static Core, object: NonNull<c_void>) -> Owned<K>
+where
+    K: ObjectKind<Handle = *mut c_void, Owner = &'static Core>,
+{
+    // SAFETY: the driver has given the reference to the caller, who passes it on.
+    unsafe { Owned::new(core, object.as_ptr()) }
 }
 
 /// Takes over the event that an enqueue has returned.
-pub(super) fn adopt(core: &'static Core, event: cl_event) -> DriverResult<Owned<Event>> {
-    let event = object("clEnqueue*", CL_SUCCESS, event)?;
-    // SAFETY: the enqueue has just created the event for the caller.
-    Ok(unsafe { Owned::new(core, event.as_ptr()) })
+pub(super) fn adopt_event(core: &'static Core, event: cl_event) -> DriverResult<Owned<Event>> {
+    Ok(adopt(core, object("clEnqueue*", CL_SUCCESS, event)?))
 }
 
 /// A list as the driver expects it: its length, and a null pointer if it is empty.

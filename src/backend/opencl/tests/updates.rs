@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "enqueues what the test orders, and stands in for the driver")]
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 
@@ -177,6 +177,62 @@ fn out_of_order_queues_replay_recorded_commands() {
             bench.update(|update| update.kernel = Some(set));
             assert_eq!(bench.run(), [29, 29, 29, 29, 0, 0, 0, 0]);
         }
+    }
+}
+
+thread_local! {
+    static CREATED: Cell<usize> = const { Cell::new(0) };
+    /// The value that the driver refuses as an argument.
+    static REFUSED: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+unsafe extern "C" fn count_kernels(program: *mut c_void, name: *const c_char, code: *mut i32) -> *mut c_void {
+    CREATED.set(CREATED.get() + 1);
+    let create = sys::core().unwrap().clCreateKernel.unwrap();
+    // SAFETY: passed on to the caller.
+    unsafe { create(program, name, code) }
+}
+
+unsafe extern "C" fn refuse_value(kernel: *mut c_void, index: u32, len: usize, value: *const c_void) -> i32 {
+    // SAFETY: the first argument of the test's kernels has four bytes.
+    if index == 0 && REFUSED.get().is_some_and(|refused| unsafe { value.cast::<u32>().read() } == refused) {
+        return sys::CL_OUT_OF_RESOURCES;
+    }
+    let set = sys::core().unwrap().clSetKernelArg.unwrap();
+    // SAFETY: passed on to the caller.
+    unsafe { set(kernel, index, len, value) }
+}
+
+/// An update of a replayed launch changes the arguments of the driver's kernel. A refused one changes none.
+#[test]
+fn launches_keep_their_kernel_in_an_update() {
+    for index in 0..OpenclBackend.device_count().unwrap_or(0) {
+        let options = OpenclOptions::new().lowering(Lowering::Replay);
+        let device = OpenclDevice::open_changed(index, options, |platform| {
+            let mut core = platform.core.clone();
+            core.clCreateKernel = Some(count_kernels);
+            core.clSetKernelArg = Some(refuse_value);
+            platform.core = Box::leak(Box::new(core));
+        })
+        .unwrap();
+        let mut bench = Bench::on(device, true, QueueOrder::InOrder);
+        CREATED.set(0);
+        bench.enqueue();
+        bench.update(|update| update.args = vec![(0, number(20))]);
+        assert!(matches!(bench.done.wait(None), EventStatus::Complete));
+        assert_eq!(bench.words()[0], 1, "an enqueue in flight keeps its values");
+        let mut update = CommandUpdate::new(bench.handle);
+        update.global_size = Some([WORDS, 1, 1]);
+        update.args = vec![(0, number(300))];
+        REFUSED.set(Some(300));
+        bench.buffer.update(&[update]).unwrap_err();
+        REFUSED.set(None);
+        assert_eq!(bench.run(), [21, 21, 21, 21, 0, 0, 0, 0]);
+        assert_eq!(CREATED.get(), 0);
+        let set = bench.set.clone();
+        bench.update(|update| update.kernel = Some(set));
+        assert_eq!(bench.run(), [20, 20, 20, 20, 0, 0, 0, 0]);
+        assert_eq!(CREATED.get(), 1, "another kernel");
     }
 }
 

@@ -265,7 +265,10 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
         };
         if state.fences.is_empty() && state.contested.is_empty() && (alone || in_queue_order()) {
             let submitter = if alone { submitter_for(executable, &mut state) } else { None };
-            let run = match new_run(executable, &mut state, alone && submitter.is_none()) {
+            // Behind an earlier run, too, its submission polls for it: the reactor's thread would take a core
+            // from those that submit and run, and waking the task would take a system call.
+            let may_poll = alone || executable.polled;
+            let run = match new_run(executable, &mut state, may_poll && submitter.is_none()) {
                 Ok(run) => run,
                 Err(error) => return Some(refused(executable, error)),
             };
@@ -275,7 +278,7 @@ fn submit_without_waits(executable: &Arc<ExecutableInner>) -> Option<Submission>
                     Some(queue.clone())
                 }
                 None => {
-                    if alone {
+                    if may_poll {
                         plan_spin(executable, &mut state, &run);
                     }
                     state.last.iter().for_each(|before| run.trace_follows(before));
@@ -614,8 +617,8 @@ pub(crate) fn failed(error: Error) -> Submission {
     Submission::new(Arc::new(Run::failed(error)), None)
 }
 
-/// Decides, before a run starts that queues behind no other, how its submission will wait: the reactor leaves
-/// runs alone that their submissions poll.
+/// Decides, before a run starts, how its submission will wait: the reactor leaves runs alone that their
+/// submissions poll.
 fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run) {
     let Some(plan) = spin(executable, state, run.load()) else { return };
     run.plan_spin(plan);
