@@ -135,9 +135,15 @@ impl EnqueueSignal for LevelZeroSignal {
         if self.has_uses || self.failure.is_some() {
             return None;
         }
-        // The slot remembers that the run is over.
-        let is_over = self.run.is_over().ok()?;
-        Some(if is_over { EventStatus::Complete } else { EventStatus::Pending })
+        match self.run.is_over() {
+            // The slot remembers it.
+            Ok(true) => Some(EventStatus::Complete),
+            Ok(false) => Some(EventStatus::Pending),
+            Err(failure) => {
+                self.outcome.set(Some(self.context().error(failure)));
+                Some(self.outcome.status())
+            }
+        }
     }
 
     fn attempt(&self) -> SettleStep<Arc<Self>> {
