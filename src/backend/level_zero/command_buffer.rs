@@ -2,22 +2,21 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::context::LevelZeroContext;
-use super::lower::lower;
+use super::lower::{lower, lower_update};
 use super::operation::LevelZeroOperation;
 use super::options::Lowering;
-use super::queue::{EnqueueWork, LevelZeroQueue, RunRequest};
+use super::queue::{EnqueueWork, LastRun, LevelZeroQueue, RunRequest};
 use super::recording::ListRecording;
-use super::signal::LevelZeroSignal;
+use super::run_slot::SlotRun;
+use super::sys::DriverResult;
 use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
-use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::support::staged_update::StagedUpdate;
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Queue, Signal,
@@ -37,20 +36,29 @@ pub(super) struct LevelZeroCommandBuffer {
 /// What the driver may use.
 #[derive(Debug, Default)]
 struct Runs {
-    /// From finalize on at least one. Runs come one after the other, so the first is idle before the others.
-    recordings: VecDeque<ListRecording>,
-    /// The last enqueue, which the next must not overlap.
-    last: Option<Arc<LevelZeroSignal>>,
-    /// What updates have replaced, with the last enqueue that may use it.
-    retired: Retired<Arc<LevelZeroSignal>, (VecDeque<ListRecording>, StagedUpdate<LevelZeroOperation>)>,
+    /// From finalize on at least one.
+    recordings: Vec<ListRecording>,
+    /// The last run, which the next must not overlap.
+    last: Option<LastRun>,
+    /// What updates have replaced, with the last run that may use it. Runs come one after the other.
+    retired: Retired<SlotRun, (Vec<ListRecording>, StagedUpdate<LevelZeroOperation>)>,
 }
 
 impl Runs {
-    /// The last enqueue, if it is still pending. A signal that is over is dropped, so that its
-    /// event can use it again.
-    fn pending(&mut self) -> Option<&Arc<LevelZeroSignal>> {
-        self.last = self.last.take().filter(|last| !last.is_final());
-        self.last.as_ref()
+    /// The last run, if it may still be going on.
+    fn pending(&self) -> Option<&SlotRun> {
+        let last = self.last.as_ref().map(|last| &last.run);
+        last.filter(|run| !matches!(run.is_over(), Ok(true)))
+    }
+
+    /// The number of a recording that can run now.
+    fn free(&self) -> DriverResult<Option<usize>> {
+        for (index, recording) in self.recordings.iter().enumerate() {
+            if recording.is_free()? {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -74,11 +82,10 @@ impl LevelZeroCommandBuffer {
     fn apply(&mut self, mut update: StagedUpdate<LevelZeroOperation>) -> Result<()> {
         update.exchange(&mut self.recorded);
         let runs = self.runs.get_mut();
-        let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
+        let idle = runs.recordings.iter().position(|recording| matches!(recording.is_idle(), Ok(true)));
         // A recording that the driver has changed in part is dropped.
-        let first = if matches!(is_idle, Ok(true)) { runs.recordings.pop_front() } else { None };
-        let changed = first.and_then(|mut first| {
-            first.change_in_place(update.changed_launches(&self.recorded)).then_some(first)
+        let changed = idle.map(|index| runs.recordings.swap_remove(index)).and_then(|mut idle| {
+            idle.change_in_place(update.changed_launches(&self.recorded)).then_some(idle)
         });
         let changed = match changed {
             Some(changed) => changed,
@@ -91,7 +98,7 @@ impl LevelZeroCommandBuffer {
             },
         };
         let runs = self.runs.get_mut();
-        let replaced = std::mem::replace(&mut runs.recordings, VecDeque::from([changed]));
+        let replaced = std::mem::replace(&mut runs.recordings, vec![changed]);
         if let Some(pending) = runs.pending().cloned() {
             runs.retired.keep(pending, (replaced, update));
         }
@@ -125,7 +132,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     fn finalize(&mut self) -> Result<()> {
         self.recorded.check_finalize()?;
         let recording = self.record()?;
-        self.runs.get_mut().recordings.push_back(recording);
+        self.runs.get_mut().recordings.push(recording);
         self.recorded.set_finalized();
         Ok(())
     }
@@ -137,27 +144,23 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         // other.
         let mut runs = self.runs.lock();
         let runs = &mut *runs;
-        runs.retired.purge(|run| run.is_final());
-        runs.pending();
-        let is_idle = runs.recordings.front_mut().map_or(Ok(false), ListRecording::is_idle);
-        if !is_idle.map_err(|failure| self.context.error(failure))? {
-            runs.recordings.push_front(self.record()?);
-        }
-        let Runs { recordings, last, .. } = runs;
-        let Some(recording) = recordings.front_mut() else { return Err(refusal::enqueue_before_finalize()) };
+        runs.retired.purge(|run| matches!(run.is_over(), Ok(true)));
+        let free = match runs.free().map_err(|failure| self.context.error(failure))? {
+            Some(free) => free,
+            None => {
+                runs.recordings.push(self.record()?);
+                runs.recordings.len() - 1
+            }
+        };
         let timed_commands = self.recorded.desc.profiling.then_some(self.recorded.commands.len());
-        let request = RunRequest { recording, previous: last.as_ref(), timed_commands };
+        let request =
+            RunRequest { recording: &mut runs.recordings[free], last: &mut runs.last, timed_commands };
         // SAFETY: passed on to the caller.
-        let enqueued = unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }?;
-        if recordings.len() > 1 {
-            recordings.rotate_left(1);
-        }
-        *last = Some(enqueued);
-        Ok(())
+        unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let lower = |_, command: &Command| lower(&self.context, command);
+        let lower = |_, command: &Command| lower_update(&self.context, command);
         let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }

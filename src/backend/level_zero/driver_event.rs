@@ -34,6 +34,10 @@ impl PooledEvent {
         self.event.as_ref().map_or(ptr::null_mut(), Owned::raw)
     }
 
+    pub(super) fn context(&self) -> &Arc<LevelZeroContext> {
+        &self.context
+    }
+
     fn api(&self) -> &'static Api {
         self.context.api
     }

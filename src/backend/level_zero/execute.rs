@@ -1,9 +1,9 @@
 //! The lowering *execute*: a queue executes closed lists. It knows no events, so a prefix waits for
-//! some, and a suffix signals one.
+//! some, and the list itself or a suffix signals one.
 //!
 //! Nothing orders the lists of a call but events: the prefix signals the start event of the
-//! recording, and its last list signals the suffix. Where there is nothing to wait for, the host
-//! signals the start event.
+//! recording, and its main list signals the suffix. Where there is nothing to wait for there is no
+//! prefix, and without times there is no suffix: the main list itself signals the event of the run.
 #![expect(unsafe_code, reason = "hands lists to the driver")]
 
 use std::ptr;
@@ -19,6 +19,7 @@ use super::handover::{Handover, HandoverFailure};
 use super::list::{CommandEvents, DriverList, queue_desc};
 use super::recording::ListRecording;
 use super::run_slot::RunSlot;
+use super::start_event::StartEvent;
 use super::sys::{self, Api, CommandQueue, DriverResult, Owned, call, get};
 use crate::hal::QueueDesc;
 
@@ -53,26 +54,24 @@ impl ExecuteQueue {
             let queue = create(&self.context, group, self.desc).map_err(HandoverFailure::nothing)?;
             self.copies = Some(queue);
         }
-        let start = recording.start.as_ref();
-        let is_free = waits.is_empty() && slot.begin.is_none();
         let mut lists: SmallVec<[_; 3]> = SmallVec::new();
-        if is_free {
-            start.map_or(Ok(()), PooledEvent::signal).map_err(HandoverFailure::nothing)?;
-        } else {
-            let signals = slot.begin.iter().chain(start).map(PooledEvent::raw);
+        let start = recording.start.as_ref();
+        let has_prefix = !waits.is_empty() || slot.begin.is_some();
+        if has_prefix {
+            start.map_or(Ok(()), StartEvent::close).map_err(HandoverFailure::nothing)?;
+            let signals = slot.begin.iter().map(PooledEvent::raw).chain(start.map(StartEvent::raw));
             let prefix = self.prefix(slot, waits, signals.collect());
             lists.push(prefix.map_err(HandoverFailure::nothing)?);
+        } else {
+            start.map_or(Ok(()), StartEvent::open).map_err(HandoverFailure::nothing)?;
         }
         lists.push(recording.main.raw());
         lists.extend(slot.suffix.as_ref().map(DriverList::raw));
         // SAFETY: the lists are closed and idle; passed on to the caller.
-        if let Err(failure) = unsafe { execute(self.context.api, &self.main, &lists) } {
-            if let Some(start) = start.filter(|_| is_free) {
-                // An event that stays signalled would let a later run begin too early.
-                let reset = start.reset();
-                return Err(HandoverFailure { failure, is_partial: reset.is_err() });
-            }
-            return Err(HandoverFailure::nothing(failure));
+        let executed = unsafe { execute(self.context.api, &self.main, &lists) };
+        executed.map_err(HandoverFailure::nothing)?;
+        if let Some(start) = start.filter(|_| has_prefix) {
+            start.opens_by_itself();
         }
         let (Some(copies), Some(queue)) = (&recording.copies, &self.copies) else {
             return Ok(Handover::Whole);

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::ffi::{CString, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::context::LevelZeroContext;
 use super::memory::LevelZeroMemory;
@@ -19,7 +19,7 @@ use crate::hal::support::kernel_declaration::{
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::source_params::{self, FoundParam};
 use crate::hal::support::spirv::{self, SpirvParam};
-use crate::hal::{Kernel, KernelArg, KernelDesc, Param, ParamKind, dialect};
+use crate::hal::{Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// A kernel of a module. The fields are dropped in this order.
@@ -41,6 +41,31 @@ pub(super) struct LevelZeroKernelInstance {
     handle: Owned<sys::Kernel>,
     pub(super) groups: sys::ze_group_count_t,
     _module: Arc<Owned<Module>>,
+}
+
+/// The instance of a recorded launch. A list that is changed in place needs none, so an update
+/// leaves it to the next recording.
+#[derive(Default, Debug)]
+pub(super) struct LaunchInstance(OnceLock<Arc<LevelZeroKernelInstance>>);
+
+impl LaunchInstance {
+    pub(super) fn new(instance: LevelZeroKernelInstance) -> Self {
+        Self(OnceLock::from(Arc::new(instance)))
+    }
+
+    pub(super) fn get(&self) -> Option<&Arc<LevelZeroKernelInstance>> {
+        self.0.get()
+    }
+
+    /// Creates it for this launch, unless it is there.
+    pub(super) fn create(&self, context: &LevelZeroContext, launch: &KernelLaunch) -> Result<()> {
+        if self.0.get().is_none() {
+            let kernel = LevelZeroKernel::of(&*launch.kernel, context)?;
+            let instance = Arc::new(kernel.instance(&launch.args, &launch.range)?);
+            self.0.get_or_init(|| instance);
+        }
+        Ok(())
+    }
 }
 
 impl LevelZeroKernelInstance {

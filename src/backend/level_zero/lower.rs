@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::context::LevelZeroContext;
-use super::kernel::LevelZeroKernel;
+use super::kernel::{LaunchInstance, LevelZeroKernel};
 use super::list::RegionPlace;
 use super::memory::{LevelZeroMemory, copy_address};
 use super::operation::LevelZeroOperation;
@@ -22,6 +22,29 @@ pub(super) fn lower(
 ) -> Result<LoweredCommand<LevelZeroOperation>> {
     let lower = |command: &Command, staged: &mut _| LevelZeroLowering { context, staged }.operations(command);
     LoweredCommand::of(command, lower).map_err(|error| context.error(error))
+}
+
+/// The same for a command that takes the place of another one, mostly in a list that is changed in
+/// place: the instance of a launch is left to the next recording.
+pub(super) fn lower_update(
+    context: &Arc<LevelZeroContext>,
+    command: &Command,
+) -> Result<LoweredCommand<LevelZeroOperation>> {
+    match command {
+        Command::Kernel(launch) => {
+            let checked = check_kernels(context, launch).map(|()| LaunchInstance::default());
+            let operation = checked.map(LevelZeroOperation::Kernel).map_err(|error| context.error(error))?;
+            let mut operation = Some(operation);
+            LoweredCommand::of(command, |_, _| Ok(operation.take().into_iter().collect()))
+        }
+        _ => lower(context, command),
+    }
+}
+
+/// Checks that the device can launch a launch's kernels.
+fn check_kernels(context: &LevelZeroContext, launch: &KernelLaunch) -> Result<()> {
+    let others = launch.alternatives.iter();
+    others.chain([&launch.kernel]).try_for_each(|kernel| LevelZeroKernel::of(&**kernel, context).map(drop))
 }
 
 /// The work of lowering one command without a body.
@@ -72,11 +95,10 @@ impl LevelZeroLowering<'_> {
     }
 
     fn launch(&self, launch: &KernelLaunch) -> Result<LevelZeroOperation> {
-        for kernel in &launch.alternatives {
-            LevelZeroKernel::of(&**kernel, self.context)?;
-        }
+        check_kernels(self.context, launch)?;
         let kernel = LevelZeroKernel::of(&*launch.kernel, self.context)?;
-        Ok(LevelZeroOperation::Kernel(Arc::new(kernel.instance(&launch.args, &launch.range)?)))
+        let instance = kernel.instance(&launch.args, &launch.range)?;
+        Ok(LevelZeroOperation::Kernel(LaunchInstance::new(instance)))
     }
 
     fn address(&self, view: &MemoryView) -> Result<usize> {

@@ -48,6 +48,8 @@ mod queue;
 mod recording;
 mod run_slot;
 mod signal;
+mod single_run;
+mod start_event;
 mod stream_task;
 mod sys;
 #[cfg(test)]

@@ -75,6 +75,7 @@ pub(super) fn next_command(
     else {
         return Ok(None);
     };
+    let Some(instance) = instance.get() else { return Ok(None) };
     let mut flags = context.features.mutable & (ARGUMENTS | COUNT | SIZE | OFFSET);
     let own = DriverKernel { raw: instance.raw(), _instance: Some(Arc::clone(instance)) };
     let mut kernels: SmallVec<[_; 1]> = SmallVec::new();
@@ -115,7 +116,8 @@ struct LaunchMutation<'a> {
     kernel: Option<sys::ze_kernel_handle_t>,
     /// The arguments that change, by index.
     arguments: SmallVec<[(u32, LevelZeroArgument<'a>); 4]>,
-    shape: LaunchShape,
+    /// The new range, if it or the kernel changes.
+    shape: Option<LaunchShape>,
     changes_size: bool,
     changes_count: bool,
     changes_offset: bool,
@@ -143,20 +145,26 @@ impl<'a> LaunchMutation<'a> {
         let arguments = arguments.filter(|(index, (_, argument))| differs(*index, argument));
         let arguments: SmallVec<_> =
             arguments.map(|(index, (_, argument))| (index as u32, argument)).collect();
-        let (shape, former) = (now.shape(&new.range).ok()?, before.shape(&old.range).ok()?);
-        let counts = |shape: &LaunchShape| {
-            let groups = shape.groups;
-            [groups.groupCountX, groups.groupCountY, groups.groupCountZ]
-        };
-        let change = Self {
+        let mut change = Self {
             id: command.id,
             kernel,
-            changes_size: is_other || shape.group_size != former.group_size,
-            changes_count: is_other || counts(&shape) != counts(&former),
-            changes_offset: shape.offset != former.offset || (is_other && shape.offset != [0; 3]),
             arguments,
-            shape,
+            shape: None,
+            changes_size: false,
+            changes_count: false,
+            changes_offset: false,
         };
+        if is_other || old.range != new.range {
+            let (shape, former) = (now.shape(&new.range).ok()?, before.shape(&old.range).ok()?);
+            let counts = |shape: &LaunchShape| {
+                let groups = shape.groups;
+                [groups.groupCountX, groups.groupCountY, groups.groupCountZ]
+            };
+            change.changes_size = is_other || shape.group_size != former.group_size;
+            change.changes_count = is_other || counts(&shape) != counts(&former);
+            change.changes_offset = shape.offset != former.offset || (is_other && shape.offset != [0; 3]);
+            change.shape = Some(shape);
+        }
         (change.needed() & !command.flags == 0).then_some(change)
     }
 
@@ -196,6 +204,9 @@ pub(super) fn change_in_place<'a>(
     }
 }
 
+/// Structures for the driver: one or two in most updates.
+type Descriptions<T> = SmallVec<[T; 2]>;
+
 /// Changes a list that is not in use. After a failure its commands are unknown.
 fn change(context: &LevelZeroContext, list: &mut DriverList, changes: &[LaunchMutation<'_>]) -> DriverResult {
     let (api, raw) = (context.api, list.raw());
@@ -208,7 +219,7 @@ fn change(context: &LevelZeroContext, list: &mut DriverList, changes: &[LaunchMu
     }
     let changes_kernels = !ids.is_empty();
     let mut chain = Chain { next: ptr::null() };
-    let mut arguments = Vec::with_capacity(changes.iter().map(|change| change.arguments.len()).sum());
+    let mut arguments: Descriptions<_> = SmallVec::new();
     for change in changes {
         arguments.extend(change.arguments.iter().map(|(argument_index, argument)| {
             let (size, value) = argument.value();
@@ -221,8 +232,9 @@ fn change(context: &LevelZeroContext, list: &mut DriverList, changes: &[LaunchMu
             }
         }));
     }
-    let sizes = changes.iter().filter(|change| change.changes_size).map(|change| {
-        let [x, y, z] = change.shape.group_size;
+    let shapes = || changes.iter().filter_map(|change| Some((change, change.shape.as_ref()?)));
+    let sizes = shapes().filter(|(change, _)| change.changes_size).map(|(change, shape)| {
+        let [x, y, z] = shape.group_size;
         sys::ze_mutable_group_size_exp_desc_t {
             commandId: change.id,
             groupSizeX: x,
@@ -231,15 +243,15 @@ fn change(context: &LevelZeroContext, list: &mut DriverList, changes: &[LaunchMu
             ..sys::ze_mutable_group_size_exp_desc_t::new()
         }
     });
-    let counts = changes.iter().filter(|change| change.changes_count).map(|change| {
+    let counts = shapes().filter(|(change, _)| change.changes_count).map(|(change, shape)| {
         sys::ze_mutable_group_count_exp_desc_t {
             commandId: change.id,
-            pGroupCount: &raw const change.shape.groups,
+            pGroupCount: &raw const shape.groups,
             ..sys::ze_mutable_group_count_exp_desc_t::new()
         }
     });
-    let offsets = changes.iter().filter(|change| change.changes_offset).map(|change| {
-        let [x, y, z] = change.shape.offset;
+    let offsets = shapes().filter(|(change, _)| change.changes_offset).map(|(change, shape)| {
+        let [x, y, z] = shape.offset;
         sys::ze_mutable_global_offset_exp_desc_t {
             commandId: change.id,
             offsetX: x,
@@ -248,7 +260,7 @@ fn change(context: &LevelZeroContext, list: &mut DriverList, changes: &[LaunchMu
             ..sys::ze_mutable_global_offset_exp_desc_t::new()
         }
     });
-    let (mut sizes, mut counts, mut offsets): (Vec<_>, Vec<_>, Vec<_>) =
+    let (mut sizes, mut counts, mut offsets): (Descriptions<_>, Descriptions<_>, Descriptions<_>) =
         (sizes.collect(), counts.collect(), offsets.collect());
     arguments.iter_mut().for_each(|desc| chain.add(&raw const *desc, &mut desc.pNext));
     sizes.iter_mut().for_each(|desc| chain.add(&raw const *desc, &mut desc.pNext));

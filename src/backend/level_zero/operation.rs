@@ -1,23 +1,22 @@
 //! Operations: commands in the form in which the driver takes them, one call each.
 #![expect(unsafe_code, reason = "records commands on the caller's memory")]
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
 use super::features::EngineGroup;
-use super::kernel::LevelZeroKernelInstance;
+use super::kernel::LaunchInstance;
 use super::list::{CommandEvents, DriverList, RegionPlace};
 use super::sys;
 use crate::hal::support::lowering::DriverOperation;
+use crate::hal::support::refusal;
 use crate::hal::{Advice, NativeCommand, NativeStream};
 use crate::types::Result;
 
 /// One call of the driver.
 #[derive(Debug)]
 pub(super) enum LevelZeroOperation {
-    Kernel(Arc<LevelZeroKernelInstance>),
+    Kernel(LaunchInstance),
     Copy {
         from: usize,
         to: usize,
@@ -83,7 +82,10 @@ impl LevelZeroOperation {
         order: CommandEvents<'_>,
     ) -> Result<()> {
         let appended = match self {
-            Self::Kernel(instance) => list.launch(instance.raw(), &instance.groups, order),
+            Self::Kernel(instance) => match instance.get() {
+                Some(instance) => list.launch(instance.raw(), &instance.groups, order),
+                None => return Err(refusal::enqueue_before_finalize()),
+            },
             // SAFETY: passed on to the caller.
             Self::Copy { from, to, len } => unsafe { list.copy([*from, *to], *len, order) },
             // SAFETY: passed on to the caller.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,19 +15,16 @@ use super::event::LevelZeroEvent;
 use super::event_pool::DriverEventKind;
 use super::execute::ExecuteQueue;
 use super::handover::{Handover, HandoverFailure};
-use super::lower::lower;
-use super::operation::LevelZeroOperation;
 use super::options::Lowering;
 use super::profiling::LevelZeroTimes;
 use super::recording::ListRecording;
-use super::run_slot::{RunSlot, RunSlots};
-use super::signal::{LevelZeroSignal, SignalUses, StartedRun};
-use super::sys::{self, call};
-use crate::hal::support::command_list::CommandList;
-use crate::hal::support::lowering::After;
+use super::run_slot::{RunSlot, RunSlots, SlotRun};
+use super::signal::{LevelZeroSignal, NewSignal, SignalUses};
+use super::single_run::SingleRun;
+use super::sys::{self, DriverResult, call};
 use crate::hal::support::refusal::{foreign, foreign_wait};
-use crate::hal::support::signals::{EnqueueSignal, ResolvedWaitList};
-use crate::hal::{Command, CommandBufferDesc, Event as _, Queue, QueueDesc, QueueOrder, Signal, WaitList};
+use crate::hal::support::signals::ResolvedWaitList;
+use crate::hal::{Command, Event as _, Queue, QueueDesc, QueueOrder, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
 
 /// A queue.
@@ -42,10 +40,24 @@ pub(super) struct LevelZeroQueue {
 
 #[derive(Debug)]
 struct EnqueueState {
-    driver: LoweringQueue,
+    driver: QueueDriver,
     /// On an in-order queue whose lists the driver does not order: the last enqueue, which the next
     /// has to come after.
-    last: Option<Arc<LevelZeroSignal>>,
+    last: Option<LastEnqueue>,
+}
+
+/// The last enqueue on a queue.
+#[derive(Debug)]
+struct LastEnqueue {
+    run: SlotRun,
+    /// The signal, if it uses anything until it is over.
+    signal: Option<Arc<LevelZeroSignal>>,
+}
+
+/// How a queue hands over.
+#[derive(Debug)]
+struct QueueDriver {
+    lowering: LoweringQueue,
     /// For enqueues without a recording.
     marks: RunSlots,
 }
@@ -61,6 +73,8 @@ enum LoweringQueue {
 #[derive(Debug)]
 pub(super) enum EnqueueWork<'a> {
     Run(RunRequest<'a>),
+    /// A recording that runs only once, and is kept until that is over.
+    Once(Box<SingleRun>),
     /// Only the signal, which fails if there is a reason.
     Nothing(Option<Error>),
 }
@@ -68,22 +82,31 @@ pub(super) enum EnqueueWork<'a> {
 /// A run of a recording to enqueue.
 #[derive(Debug)]
 pub(super) struct RunRequest<'a> {
-    /// It is idle.
+    /// It is free.
     pub(super) recording: &'a mut ListRecording,
-    /// An earlier enqueue of the same commands, which must be over first.
-    pub(super) previous: Option<&'a Arc<LevelZeroSignal>>,
+    /// The last run of the same commands, which must be over first; then this one.
+    pub(super) last: &'a mut Option<LastRun>,
     /// How many commands have times of their own.
     pub(super) timed_commands: Option<usize>,
+}
+
+/// The last run of a command-buffer.
+#[derive(Clone, Debug)]
+pub(super) struct LastRun {
+    pub(super) run: SlotRun,
+    /// The queue that it was enqueued on.
+    queue: u64,
 }
 
 impl LevelZeroQueue {
     pub(super) fn create(context: &Arc<LevelZeroContext>, desc: QueueDesc) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let driver = match context.lowering() {
+        let lowering = match context.lowering() {
             Lowering::Append => LoweringQueue::Append(AppendQueue::new(context, desc)?),
             Lowering::Execute => LoweringQueue::Execute(ExecuteQueue::new(context, desc)?),
         };
-        let state = EnqueueState { driver, last: None, marks: RunSlots::default() };
+        let driver = QueueDriver { lowering, marks: RunSlots::default() };
+        let state = EnqueueState { driver, last: None };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Self { id, context: Arc::clone(context), desc, state: Mutex::new(state) })
     }
@@ -109,25 +132,47 @@ impl LevelZeroQueue {
         self.desc.order == QueueOrder::InOrder && signal.is_on(self.id)
     }
 
-    pub(super) fn wait_list(&self, wait: WaitList<'_>) -> Result<LevelZeroWaitList> {
-        if wait.events().next().is_none() {
-            return Ok(LevelZeroWaitList::default());
+    /// Has an enqueue wait for the last run of the same commands, unless it does so by the queue's order.
+    fn wait_for_last(&self, last: Option<&LastRun>, waits: &mut LevelZeroWaitList) -> DriverResult {
+        let Some(LastRun { run, queue }) = last else { return Ok(()) };
+        let is_ordered = self.desc.order == QueueOrder::InOrder && *queue == self.id;
+        if !is_ordered && !run.is_over()? {
+            waits.push(run);
         }
-        let resolved = ResolvedWaitList::of(wait, |event| {
+        Ok(())
+    }
+
+    /// The failure of a dependency in a wait list that has failed already.
+    pub(super) fn failed_dependency(&self, wait: WaitList<'_>) -> Result<Option<Error>> {
+        Ok(self.resolve(wait)?.failure)
+    }
+
+    fn resolve(&self, wait: WaitList<'_>) -> Result<ResolvedWaitList<LevelZeroSignal>> {
+        ResolvedWaitList::of(wait, |event| {
             let event = event.as_any().downcast_ref::<LevelZeroEvent>();
             let event = event.filter(|event| self.context.can_wait_for(&event.context));
             Ok(&event.ok_or_else(foreign_wait)?.signal)
-        })?;
-        let mut waits = LevelZeroWaitList { failure: resolved.failure, ..LevelZeroWaitList::default() };
+        })
+    }
+
+    fn add_wait_list(&self, wait: WaitList<'_>, waits: &mut LevelZeroWaitList) -> Result<()> {
+        if wait.events().next().is_none() {
+            return Ok(());
+        }
+        let resolved = self.resolve(wait)?;
+        waits.failure = resolved.failure;
         for (signal, is_needed) in resolved.pending {
             if !self.follows(&signal) {
-                waits.push(&signal);
+                waits.push(&signal.run);
             }
+            let uses = &mut waits.uses;
             if is_needed {
-                waits.uses.dependencies.push(signal);
+                uses.dependencies.push(signal);
+            } else {
+                uses.order.push(signal);
             }
         }
-        Ok(waits)
+        Ok(())
     }
 
     /// Enqueues a run, or nothing but the signal.
@@ -139,114 +184,162 @@ impl LevelZeroQueue {
         work: EnqueueWork<'_>,
         wait: WaitList<'_>,
         signal: &Signal<'_>,
-    ) -> Result<Arc<LevelZeroSignal>> {
+    ) -> Result<()> {
         let context = &self.context;
         context.health()?;
         let event = self.own_event(signal.event)?;
-        let mut waits = self.wait_list(wait)?;
+        let mut waits = LevelZeroWaitList::default();
+        self.add_wait_list(wait, &mut waits)?;
         let mut state = self.state.lock();
-        // A signal that is over is dropped, so that its event can use it again.
-        state.last = state.last.take().filter(|last| !last.is_final());
-        state.last.iter().for_each(|last| waits.push(last));
-        let (previous, timed_commands) = match &work {
-            EnqueueWork::Run(request) => (request.previous, request.timed_commands),
-            EnqueueWork::Nothing(_) => (None, None),
-        };
-        if let Some(previous) = previous.filter(|previous| !self.follows(previous) && !previous.is_final()) {
-            waits.push(previous);
+        let EnqueueState { driver, last } = &mut *state;
+        if let Some(LastEnqueue { run, signal }) = last
+            && !run.is_over().map_err(|failure| context.error(failure))?
+        {
+            waits.push(run);
+            waits.uses.order.extend(signal.clone());
         }
-        let new = event.signal.signal_by(|| {
+        let mut timed_commands = None;
+        if let EnqueueWork::Run(request) = &work {
+            timed_commands = request.timed_commands;
+            let waited = self.wait_for_last(request.last.as_ref(), &mut waits);
+            waited.map_err(|failure| context.error(failure))?;
+        }
+        let LevelZeroWaitList { events, uses, failure: inherited } = &mut waits;
+        let enqueue = || {
             let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
-            let kind = state.event_kind(context, &self.desc, is_timed);
-            let time = || LevelZeroTimes::begin(context, timed_commands, matches!(work, EnqueueWork::Run(_)));
+            let kind = driver.event_kind(context, &self.desc, is_timed);
+            let has_work = !matches!(work, EnqueueWork::Nothing(_));
+            let time = || LevelZeroTimes::begin(context, timed_commands, has_work);
             let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
-            let (slot, failure) = match (work, waits.failure.take()) {
-                (EnqueueWork::Run(request), None) => {
+            let Started { slot, number, failure } = match (work, inherited.take()) {
+                (EnqueueWork::Run(RunRequest { recording, last, .. }), None) => {
                     // SAFETY: passed on to the caller.
-                    let started = unsafe { state.run(context, request.recording, kind, &waits.events) };
-                    started.map_err(|error| context.error(error))?
+                    let started = unsafe { driver.run(context, recording, kind, events, uses) }?;
+                    LastRun::set(last, &started, self.id);
+                    started
                 }
-                (EnqueueWork::Run(_), failure) => (state.mark(context, kind, &waits.events)?, failure),
+                (EnqueueWork::Once(mut once), None) => {
+                    // SAFETY: passed on to the caller.
+                    let started = unsafe { driver.run(context, &mut once.recording, kind, events, uses) }?;
+                    let started = started.into_owned();
+                    uses.kept = Some(once);
+                    started
+                }
                 // What does not run keeps its place in the order.
                 (EnqueueWork::Nothing(failure), inherited) => {
-                    (state.mark(context, kind, &waits.events)?, inherited.or(failure))
+                    driver.mark(context, kind, events)?.failing(inherited.or(failure))
                 }
+                (_, failure) => driver.mark(context, kind, events)?.failing(failure),
             };
             let times = times.filter(|_| failure.is_none());
-            let work = StartedRun { slot, failure, times };
-            Ok(LevelZeroSignal::new(context, self.id, work, waits.uses))
-        })?;
-        if self.desc.order == QueueOrder::InOrder && matches!(state.driver, LoweringQueue::Execute(_)) {
-            state.last = Some(Arc::clone(&new));
-        }
-        Ok(new)
-    }
-
-    /// Enqueues a recording that runs only once.
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit).
-    pub(super) unsafe fn run_once(
-        &self,
-        mut run: Box<SingleRun>,
-        wait: WaitList<'_>,
-        signal: &Signal<'_>,
-    ) -> Result<()> {
-        let request = RunRequest { recording: &mut run.recording, previous: None, timed_commands: None };
-        // SAFETY: passed on to the caller.
-        let enqueued = unsafe { self.submit(EnqueueWork::Run(request), wait, signal) }?;
-        enqueued.keep(run);
-        Ok(())
+            Ok(NewSignal { slot, number, queue: self.id, failure, times, uses })
+        };
+        let is_ordered = self.desc.order == QueueOrder::InOrder && context.lowering() == Lowering::Execute;
+        event.signal.signal_again(enqueue, |new| {
+            if is_ordered {
+                LastEnqueue::set(last, new);
+            }
+        })
     }
 }
 
-impl EnqueueState {
+/// What has been handed over.
+struct Started<'a> {
+    slot: Cow<'a, Arc<RunSlot>>,
+    number: u64,
+    /// Why it fails, if it does.
+    failure: Option<Error>,
+}
+
+impl<'a> Started<'a> {
+    fn new(slot: &'a Arc<RunSlot>) -> Self {
+        Self { slot: Cow::Borrowed(slot), number: slot.start(), failure: None }
+    }
+
+    fn failing(self, failure: Option<Error>) -> Self {
+        Self { failure, ..self }
+    }
+
+    fn into_owned<'b>(self) -> Started<'b> {
+        Started { slot: Cow::Owned(self.slot.into_owned()), ..self }
+    }
+}
+
+impl LastRun {
+    fn set(last: &mut Option<Self>, started: &Started<'_>, queue: u64) {
+        match last {
+            Some(last) => {
+                last.run.set(Cow::Borrowed(&started.slot), started.number);
+                last.queue = queue;
+            }
+            None => {
+                let run = SlotRun::new(Arc::clone(&started.slot), started.number);
+                *last = Some(Self { run, queue });
+            }
+        }
+    }
+}
+
+impl LastEnqueue {
+    fn set(last: &mut Option<Self>, signal: &Arc<LevelZeroSignal>) {
+        let used = signal.has_uses().then(|| Arc::clone(signal));
+        match last {
+            Some(last) => {
+                last.run.set_to(&signal.run);
+                last.signal = used;
+            }
+            None => *last = Some(Self { run: signal.run.clone(), signal: used }),
+        }
+    }
+}
+
+impl QueueDriver {
     /// The kind of event that an enqueue signals.
     fn event_kind(&self, context: &LevelZeroContext, desc: &QueueDesc, is_timed: bool) -> DriverEventKind {
         let counts = desc.order == QueueOrder::InOrder && context.features.counter_based_events;
-        match &self.driver {
+        match &self.lowering {
             _ if is_timed => DriverEventKind::Timed,
             LoweringQueue::Append(_) if counts => DriverEventKind::Counting,
             _ => DriverEventKind::Plain,
         }
     }
 
-    /// Hands over a run. Gives its slot, and why it fails.
+    /// Hands over a run. Says why it fails, if it does.
     ///
     /// # Safety
     /// As for [`LevelZeroQueue::submit`].
-    unsafe fn run(
+    unsafe fn run<'a>(
         &mut self,
         context: &LevelZeroContext,
-        recording: &mut ListRecording,
+        recording: &'a mut ListRecording,
         kind: DriverEventKind,
         waits: &[sys::ze_event_handle_t],
-    ) -> Result<(Arc<RunSlot>, Option<Error>)> {
-        let slot = recording.slot(kind)?;
-        let handed = match &mut self.driver {
+        uses: &mut SignalUses,
+    ) -> Result<Started<'a>> {
+        let place = recording.take_slot(kind).map_err(|error| context.error(error))?;
+        let slot = recording.slot(place);
+        let handed = match &mut self.lowering {
             // SAFETY: passed on to the caller.
-            LoweringQueue::Append(queue) => unsafe { queue.run(recording, &slot, waits) },
+            LoweringQueue::Append(queue) => unsafe { queue.run(recording, slot, waits) },
             // SAFETY: passed on to the caller.
-            LoweringQueue::Execute(queue) => unsafe { queue.run(recording, &slot, waits) },
+            LoweringQueue::Execute(queue) => unsafe { queue.run(recording, slot, waits) },
         };
         match handed {
-            Ok(Handover::Whole) => {
-                recording.started(&slot);
-                Ok((slot, None))
-            }
+            Ok(Handover::Whole) => Ok(Started::new(recording.slot(place))),
             Ok(Handover::WithoutCopies(failure)) => {
-                recording.started(&slot);
                 if let Err(failure) = recording.skip_copies() {
                     let error = context.error(failure);
                     tracing::warn!(target: "wakegraph::level_zero", %error, "a run will not end");
                 }
-                Ok((slot, Some(context.error(failure))))
+                Ok(Started::new(recording.slot(place)).failing(Some(context.error(failure))))
             }
             Err(HandoverFailure { failure, is_partial }) => {
                 if is_partial {
-                    recording.discard(slot);
+                    recording.discard(place);
+                    // What is on the device still waits for these events.
+                    std::mem::forget(std::mem::take(uses));
                 }
-                Err(failure.into())
+                Err(context.error(failure))
             }
         }
     }
@@ -257,20 +350,26 @@ impl EnqueueState {
         context: &Arc<LevelZeroContext>,
         kind: DriverEventKind,
         waits: &[sys::ze_event_handle_t],
-    ) -> Result<Arc<RunSlot>> {
-        let slot = self.marks.take(kind, || RunSlot::new(context, kind));
-        let slot = slot.map_err(|failure| context.error(failure))?;
-        let marked = match &mut self.driver {
-            LoweringQueue::Append(queue) => queue.mark(&slot, waits),
-            LoweringQueue::Execute(queue) => queue.mark(&slot, waits),
+    ) -> Result<Started<'_>> {
+        let place = self.mark_place(context, kind).map_err(|failure| context.error(failure))?;
+        let slot = self.marks.at(place);
+        let marked = match &mut self.lowering {
+            LoweringQueue::Append(queue) => queue.mark(slot, waits),
+            LoweringQueue::Execute(queue) => queue.mark(slot, waits),
         };
         if let Err(failure) = marked {
             // A part of it may be on the list.
-            self.marks.discard(slot);
+            self.marks.discard(place);
             return Err(context.error(failure));
         }
-        slot.started();
-        Ok(slot)
+        Ok(Started::new(self.marks.at(place)))
+    }
+
+    fn mark_place(&mut self, context: &Arc<LevelZeroContext>, kind: DriverEventKind) -> DriverResult<usize> {
+        match self.marks.free(kind)? {
+            Some(place) => Ok(place),
+            None => Ok(self.marks.add(RunSlot::new(context, kind)?)),
+        }
     }
 }
 
@@ -285,10 +384,12 @@ pub(super) struct LevelZeroWaitList {
 }
 
 impl LevelZeroWaitList {
-    /// Waits for a signal that is pending.
-    fn push(&mut self, signal: &Arc<LevelZeroSignal>) {
-        self.events.push(signal.event());
-        self.uses.order.push(Arc::clone(signal));
+    /// Waits for a run, unless that is over.
+    fn push(&mut self, run: &SlotRun) {
+        if let Some(wait) = run.wait() {
+            self.events.push(wait.event().raw());
+            self.uses.waits.push(wait);
+        }
     }
 }
 
@@ -311,16 +412,13 @@ impl Queue for LevelZeroQueue {
         match &**command {
             // SAFETY: passed on to the caller.
             Command::StreamTask(task) => return unsafe { self.run_stream_task(task, wait, &signal) },
-            Command::Empty => {
-                // SAFETY: passed on to the caller.
-                unsafe { self.submit(EnqueueWork::Nothing(None), wait, &signal) }?;
-                return Ok(());
-            }
+            // SAFETY: passed on to the caller.
+            Command::Empty => return unsafe { self.submit(EnqueueWork::Nothing(None), wait, &signal) },
             _ => {}
         }
         let recorded = SingleRun::of_command(context, command).map_err(|error| context.error(error))?;
         // SAFETY: passed on to the caller.
-        unsafe { self.run_once(recorded, wait, &signal) }
+        unsafe { self.submit(EnqueueWork::Once(recorded), wait, &signal) }
     }
 
     fn flush(&self) -> Result<()> {
@@ -329,7 +427,7 @@ impl Queue for LevelZeroQueue {
 
     fn finish(&self) -> Result<()> {
         let (api, state) = (self.context.api, self.state.lock());
-        let finished = match &state.driver {
+        let finished = match &state.driver.lowering {
             LoweringQueue::Append(queue) => {
                 let list = queue.main();
                 // Others may enqueue meanwhile.
@@ -347,28 +445,5 @@ impl Queue for LevelZeroQueue {
             }
         };
         finished.map_err(|failure| self.context.error(failure))
-    }
-}
-
-/// What runs once, outside command-buffers.
-#[derive(Debug)]
-pub(super) struct SingleRun {
-    /// Before what it uses.
-    recording: ListRecording,
-    _list: CommandList<LevelZeroOperation>,
-    _command: Option<Arc<Command>>,
-}
-
-impl SingleRun {
-    pub(super) fn new(recording: ListRecording) -> Box<Self> {
-        Box::new(Self { recording, _list: CommandList::default(), _command: None })
-    }
-
-    fn of_command(context: &Arc<LevelZeroContext>, command: &Arc<Command>) -> Result<Box<Self>> {
-        let mut list = CommandList::default();
-        list.push(lower(context, command)?, After::new());
-        let (commands, desc) = (std::slice::from_ref(&**command), CommandBufferDesc::new().in_order(true));
-        let recording = ListRecording::new(context, commands, &list, desc)?;
-        Ok(Box::new(Self { recording, _list: list, _command: Some(Arc::clone(command)) }))
     }
 }

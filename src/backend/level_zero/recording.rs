@@ -10,10 +10,13 @@
 //!   barrier behind each command.
 //! - In any other, an operation signals an event if others follow it, and they wait for it. With a
 //!   copy engine there are two lists, and copies and fills are in the second.
-//! - The `start` event lets the lists begin, where the call that hands them over cannot: with the lowering by
-//!   execution, and for the list of the copy engine.
-//! - When everything is over, the run resets all these events. Where a suffix ends the run (see
-//!   [`RunSlot::suffix`]), the lists signal `done` to it.
+//! - The `start` event lets the lists begin, where the call that hands them over cannot: with the
+//!   lowering by execution ([`StartEvent`]), and for the list of the copy engine.
+//! - When everything is over, the run resets all these events, but for the start event of the
+//!   lowering by execution. Then the main list signals the event of the first slot, where it has to:
+//!   with that lowering, and for the suffix ([`RunSlot::suffix`]). The host resets that event before
+//!   the next run.
+//! - In a list in order the first command itself waits for the start event, and the last one signals.
 #![expect(unsafe_code, reason = "records commands on the caller's memory")]
 
 use std::ptr;
@@ -31,6 +34,7 @@ use super::mutable::{self, MutableCommands};
 use super::operation::LevelZeroOperation;
 use super::options::Lowering;
 use super::run_slot::{RunSlot, RunSlots, StampBuffer};
+use super::start_event::StartEvent;
 use super::sys::{self, DriverResult};
 use crate::hal::support::command_list::{CommandList, PlannedOperation};
 use crate::hal::support::staged_update::ChangedLaunch;
@@ -40,22 +44,43 @@ use crate::types::Result;
 /// Closed lists, and the events with which they are ordered.
 #[derive(Debug)]
 pub(super) struct ListRecording {
+    /// Of its runs. With `signals_done`, the lists signal the event of the first behind everything.
     /// Before the lists and events that the suffixes name.
     slots: RunSlots,
-    /// The run that may still be going on.
-    last: Option<Arc<RunSlot>>,
+    signals_done: bool,
     pub(super) main: DriverList,
     pub(super) copies: Option<CopyList>,
     /// Lets the lists begin.
-    pub(super) start: Option<PooledEvent>,
-    /// Signalled behind everything, for the suffix.
-    done: Option<PooledEvent>,
+    pub(super) start: Option<StartEvent>,
     /// Those of the operations, by number.
     events: Vec<Option<PooledEvent>>,
     /// With profiling: the command of each operation that has times.
     timed: Option<Arc<[u32]>>,
     mutable: MutableCommands,
     context: Arc<LevelZeroContext>,
+}
+
+/// Which commands of a list in order take the events at its ends, in place of barriers.
+#[derive(Clone, Copy, Default, Debug)]
+struct ListEnds {
+    /// The first one waits for the start event.
+    first_waits: bool,
+    /// The last one signals the event of the run.
+    last_signals: bool,
+}
+
+impl ListEnds {
+    /// `events` says whether the lists begin and end with events, and are in order.
+    fn of(plan: &[PlannedOperation<'_, LevelZeroOperation>], events: bool, profiling: bool) -> Self {
+        let takes_events = |planned: Option<&PlannedOperation<'_, LevelZeroOperation>>| {
+            events && planned.is_some_and(|planned| planned.operation.takes_events())
+        };
+        // With profiling, a command signals an event of its own.
+        Self {
+            first_waits: takes_events(plan.first()),
+            last_signals: takes_events(plan.last()) && !profiling,
+        }
+    }
 }
 
 /// The list of the copy engine.
@@ -76,6 +101,14 @@ impl ListRecording {
         desc: CommandBufferDesc,
     ) -> Result<Self> {
         let plan: Vec<_> = list.plan().collect();
+        for planned in &plan {
+            // Updates in place have left these to the next recording.
+            if let LevelZeroOperation::Kernel(instance) = planned.operation
+                && let Some(Command::Kernel(launch)) = commands.get(planned.command as usize)
+            {
+                instance.create(context, launch)?;
+            }
+        }
         let features = &context.features;
         let executes = context.lowering() == Lowering::Execute;
         let in_order = desc.in_order && features.in_order_lists;
@@ -89,10 +122,13 @@ impl ListRecording {
         let mut recording = Self::of(context, main, desc.profiling)?;
         recording.copies = copy_group.map(|group| CopyList::new(context, group)).transpose()?;
         if recording.copies.is_some() && recording.start.is_none() {
-            recording.start = Some(PooledEvent::acquire(context, DriverEventKind::Plain)?);
+            recording.start = Some(StartEvent::new(context)?);
         }
         recording.create_events(&plan, desc)?;
-        recording.begin(executes)?;
+        let ends = ListEnds::of(&plan, in_order && executes, desc.profiling);
+        if !ends.first_waits {
+            recording.begin(executes)?;
+        }
         for (index, planned) in plan.iter().enumerate() {
             let group = copy_group.filter(|group| goes_to_copies(planned, group));
             if let Some(copies) = recording.copies.as_mut().filter(|_| group.is_some()) {
@@ -101,14 +137,14 @@ impl ListRecording {
                 let id = mutable::next_command(context, &mut recording.main, commands, planned)?;
                 recording.mutable.push(planned.command, id);
             }
-            recording.append(&plan, index, group.is_some(), desc.in_order)?;
+            recording.append(&plan, index, group.is_some(), desc.in_order, ends)?;
             // The driver orders the commands of its own in-order lists.
             let is_barrier = matches!(planned.operation, LevelZeroOperation::Barrier);
             if desc.in_order && !in_order && !is_barrier {
                 recording.main.barrier(CommandEvents::NONE)?;
             }
         }
-        recording.end()?;
+        recording.end(executes, ends)?;
         Ok(recording)
     }
 
@@ -120,22 +156,25 @@ impl ListRecording {
         let features = &context.features;
         let main = DriverList::new(context, &features.compute, features.in_order_lists, false)?;
         let mut recording = Self::of(context, main, false)?;
-        recording.begin(context.lowering() == Lowering::Execute)?;
+        let executes = context.lowering() == Lowering::Execute;
+        recording.begin(executes)?;
         append(&recording.main);
-        recording.end()?;
+        recording.end(executes, ListEnds::default())?;
         Ok(recording)
     }
 
     fn of(context: &Arc<LevelZeroContext>, main: DriverList, profiling: bool) -> DriverResult<Self> {
         let executes = context.lowering() == Lowering::Execute;
-        let event = |wanted: bool, kind| wanted.then(|| PooledEvent::acquire(context, kind)).transpose();
+        let (mut slots, signals_done) = (RunSlots::default(), executes || profiling);
+        if signals_done {
+            slots.add(RunSlot::new(context, DriverEventKind::Plain)?);
+        }
         Ok(Self {
-            slots: RunSlots::default(),
-            last: None,
+            slots,
+            signals_done,
             main,
             copies: None,
-            start: event(executes, DriverEventKind::Plain)?,
-            done: event(executes || profiling, DriverEventKind::Inner)?,
+            start: executes.then(|| StartEvent::new(context)).transpose()?,
             events: Vec::new(),
             timed: None,
             mutable: MutableCommands::default(),
@@ -169,7 +208,7 @@ impl ListRecording {
 
     /// Has the lists begin with the start event.
     fn begin(&mut self, executes: bool) -> DriverResult {
-        let Some(start) = self.start.as_ref().map(PooledEvent::raw) else { return Ok(()) };
+        let Some(start) = self.start.as_ref().map(StartEvent::raw) else { return Ok(()) };
         let waits = CommandEvents { after: slice::from_ref(&start), signal: ptr::null_mut() };
         // In the other lowering the call that hands over the main list makes that wait.
         self.main.barrier(if executes { waits } else { CommandEvents { after: &[], signal: start } })?;
@@ -183,6 +222,7 @@ impl ListRecording {
         index: usize,
         is_copy: bool,
         in_order: bool,
+        ends: ListEnds,
     ) -> Result<()> {
         let PlannedOperation { operation, after, .. } = &plan[index];
         let event_of = |index: usize| self.events[index].as_ref().map(PooledEvent::raw);
@@ -192,7 +232,11 @@ impl ListRecording {
         if !in_order && all_have_events {
             waits.extend(after.iter().filter_map(|&earlier| event_of(earlier as usize)));
         }
-        let signal = event_of(index).unwrap_or(ptr::null_mut());
+        if ends.first_waits && index == 0 {
+            waits.extend(self.start.as_ref().map(StartEvent::raw));
+        }
+        let done = self.done().filter(|_| ends.last_signals && index + 1 == plan.len());
+        let signal = event_of(index).or(done).unwrap_or(ptr::null_mut());
         let order = CommandEvents { after: &waits, signal };
         let order = if operation.takes_events() { order } else { CommandEvents::NONE };
         let list = match &mut self.copies {
@@ -204,29 +248,35 @@ impl ListRecording {
     }
 
     /// Ends the lists.
-    fn end(&mut self) -> DriverResult {
+    fn end(&mut self, executes: bool, ends: ListEnds) -> DriverResult {
         if let Some(CopyList { list, done, .. }) = &mut self.copies {
             list.barrier(CommandEvents { after: &[], signal: done.raw() })?;
             list.close()?;
             let done = done.raw();
             self.main.barrier(CommandEvents { after: slice::from_ref(&done), signal: ptr::null_mut() })?;
         }
-        let resets = if self.timed.is_none() { self.inner_events() } else { SmallVec::new() };
+        let resets = if self.timed.is_none() { self.inner_events(executes) } else { SmallVec::new() };
         if !resets.is_empty() {
             self.main.barrier(CommandEvents::NONE)?;
             resets.iter().try_for_each(|event| self.main.reset_event(*event))?;
         }
-        if let Some(done) = &self.done {
-            self.main.barrier(CommandEvents { after: &[], signal: done.raw() })?;
+        if let Some(done) = self.done().filter(|_| !ends.last_signals) {
+            self.main.barrier(CommandEvents { after: &[], signal: done })?;
         }
         self.main.close()
     }
 
-    /// The events that a run signals, and resets when everything is over, but for `done`.
-    fn inner_events(&self) -> SmallVec<[sys::ze_event_handle_t; 8]> {
+    /// The event that is signalled behind everything, if there is one.
+    fn done(&self) -> Option<sys::ze_event_handle_t> {
+        self.signals_done.then(|| self.slots.at(0).event.raw())
+    }
+
+    /// The events that a run signals, and resets when everything is over.
+    fn inner_events(&self, executes: bool) -> SmallVec<[sys::ze_event_handle_t; 8]> {
         let copies = self.copies.as_ref().map(|copies| &copies.done);
-        let events = self.events.iter().flatten().chain(&self.start).chain(copies);
-        events.map(PooledEvent::raw).collect()
+        let events = self.events.iter().flatten().chain(copies).map(PooledEvent::raw);
+        let start = self.start.as_ref().filter(|_| !executes);
+        events.chain(start.map(StartEvent::raw)).collect()
     }
 
     /// Changes launches in place. No run is going on. False if that is not possible: then the recording
@@ -239,33 +289,38 @@ impl ListRecording {
     }
 
     /// Whether no run is going on.
-    pub(super) fn is_idle(&mut self) -> DriverResult<bool> {
-        if let Some(last) = &self.last {
-            if !last.is_over()? {
-                return Ok(false);
-            }
-            self.last = None;
-        }
-        Ok(true)
+    pub(super) fn is_idle(&self) -> DriverResult<bool> {
+        self.slots.are_idle()
     }
 
-    /// A slot for a run.
-    pub(super) fn slot(&mut self, kind: DriverEventKind) -> Result<Arc<RunSlot>> {
-        let kind = match kind {
-            // A closed list does not count.
-            DriverEventKind::Counting if self.done.is_some() => DriverEventKind::Plain,
-            kind => kind,
-        };
-        let mut slots = std::mem::take(&mut self.slots);
-        let slot = slots.take(kind, || self.new_slot(kind));
-        self.slots = slots;
-        slot
+    /// Whether it can run: no run is going on, and nothing waits for the event that its lists signal.
+    pub(super) fn is_free(&self) -> DriverResult<bool> {
+        Ok(self.is_idle()? && (!self.signals_done || self.slots.at(0).has_no_waits()))
+    }
+
+    /// The place of a slot for a run. The recording is free.
+    pub(super) fn take_slot(&mut self, kind: DriverEventKind) -> Result<usize> {
+        if self.signals_done {
+            self.slots.at(0).renew()?;
+            if kind != DriverEventKind::Timed {
+                return Ok(0);
+            }
+        }
+        if let Some(place) = self.slots.free(kind)? {
+            return Ok(place);
+        }
+        let new = self.new_slot(kind)?;
+        Ok(self.slots.add(new))
+    }
+
+    pub(super) fn slot(&self, place: usize) -> &Arc<RunSlot> {
+        self.slots.at(place)
     }
 
     fn new_slot(&self, kind: DriverEventKind) -> Result<RunSlot> {
         let context = &self.context;
         let mut slot = RunSlot::new(context, kind)?;
-        let Some(done) = self.done.as_ref().map(PooledEvent::raw) else { return Ok(slot) };
+        let Some(done) = self.done() else { return Ok(slot) };
         let mut suffix = DriverList::new(context, &context.features.compute, false, false)?;
         suffix.barrier(CommandEvents { after: slice::from_ref(&done), signal: ptr::null_mut() })?;
         if let Some(commands) = &self.timed {
@@ -277,24 +332,18 @@ impl ListRecording {
                 suffix.barrier(CommandEvents::NONE)?;
             }
             slot.stamps = Some(stamps);
-            self.inner_events().iter().try_for_each(|event| suffix.reset_event(*event))?;
+            let executes = context.lowering() == Lowering::Execute;
+            self.inner_events(executes).iter().try_for_each(|event| suffix.reset_event(*event))?;
         }
-        suffix.reset_event(done)?;
         suffix.barrier(CommandEvents { after: &[], signal: slot.event.raw() })?;
         suffix.close()?;
         slot.suffix = Some(suffix);
         Ok(slot)
     }
 
-    /// Says that a run has been handed over.
-    pub(super) fn started(&mut self, slot: &Arc<RunSlot>) {
-        slot.started();
-        self.last = Some(Arc::clone(slot));
-    }
-
     /// Gives up the slot of an enqueue that failed after a part of it was handed over.
-    pub(super) fn discard(&mut self, slot: Arc<RunSlot>) {
-        self.slots.discard(slot);
+    pub(super) fn discard(&mut self, place: usize) {
+        self.slots.discard(place);
     }
 
     /// Has everything go on that waits for the list of the copy engine, which could not be handed over.

@@ -1,10 +1,13 @@
-//! Run slots: the driver's events of one run, with the short lists that go with them.
+//! Run slots: the driver's events of one run at a time, with the short lists that go with them.
 //!
-//! Each run has a slot of its own until nothing refers to the run any more. So a wait for an event means the
-//! signal before the wait, although the driver's event is read later.
+//! The runs of a slot follow each other and are numbered. The next one may start when the one
+//! before is over and nothing [waits](EventWait) for the event. So a wait for an event means the
+//! signal before the wait, although the driver's event is read later; and an earlier run is known to
+//! be over, whatever the event has come to mean since.
 
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,7 +20,7 @@ use super::sys::{self, DriverResult};
 use crate::hal::{Memory as _, MemoryDesc, MemoryKind};
 use crate::types::Result;
 
-/// The driver's events of one run, and the lists that are made for them.
+/// The driver's events of one run at a time, and the lists that are made for them.
 #[derive(Debug)]
 pub(super) struct RunSlot {
     kind: DriverEventKind,
@@ -32,9 +35,25 @@ pub(super) struct RunSlot {
     pub(super) suffix: Option<DriverList>,
     /// Where the suffix leaves the times of the commands.
     pub(super) stamps: Option<StampBuffer>,
-    /// Whether the run has been seen to be over, or there was none yet.
-    is_over: AtomicBool,
+    /// The number of the last run. Changed only under the lock of the command-buffer or queue.
+    started: AtomicU64,
+    /// The number of the last run that has been seen to be over.
+    ended: AtomicU64,
+    /// The number of [waits](EventWait).
+    waits: AtomicUsize,
 }
+
+/// One run of a slot.
+#[derive(Clone, Debug)]
+pub(super) struct SlotRun {
+    pub(super) slot: Arc<RunSlot>,
+    number: u64,
+}
+
+/// A wait for the driver's event of a run, on the device or of a thread. While there is one, the
+/// slot has no other run, and the event keeps its meaning.
+#[derive(Debug)]
+pub(super) struct EventWait(Arc<RunSlot>);
 
 /// The times of the commands of a run, as the device writes them.
 #[derive(Debug)]
@@ -76,29 +95,91 @@ impl RunSlot {
             prefix: Mutex::default(),
             suffix: None,
             stamps: None,
-            is_over: AtomicBool::new(true),
+            started: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            waits: AtomicUsize::new(0),
         })
     }
 
-    /// Whether the run is over.
-    pub(super) fn is_over(&self) -> DriverResult<bool> {
-        if self.is_over.load(Ordering::Acquire) {
+    /// Whether the run with this number is over.
+    fn is_over(&self, number: u64) -> DriverResult<bool> {
+        let ended = self.ended.load(Ordering::SeqCst);
+        if ended >= number {
             return Ok(true);
         }
         let is_over = self.event.is_signalled()?;
-        self.is_over.store(is_over, Ordering::Release);
+        if is_over {
+            // Unless another thread has been faster. `started` is not behind `number`.
+            let _ = self.ended.compare_exchange(ended, number, Ordering::SeqCst, Ordering::SeqCst);
+        }
         Ok(is_over)
     }
 
-    /// Says that a run has been enqueued.
-    pub(super) fn started(&self) {
-        self.is_over.store(false, Ordering::Release);
+    /// Whether no run is going on.
+    pub(super) fn is_idle(&self) -> DriverResult<bool> {
+        self.is_over(self.started.load(Ordering::Relaxed))
     }
 
-    /// Prepares it for another run.
-    fn renew(&mut self) -> DriverResult {
+    /// Whether nothing waits for the event, which nothing will any more once the slot is idle.
+    pub(super) fn has_no_waits(&self) -> bool {
+        self.waits.load(Ordering::SeqCst) == 0
+    }
+
+    /// Says that a run has been handed over, and gives its number.
+    pub(super) fn start(&self) -> u64 {
+        let number = self.started.load(Ordering::Relaxed) + 1;
+        self.started.store(number, Ordering::Relaxed);
+        number
+    }
+
+    /// Prepares an idle slot without waits for another run.
+    pub(super) fn renew(&self) -> DriverResult {
         self.event.reset()?;
         self.begin.as_ref().map_or(Ok(()), PooledEvent::reset)
+    }
+}
+
+impl SlotRun {
+    pub(super) fn new(slot: Arc<RunSlot>, number: u64) -> Self {
+        Self { slot, number }
+    }
+
+    /// Becomes another run: mostly one of the same slot, to which it has a reference already.
+    pub(super) fn set(&mut self, slot: Cow<'_, Arc<RunSlot>>, number: u64) {
+        if !Arc::ptr_eq(&self.slot, &slot) {
+            self.slot = slot.into_owned();
+        }
+        self.number = number;
+    }
+
+    /// Becomes the same run as another one.
+    pub(super) fn set_to(&mut self, other: &Self) {
+        self.set(Cow::Borrowed(&other.slot), other.number);
+    }
+
+    pub(super) fn is_over(&self) -> DriverResult<bool> {
+        self.slot.is_over(self.number)
+    }
+
+    /// A wait for the run, unless it has been seen to be over.
+    pub(super) fn wait(&self) -> Option<EventWait> {
+        self.slot.waits.fetch_add(1, Ordering::SeqCst);
+        let wait = EventWait(Arc::clone(&self.slot));
+        // In this order: a slot is used again only after its run has been seen to be over, and then
+        // no wait has been seen.
+        (self.slot.ended.load(Ordering::SeqCst) < self.number).then_some(wait)
+    }
+}
+
+impl EventWait {
+    pub(super) fn event(&self) -> &PooledEvent {
+        &self.0.event
+    }
+}
+
+impl Drop for EventWait {
+    fn drop(&mut self) {
+        self.0.waits.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -107,29 +188,41 @@ impl RunSlot {
 pub(super) struct RunSlots(Vec<Arc<RunSlot>>);
 
 impl RunSlots {
-    /// A slot to which nothing else refers, made by `make` if there is none.
-    pub(super) fn take<E: From<sys::LevelZeroFailure>>(
-        &mut self,
-        kind: DriverEventKind,
-        make: impl FnOnce() -> Result<RunSlot, E>,
-    ) -> Result<Arc<RunSlot>, E> {
-        for shared in &mut self.0 {
-            if let Some(slot) = Arc::get_mut(shared)
-                && slot.kind == kind
-                && slot.is_over()?
-            {
-                slot.renew()?;
-                return Ok(Arc::clone(shared));
+    /// The place of a slot for a run, if one is free.
+    pub(super) fn free(&mut self, kind: DriverEventKind) -> DriverResult<Option<usize>> {
+        for (place, shared) in self.0.iter_mut().enumerate() {
+            // The times of a run stay where they are for as long as something refers to them.
+            let keeps_times = kind == DriverEventKind::Timed && Arc::get_mut(shared).is_none();
+            if shared.kind == kind && !keeps_times && shared.is_idle()? && shared.has_no_waits() {
+                shared.renew()?;
+                return Ok(Some(place));
             }
         }
-        let slot = Arc::new(make()?);
-        self.0.push(Arc::clone(&slot));
-        Ok(slot)
+        Ok(None)
+    }
+
+    /// Adds a slot, and gives its place.
+    pub(super) fn add(&mut self, slot: RunSlot) -> usize {
+        self.0.push(Arc::new(slot));
+        self.0.len() - 1
+    }
+
+    pub(super) fn at(&self, place: usize) -> &Arc<RunSlot> {
+        &self.0[place]
+    }
+
+    /// Whether no run is going on.
+    pub(super) fn are_idle(&self) -> DriverResult<bool> {
+        for slot in &self.0 {
+            if !slot.is_idle()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Gives up a slot whose events may still be signalled, by what is left of an enqueue that has failed.
-    pub(super) fn discard(&mut self, slot: Arc<RunSlot>) {
-        self.0.retain(|known| !Arc::ptr_eq(known, &slot));
-        std::mem::forget(slot);
+    pub(super) fn discard(&mut self, place: usize) {
+        std::mem::forget(self.0.remove(place));
     }
 }

@@ -1,6 +1,6 @@
 //! Signals: one enqueue each, from the driver's event to the outcome that the backend's event reports.
 
-use std::any::Any;
+use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -9,74 +9,95 @@ use smallvec::SmallVec;
 
 use super::context::LevelZeroContext;
 use super::profiling::LevelZeroTimes;
-use super::run_slot::RunSlot;
-use super::sys;
-use crate::hal::EventProfile;
+use super::run_slot::{EventWait, RunSlot, SlotRun};
+use super::single_run::SingleRun;
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal::no_times;
-use crate::hal::support::signals::EnqueueSignal;
+use crate::hal::support::signals::{EnqueueSignal, RenewedSignal};
+use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, Result};
 
 /// One enqueue.
 pub(super) struct LevelZeroSignal {
-    context: Arc<LevelZeroContext>,
-    work: StartedRun,
+    /// Over when everything that was enqueued is.
+    pub(super) run: SlotRun,
     /// The queue that it was enqueued on.
     queue: u64,
+    /// Why it fails: not everything was enqueued, or a dependency had failed.
+    failure: Option<Error>,
+    times: Option<LevelZeroTimes>,
+    /// Whether it has had uses.
+    has_uses: bool,
     uses: Mutex<SignalUses>,
     outcome: EnqueueOutcome,
 }
 
-/// An enqueue that has started.
-#[derive(Debug)]
-pub(super) struct StartedRun {
-    /// Over when everything that was enqueued is.
-    pub(super) slot: Arc<RunSlot>,
-    /// Why the enqueue fails: not everything was enqueued, or a dependency had failed.
-    pub(super) failure: Option<Error>,
-    pub(super) times: Option<LevelZeroTimes>,
-}
-
 /// What an enqueue uses until it is over.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct SignalUses {
     /// Signals that were pending when this one was enqueued behind them.
     pub(super) dependencies: Dependencies<Arc<LevelZeroSignal>>,
     /// Signals that it only comes after.
     pub(super) order: SmallVec<[Arc<LevelZeroSignal>; 2]>,
+    /// The driver's events that it waits for.
+    pub(super) waits: SmallVec<[EventWait; 2]>,
     /// Objects of the driver that run only once.
-    pub(super) kept: Option<Box<dyn Any + Send + Sync>>,
+    pub(super) kept: Option<Box<SingleRun>>,
 }
 
 impl SignalUses {
     fn is_empty(&self) -> bool {
-        self.dependencies.is_empty() && self.order.is_empty() && self.kept.is_none()
+        self.dependencies.is_empty() && self.order.is_empty() && self.waits.is_empty() && self.kept.is_none()
+    }
+}
+
+/// What has been enqueued, for its signal.
+#[derive(Debug)]
+pub(super) struct NewSignal<'a> {
+    pub(super) slot: Cow<'a, Arc<RunSlot>>,
+    pub(super) number: u64,
+    pub(super) queue: u64,
+    pub(super) failure: Option<Error>,
+    pub(super) times: Option<LevelZeroTimes>,
+    pub(super) uses: &'a mut SignalUses,
+}
+
+impl From<NewSignal<'_>> for LevelZeroSignal {
+    fn from(new: NewSignal<'_>) -> Self {
+        Self {
+            run: SlotRun::new(new.slot.into_owned(), new.number),
+            queue: new.queue,
+            failure: new.failure,
+            times: new.times,
+            has_uses: !new.uses.is_empty(),
+            uses: Mutex::new(std::mem::take(new.uses)),
+            outcome: EnqueueOutcome::default(),
+        }
+    }
+}
+
+impl RenewedSignal<NewSignal<'_>> for LevelZeroSignal {
+    fn renew(&mut self, new: NewSignal<'_>) {
+        let NewSignal { slot, number, queue, failure, times, uses } = new;
+        self.run.set(slot, number);
+        (self.queue, self.failure, self.times) = (queue, failure, times);
+        self.has_uses = !uses.is_empty();
+        // Those of the signal before are gone: it is over.
+        if self.has_uses {
+            *self.uses.get_mut() = std::mem::take(uses);
+        }
+        self.outcome = EnqueueOutcome::default();
     }
 }
 
 impl LevelZeroSignal {
-    pub(super) fn new(
-        context: &Arc<LevelZeroContext>,
-        queue: u64,
-        work: StartedRun,
-        uses: SignalUses,
-    ) -> Self {
-        let (context, uses, outcome) = (Arc::clone(context), Mutex::new(uses), EnqueueOutcome::default());
-        Self { context, work, queue, uses, outcome }
+    /// Whether it uses anything until it is over.
+    pub(super) fn has_uses(&self) -> bool {
+        self.has_uses
     }
 
-    /// Keeps objects that run only once until the enqueue is over.
-    pub(super) fn keep(&self, objects: Box<dyn Any + Send + Sync>) {
-        let mut uses = self.uses.lock();
-        // Otherwise another thread has found it over.
-        if !self.outcome.is_known() {
-            uses.kept = Some(objects);
-        }
-    }
-
-    /// The driver's event, for wait lists.
-    pub(super) fn event(&self) -> sys::ze_event_handle_t {
-        self.work.slot.event.raw()
+    fn context(&self) -> &Arc<LevelZeroContext> {
+        self.run.slot.event.context()
     }
 
     pub(super) fn is_on(&self, queue: u64) -> bool {
@@ -85,16 +106,16 @@ impl LevelZeroSignal {
 
     /// Blocks until the driver says that it is over, or this time has passed.
     pub(super) fn wait(&self, nanoseconds: u64) {
-        // The caller polls for the outcome.
-        if !matches!(self.work.slot.is_over(), Ok(true)) {
-            let _ = self.work.slot.event.wait(nanoseconds);
+        if let Some(wait) = self.run.wait() {
+            // The caller polls for the outcome.
+            let _ = wait.event().wait(nanoseconds);
         }
     }
 
     /// The times, once it is complete, if it keeps them.
     pub(super) fn profile(&self) -> Result<EventProfile> {
-        let times = self.work.times.as_ref().ok_or_else(no_times)?;
-        times.read(&self.context, &self.work.slot).map_err(|error| self.context.error(error))
+        let (times, context) = (self.times.as_ref().ok_or_else(no_times)?, self.context());
+        times.read(context, &self.run.slot).map_err(|error| context.error(error))
     }
 }
 
@@ -104,18 +125,40 @@ impl EnqueueSignal for LevelZeroSignal {
     }
 
     fn known_failure(&self) -> Option<&Error> {
-        self.work.failure.as_ref()
+        self.failure.as_ref()
+    }
+
+    fn status_alone(&self) -> Option<EventStatus> {
+        if self.outcome.is_known() {
+            return Some(self.outcome.status());
+        }
+        if self.has_uses || self.failure.is_some() {
+            return None;
+        }
+        match self.run.is_over() {
+            // The slot remembers it.
+            Ok(true) => Some(EventStatus::Complete),
+            Ok(false) => Some(EventStatus::Pending),
+            Err(failure) => {
+                self.outcome.set(Some(self.context().error(failure)));
+                Some(self.outcome.status())
+            }
+        }
     }
 
     fn attempt(&self) -> SettleStep<Arc<Self>> {
         if self.outcome.is_known() {
             return SettleStep::Settled;
         }
-        let fault = match self.work.slot.is_over() {
+        let fault = match self.run.is_over() {
             Ok(false) => return SettleStep::Pending,
             Ok(true) => None,
-            Err(failure) => Some(self.context.error(failure)),
+            Err(failure) => Some(self.context().error(failure)),
         };
+        if !self.has_uses {
+            self.outcome.set(self.failure.clone().or(fault));
+            return SettleStep::Settled;
+        }
         let mut uses = self.uses.lock();
         if let Some(open) = uses.dependencies.first_open() {
             return SettleStep::Needs(open);
@@ -124,7 +167,7 @@ impl EnqueueSignal for LevelZeroSignal {
         // After a fault the device may still use everything.
         let is_lost = fault.is_some();
         // Under the lock: another thread that finds no dependencies finds the outcome known.
-        self.outcome.set(self.work.failure.clone().or_else(inherited).or(fault));
+        self.outcome.set(self.failure.clone().or_else(inherited).or(fault));
         let over = (!uses.is_empty()).then(|| std::mem::take(&mut *uses));
         drop(uses);
         if is_lost {
@@ -142,9 +185,9 @@ impl Drop for LevelZeroSignal {
         if uses.is_empty() {
             return;
         }
-        if !self.outcome.is_known() && !matches!(self.work.slot.is_over(), Ok(true)) {
+        if !self.outcome.is_known() && !matches!(self.run.is_over(), Ok(true)) {
             // The device may still use them.
-            std::mem::forget(uses.kept.take());
+            std::mem::forget((uses.kept.take(), std::mem::take(&mut uses.waits)));
         }
         let others =
             std::mem::take(&mut uses.dependencies).into_iter().chain(std::mem::take(&mut uses.order));

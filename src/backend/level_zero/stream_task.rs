@@ -1,8 +1,9 @@
 //! Stream tasks: the user's own calls, on a list that is handed over when the closure has returned.
 #![expect(unsafe_code, reason = "lends a list of the driver's")]
 
-use super::queue::{EnqueueWork, LevelZeroQueue, SingleRun};
+use super::queue::{EnqueueWork, LevelZeroQueue};
 use super::recording::ListRecording;
+use super::single_run::SingleRun;
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
 use crate::types::Result;
 
@@ -22,10 +23,9 @@ impl LevelZeroQueue {
         context.health()?;
         let event = self.own_event(signal.event)?;
         event.signal.check_not_pending()?;
-        if self.wait_list(wait)?.failure.is_some() {
+        if self.failed_dependency(wait)?.is_some() {
             // SAFETY: passed on to the caller.
-            unsafe { self.submit(EnqueueWork::Nothing(None), wait, signal) }?;
-            return Ok(());
+            return unsafe { self.submit(EnqueueWork::Nothing(None), wait, signal) };
         }
         let mut failure = None;
         let recording = ListRecording::around(context, |list| {
@@ -38,10 +38,9 @@ impl LevelZeroQueue {
         let recording = recording.map_err(|failure| context.error(failure))?;
         if failure.is_some() {
             // SAFETY: passed on to the caller.
-            unsafe { self.submit(EnqueueWork::Nothing(failure), wait, signal) }?;
-            return Ok(());
+            return unsafe { self.submit(EnqueueWork::Nothing(failure), wait, signal) };
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.run_once(SingleRun::new(recording), wait, signal) }
+        unsafe { self.submit(EnqueueWork::Once(SingleRun::new(recording)), wait, signal) }
     }
 }

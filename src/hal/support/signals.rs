@@ -22,6 +22,12 @@ pub(crate) trait EnqueueSignal: Sized {
     /// Why it will fail, as far as that was known when it was enqueued.
     fn known_failure(&self) -> Option<&Error>;
 
+    /// Its status, if that can be had while a lock is held: what is known, or a poll of the driver
+    /// that drops nothing that others have given.
+    fn status_alone(&self) -> Option<EventStatus> {
+        self.outcome().is_known().then(|| self.outcome().status())
+    }
+
     /// Its status at this moment: asks the driver until the outcome is known.
     fn status(&self) -> EventStatus {
         loop {
@@ -42,6 +48,11 @@ pub(crate) trait EnqueueSignal: Sized {
     fn is_final(&self) -> bool {
         self.status().is_final()
     }
+}
+
+/// A signal that can become that of another enqueue when it is over and nothing refers to it.
+pub(crate) trait RenewedSignal<N>: EnqueueSignal + From<N> {
+    fn renew(&mut self, new: N);
 }
 
 impl<S: EnqueueSignal> Dependency for Arc<S> {
@@ -76,8 +87,15 @@ impl<S: EnqueueSignal> LastSignal<S> {
     }
 
     pub(crate) fn status(&self) -> EventStatus {
-        // Without the lock: a poll may drop what users have given.
-        self.get().map_or(EventStatus::Idle, |signal| signal.status())
+        let last = self.0.lock();
+        let Some(signal) = &*last else { return EventStatus::Idle };
+        if let Some(status) = signal.status_alone() {
+            return status;
+        }
+        let signal = Arc::clone(signal);
+        drop(last);
+        // Without the lock: the poll may drop what users have given.
+        signal.status()
     }
 
     /// The signal, if it is complete.
@@ -102,15 +120,7 @@ impl<S: EnqueueSignal> LastSignal<S> {
     /// Those of `enqueue` and of [`check_not_pending`](Self::check_not_pending). The event stays as it
     /// was then.
     pub(crate) fn signal_by(&self, enqueue: impl FnOnce() -> Result<S>) -> Result<Arc<S>> {
-        let mut last = self.0.lock();
-        let is_open = |last: &Option<Arc<S>>| last.as_ref().is_some_and(|last| !last.outcome().is_known());
-        if is_open(&last) {
-            MutexGuard::unlocked(&mut last, || self.check_not_pending())?;
-            // Another thread may have signalled it since.
-            if is_open(&last) {
-                return Err(pending_signal());
-            }
-        }
+        let mut last = self.open_place()?;
         let new = enqueue()?;
         // The last signal is used again, unless something still refers to it.
         if let Some(last) = last.as_mut()
@@ -120,6 +130,47 @@ impl<S: EnqueueSignal> LastSignal<S> {
             return Ok(Arc::clone(last));
         }
         Ok(Arc::clone(last.insert(Arc::new(new))))
+    }
+
+    /// The same for signals that are renewed in place. `then` sees the signal before another one can
+    /// take its place.
+    ///
+    /// # Errors
+    /// As for [`signal_by`](Self::signal_by).
+    pub(crate) fn signal_again<N, R>(
+        &self,
+        enqueue: impl FnOnce() -> Result<N>,
+        then: impl FnOnce(&Arc<S>) -> R,
+    ) -> Result<R>
+    where
+        S: RenewedSignal<N>,
+    {
+        let mut last = self.open_place()?;
+        let new = enqueue()?;
+        if let Some(last) = last.as_mut()
+            && let Some(place) = Arc::get_mut(last)
+        {
+            place.renew(new);
+            return Ok(then(last));
+        }
+        Ok(then(last.insert(Arc::new(new.into()))))
+    }
+
+    /// The last signal, which is not pending.
+    fn open_place(&self) -> Result<MutexGuard<'_, Option<Arc<S>>>> {
+        let mut last = self.0.lock();
+        let is_open = |last: &Option<Arc<S>>| {
+            let status = last.as_ref().map(|last| last.status_alone());
+            status.is_some_and(|status| !status.is_some_and(|status| status.is_final()))
+        };
+        if is_open(&last) {
+            MutexGuard::unlocked(&mut last, || self.check_not_pending())?;
+            // Another thread may have signalled it since.
+            if is_open(&last) {
+                return Err(pending_signal());
+            }
+        }
+        Ok(last)
     }
 }
 
