@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -36,12 +37,13 @@ pub(super) struct LevelZeroCommandBuffer {
 /// What the driver may use.
 #[derive(Debug, Default)]
 struct Runs {
-    /// From finalize on at least one.
-    recordings: Vec<ListRecording>,
+    /// From finalize on at least one, in the order of their last runs. Runs come one after the other, so the
+    /// first is idle before the others.
+    recordings: VecDeque<ListRecording>,
     /// The last run, which the next must not overlap.
     last: Option<LastRun>,
-    /// What updates have replaced, with the last run that may use it. Runs come one after the other.
-    retired: Retired<SlotRun, (Vec<ListRecording>, StagedUpdate<LevelZeroOperation>)>,
+    /// What updates have replaced, with the last run that may use it.
+    retired: Retired<SlotRun, (VecDeque<ListRecording>, StagedUpdate<LevelZeroOperation>)>,
 }
 
 impl Runs {
@@ -54,7 +56,10 @@ impl Runs {
     /// The number of a recording that can run now.
     fn free(&self) -> DriverResult<Option<usize>> {
         for (index, recording) in self.recordings.iter().enumerate() {
-            if recording.is_free()? {
+            if !recording.is_idle()? {
+                break;
+            }
+            if recording.has_no_waits() {
                 return Ok(Some(index));
             }
         }
@@ -82,10 +87,11 @@ impl LevelZeroCommandBuffer {
     fn apply(&mut self, mut update: StagedUpdate<LevelZeroOperation>) -> Result<()> {
         update.exchange(&mut self.recorded);
         let runs = self.runs.get_mut();
-        let idle = runs.recordings.iter().position(|recording| matches!(recording.is_idle(), Ok(true)));
+        let is_idle = runs.recordings.front().is_some_and(|first| matches!(first.is_idle(), Ok(true)));
         // A recording that the driver has changed in part is dropped.
-        let changed = idle.map(|index| runs.recordings.swap_remove(index)).and_then(|mut idle| {
-            idle.change_in_place(update.changed_launches(&self.recorded)).then_some(idle)
+        let first = if is_idle { runs.recordings.pop_front() } else { None };
+        let changed = first.and_then(|mut first| {
+            first.change_in_place(update.changed_launches(&self.recorded)).then_some(first)
         });
         let changed = match changed {
             Some(changed) => changed,
@@ -98,7 +104,7 @@ impl LevelZeroCommandBuffer {
             },
         };
         let runs = self.runs.get_mut();
-        let replaced = std::mem::replace(&mut runs.recordings, vec![changed]);
+        let replaced = std::mem::replace(&mut runs.recordings, VecDeque::from([changed]));
         if let Some(pending) = runs.pending().cloned() {
             runs.retired.keep(pending, (replaced, update));
         }
@@ -132,7 +138,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     fn finalize(&mut self) -> Result<()> {
         self.recorded.check_finalize()?;
         let recording = self.record()?;
-        self.runs.get_mut().recordings.push(recording);
+        self.runs.get_mut().recordings.push_back(recording);
         self.recorded.set_finalized();
         Ok(())
     }
@@ -148,15 +154,21 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let free = match runs.free().map_err(|failure| self.context.error(failure))? {
             Some(free) => free,
             None => {
-                runs.recordings.push(self.record()?);
-                runs.recordings.len() - 1
+                runs.recordings.push_front(self.record()?);
+                0
             }
         };
         let timed_commands = self.recorded.desc.profiling.then_some(self.recorded.commands.len());
         let request =
             RunRequest { recording: &mut runs.recordings[free], last: &mut runs.last, timed_commands };
         // SAFETY: passed on to the caller.
-        unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }
+        unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }?;
+        if runs.recordings.len() > 1
+            && let Some(last) = runs.recordings.remove(free)
+        {
+            runs.recordings.push_back(last);
+        }
+        Ok(())
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {

@@ -293,9 +293,9 @@ impl ListRecording {
         self.slots.are_idle()
     }
 
-    /// Whether it can run: no run is going on, and nothing waits for the event that its lists signal.
-    pub(super) fn is_free(&self) -> DriverResult<bool> {
-        Ok(self.is_idle()? && (!self.signals_done || self.slots.at(0).has_no_waits()))
+    /// Whether nothing waits for the event that its lists signal. One that is idle as well is free.
+    pub(super) fn has_no_waits(&self) -> bool {
+        !self.signals_done || self.slots.at(0).has_no_waits()
     }
 
     /// The place of a slot for a run. The recording is free.
