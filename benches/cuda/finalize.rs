@@ -13,7 +13,7 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
         let name = format!("finalize_{nodes}");
         if report.wants(&name) {
             let memory = memory_of(device);
-            let row = Row::new(&name).operations(nodes).rounds(rounds, samples);
+            let row = Row::new(&name).limit(2.0).operations(nodes).rounds(rounds, samples);
             let base = AddedByHand { raw: raw.clone(), nodes, memory: memory.clone() };
             report.race(row, &support::current_thread(), Finalized::new(device, nodes, &memory), base);
         }

@@ -1,7 +1,6 @@
-//! Completing the runs of finished batches. One of the submissions that wait, the leader, completes the runs
-//! and so wakes the tasks from inside their runtime, which saves a system call each. Where all tasks are on
-//! one thread, the leader polls for finished batches until there are none. Otherwise the reactor wakes one of
-//! the tasks, which leads once. The reactor completes the runs itself where no leader comes.
+//! Completing the runs of finished batches. Where all tasks that wait are on one thread, one of their
+//! submissions, the leader, completes the runs and so wakes the tasks from inside the runtime. Otherwise
+//! the reactor does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,12 +11,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::runtime::completion::clock;
 use crate::runtime::completion::latch::wake_after_locks;
-use crate::runtime::execution::run::Run;
 use crate::runtime::execution::submission_queue::submitter::Runs;
 use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::types::Error;
-use crate::util::adaptive_spin::AdaptiveSpin;
 use crate::util::panics::catch_and_log;
 
 /// Runs that are over on the device and not completed yet, and the leader that is to complete them.
@@ -34,20 +31,16 @@ pub(crate) struct Completed {
 #[derive(Default)]
 struct CompletedRuns {
     runs: VecDeque<(LeftRun, Option<Error>)>,
-    /// When the reactor first left them to a leader, 0 if it has not.
+    /// When the reactor first left them to the leader.
     since: u64,
-    /// Whether it pays to wake a task that is to lead.
-    waking: AdaptiveSpin,
 }
 
-/// The lead, until this is dropped or the leader is relieved. The leader calls
-/// [`complete`](Self::complete) as long as it [goes on](Self::goes_on).
+/// The lead, until this is dropped or the leader is relieved. The leader has to call
+/// [`complete`](Self::complete) again and again.
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     queue: Arc<SubmissionQueue>,
     number: u64,
-    /// Whether it polls for further batches.
-    stays: bool,
 }
 
 /// Nanoseconds. A leader that lets runs wait for longer is relieved: nothing can make its task poll.
@@ -101,77 +94,55 @@ impl Completed {
         }
     }
 
-    /// For the reactor's thread: leaves the runs to a leader. If none comes, or the thread is going to be
-    /// `asleep`, completes them, and wakes the tasks at the end.
+    /// For the reactor's thread: leaves the runs to the leader. If there is none, or it does not come, or
+    /// the thread is going to be `asleep`, completes them, and wakes the tasks at the end.
     pub(crate) fn settle(&self, asleep: bool) {
         if self.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
-        if !asleep && waiting.since == 0 {
-            let leader = match self.leader.load(Ordering::SeqCst) {
-                0 => waiting.next_leader().map(Some),
-                _ => Some(None),
-            };
-            if let Some(leader) = leader {
-                waiting.since = clock::now();
-                drop(waiting);
-                return leader.iter().for_each(|run| run.done.wake_all());
+        let leader = self.leader.load(Ordering::SeqCst);
+        if leader != 0 && !asleep {
+            let now = clock::now();
+            if waiting.since == 0 {
+                waiting.since = now;
             }
-        } else if !asleep && clock::now().saturating_sub(waiting.since) < LONGEST_WAIT {
-            return;
-        }
-        if self.leader.swap(0, Ordering::SeqCst) == 0 && waiting.since != 0 && !asleep {
-            waiting.waking.record(false);
+            if now.saturating_sub(waiting.since) < LONGEST_WAIT {
+                return;
+            }
+            let _ = self.leader.compare_exchange(leader, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         drop(waiting);
         wake_after_locks(|| self.complete());
     }
 }
 
-impl CompletedRuns {
-    /// A run whose task is to be woken, so that it leads.
-    fn next_leader(&mut self) -> Option<Arc<Run>> {
-        let run = self.runs.iter().map(|(left, _)| &left.run).find(|run| run.done.is_awaited())?;
-        self.waking.try_spin().then(|| run.clone())
-    }
-}
-
 impl SubmissionQueue {
-    /// Takes the lead if it is free and there are runs to complete. Where all tasks that wait are on this
-    /// thread, also if batches are about to end.
+    /// Takes the lead if it is free, all tasks that wait are on this thread, and batches are about to end.
     pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
         let Completed { leader, leaders, .. } = &self.completed;
-        if leader.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
-        let stays = self.busy.load(Ordering::Relaxed) && is_single_threaded();
-        if !stays && self.completed.is_empty() {
+        if leader.load(Ordering::Relaxed) != 0 || !self.busy.load(Ordering::Relaxed) || !is_single_threaded()
+        {
             return None;
         }
         let number = leaders.fetch_add(1, Ordering::Relaxed) + 1;
         let led = leader.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
-        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number, stays })
+        led.is_ok().then(|| LeaderGuard { queue: Arc::clone(self), number })
     }
 }
 
 impl LeaderGuard {
-    /// Completes all runs that are over. A leader that stays waits a moment for one.
+    /// Completes all runs that are over, or waits a moment for one.
     pub(crate) fn complete(&self) {
-        let completed = &self.queue.completed;
-        if self.stays {
-            completed.pause();
-        } else {
-            completed.waiting.lock().waking.record(true);
-        }
-        completed.complete();
+        self.queue.completed.pause();
+        self.queue.completed.complete();
     }
 
-    /// Whether to go on: the leader stays, has not been relieved, and batches are about to end. While there
-    /// are only long ones, the reactor wakes the tasks, and the leader waits like the others.
+    /// Whether to go on: the leader has not been relieved, and batches are about to end. While there are
+    /// only long ones, the reactor wakes the tasks, and the leader waits like the others.
     pub(crate) fn goes_on(&self) -> bool {
         let SubmissionQueue { completed, busy, .. } = &*self.queue;
-        self.stays && completed.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
+        completed.leader.load(Ordering::Relaxed) == self.number && busy.load(Ordering::Relaxed)
     }
 }
 
@@ -188,7 +159,7 @@ fn end((left, failure): (LeftRun, Option<Error>)) {
     left.run.finish(0, failure.map_or(Ok(()), Err));
 }
 
-/// On several threads, a leader that stays would keep one of them busy, beside those that share the work.
+/// On several threads each wake-up by the leader would wake another thread to share the work.
 fn is_single_threaded() -> bool {
     Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
