@@ -53,7 +53,7 @@ pub(super) struct ProfileParts {
     pub(super) submitted: u64,
     /// When host tasks began and ended, by partition.
     pub(super) host_times: Vec<(usize, u64, u64)>,
-    /// The profile, once somebody has asked for it.
+    /// The profile, once it was asked for.
     pub(super) collected: Option<Profile>,
 }
 

@@ -59,8 +59,8 @@ pub(crate) struct SubmissionQueue {
     held: AtomicBool,
 }
 
-/// A run that was left to the reactor's thread. The run owns its executable, too: here is where the thread finds
-/// it without touching memory that the submitting threads write.
+/// A run that was left to the reactor's thread. The run owns its executable, too: here the thread finds it
+/// without touching memory that the submitting threads write.
 pub(crate) struct LeftRun {
     run: Arc<Run>,
     owner: Arc<dyn RunOwner>,
