@@ -53,8 +53,8 @@ fn timed_kernels_do_not_overlap() {
 fn kernels_of_which_the_device_cannot_hold_two_do_not_overlap() {
     let bench = Bench::new();
     let memory = bench.memory();
-    // The fake device has 1,024 multiprocessors, and says that none holds more than the one work-group that it
-    // is sure to hold.
+    // The fake device has 1,024 multiprocessors, and says that none holds more than the one work-group
+    // that it is sure to hold.
     let groups = |count| launch_over(&bench, &memory, Range::linear(count).local([1]));
     assert_eq!(edges(&bench, PLAIN, &[groups(512), groups(512)]), [1, 1]);
     assert_eq!(edges(&bench, PLAIN, &[groups(512), groups(513), groups(512), groups(512)]), [1, 3]);
