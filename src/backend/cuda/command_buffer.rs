@@ -127,7 +127,7 @@ impl GraphDevice for CudaDeviceInner {
         if recording.state != GraphState::Outdated {
             return Ok(Vec::new());
         }
-        let copies = nodes.work.iter().copied().zip(copy_boxes(command)?);
+        let copies = nodes.work.iter().copied().zip(copy_boxes(&recording.device, command)?);
         Ok(copies.filter(|(_, copy)| copy.is_row()).collect())
     }
 

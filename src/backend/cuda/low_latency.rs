@@ -14,8 +14,8 @@ use super::builtin_kernels::BuiltinKernel;
 use super::completion_counter::CompletionCounter;
 use super::device_inner::CudaDeviceInner;
 use super::graph::{CudaGraph, GraphNode, NewNode};
-use super::memory::CudaMemory;
-use crate::hal::{Command, KernelArg, MemoryKind, MemoryView};
+use super::memory::is_of;
+use crate::hal::{Command, KernelArg, MemoryView};
 use crate::types::Result;
 
 /// With more commands, the last microsecond does not matter.
@@ -54,12 +54,7 @@ impl CountingKernel {
 
 /// Whether the command writes to memory of this device only.
 pub(super) fn writes_only_device(device: &CudaDeviceInner, command: &Command) -> bool {
-    let is_here = |view: &MemoryView| {
-        let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
-        memory.is_some_and(|memory| {
-            memory.device.info.id == device.info.id && view.memory().kind() == MemoryKind::Device
-        })
-    };
+    let is_here = |view: &MemoryView| is_of(device, view);
     match command {
         Command::Kernel(launch) => launch.args.iter().all(|arg| match arg {
             KernelArg::Value(_) | KernelArg::Local(_) => true,

@@ -9,7 +9,7 @@ use super::control_flow::{ControlFlowOrder, decide};
 use super::device_inner::CudaDeviceInner;
 use super::graph::{ConditionalHandle, CudaGraph, GraphBody, GraphNode, NewNode};
 use super::launch::CudaLaunch;
-use super::memory::CudaMemory;
+use super::memory::{CudaMemory, is_of};
 use super::stream::CudaRawEvent;
 use super::sys::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
 use crate::hal::support::copy_box::CopyBox;
@@ -128,7 +128,7 @@ impl NodeAdder<'_> {
             | Command::BufferReadRect { .. }
             | Command::BufferWriteRect { .. } => {
                 let mut ends = EndNodes::new();
-                for copy in copy_boxes(command)? {
+                for copy in copy_boxes(self.device, command)? {
                     ends.push(self.add_work(graph, NewNode::Copy(&copy), after)?);
                 }
                 self.joined(graph, ends)
@@ -358,7 +358,17 @@ impl NodeAdder<'_> {
     }
 }
 
-/// The boxes of a copy command; none for others.
-pub(super) fn copy_boxes(command: &Command) -> Result<Vec<CopyBox>> {
-    CopyBox::of_command(command, CudaMemory::copy_address_of, |_| true)
+/// Bytes of the largest copy within a device's memory that is one node. A copy of 1 GiB took 889 us in one
+/// or two nodes on an H100, 717 us in four beside each other, and 722 us as a call on a stream.
+const LARGEST_COPY: usize = 256 << 20;
+
+/// The boxes that the nodes of a copy command copy; none for others.
+pub(super) fn copy_boxes(device: &CudaDeviceInner, command: &Command) -> Result<Vec<CopyBox>> {
+    let boxes = CopyBox::of_command(command, CudaMemory::copy_address_of, |_| true)?;
+    Ok(match (command, &boxes[..]) {
+        (Command::BufferCopy { src, dst }, [copy]) if [src, dst].iter().all(|view| is_of(device, view)) => {
+            copy.cut(LARGEST_COPY)
+        }
+        _ => boxes,
+    })
 }

@@ -6,10 +6,17 @@ use super::device_inner::CudaDeviceInner;
 use super::stream::CudaStream;
 use super::sys::{CUdeviceptr, CUstream, CudaFailure, call};
 use crate::hal::support::streams::{MemoryDevice, StreamMemory};
-use crate::hal::{MemoryKind, UserMemory};
+use crate::hal::{MemoryKind, MemoryView, UserMemory};
 use crate::types::Result;
 
 pub(super) type CudaMemory = StreamMemory<CudaDeviceInner>;
+
+/// Whether it is memory of this device, and not of the host.
+pub(super) fn is_of(device: &CudaDeviceInner, view: &MemoryView) -> bool {
+    let memory = view.memory().as_any().downcast_ref::<CudaMemory>();
+    let is_on_device = view.memory().kind() == MemoryKind::Device;
+    is_on_device && memory.is_some_and(|memory| memory.device.info.id == device.info.id)
+}
 
 impl MemoryDevice for CudaDeviceInner {
     type Allocation = CudaAllocation;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::device_inner::CudaDeviceInner;
 use super::launch::CudaLaunch;
-use super::lower::copy_boxes;
 use super::memory::CudaMemory;
 use super::stream::CudaStream;
 use super::sys::{CudaFailure, call};
@@ -41,7 +40,7 @@ impl StreamCommand {
             | Command::BufferWriteRect { host: src, dst, .. }
                 if [src, dst].iter().any(|view| view.memory().kind() == MemoryKind::Device) =>
             {
-                match copy_boxes(command)?[..] {
+                match CopyBox::of_command(command, CudaMemory::copy_address_of, |_| true)?[..] {
                     [copy] if !copy.from.start.is_foreign && !copy.to.start.is_foreign => {
                         Some(Self::Copy(copy))
                     }

@@ -89,6 +89,18 @@ impl CopyBox {
         })
     }
 
+    /// The same copy in rows of at most `most` bytes, if it is a single row.
+    pub(crate) fn cut(self, most: usize) -> Vec<Self> {
+        let (from, to) = (self.from.start, self.to.start);
+        match self.is_row() {
+            true => (0..self.width)
+                .step_by(most)
+                .map(|at| Self::row(from.at(at), to.at(at), most.min(self.width - at)))
+                .collect(),
+            false => vec![self],
+        }
+    }
+
     /// Whether it is a single row.
     pub(crate) fn is_row(&self) -> bool {
         self.height == 1 && self.depth == 1
@@ -172,6 +184,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_row_in_parts_moves_the_same_bytes() {
+        for (len, parts) in [(1, 1), (4, 1), (5, 2), (11, 3)] {
+            let row = CopyBox::row(start(1000), start(9000), len);
+            let cut = row.cut(4);
+            assert_eq!((bytes(&cut), cut.len()), (bytes(&[row]), parts));
+        }
+        let rect = Rect { width: 8, height: 2, depth: 1 };
+        let pitch = Pitch { offset: 0, row: 9, slice: 18 };
+        let boxes = CopyBox::of_rect(rect, (start(0), pitch), (start(99), pitch), |_| true);
+        assert_eq!(boxes[0].cut(4), boxes);
     }
 
     #[test]

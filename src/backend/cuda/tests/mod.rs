@@ -674,6 +674,22 @@ fn enabled_nodes_get_their_parameters_again() {
     assert_eq!(switch(&mut *buffer, true), [2, 1]);
 }
 
+/// The driver's nodes are slower for more than that.
+#[test]
+fn a_large_copy_within_the_device_is_several_nodes() {
+    let bench = Bench::new();
+    let nodes = |len| {
+        let desc = MemoryDesc { len, kind: MemoryKind::Device };
+        let [src, dst] = [(); 2].map(|()| MemoryView::whole(bench.device.allocate(&desc).unwrap()));
+        let before = fake::calls("cuGraphAddMemcpyNode");
+        bench.chain(PLAIN, &[Command::BufferCopy { src, dst }]);
+        fake::calls("cuGraphAddMemcpyNode") - before
+    };
+    assert_eq!(nodes(256 << 20), 1);
+    assert_eq!(nodes((256 << 20) + 1), 2);
+    assert_eq!(nodes(1 << 30), 4);
+}
+
 /// What nodes a fill has depends on its operands, so the driver compares a new graph.
 #[test]
 fn operands_of_fills_and_copies_change_by_a_comparison_of_graphs() {
