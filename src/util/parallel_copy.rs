@@ -6,36 +6,42 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 /// What a thread copies at a time.
 const PIECE: usize = 128 << 10;
 
-/// More threads do not copy faster: a few saturate a bus, and some more the memory.
-const MOST_THREADS: usize = 8;
+/// More threads do not copy faster: so many saturate the bus to an H100.
+const MOST_THREADS: usize = 12;
 
-/// How often a helper checks for another copy before it sleeps: some 20 microseconds, within which
-/// the next part of a large copy comes.
+/// How often a caller checks for the end of a copy before it lets other threads run.
 const SPINS: usize = 1_000;
 
-/// So many threads copy, the caller's included: half of those that the machine runs at a time, or
-/// fewer.
+/// For so long a helper stays awake after a copy: within that the next part of a large one comes.
+const AWAKE: Duration = Duration::from_micros(100);
+
+/// So many threads copy, the caller's included: three quarters of those that the machine runs at a
+/// time, or fewer.
 pub(crate) fn threads() -> usize {
     static THREADS: LazyLock<usize> = LazyLock::new(|| {
         let all = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        (all / 2).clamp(1, MOST_THREADS)
+        (all * 3 / 4).clamp(1, MOST_THREADS)
     });
     *THREADS
 }
 
-/// Copies `from` to `to`, which is as long. Other threads help with what is long enough.
-pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
+/// Copies `from` to `to`, which is as long, and calls `first` before it has the calling thread
+/// copy, too. Other threads begin at once to copy what is long enough.
+pub(crate) fn copy<R>(to: &mut [u8], from: &[u8], first: impl FnOnce() -> R) -> R {
     static CREW: LazyLock<CopyCrew> = LazyLock::new(|| CopyCrew::new(threads() - 1));
-    match from.len() < 2 * PIECE || threads() == 1 {
-        true => to.copy_from_slice(from),
-        false => CREW.copy(to, from),
+    if from.len() < 2 * PIECE || threads() == 1 {
+        let result = first();
+        to.copy_from_slice(from);
+        return result;
     }
+    CREW.copy(to, from, first)
 }
 
 /// Threads that help with copies. They end when it is dropped.
@@ -106,7 +112,7 @@ impl CopyCrew {
         Self(shared)
     }
 
-    fn copy(&self, to: &mut [u8], from: &[u8]) {
+    fn copy<R>(&self, to: &mut [u8], from: &[u8], first: impl FnOnce() -> R) -> R {
         assert_eq!(to.len(), from.len(), "both sides of a copy are as long");
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let copy =
@@ -117,8 +123,23 @@ impl CopyCrew {
         self.0.copies.fetch_add(1, Ordering::Release);
         drop(state);
         self.0.changed.notify_all();
+        // The slices are borrowed until it is dropped, also when `first` panics.
+        let _borrow = CopyInProgress { crew: &self.0, copy };
+        first()
+    }
+}
+
+/// A copy that other threads have begun. The thread that drops it does the rest.
+struct CopyInProgress<'a> {
+    crew: &'a CopyCrewInner,
+    copy: Arc<ParallelCopy>,
+}
+
+impl Drop for CopyInProgress<'_> {
+    fn drop(&mut self) {
+        let Self { crew, copy } = self;
         copy.work();
-        self.0.state.lock().copies.retain(|other| !Arc::ptr_eq(other, &copy));
+        crew.state.lock().copies.retain(|other| !Arc::ptr_eq(other, copy));
         // Helpers have taken what is not done yet, a piece each.
         let mut spins = 0;
         while copy.done.load(Ordering::Acquire) < copy.len {
@@ -158,7 +179,8 @@ impl CopyCrewInner {
 
     /// Waits until there has been another copy than so many, or there will be none.
     fn wait(&self, seen: usize) {
-        for _ in 0..SPINS {
+        let since = Instant::now();
+        while since.elapsed() < AWAKE {
             if self.copies.load(Ordering::Acquire) != seen {
                 return;
             }
@@ -184,10 +206,10 @@ mod tests {
         let crew = CopyCrew::new(3);
         for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 3] {
             let (from, mut to) = (bytes(len), vec![0; len]);
-            crew.copy(&mut to, &from);
+            assert_eq!(crew.copy(&mut to, &from, || 7), 7);
             assert!(to == from, "{len}");
             to.fill(0);
-            copy(&mut to, &from);
+            assert_eq!(copy(&mut to, &from, || 7), 7);
             assert!(to == from, "{len}");
         }
     }
@@ -201,7 +223,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..20 {
                         let mut to = vec![0; from.len()];
-                        crew.copy(&mut to, &from);
+                        crew.copy(&mut to, &from, || ());
                         assert!(to == from);
                     }
                 });
@@ -210,11 +232,22 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_is_whole_when_its_caller_panics() {
+        let crew = CopyCrew::new(2);
+        let (from, mut to) = (bytes(4 * PIECE), vec![0; 4 * PIECE]);
+        let panics = || std::panic::resume_unwind(Box::new(()));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            crew.copy(&mut to, &from, panics);
+        }));
+        assert!(outcome.is_err() && to == from);
+    }
+
+    #[test]
     fn helpers_end_with_their_crew() {
         let crew = CopyCrew::new(2);
         let shared = Arc::downgrade(&crew.0);
         let from = bytes(3 * PIECE);
-        crew.copy(&mut vec![0; from.len()], &from);
+        crew.copy(&mut vec![0; from.len()], &from, || ());
         drop(crew);
         while shared.upgrade().is_some() {
             thread::yield_now();

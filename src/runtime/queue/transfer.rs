@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::Poll;
@@ -45,7 +46,7 @@ impl<T: Pod> Buffer<T> {
     /// copied.
     ///
     /// It copies in chunks through pinned memory: the device copies some while the host copies
-    /// others, with up to eight threads. Between chunks other tasks get their turn. A service that
+    /// others, with up to twelve threads. Between chunks other tasks get their turn. A service that
     /// can work in pinned memory keeps a [`HostBuffer`] and copies to that inside its graph, which
     /// saves the copy on the host.
     ///
@@ -130,6 +131,12 @@ struct StagedTransfer {
 /// Pinned memory for one chunk.
 struct StagingSlot(HostBuffer<u8>);
 
+/// A chunk that the host has copied to its slot: these bytes of the buffer.
+struct Copied {
+    slot: StagingSlot,
+    range: Range<usize>,
+}
+
 /// A chunk that the device copies.
 struct Chunk {
     slot: StagingSlot,
@@ -152,22 +159,25 @@ impl StagedTransfer {
 
     async fn write(mut self, bytes: &[u8]) -> Result<()> {
         let mut offset = 0;
+        // The host has copied it, and the device has not begun.
+        let mut copied: Option<Copied> = None;
         while offset < bytes.len() {
-            let slot = match self.chunks.len() < DEPTH {
+            let slot = match self.chunks.len() + usize::from(copied.is_some()) < DEPTH {
                 true => self.slot()?,
                 false => self.next().await?.slot,
             };
-            let len = chunk_beside(offset).min(bytes.len() - offset);
+            let range = offset..offset + chunk_beside(offset).min(bytes.len() - offset);
             // SAFETY: the device does not use the slot.
-            parallel_copy::copy(unsafe { &mut slot.bytes()[..len] }, &bytes[offset..][..len]);
-            let part = (slot.0.slice(..len)?, self.buffer.slice(offset..offset + len)?);
-            let run = self.start(Transfer::copy(&part.0, &part.1))?;
-            self.chunks.push_back(Chunk { slot, len, run });
-            offset += len;
+            let to = unsafe { &mut slot.bytes()[..range.len()] };
+            let enqueue = || copied.take().map_or(Ok(()), |copied| self.start_write(copied));
+            parallel_copy::copy(to, &bytes[range.clone()], enqueue)?;
+            offset = range.end;
+            copied = Some(Copied { slot, range });
             if offset < bytes.len() {
                 give_way().await;
             }
         }
+        copied.map_or(Ok(()), |copied| self.start_write(copied))?;
         while !self.chunks.is_empty() {
             self.next().await?;
         }
@@ -176,20 +186,21 @@ impl StagedTransfer {
 
     async fn read(mut self, mut bytes: &mut [u8]) -> Result<()> {
         let (mut offset, total) = (0, bytes.len());
+        // Slots that no chunk uses.
         let mut slots = Vec::with_capacity(DEPTH);
         while !bytes.is_empty() {
-            while offset < total && self.chunks.len() < DEPTH {
-                let slot = slots.pop().map_or_else(|| self.slot(), Ok)?;
-                let len = chunk_beside(total - offset).min(total - offset);
-                let part = (self.buffer.slice(offset..offset + len)?, slot.0.slice(..len)?);
-                let run = self.start(Transfer::copy(&part.0, &part.1))?;
-                self.chunks.push_back(Chunk { slot, len, run });
-                offset += len;
+            while offset < total && self.chunks.len() + slots.len() < DEPTH {
+                let slot = self.slot()?;
+                self.start_read(slot, &mut offset, total)?;
             }
             let Chunk { slot, len, .. } = self.next().await?;
             let (to, rest) = bytes.split_at_mut(len);
+            let enqueue = || match slots.pop() {
+                Some(slot) if offset < total => self.start_read(slot, &mut offset, total),
+                _ => Ok(()),
+            };
             // SAFETY: the device has filled the slot, and does not use it any more.
-            parallel_copy::copy(to, unsafe { &slot.bytes()[..len] });
+            parallel_copy::copy(to, unsafe { &slot.bytes()[..len] }, enqueue)?;
             bytes = rest;
             slots.push(slot);
             if !bytes.is_empty() {
@@ -199,11 +210,33 @@ impl StagedTransfer {
         Ok(())
     }
 
+    /// Has the device copy a chunk that the host has copied.
+    fn start_write(&mut self, Copied { slot, range }: Copied) -> Result<()> {
+        let part = (slot.0.slice(..range.len())?, self.buffer.slice(range.clone())?);
+        let run = self.start(Transfer::copy(&part.0, &part.1))?;
+        self.chunks.push_back(Chunk { slot, len: range.len(), run });
+        Ok(())
+    }
+
+    /// Has the device copy the next chunk.
+    fn start_read(&mut self, slot: StagingSlot, offset: &mut usize, total: usize) -> Result<()> {
+        let len = chunk_beside(total - *offset).min(total - *offset);
+        let part = (self.buffer.slice(*offset..*offset + len)?, slot.0.slice(..len)?);
+        let run = self.start(Transfer::copy(&part.0, &part.1))?;
+        self.chunks.push_back(Chunk { slot, len, run });
+        *offset += len;
+        Ok(())
+    }
+
     /// The oldest chunk, once the device has copied it.
     async fn next(&mut self) -> Result<Chunk> {
         let bug = || Error::new(ErrorKind::Bug, "no chunk is in flight");
-        let run = self.chunks.front().ok_or_else(bug)?.run.clone();
-        Event::new(run).wait().await?;
+        let event = Event::new(self.chunks.front().ok_or_else(bug)?.run.clone());
+        match event.outcome() {
+            // A wait would let other tasks run first.
+            Some(outcome) => outcome?,
+            None => event.wait().await?,
+        }
         self.chunks.pop_front().ok_or_else(bug)
     }
 
