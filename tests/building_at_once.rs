@@ -4,9 +4,10 @@
 //! The environment variable `WAKEGRAPH_BUILDING_STEPS` says how much each thread does, 150 steps unless set.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+// ThreadSanitizer sees its locks, and not those of the standard library.
+use parking_lot::Mutex;
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::{
     Buffer, CommandKind, Device, Event, ExecutableGraph, FinalizeOptions, Graph, NodeId, Queue, Range,
@@ -96,7 +97,7 @@ impl World {
                     self.expected.fetch_add(u32::from(runs), Ordering::Relaxed);
                 }
                 2 => {
-                    let mut graph = self.graph.lock().unwrap();
+                    let mut graph = self.graph.lock();
                     if graph.len() > 40 {
                         *graph = Graph::new(&self.device);
                     }
@@ -104,7 +105,7 @@ impl World {
                 }
                 3 => {
                     let (exec, nodes) = {
-                        let mut graph = self.graph.lock().unwrap();
+                        let mut graph = self.graph.lock();
                         if let Ok(_recording) = graph.record([queue]) {
                             events.push(self.launch(queue));
                             self.launch(queue);
