@@ -61,7 +61,7 @@ const LATENCY: Tuning = Tuning {
 
 const BALANCED: Tuning = Tuning {
     poll_lead: Duration::from_micros(150),
-    wake_lead: [Duration::from_micros(130), Duration::from_micros(25)],
+    wake_lead: [Duration::from_micros(60), Duration::from_micros(25)],
     long_lead: Some((36, Duration::from_micros(400))),
     spins: true,
     first_pause: Duration::from_micros(5),
