@@ -1,8 +1,10 @@
 //! One submission at a time.
 
+use tokio::runtime::Runtime;
 use wakegraph::{Buffer, Device, ExecutableGraph, Graph, Range};
 
 use crate::raw::{Raw, RawGraph};
+use crate::support::load::Load;
 use crate::support::{Contender, Report, Row};
 use crate::{One, POLICIES, bump, chain_on, memory_of, runtimes};
 
@@ -25,7 +27,22 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
             report.race(row, &runtime, One(hop(device, &x)), base);
         }
         device.set_wake_policy(wakegraph::WakePolicy::default());
+        busy(report, device, raw, flavour, &runtime);
     }
+}
+
+/// The shortest rows, while another program keeps every core busy.
+fn busy(report: &mut Report, device: &Device, raw: &Raw, flavour: &str, runtime: &Runtime) {
+    let (chain_1, hop_name) = (format!("busy_chain_1_{flavour}"), format!("busy_hop_{flavour}"));
+    if !report.wants(&chain_1) && !report.wants(&hop_name) {
+        return;
+    }
+    let _load = Load::on_every_core();
+    let row = |name| Row::new(name).limit(1.2).rounds(50, 50);
+    let x = memory_of(device);
+    report.race(row(&chain_1), runtime, One(chain_on(device, 1, &x)), Synchronized(raw.chain_on(1, &x)));
+    let base = Twice(raw.chain_on(1, &x), raw.chain_on(1, &x));
+    report.race(row(&hop_name), runtime, One(hop(device, &x)), base);
 }
 
 /// Kernel, async host task, kernel.

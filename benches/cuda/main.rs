@@ -3,6 +3,8 @@
 //! | row | ours | base | limit |
 //! |---|---|---|---|
 //! | `chain_N_policy_runtime` | `submit().await` of N kernels in a chain | `cuGraphLaunch` + `cuStreamSynchronize` | 1.0 with `Latency`, 1.3 with `Balanced` |
+//! | `busy_chain_1_runtime`, `busy_hop_runtime` | `chain_1` and `host_hop`, while another program keeps every core busy | as above | 1.2 |
+//! | `side_by_side_64` | 64 kernels of 200 us, each awaited by a task | launch all, spin on each | 1.5 |
 //! | `throughput_N_policy_runtime` | N tasks, each awaiting a graph of one kernel; a second | launches of one thread in a row, an event behind each | at least 0.95, on four workers 0.85 |
 //! | `throughput_N_policy_runtime_by_hand` | the same | one thread that asks N graphs in turn and launches those that are complete | |
 //! | `throughput_N_policy_runtime_cores` | cores busy meanwhile | of the base | 2, on four workers 2.5 |
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
     copies::rows(&mut report, &device, &raw);
     finalize::rows(&mut report, &device, &raw);
     stream_task::rows(&mut report, &device, &raw);
+    waiting::side_by_side(&mut report, &device, &raw);
     waiting::rows(&mut report, &device, &raw);
     throughput::rows(&mut report, &device, &raw);
     two_devices::rows(&mut report, &device, &raw);

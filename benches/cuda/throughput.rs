@@ -24,7 +24,7 @@ pub(crate) fn rows(report: &mut Report, device: &Device, raw: &Raw) {
 
 fn policy_rows(report: &mut Report, device: &Device, raw: &Raw, policy: &str) {
     for (flavour, runtime) in runtimes() {
-        for tasks in [64, 256] {
+        for tasks in [16, 64, 256] {
             let name = format!("throughput_{tasks}_{policy}_{flavour}");
             if !report.wants(&name) {
                 continue;

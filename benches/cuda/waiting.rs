@@ -1,4 +1,4 @@
-//! What it costs to wait for a kernel of 10 ms: time and CPU.
+//! What it costs to wait for a kernel of 10 ms, time and CPU, and for many shorter ones.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use wakegraph::{Device, ExecutableGraph, Graph, Range, WakePolicy};
 
 use crate::by_hand::ByHand;
 use crate::raw::{Raw, RawGraph};
-use crate::support::{self, Report, cpu};
+use crate::support::{self, Contender, Report, Row, cpu};
 use crate::{busy, memory_of};
 
 const NANOSECONDS: u64 = 10_000_000;
@@ -57,10 +57,42 @@ fn row(
     print(report, name, &measured, limits);
 }
 
+/// Many kernels that each leave room for the others, and are too long to share a stream.
+pub(crate) fn side_by_side(report: &mut Report, device: &Device, raw: &Raw) {
+    const NAME: &str = "side_by_side_64";
+    const NANOSECONDS: u64 = 200_000;
+    if report.wants(NAME) {
+        let ours = Ours((0..QUEUES).map(|_| exec_of(device, NANOSECONDS)).collect());
+        let base = ByHandInTurn((0..QUEUES).map(|_| raw.busy(NANOSECONDS)).collect());
+        let row = Row::new(NAME).limit(1.5).rounds(40, 5);
+        report.race(row, &support::current_thread(), ours, base);
+    }
+}
+
+struct Ours(Vec<ExecutableGraph>);
+
+impl Contender for Ours {
+    async fn once(&mut self) {
+        all(&self.0).await;
+    }
+}
+
+struct ByHandInTurn(Vec<RawGraph>);
+
+impl Contender for ByHandInTurn {
+    async fn once(&mut self) {
+        spin(&self.0);
+    }
+}
+
 fn exec(device: &Device) -> ExecutableGraph {
+    exec_of(device, NANOSECONDS)
+}
+
+fn exec_of(device: &Device, nanoseconds: u64) -> ExecutableGraph {
     let x = memory_of(device);
     let mut graph = Graph::new(device);
-    graph.launch(busy(NANOSECONDS, &x), Range::linear(1));
+    graph.launch(busy(nanoseconds, &x), Range::linear(1));
     graph.finalize().expect("a valid graph")
 }
 

@@ -33,19 +33,12 @@ pub(crate) struct Estimator {
     runs: AtomicU32,
     /// How many runs in a row were complete when they were polled first.
     unseen: AtomicU32,
-    /// How often the mean turned out to have been shortened too much, up to [`MOST_RESTORED`]: it is known
-    /// the better, and shortened the less.
-    restored: AtomicU32,
 }
 
 /// Polls of work that takes longer, in nanoseconds, and is not known yet are far apart: the first samples
 /// say little, so that a later one replaces them.
 const LONG: u64 = 1_000_000;
 const FIRST_RUNS: u32 = 3;
-const MOST_RESTORED: u32 = 3;
-
-/// So many runs in a row that are complete when they are polled first show that the work has changed.
-const OTHER_WORK: u32 = 20;
 
 impl Estimator {
     pub(crate) fn record(&self, sample: Sample) {
@@ -65,11 +58,7 @@ impl Estimator {
             0 => took,
             _ if took > LONG && runs < FIRST_RUNS => took,
             // The mean was shortened until a run was seen in flight: this undoes it.
-            mean if unseen > 0 && took > mean && took - mean < mean / 8 => {
-                let restored = self.restored.load(Ordering::Relaxed);
-                self.restored.store((restored + 1).min(MOST_RESTORED), Ordering::Relaxed);
-                took
-            }
+            mean if unseen > 0 && took > mean && took - mean < mean / 8 => took,
             // A quarter of the way: one outlier changes little, another load shows within a few runs.
             mean => {
                 self.deviate(mean, mean.abs_diff(took));
@@ -97,10 +86,7 @@ impl Estimator {
     fn record_at_most(&self, took: u64) {
         let unseen = self.unseen.load(Ordering::Relaxed);
         self.unseen.store(unseen.saturating_add(1), Ordering::Relaxed);
-        if unseen == OTHER_WORK {
-            self.restored.store(0, Ordering::Relaxed);
-        }
-        let shift = (9 + self.restored.load(Ordering::Relaxed)).saturating_sub(unseen / 3).max(2);
+        let shift = 9_u32.saturating_sub(unseen / 3).max(2);
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => took,
             mean => (mean - (mean >> shift)).min(took),

@@ -8,7 +8,6 @@
 //! and wake the host if it would sleep for too long. The lock of the driver comes before that of the inbox.
 
 mod driver;
-mod linger;
 #[cfg(all(test, wakegraph_loom))]
 mod model;
 mod schedule;
@@ -262,14 +261,11 @@ impl ReactorInner {
         task.is_busy = true;
         if is_late {
             self.asleep_until.store(time, Ordering::Relaxed);
-            (task.due, task.was_rearmed) = (time, true);
+            task.due = time;
             if !task.set_timer(time) {
                 self.leave_to_thread(inbox);
                 return;
             }
-        } else if asleep_until > 0 {
-            // It has lingered with nothing to be late for, and wakes up in time by itself.
-            task.due = task.due.min(asleep_until);
         }
         if std::mem::take(&mut task.is_thread_asleep) {
             self.changed.notify_one();

@@ -11,7 +11,6 @@ use tokio::runtime::Handle;
 
 use crate::runtime::completion::clock::now;
 use crate::runtime::completion::reactor::driver::{AllFound, dispatch};
-use crate::runtime::completion::reactor::linger::Linger;
 use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::timer::Timer;
 use crate::runtime::completion::reactor::{Inbox, ReactorInner};
@@ -27,8 +26,6 @@ pub(super) struct TaskState {
     pub(super) is_hosting: bool,
     /// When it should take its next turn at the latest.
     pub(super) due: u64,
-    /// A submission has set the timer to run out sooner.
-    pub(super) was_rearmed: bool,
     /// Something was submitted since the thread came by.
     pub(super) is_busy: bool,
     /// The thread sleeps until it is woken.
@@ -56,7 +53,6 @@ impl ReactorInner {
             // The thread goes on until the task takes its first turn.
             is_hosting: false,
             due: now(),
-            was_rearmed: false,
             is_busy: true,
             is_thread_asleep: false,
         });
@@ -84,9 +80,9 @@ enum Step {
 
 impl ReactorTask {
     async fn run(self) {
-        let (mut found, mut linger) = (AllFound::new(), Linger::default());
+        let mut found = AllFound::new();
         loop {
-            match self.turn(&mut found, &mut linger) {
+            match self.turn(&mut found) {
                 Step::Yield => tokio::task::yield_now().await,
                 Step::Wait => {
                     if self.timer.ran_out().await.is_err() {
@@ -99,7 +95,7 @@ impl ReactorTask {
     }
 
     /// Takes a turn. Before [`Step::Wait`] the timer is set to run out when the next one is due.
-    fn turn(&self, found: &mut AllFound, linger: &mut Linger) -> Step {
+    fn turn(&self, found: &mut AllFound) -> Step {
         let reactor = &*self.reactor;
         let mut driver = reactor.driver.lock();
         {
@@ -108,9 +104,6 @@ impl ReactorTask {
             if !std::mem::replace(&mut task.is_hosting, true) {
                 // The thread has to see that it need not host any more.
                 reactor.changed.notify_one();
-            }
-            if std::mem::take(&mut task.was_rearmed) {
-                linger.end();
             }
             task.due = now();
             reactor.asleep_until.store(0, Ordering::Relaxed);
@@ -121,12 +114,11 @@ impl ReactorTask {
         }
         if !found.is_empty() {
             drop(driver);
-            linger.end();
             dispatch(found);
             // The tasks that it has woken go on before it plans its sleep.
             return Step::Yield;
         }
-        let next = linger.next_turn(&mut driver.schedule);
+        let next = driver.schedule.next_for_host();
         let mut inbox = reactor.inbox.lock();
         let (is_closed, is_idle) = (inbox.is_closed, driver.schedule.is_idle());
         if reactor.has_changed.load(Ordering::Acquire) || next.is_some_and(|next| next <= now()) {
@@ -139,13 +131,11 @@ impl ReactorTask {
             return Step::Yield;
         }
         let until = next.unwrap_or(u64::MAX);
-        // One that lingers has nothing to be late for.
-        task.due = if is_idle { u64::MAX } else { until };
+        task.due = until;
         if (is_closed && is_idle) || (next.is_some() && !task.set_timer(until)) {
             return Step::End;
         }
         reactor.asleep_until.store(until, Ordering::Relaxed);
-        linger.sleep(is_idle);
         Step::Wait
     }
 

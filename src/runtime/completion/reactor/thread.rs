@@ -7,7 +7,6 @@ use parking_lot::MutexGuard;
 
 use crate::runtime::completion::clock::{nanoseconds, now};
 use crate::runtime::completion::reactor::driver::{AllFound, dispatch};
-use crate::runtime::completion::reactor::linger::Linger;
 use crate::runtime::completion::reactor::schedule::By;
 use crate::runtime::completion::reactor::{Inbox, ReactorInner};
 use crate::runtime::completion::submitter::Submitter;
@@ -26,7 +25,7 @@ const LATE: u64 = 2_000_000;
 impl ReactorInner {
     pub(super) fn run_thread(&self) {
         sleep_precisely();
-        let (mut found, mut linger) = (AllFound::new(), Linger::default());
+        let mut found = AllFound::new();
         loop {
             let submitter = self.submitter.get().map(|submitter| &**submitter);
             let is_submitting = submitter.is_some_and(|submitter| self.submit(submitter));
@@ -54,11 +53,10 @@ impl ReactorInner {
             driver.turn(self, now(), By::Host(Host::Thread), &mut found);
             if !found.is_empty() {
                 drop(driver);
-                linger.end();
                 dispatch(&mut found);
                 continue;
             }
-            let next = linger.next_turn(&mut driver.schedule);
+            let next = driver.schedule.next_for_host();
             let is_due = next.is_some_and(|next| next <= now());
             if is_due || is_submitting {
                 drop(driver);
@@ -79,7 +77,6 @@ impl ReactorInner {
             self.asleep_until.store(next.unwrap_or(u64::MAX), Ordering::Relaxed);
             drop(driver);
             self.sleep(&mut inbox, next, submitter);
-            linger.sleep(is_idle);
             if inbox.host() == Host::Thread {
                 self.asleep_until.store(0, Ordering::Relaxed);
             }

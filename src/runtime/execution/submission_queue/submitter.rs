@@ -55,9 +55,6 @@ const MOST: usize = 8;
 
 pub(crate) type Runs = SmallVec<[LeftRun; MOST]>;
 
-/// So many batches in flight keep a device busy while the next is collected.
-const ENOUGH: usize = 2;
-
 /// With fewer batches and runs to be launched, the load is not high.
 const FEW: usize = 3;
 
@@ -109,8 +106,7 @@ impl SubmitterState {
             }
             self.loaded_until = now() + WHILE;
         }
-        // While the device has enough to do, a batch is worth waiting for: those that wait come one by one.
-        if self.waiting.len() >= MOST || (!self.waiting.is_empty() && self.batches.len() < ENOUGH) {
+        if !self.waiting.is_empty() {
             self.launch();
         } else if !self.batches.is_empty() {
             // Each check of the inbox takes its cache line from the submitting threads.

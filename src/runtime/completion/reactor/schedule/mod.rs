@@ -5,7 +5,6 @@
 //! [`Tuning`] says, and later with growing pauses; without an estimate with these from the start.
 
 mod numbers;
-mod period;
 
 use std::collections::VecDeque;
 
@@ -13,7 +12,6 @@ use crate::runtime::completion::estimate::{Estimate, Sample};
 use crate::runtime::completion::tuning::{Host, PollPlan, Tuning};
 use crate::types::Result;
 use numbers::ByNumber;
-use period::Period;
 
 /// Something on a device whose end the schedule waits for.
 pub(super) trait Work: Clone {
@@ -72,7 +70,6 @@ pub(super) struct Schedule<W> {
     /// No queue has to be polled before this time.
     next_poll: u64,
     planner: Planner,
-    period: Period,
     /// How many queues turns have visited.
     #[cfg(test)]
     visits: usize,
@@ -143,7 +140,6 @@ impl<W: Work> Schedule<W> {
                 most_long: [0; 2],
                 near_until: 0,
             },
-            period: Period::default(),
             #[cfg(test)]
             visits: 0,
         }
@@ -164,7 +160,6 @@ impl<W: Work> Schedule<W> {
     /// Adds what was enqueued last, `at` this time, on its queue.
     pub(super) fn add(&mut self, at: u64, number: u64, entry: Entry<W>, found: &mut impl Extend<Found<W>>) {
         if self.is_idle() {
-            self.period.begin(at);
             self.planner.most_long = [0, self.planner.most_long[0]];
         }
         let place = *self.places.entry(number).or_insert(self.active.len());
@@ -229,9 +224,6 @@ impl<W: Work> Schedule<W> {
             index += 1;
         }
         self.next_poll = next_poll;
-        if self.is_idle() {
-            self.period.end(now);
-        }
     }
 
     fn retire(&mut self, index: usize) {
@@ -254,20 +246,9 @@ impl<W: Work> Schedule<W> {
         Some(due.max().unwrap_or(latest))
     }
 
-    /// The host sleeps until this time, because something is in flight.
-    pub(super) fn sleep_until(&mut self, next: u64) {
-        self.period.plan(next);
-    }
-
     /// Whether there are so many queues of long work that polls serve several at once.
     pub(super) fn has_many(&self) -> bool {
         self.planner.has_many()
-    }
-
-    /// When the host has to take its next turn, if nothing is in flight and what is submitted next is like
-    /// what was before.
-    pub(super) fn next_in_period(&self) -> Option<u64> {
-        self.period.next_poll()
     }
 }
 
