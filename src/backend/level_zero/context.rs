@@ -139,7 +139,10 @@ impl LevelZeroContext {
             device: found.raw,
             found,
             info,
-            capabilities: features::capabilities(found, &features, &properties, memory, profiling)?,
+            capabilities: Capabilities {
+                progress: options.progress,
+                ..features::capabilities(found, &features, &properties, memory, profiling)?
+            },
             features,
             options,
             lowering,
