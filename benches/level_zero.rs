@@ -35,7 +35,7 @@ use wakegraph::backend::level_zero::{self, LevelZeroOptions, Lowering};
 use wakegraph::hal::{
     self, Command, CommandBuffer, CommandBufferDesc, CommandHandle, CommandUpdate, Event, EventDesc,
     EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, Memory, MemoryDesc, MemoryKind,
-    MemoryView, Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
+    MemoryView, Param, ParamKind, Progress, Queue, QueueDesc, QueueOrder, Signal, ValueBytes, WaitList,
 };
 use wakegraph::kernel::RawKernel;
 use wakegraph::{AccessMode, Device, ExecutableGraph, Graph, Range, write};
@@ -57,9 +57,12 @@ fn main() -> ExitCode {
     for (name, lowering, handover) in
         [("append", Lowering::Append, Handover::Append), ("execute", Lowering::Execute, Handover::Execute)]
     {
-        let device = level_zero::open(0, LevelZeroOptions::new().lowering(lowering)).expect("a device");
+        let options = LevelZeroOptions::new().lowering(lowering);
+        let mut device = level_zero::open(0, options.clone()).expect("a device");
         println!("{name}: {:?}", device.info());
         if device.info().name.starts_with(TEST_DEVICE) {
+            // It computes on threads of its own, which need cores of the host.
+            device = level_zero::open(0, options.progress(Progress::HostCores)).expect("a device");
             for (flavour, runtime) in
                 [("current", support::current_thread()), ("multi", support::multi_thread())]
             {

@@ -11,18 +11,18 @@ mod spirv;
 mod types;
 
 use std::borrow::Cow;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
 use std::process::{Command as Process, ExitCode, Output};
 use std::ptr::null_mut;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use common::IN_ORDER;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use wakegraph::hal::{
-    Body, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, EventDesc, EventStatus, KernelArg,
+    Body, Command, CommandBuffer, CommandBufferDesc, CommandUpdate, Event, EventDesc, EventStatus, KernelArg,
     KernelDesc, KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, NativeCommand, NativeStream,
-    Param, ParamKind, QueueDesc, QueueOrder, Signal, WaitList,
+    Param, ParamKind, Queue, QueueDesc, QueueOrder, Signal, WaitList,
 };
 use wakegraph::{AccessMode, Error, ErrorKind, Pitch, Range, Rect, Result, backend};
 
@@ -158,6 +158,13 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }));
     }
+    trials.push(Trial::ignorable_test("append/a_partly_enqueued_run_keeps_its_events", move || {
+        if let Err(why) = can_run {
+            return Ok(Completion::ignored_with(why));
+        }
+        right(&child(Scenario { name: "partial", preset: "all", lowering: "append" }, "")?)?;
+        Ok(Completion::Completed)
+    }));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -229,6 +236,7 @@ fn run(scenario: &str) -> ExitCode {
     let run = match scenario {
         "order" => order_and_updates,
         "errors" => errors_name_the_remedy,
+        "partial" => a_partly_enqueued_run_keeps_its_events,
         _ => memory_and_runs,
     };
     match run() {
@@ -420,8 +428,86 @@ fn errors_name_the_remedy() -> Result<()> {
     std::process::exit(0)
 }
 
-/// Appends a wait for an event of its own.
+/// A run with times is two calls of the driver, of which the second fails. What the first has enqueued
+/// still uses the events that it waits for and the one that it signals, so that neither may be reset: the
+/// test driver ends the process then.
+fn a_partly_enqueued_run_keeps_its_events() -> Result<()> {
+    let device = backend::open("level_zero:0")?;
+    let queue = || device.create_queue(&QueueDesc::new(QueueOrder::OutOfOrder));
+    let (queues, timed_queues) = ([queue()?, queue()?], [queue()?, queue()?]);
+    let events = [common::event(&*device), common::event(&*device)];
+    let gates = [Gate::default(), Gate::default()];
+    let buffers = gates.each_ref().map(|gate| common::buffer(&*device, IN_ORDER, &[gate.command()], &[]));
+    for ((buffer, queue), event) in buffers.iter().zip(&queues).zip(&events) {
+        common::enqueue(&**buffer, &**queue, &[], event, None)?;
+    }
+    let timed_buffer = common::buffer(&*device, IN_ORDER, &[], &[]);
+    let timed_event = device.create_event(&EventDesc::new().profiling(true))?;
+    let timed_run = |queue: &dyn Queue, wait: &[&dyn Event]| {
+        let (wait, signal) = (WaitList::dependencies(wait), Signal::new(&timed_event).timed(true));
+        // SAFETY: the run touches no memory.
+        unsafe { timed_buffer.enqueue(queue, wait, signal) }
+    };
+    let call = "zeCommandListImmediateAppendCommandListsWithParameters";
+    let plan = CString::new(format!("fail {call} 2 {UNKNOWN}")).unwrap();
+    assert_eq!(control(&plan), 1);
+    let error = timed_run(&*timed_queues[0], &[&*events[0], &*events[1]]).unwrap_err();
+    assert!(error.to_string().contains(call), "{error}");
+
+    // The first event is complete, and is reset for another run, while what was enqueued still waits
+    // for the second.
+    gates[0].open();
+    common::assert_complete(&*events[0]);
+    common::enqueue(&*buffers[0], &*queues[0], &[], &events[0], None)?;
+    common::assert_complete(&*events[0]);
+    // The same run again, which is not to take the event that the device is still going to signal. On
+    // another queue, as a device may keep an order that nobody has asked for.
+    timed_run(&*timed_queues[1], &[])?;
+    common::assert_complete(&*timed_event);
+    timed_event.profile()?;
+
+    gates[1].open();
+    common::assert_complete(&*events[1]);
+    // What the device may have kept using is kept.
+    println!("right");
+    std::process::exit(0)
+}
+
+/// An event for which a native command waits.
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<Option<usize>>>);
+
+impl Gate {
+    /// Waits for the event.
+    fn command(&self) -> Command {
+        let gate = self.clone();
+        let record = move |stream: &NativeStream<'_>| {
+            let event = append_wait(stream);
+            gate.0.lock().unwrap().replace(event.expose_provenance());
+            Ok(())
+        };
+        // SAFETY: the command touches no memory.
+        Command::Native(unsafe { NativeCommand::new("gate", Vec::new(), record) })
+    }
+
+    /// Signals the event. The command has been recorded.
+    fn open(&self) {
+        type SignalEvent = unsafe extern "C" fn(types::ze_event_handle_t) -> types::ze_result_t;
+        let event = std::ptr::with_exposed_provenance_mut(self.0.lock().unwrap().unwrap());
+        let signal = function::<SignalEvent>("zeEventHostSignal");
+        // SAFETY: the event is alive.
+        assert_eq!(unsafe { signal(event) }, 0);
+    }
+}
+
+/// Appends a wait for an event that nothing signals.
 fn wait_for_ever(stream: &NativeStream<'_>) -> Result<()> {
+    append_wait(stream);
+    Ok(())
+}
+
+/// Appends a wait for an event of its own, and gives that.
+fn append_wait(stream: &NativeStream<'_>) -> types::ze_event_handle_t {
     use types::*;
     type CreatePool = unsafe extern "C" fn(
         ze_context_handle_t,
@@ -449,7 +535,7 @@ fn wait_for_ever(stream: &NativeStream<'_>) -> Result<()> {
     let wait = function::<Wait>("zeCommandListAppendWaitOnEvents");
     // SAFETY: the list is open.
     assert_eq!(unsafe { wait(stream.stream().cast(), 1, &raw mut event) }, 0);
-    Ok(())
+    event
 }
 
 /// Every object once: memory, a kernel, a command-buffer that runs three times, a read.

@@ -189,6 +189,11 @@ impl<'a> WaitList<'a> {
         Self { dependencies: &[], order }
     }
 
+    /// Whether there are no events in it.
+    pub fn is_empty(&self) -> bool {
+        self.dependencies.is_empty() && self.order.is_empty()
+    }
+
     /// All events of the list.
     pub fn events(&self) -> impl Iterator<Item = &'a dyn Event> {
         self.dependencies.iter().chain(self.order).copied()

@@ -336,6 +336,7 @@ pub(crate) fn context_status(state: &mut State, context: ze_context_handle_t) ->
 pub(crate) fn lose(state: &mut State) -> u64 {
     let all: Vec<Handle> = state.devices.iter().map(|(handle, _)| *handle).collect();
     for device in &all {
+        crate::faults::begin();
         state.devices.get(*device).is_lost = true;
         state.drop_commands_of(*device);
     }

@@ -1,7 +1,8 @@
 //! What is in flight, and the threads that carry it out.
 //!
 //! A queue does not keep an order by itself: each command knows which others it follows. Those that follow nothing
-//! unfinished are taken in random order by threads, of which there is always one more than commands that run.
+//! unfinished are taken in random order by threads, of which there are as many as commands that may run
+//! at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -31,6 +32,8 @@ pub(crate) struct Engine {
     ready: Vec<NodeId>,
     idle_threads: usize,
     threads: usize,
+    /// A thread ends a command, and takes another one next.
+    is_in_finish: bool,
 }
 
 /// A command in flight.
@@ -160,9 +163,12 @@ impl State {
             self.events.get(*event).uses += 1;
         }
         command.operation.check(self, to.context);
-        let token = command.signal.and_then(|event| match &mut self.events.get(event).signal {
-            SignalState::Flag(_) => None,
-            SignalState::Counter(last) => Some(last.insert(Arc::default()).clone()),
+        let token = command.signal.and_then(|handle| {
+            let event = self.events.get(handle);
+            let SignalState::Counter(last) = &mut event.signal else { return None };
+            let token = last.insert(Arc::default()).clone();
+            event.publish(handle);
+            Some(token)
         });
         let (Target { device, stream, .. }, signal) = (to, command.signal);
         self.engine.nodes.insert(
@@ -314,8 +320,14 @@ impl State {
         shared().host.notify_all();
     }
 
+    /// Has a thread take the command that has just become ready. One that has ended a command takes one of
+    /// those that this made ready itself.
     fn wake_threads(&mut self) {
-        if self.engine.idle_threads >= self.engine.ready.len() {
+        let others = self.engine.ready.len() - usize::from(self.engine.is_in_finish);
+        if others == 0 {
+            return;
+        }
+        if self.engine.idle_threads >= others {
             shared().work.notify_one();
         } else if self.engine.threads < 256 {
             self.engine.threads += 1;
@@ -323,14 +335,21 @@ impl State {
         }
     }
 
-    /// A command is over.
+    /// A command is over. The thread takes another one next.
     fn finish(&mut self, id: NodeId, times: (u64, u64)) {
+        self.engine.is_in_finish = true;
+        self.end(id, times);
+        self.engine.is_in_finish = false;
+    }
+
+    fn end(&mut self, id: NodeId, times: (u64, u64)) {
         let Some(mut node) = self.engine.nodes.remove(&id) else { return };
         if let Operation::Reset(event) = &node.command.operation {
             match &mut self.events.get(*event).signal {
                 SignalState::Flag(flag) => *flag = false,
                 SignalState::Counter(_) => misuse!("an event that counts is never reset"),
             }
+            self.events.get(*event).publish(*event);
         }
         if let Some(signal) = node.signal {
             let event = self.events.get(signal);
@@ -343,6 +362,9 @@ impl State {
             token.finish();
         }
         let (signal, freed) = (node.signal, std::mem::take(&mut node.frees_at_end));
+        if let Some(event) = signal {
+            self.events.get(event).publish(event);
+        }
         self.forget(id, node);
         freed.into_iter().for_each(|id| self.unblock(id));
         if let Some(event) = signal {

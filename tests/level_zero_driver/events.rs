@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::faults;
 use crate::misuse::misuse;
-use crate::objects::{Exclusive, Handle};
+use crate::objects::{Exclusive, Flags, Handle};
 use crate::pointers::{find, read, write};
 use crate::state::{State, lock, shared};
 use crate::types::*;
@@ -58,7 +59,16 @@ impl Token {
     }
 }
 
+/// The events of which a poll by the host has nothing to report. So a loop of polls does not keep the lock
+/// from the threads that it waits for.
+static PENDING: Flags = Flags::new();
+
 impl Event {
+    /// Publishes a change of its state.
+    pub(crate) fn publish(&self, own: Handle) {
+        PENDING.set(own, self.is_host_visible && self.is_in_host_scope && !self.is_complete());
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         match &self.signal {
             SignalState::Flag(is_set) => *is_set,
@@ -125,6 +135,7 @@ pub(crate) fn create(
         uses: 0,
         times: None,
     });
+    state.events.get(event).publish(event);
     write(to, event as ze_event_handle_t)
 }
 
@@ -159,6 +170,7 @@ pub(crate) fn destroy(state: &mut State, event: ze_event_handle_t) -> Outcome {
     if state.events.get(event as Handle).uses > 0 {
         misuse!("a command in flight uses the event");
     }
+    PENDING.set(event as Handle, false);
     if let Some((pool, index)) = state.events.remove(event as Handle).place {
         state.pools.get(pool).places[index] = false;
     }
@@ -170,17 +182,19 @@ pub(crate) fn signal(state: &mut State, event: ze_event_handle_t) -> Outcome {
         SignalState::Counter(_) => return Err(ZE_RESULT_ERROR_INVALID_ARGUMENT),
         SignalState::Flag(flag) => *flag = true,
     }
+    state.events.get(event as Handle).publish(event as Handle);
     state.settle(event as Handle);
     Ok(())
 }
 
-pub(crate) fn reset(state: &mut State, event: ze_event_handle_t) -> Outcome {
-    let event = state.events.get(event as Handle);
+pub(crate) fn reset(state: &mut State, handle: ze_event_handle_t) -> Outcome {
+    let event = state.events.get(handle as Handle);
     match &mut event.signal {
         SignalState::Counter(_) => return Err(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE),
         SignalState::Flag(_) if event.uses > 0 => misuse!("a command in flight uses the event"),
         SignalState::Flag(flag) => *flag = false,
     }
+    event.publish(handle as Handle);
     Ok(())
 }
 
@@ -203,6 +217,9 @@ pub(crate) fn status(state: &mut State, event: ze_event_handle_t) -> Outcome {
 
 /// Waits without holding the lock.
 pub(crate) fn synchronize(event: ze_event_handle_t, timeout: u64) -> Outcome {
+    if timeout == 0 && PENDING.get(event as Handle) && !faults::any() {
+        return Err(ZE_RESULT_NOT_READY);
+    }
     wait_until(timeout, |state| host_status(state, event as Handle))
 }
 

@@ -1,6 +1,7 @@
 //! Calls that fail because a test says so, and devices that are lost.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Outcome;
 use crate::types::*;
@@ -9,6 +10,19 @@ use crate::types::*;
 pub(crate) struct Faults {
     /// For a function, which call from now on fails, and with which code.
     planned: HashMap<String, (u64, ze_result_t)>,
+}
+
+/// Whether any call has ever been planned to fail, or a device been lost.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether calls have to be checked. Until then, some need no lock.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
+/// Has calls checked from now on.
+pub(crate) fn begin() {
+    ANY.store(true, Ordering::Release);
 }
 
 impl Faults {
@@ -27,6 +41,7 @@ impl Faults {
     pub(crate) fn plan(&mut self, words: &[&str]) -> bool {
         let &[name, number, code] = words else { return false };
         let (Ok(number), Some(code)) = (number.parse(), hexadecimal(code)) else { return false };
+        begin();
         self.planned.insert(name.to_owned(), (number, code));
         true
     }

@@ -23,6 +23,30 @@ fn fresh() -> Handle {
     std::ptr::from_ref(place) as Handle
 }
 
+/// The number of a handle. That of what is no handle is too large.
+fn index(handle: Handle) -> usize {
+    handle.wrapping_sub(PLACES.as_ptr() as usize) / size_of::<AtomicU64>()
+}
+
+/// Flags by handle, which are read without the lock.
+#[derive(Debug)]
+pub(crate) struct Flags([AtomicBool; LIMIT]);
+
+impl Flags {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicBool::new(false) }; LIMIT])
+    }
+
+    pub(crate) fn get(&self, handle: Handle) -> bool {
+        self.0.get(index(handle)).is_some_and(|flag| flag.load(Ordering::Acquire))
+    }
+
+    /// Under the lock.
+    pub(crate) fn set(&self, handle: Handle, value: bool) {
+        self.0[index(handle)].store(value, Ordering::Release);
+    }
+}
+
 /// The objects of a kind that exist.
 #[derive(Debug)]
 pub(crate) struct Objects<T> {
@@ -70,7 +94,7 @@ pub(crate) struct Exclusive(usize);
 impl Exclusive {
     /// Ends the process if another thread is in a call with the handle.
     pub(crate) fn use_of(handle: Handle, kind: &str) -> Self {
-        let index = handle.wrapping_sub(PLACES.as_ptr() as usize) / size_of::<AtomicU64>();
+        let index = index(handle);
         let Some(flag) = IN_CALL.get(index) else { misuse!("{handle:#x} is no {kind}") };
         if flag.swap(true, Ordering::AcqRel) {
             misuse!("another thread is in a call with the same {kind}");

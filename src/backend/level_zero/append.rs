@@ -39,12 +39,19 @@ impl AppendQueue {
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue), behind these events.
     /// The recording is idle.
+    #[inline]
     pub(super) unsafe fn run(
         &mut self,
         recording: &ListRecording,
         slot: &RunSlot,
         waits: &[sys::ze_event_handle_t],
     ) -> Result<Handover, HandoverFailure> {
+        if let (None, None, None) = (&recording.copies, &slot.begin, &slot.suffix) {
+            let order = CommandEvents { after: waits, signal: slot.event.raw() };
+            // SAFETY: passed on to the caller; the slot is of this recording.
+            let handed = unsafe { self.main.append_lists(&[recording.main.raw()], order) };
+            return handed.map(|()| Handover::Whole).map_err(HandoverFailure::nothing);
+        }
         let copies = match &recording.copies {
             Some(copies) => Some((self.copy_engine().map_err(HandoverFailure::nothing)?, copies)),
             None => None,
@@ -61,7 +68,7 @@ impl AppendQueue {
         let both = suffix.map(|suffix| [recording.main.raw(), suffix.raw()]);
         let only = [recording.main.raw()];
         let lists = both.as_ref().map_or(&only[..], |both| &both[..]);
-        // SAFETY: passed on to the caller; the slot is of this recording.
+        // SAFETY: as above.
         let handed = unsafe { self.main.append_lists(lists, CommandEvents { after, signal }) };
         handed.map_err(|failure| HandoverFailure { failure, is_partial: begin.is_some() })?;
         let Some((_, copies)) = copies else { return Ok(Handover::Whole) };

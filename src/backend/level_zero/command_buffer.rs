@@ -54,14 +54,16 @@ impl Runs {
     }
 
     /// The number of a recording that can run now.
+    #[inline]
     fn free(&self) -> DriverResult<Option<usize>> {
-        for (index, recording) in self.recordings.iter().enumerate() {
-            if !recording.is_idle()? {
-                break;
-            }
+        let mut index = 0;
+        while let Some(recording) = self.recordings.get(index)
+            && recording.is_idle()?
+        {
             if recording.has_no_waits() {
                 return Ok(Some(index));
             }
+            index += 1;
         }
         Ok(None)
     }
@@ -118,7 +120,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     }
 
     fn info(&self) -> CommandBufferInfo {
-        let lowering = self.context.lowering();
+        let lowering = self.context.lowering;
         let reason = match (self.context.options.lowering, lowering) {
             (Some(_), _) => "an option of the device asks for it",
             (None, Lowering::Append) => "the driver appends closed lists to immediate ones",

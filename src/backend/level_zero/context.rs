@@ -29,6 +29,8 @@ pub(super) struct LevelZeroContext {
     pub(super) capabilities: Capabilities,
     pub(super) features: LevelZeroFeatures,
     pub(super) options: LevelZeroOptions,
+    /// How this device's command-buffers are lowered.
+    pub(super) lowering: Lowering,
     /// `maxMemAllocSize`: larger allocations need relaxed limits.
     pub(super) strict_allocation: usize,
     /// The vendor's number of the device, for which sources are compiled.
@@ -115,6 +117,11 @@ impl LevelZeroContext {
         let clock = LevelZeroClock::new(found, &properties);
         // A driver that cannot read its clock has no times, and works otherwise.
         let profiling = clock.now(found).is_ok();
+        let can_append = features.immediate_append && features.in_order_lists;
+        let lowering = match options.lowering {
+            Some(Lowering::Append) | None if can_append => Lowering::Append,
+            _ => Lowering::Execute,
+        };
         let units = u64::from(properties.numSlices)
             * u64::from(properties.numSubslicesPerSlice)
             * u64::from(properties.numEUsPerSubslice);
@@ -132,9 +139,13 @@ impl LevelZeroContext {
             device: found.raw,
             found,
             info,
-            capabilities: features::capabilities(found, &features, &properties, memory, profiling)?,
+            capabilities: Capabilities {
+                progress: options.progress,
+                ..features::capabilities(found, &features, &properties, memory, profiling)?
+            },
             features,
             options,
+            lowering,
             strict_allocation: usize::try_from(properties.maxMemAllocSize).unwrap_or(usize::MAX),
             product: properties.deviceId,
             modules: ProgramCache::new(MODULES),
@@ -158,20 +169,10 @@ impl LevelZeroContext {
         self.raw() == other.raw()
     }
 
-    /// How this device's command-buffers are lowered.
-    pub(super) fn lowering(&self) -> Lowering {
-        let can_append = self.features.immediate_append && self.features.in_order_lists;
-        match self.options.lowering {
-            Some(Lowering::Execute) => Lowering::Execute,
-            Some(Lowering::Append) | None if can_append => Lowering::Append,
-            Some(Lowering::Append) | None => Lowering::Execute,
-        }
-    }
-
     /// Whether this device's queues can wait for the events of `other`. A closed list, which is how
     /// the one lowering waits, takes no counting event, which is what the other signals.
     pub(super) fn can_wait_for(&self, other: &Self) -> bool {
-        self.shares_memory_with(other) && self.lowering() == other.lowering()
+        self.shares_memory_with(other) && self.lowering == other.lowering
     }
 
     /// Whether commands on this device can use the memory of `owner`, a device of the same driver.

@@ -44,6 +44,7 @@ impl ExecuteQueue {
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue), behind these events.
     /// The recording is idle.
+    #[inline]
     pub(super) unsafe fn run(
         &mut self,
         recording: &ListRecording,
@@ -54,9 +55,9 @@ impl ExecuteQueue {
             let queue = create(&self.context, group, self.desc).map_err(HandoverFailure::nothing)?;
             self.copies = Some(queue);
         }
-        let mut lists: SmallVec<[_; 3]> = SmallVec::new();
         let start = recording.start.as_ref();
         let has_prefix = !waits.is_empty() || slot.begin.is_some();
+        let mut lists: SmallVec<[_; 3]> = SmallVec::new();
         if has_prefix {
             start.map_or(Ok(()), StartEvent::close).map_err(HandoverFailure::nothing)?;
             let signals = slot.begin.iter().map(PooledEvent::raw).chain(start.map(StartEvent::raw));
@@ -66,7 +67,9 @@ impl ExecuteQueue {
             start.map_or(Ok(()), StartEvent::open).map_err(HandoverFailure::nothing)?;
         }
         lists.push(recording.main.raw());
-        lists.extend(slot.suffix.as_ref().map(DriverList::raw));
+        if let Some(suffix) = &slot.suffix {
+            lists.push(suffix.raw());
+        }
         // SAFETY: the lists are closed and idle; passed on to the caller.
         let executed = unsafe { execute(self.context.api, &self.main, &lists) };
         executed.map_err(HandoverFailure::nothing)?;

@@ -8,7 +8,7 @@
 use super::driver::{DriverDevice, list};
 use super::options::LevelZeroOptions;
 use super::sys::{self, DriverResult, call, fill, version};
-use crate::hal::{Capabilities, Progress, UpdateCapabilities};
+use crate::hal::{Capabilities, UpdateCapabilities};
 use crate::types::CommandKinds;
 
 /// Engines of one kind.
@@ -137,7 +137,6 @@ pub(super) fn capabilities(
         update: UpdateCapabilities::all(),
         profiling,
         notifies: false,
-        progress: Progress::Device,
         batches: false,
         queue_priorities: true,
         stream_tasks: true,

@@ -1,5 +1,7 @@
 //! Options with which a device is opened.
 
+use crate::hal::Progress;
+
 /// How closed lists reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lowering {
@@ -16,6 +18,7 @@ pub enum Lowering {
 pub struct LevelZeroOptions {
     pub(super) lowering: Option<Lowering>,
     pub(super) copy_engine: bool,
+    pub(super) progress: Progress,
 }
 
 /// Forces a lowering on devices that are opened by their selector.
@@ -25,7 +28,7 @@ impl LevelZeroOptions {
     /// The defaults: lists are appended where the driver can do so, and copies use a copy engine
     /// where there is one.
     pub fn new() -> Self {
-        Self { lowering: None, copy_engine: true }
+        Self { lowering: None, copy_engine: true, progress: Progress::Device }
     }
 
     /// Uses this lowering, where the driver has it.
@@ -39,6 +42,14 @@ impl LevelZeroOptions {
     #[must_use]
     pub fn copy_engine(self, copy_engine: bool) -> Self {
         Self { copy_engine, ..self }
+    }
+
+    /// What drives the device's work, by default the device itself. A driver that computes on the host's
+    /// cores, as simulators do, needs them while others wait:
+    /// [`HostCores`](Progress::HostCores).
+    #[must_use]
+    pub fn progress(self, progress: Progress) -> Self {
+        Self { progress, ..self }
     }
 
     /// As [`new`](Self::new), with the lowering that `WAKEGRAPH_LEVEL_ZERO_LOWERING` names:

@@ -23,7 +23,7 @@ use super::signal::{LevelZeroSignal, NewSignal, SignalUses};
 use super::single_run::SingleRun;
 use super::sys::{self, DriverResult, call};
 use crate::hal::support::refusal::{foreign, foreign_wait};
-use crate::hal::support::signals::ResolvedWaitList;
+use crate::hal::support::signals::{RenewedSignal as _, ResolvedWaitList};
 use crate::hal::{Command, Event as _, Queue, QueueDesc, QueueOrder, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
 
@@ -101,7 +101,7 @@ pub(super) struct LastRun {
 impl LevelZeroQueue {
     pub(super) fn create(context: &Arc<LevelZeroContext>, desc: QueueDesc) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let lowering = match context.lowering() {
+        let lowering = match context.lowering {
             Lowering::Append => LoweringQueue::Append(AppendQueue::new(context, desc)?),
             Lowering::Execute => LoweringQueue::Execute(ExecuteQueue::new(context, desc)?),
         };
@@ -156,16 +156,13 @@ impl LevelZeroQueue {
     }
 
     fn add_wait_list(&self, wait: WaitList<'_>, waits: &mut LevelZeroWaitList) -> Result<()> {
-        if wait.events().next().is_none() {
-            return Ok(());
-        }
         let resolved = self.resolve(wait)?;
         waits.failure = resolved.failure;
         for (signal, is_needed) in resolved.pending {
             if !self.follows(&signal) {
                 waits.push(&signal.run);
             }
-            let uses = &mut waits.uses;
+            let uses = waits.uses();
             if is_needed {
                 uses.dependencies.push(signal);
             } else {
@@ -189,14 +186,18 @@ impl LevelZeroQueue {
         context.health()?;
         let event = self.own_event(signal.event)?;
         let mut waits = LevelZeroWaitList::default();
-        self.add_wait_list(wait, &mut waits)?;
+        if !wait.is_empty() {
+            self.add_wait_list(wait, &mut waits)?;
+        }
         let mut state = self.state.lock();
         let EnqueueState { driver, last } = &mut *state;
         if let Some(LastEnqueue { run, signal }) = last
             && !run.is_over().map_err(|failure| context.error(failure))?
         {
             waits.push(run);
-            waits.uses.order.extend(signal.clone());
+            if let Some(signal) = signal {
+                waits.uses().order.push(Arc::clone(signal));
+            }
         }
         let mut timed_commands = None;
         if let EnqueueWork::Run(request) = &work {
@@ -204,42 +205,41 @@ impl LevelZeroQueue {
             let waited = self.wait_for_last(request.last.as_ref(), &mut waits);
             waited.map_err(|failure| context.error(failure))?;
         }
-        let LevelZeroWaitList { events, uses, failure: inherited } = &mut waits;
-        let enqueue = || {
-            let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
-            let kind = driver.event_kind(context, &self.desc, is_timed);
-            let has_work = !matches!(work, EnqueueWork::Nothing(_));
-            let time = || LevelZeroTimes::begin(context, timed_commands, has_work);
-            let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
-            let Started { slot, number, failure } = match (work, inherited.take()) {
-                (EnqueueWork::Run(RunRequest { recording, last, .. }), None) => {
-                    // SAFETY: passed on to the caller.
-                    let started = unsafe { driver.run(context, recording, kind, events, uses) }?;
-                    LastRun::set(last, &started, self.id);
-                    started
-                }
-                (EnqueueWork::Once(mut once), None) => {
-                    // SAFETY: passed on to the caller.
-                    let started = unsafe { driver.run(context, &mut once.recording, kind, events, uses) }?;
-                    let started = started.into_owned();
-                    uses.kept = Some(once);
-                    started
-                }
-                // What does not run keeps its place in the order.
-                (EnqueueWork::Nothing(failure), inherited) => {
-                    driver.mark(context, kind, events)?.failing(inherited.or(failure))
-                }
-                (_, failure) => driver.mark(context, kind, events)?.failing(failure),
-            };
-            let times = times.filter(|_| failure.is_none());
-            Ok(NewSignal { slot, number, queue: self.id, failure, times, uses })
-        };
-        let is_ordered = self.desc.order == QueueOrder::InOrder && context.lowering() == Lowering::Execute;
-        event.signal.signal_again(enqueue, |new| {
-            if is_ordered {
-                LastEnqueue::set(last, new);
+        let is_ordered = self.desc.order == QueueOrder::InOrder && context.lowering == Lowering::Execute;
+        let mut place = event.signal.open_place()?;
+        let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
+        let kind = driver.event_kind(context, &self.desc, is_timed);
+        let has_work = !matches!(work, EnqueueWork::Nothing(_));
+        let time = || LevelZeroTimes::begin(context, timed_commands, has_work);
+        let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
+        let Started { slot, number, failure } = match (work, waits.failure.take()) {
+            (EnqueueWork::Run(RunRequest { recording, last, .. }), None) => {
+                // SAFETY: passed on to the caller.
+                let started = unsafe { driver.run(context, recording, kind, &mut waits) }?;
+                LastRun::set(last, &started, self.id);
+                started
             }
-        })
+            (EnqueueWork::Once(mut once), None) => {
+                // SAFETY: passed on to the caller.
+                let started = unsafe { driver.run(context, &mut once.recording, kind, &mut waits) }?;
+                let started = started.into_owned();
+                waits.uses().kept = Some(once);
+                started
+            }
+            // What does not run keeps its place in the order.
+            (EnqueueWork::Nothing(failure), inherited) => {
+                driver.mark(context, kind, waits.events())?.failing(inherited.or(failure))
+            }
+            (_, failure) => driver.mark(context, kind, waits.events())?.failing(failure),
+        };
+        let times = times.filter(|_| failure.is_none());
+        let uses = waits.pending.as_mut().map(|pending| &mut pending.uses);
+        let new = NewSignal { slot, number, queue: self.id, failure, times, uses };
+        let signal = LevelZeroSignal::put(new, &mut place);
+        if is_ordered {
+            LastEnqueue::set(last, signal);
+        }
+        Ok(())
     }
 }
 
@@ -266,6 +266,7 @@ impl<'a> Started<'a> {
 }
 
 impl LastRun {
+    #[inline]
     fn set(last: &mut Option<Self>, started: &Started<'_>, queue: u64) {
         match last {
             Some(last) => {
@@ -281,6 +282,7 @@ impl LastRun {
 }
 
 impl LastEnqueue {
+    #[inline]
     fn set(last: &mut Option<Self>, signal: &Arc<LevelZeroSignal>) {
         let used = signal.has_uses().then(|| Arc::clone(signal));
         match last {
@@ -308,21 +310,21 @@ impl QueueDriver {
     ///
     /// # Safety
     /// As for [`LevelZeroQueue::submit`].
+    #[inline]
     unsafe fn run<'a>(
         &mut self,
         context: &LevelZeroContext,
         recording: &'a mut ListRecording,
         kind: DriverEventKind,
-        waits: &[sys::ze_event_handle_t],
-        uses: &mut SignalUses,
+        waits: &mut LevelZeroWaitList,
     ) -> Result<Started<'a>> {
         let place = recording.take_slot(kind).map_err(|error| context.error(error))?;
         let slot = recording.slot(place);
         let handed = match &mut self.lowering {
             // SAFETY: passed on to the caller.
-            LoweringQueue::Append(queue) => unsafe { queue.run(recording, slot, waits) },
+            LoweringQueue::Append(queue) => unsafe { queue.run(recording, slot, waits.events()) },
             // SAFETY: passed on to the caller.
-            LoweringQueue::Execute(queue) => unsafe { queue.run(recording, slot, waits) },
+            LoweringQueue::Execute(queue) => unsafe { queue.run(recording, slot, waits.events()) },
         };
         match handed {
             Ok(Handover::Whole) => Ok(Started::new(recording.slot(place))),
@@ -337,7 +339,7 @@ impl QueueDriver {
                 if is_partial {
                     recording.discard(place);
                     // What is on the device still waits for these events.
-                    std::mem::forget(std::mem::take(uses));
+                    std::mem::forget(waits.pending.take());
                 }
                 Err(context.error(failure))
             }
@@ -373,23 +375,39 @@ impl QueueDriver {
     }
 }
 
-/// A wait list as the driver takes it.
+/// What an enqueue has to wait for. Most have nothing to wait for.
 #[derive(Default)]
-pub(super) struct LevelZeroWaitList {
-    pub(super) events: SmallVec<[sys::ze_event_handle_t; 8]>,
-    /// What the enqueue keeps until it is over. Failures of its dependencies are inherited.
-    pub(super) uses: SignalUses,
+struct LevelZeroWaitList {
+    pending: Option<PendingWaits>,
     /// The failure of a dependency that has failed already.
-    pub(super) failure: Option<Error>,
+    failure: Option<Error>,
+}
+
+/// What was pending when the wait list was read.
+#[derive(Default)]
+struct PendingWaits {
+    /// As the driver takes them.
+    events: SmallVec<[sys::ze_event_handle_t; 8]>,
+    /// What the enqueue keeps until it is over. Failures of its dependencies are inherited.
+    uses: SignalUses,
 }
 
 impl LevelZeroWaitList {
     /// Waits for a run, unless that is over.
     fn push(&mut self, run: &SlotRun) {
         if let Some(wait) = run.wait() {
-            self.events.push(wait.event().raw());
-            self.uses.waits.push(wait);
+            let pending = self.pending.get_or_insert_default();
+            pending.events.push(wait.event().raw());
+            pending.uses.waits.push(wait);
         }
+    }
+
+    fn events(&self) -> &[sys::ze_event_handle_t] {
+        self.pending.as_ref().map_or(&[], |pending| &pending.events)
+    }
+
+    fn uses(&mut self) -> &mut SignalUses {
+        &mut self.pending.get_or_insert_default().uses
     }
 }
 

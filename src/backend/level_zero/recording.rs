@@ -110,7 +110,7 @@ impl ListRecording {
             }
         }
         let features = &context.features;
-        let executes = context.lowering() == Lowering::Execute;
+        let executes = context.lowering == Lowering::Execute;
         let in_order = desc.in_order && features.in_order_lists;
         let mutable = desc.updatable && features.mutable != 0;
         let goes_to_copies = |planned: &PlannedOperation<'_, LevelZeroOperation>, group| {
@@ -156,7 +156,7 @@ impl ListRecording {
         let features = &context.features;
         let main = DriverList::new(context, &features.compute, features.in_order_lists, false)?;
         let mut recording = Self::of(context, main, false)?;
-        let executes = context.lowering() == Lowering::Execute;
+        let executes = context.lowering == Lowering::Execute;
         recording.begin(executes)?;
         append(&recording.main);
         recording.end(executes, ListEnds::default())?;
@@ -164,7 +164,7 @@ impl ListRecording {
     }
 
     fn of(context: &Arc<LevelZeroContext>, main: DriverList, profiling: bool) -> DriverResult<Self> {
-        let executes = context.lowering() == Lowering::Execute;
+        let executes = context.lowering == Lowering::Execute;
         let (mut slots, signals_done) = (RunSlots::default(), executes || profiling);
         if signals_done {
             slots.add(RunSlot::new(context, DriverEventKind::Plain)?);
@@ -289,6 +289,7 @@ impl ListRecording {
     }
 
     /// Whether no run is going on.
+    #[inline]
     pub(super) fn is_idle(&self) -> DriverResult<bool> {
         self.slots.are_idle()
     }
@@ -299,6 +300,7 @@ impl ListRecording {
     }
 
     /// The place of a slot for a run. The recording is free.
+    #[inline]
     pub(super) fn take_slot(&mut self, kind: DriverEventKind) -> Result<usize> {
         if self.signals_done {
             self.slots.at(0).renew()?;
@@ -332,7 +334,7 @@ impl ListRecording {
                 suffix.barrier(CommandEvents::NONE)?;
             }
             slot.stamps = Some(stamps);
-            let executes = context.lowering() == Lowering::Execute;
+            let executes = context.lowering == Lowering::Execute;
             self.inner_events(executes).iter().try_for_each(|event| suffix.reset_event(*event))?;
         }
         suffix.barrier(CommandEvents { after: &[], signal: slot.event.raw() })?;

@@ -102,11 +102,14 @@ impl RunSlot {
     }
 
     /// Whether the run with this number is over.
+    #[inline]
     fn is_over(&self, number: u64) -> DriverResult<bool> {
         let ended = self.ended.load(Ordering::SeqCst);
-        if ended >= number {
-            return Ok(true);
-        }
+        if ended >= number { Ok(true) } else { self.ask(ended, number) }
+    }
+
+    /// Asks the driver whether the run with this number is over. The one with the number `ended` is.
+    fn ask(&self, ended: u64, number: u64) -> DriverResult<bool> {
         let is_over = self.event.is_signalled()?;
         if is_over {
             // Unless another thread has been faster. `started` is not behind `number`.
@@ -133,6 +136,7 @@ impl RunSlot {
     }
 
     /// Prepares an idle slot without waits for another run.
+    #[inline]
     pub(super) fn renew(&self) -> DriverResult {
         self.event.reset()?;
         self.begin.as_ref().map_or(Ok(()), PooledEvent::reset)
@@ -145,6 +149,7 @@ impl SlotRun {
     }
 
     /// Becomes another run: mostly one of the same slot, to which it has a reference already.
+    #[inline]
     pub(super) fn set(&mut self, slot: Cow<'_, Arc<RunSlot>>, number: u64) {
         if !Arc::ptr_eq(&self.slot, &slot) {
             self.slot = slot.into_owned();
@@ -157,6 +162,7 @@ impl SlotRun {
         self.set(Cow::Borrowed(&other.slot), other.number);
     }
 
+    #[inline]
     pub(super) fn is_over(&self) -> DriverResult<bool> {
         self.slot.is_over(self.number)
     }
@@ -189,14 +195,18 @@ pub(super) struct RunSlots(Vec<Arc<RunSlot>>);
 
 impl RunSlots {
     /// The place of a slot for a run, if one is free.
+    #[inline]
     pub(super) fn free(&mut self, kind: DriverEventKind) -> DriverResult<Option<usize>> {
         for (place, shared) in self.0.iter_mut().enumerate() {
-            // The times of a run stay where they are for as long as something refers to them.
-            let keeps_times = kind == DriverEventKind::Timed && Arc::get_mut(shared).is_none();
-            if shared.kind == kind && !keeps_times && shared.is_idle()? && shared.has_no_waits() {
-                shared.renew()?;
-                return Ok(Some(place));
+            if shared.kind != kind || !shared.is_idle()? || !shared.has_no_waits() {
+                continue;
             }
+            // The times of a run stay where they are for as long as something refers to them.
+            if kind == DriverEventKind::Timed && Arc::get_mut(shared).is_none() {
+                continue;
+            }
+            shared.renew()?;
+            return Ok(Some(place));
         }
         Ok(None)
     }
@@ -212,6 +222,7 @@ impl RunSlots {
     }
 
     /// Whether no run is going on.
+    #[inline]
     pub(super) fn are_idle(&self) -> DriverResult<bool> {
         for slot in &self.0 {
             if !slot.is_idle()? {

@@ -11,6 +11,7 @@ use super::context::LevelZeroContext;
 use super::profiling::LevelZeroTimes;
 use super::run_slot::{EventWait, RunSlot, SlotRun};
 use super::single_run::SingleRun;
+use super::sys::LevelZeroFailure;
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal::no_times;
 use crate::hal::support::signals::{EnqueueSignal, RenewedSignal};
@@ -59,31 +60,35 @@ pub(super) struct NewSignal<'a> {
     pub(super) queue: u64,
     pub(super) failure: Option<Error>,
     pub(super) times: Option<LevelZeroTimes>,
-    pub(super) uses: &'a mut SignalUses,
+    /// If it uses anything.
+    pub(super) uses: Option<&'a mut SignalUses>,
 }
 
 impl From<NewSignal<'_>> for LevelZeroSignal {
     fn from(new: NewSignal<'_>) -> Self {
+        let uses = new.uses.map(std::mem::take).unwrap_or_default();
         Self {
             run: SlotRun::new(new.slot.into_owned(), new.number),
             queue: new.queue,
             failure: new.failure,
             times: new.times,
-            has_uses: !new.uses.is_empty(),
-            uses: Mutex::new(std::mem::take(new.uses)),
+            has_uses: !uses.is_empty(),
+            uses: Mutex::new(uses),
             outcome: EnqueueOutcome::default(),
         }
     }
 }
 
 impl RenewedSignal<NewSignal<'_>> for LevelZeroSignal {
+    #[inline]
     fn renew(&mut self, new: NewSignal<'_>) {
         let NewSignal { slot, number, queue, failure, times, uses } = new;
         self.run.set(slot, number);
         (self.queue, self.failure, self.times) = (queue, failure, times);
-        self.has_uses = !uses.is_empty();
+        let uses = uses.filter(|uses| !uses.is_empty());
+        self.has_uses = uses.is_some();
         // Those of the signal before are gone: it is over.
-        if self.has_uses {
+        if let Some(uses) = uses {
             *self.uses.get_mut() = std::mem::take(uses);
         }
         self.outcome = EnqueueOutcome::default();
@@ -98,6 +103,13 @@ impl LevelZeroSignal {
 
     fn context(&self) -> &Arc<LevelZeroContext> {
         self.run.slot.event.context()
+    }
+
+    /// The poll has failed, and so has the enqueue: it is over.
+    #[cold]
+    fn fail(&self, failure: LevelZeroFailure) -> bool {
+        self.outcome.set(Some(self.context().error(failure)));
+        true
     }
 
     pub(super) fn is_on(&self, queue: u64) -> bool {
@@ -128,22 +140,26 @@ impl EnqueueSignal for LevelZeroSignal {
         self.failure.as_ref()
     }
 
+    #[inline]
+    fn is_final_alone(&self) -> bool {
+        if self.outcome.is_known() {
+            return true;
+        }
+        if self.has_uses || self.failure.is_some() {
+            return false;
+        }
+        // The slot remembers it.
+        self.run.is_over().unwrap_or_else(|failure| self.fail(failure))
+    }
+
+    #[inline]
     fn status_alone(&self) -> Option<EventStatus> {
+        let is_over = self.is_final_alone();
         if self.outcome.is_known() {
             return Some(self.outcome.status());
         }
-        if self.has_uses || self.failure.is_some() {
-            return None;
-        }
-        match self.run.is_over() {
-            // The slot remembers it.
-            Ok(true) => Some(EventStatus::Complete),
-            Ok(false) => Some(EventStatus::Pending),
-            Err(failure) => {
-                self.outcome.set(Some(self.context().error(failure)));
-                Some(self.outcome.status())
-            }
-        }
+        let is_plain = !self.has_uses && self.failure.is_none();
+        is_plain.then(|| if is_over { EventStatus::Complete } else { EventStatus::Pending })
     }
 
     fn attempt(&self) -> SettleStep<Arc<Self>> {

@@ -17,7 +17,12 @@ impl<F, T> Retired<F, T> {
     }
 
     /// Drops the values whose fence is over.
+    #[inline]
     pub(crate) fn purge(&mut self, is_over: impl Fn(&F) -> bool) {
+        // Mostly there are none.
+        if self.0.is_empty() {
+            return;
+        }
         self.0.retain(|(fence, _)| !is_over(fence));
     }
 }

@@ -28,6 +28,12 @@ pub(crate) trait EnqueueSignal: Sized {
         self.outcome().is_known().then(|| self.outcome().status())
     }
 
+    /// Whether it is known to be over, as [`status_alone`](Self::status_alone) finds out.
+    #[inline]
+    fn is_final_alone(&self) -> bool {
+        self.status_alone().is_some_and(|status| status.is_final())
+    }
+
     /// Its status at this moment: asks the driver until the outcome is known.
     fn status(&self) -> EventStatus {
         loop {
@@ -50,9 +56,25 @@ pub(crate) trait EnqueueSignal: Sized {
     }
 }
 
-/// A signal that can become that of another enqueue when it is over and nothing refers to it.
+/// A signal that can become that of another enqueue, `N`, when it is over and nothing refers to it.
 pub(crate) trait RenewedSignal<N>: EnqueueSignal + From<N> {
     fn renew(&mut self, new: N);
+
+    /// Becomes the last signal of an event: in the [place](LastSignal::open_place) of the one before, if
+    /// nothing refers to that.
+    #[inline]
+    fn put(new: N, last: &mut Option<Arc<Self>>) -> &Arc<Self> {
+        match last {
+            Some(last) => {
+                match Arc::get_mut(last) {
+                    Some(place) => place.renew(new),
+                    None => *last = Arc::new(new.into()),
+                }
+                last
+            }
+            None => last.insert(Arc::new(new.into())),
+        }
+    }
 }
 
 impl<S: EnqueueSignal> Dependency for Arc<S> {
@@ -86,6 +108,7 @@ impl<S: EnqueueSignal> LastSignal<S> {
         self.0.lock().is_none()
     }
 
+    #[inline]
     pub(crate) fn status(&self) -> EventStatus {
         let last = self.0.lock();
         let Some(signal) = &*last else { return EventStatus::Idle };
@@ -132,37 +155,14 @@ impl<S: EnqueueSignal> LastSignal<S> {
         Ok(Arc::clone(last.insert(Arc::new(new))))
     }
 
-    /// The same for signals that are renewed in place. `then` sees the signal before another one can
-    /// take its place.
+    /// The last signal, which is not pending. The event stays locked meanwhile.
     ///
     /// # Errors
-    /// As for [`signal_by`](Self::signal_by).
-    pub(crate) fn signal_again<N, R>(
-        &self,
-        enqueue: impl FnOnce() -> Result<N>,
-        then: impl FnOnce(&Arc<S>) -> R,
-    ) -> Result<R>
-    where
-        S: RenewedSignal<N>,
-    {
-        let mut last = self.open_place()?;
-        let new = enqueue()?;
-        if let Some(last) = last.as_mut()
-            && let Some(place) = Arc::get_mut(last)
-        {
-            place.renew(new);
-            return Ok(then(last));
-        }
-        Ok(then(last.insert(Arc::new(new.into()))))
-    }
-
-    /// The last signal, which is not pending.
-    fn open_place(&self) -> Result<MutexGuard<'_, Option<Arc<S>>>> {
+    /// Those of [`check_not_pending`](Self::check_not_pending).
+    #[inline]
+    pub(crate) fn open_place(&self) -> Result<MutexGuard<'_, Option<Arc<S>>>> {
         let mut last = self.0.lock();
-        let is_open = |last: &Option<Arc<S>>| {
-            let status = last.as_ref().map(|last| last.status_alone());
-            status.is_some_and(|status| !status.is_some_and(|status| status.is_final()))
-        };
+        let is_open = |last: &Option<Arc<S>>| last.as_ref().is_some_and(|last| !last.is_final_alone());
         if is_open(&last) {
             MutexGuard::unlocked(&mut last, || self.check_not_pending())?;
             // Another thread may have signalled it since.
