@@ -263,7 +263,7 @@ impl Updated {
 impl Contender for Updated {
     async fn once(&mut self) {
         self.runs += 1;
-        let update = |&handle| CommandUpdate::new(handle).args(vec![(0, Self::value(self.runs))]);
+        let update = |&handle| CommandUpdate::new(handle).args([(0, Self::value(self.runs))]);
         let updates: Vec<_> = self.handles.iter().map(update).collect();
         self.buffer.update(&updates).expect("an update");
         let signal = Signal::new(&self.event);

@@ -245,7 +245,7 @@ fn an_update_applies_to_later_enqueues_only() {
     start(&**DEVICE, &*buffer, &*queue, &[]);
 
     let mut update = CommandUpdate::new(handle);
-    update.args = vec![(0, value(2))];
+    update.args = vec![(0, value(2))].into();
     buffer.update(&[update]).unwrap();
     start(&**DEVICE, &*buffer, &*queue, &[]);
 
@@ -253,7 +253,7 @@ fn an_update_applies_to_later_enqueues_only() {
     (update.kernel, update.local_size) = (Some(other), Some(None));
     (update.global_size, update.global_offset) = (Some([6, 2, 1]), Some([3, 1, 0]));
     let mut bad = CommandUpdate::new(handle);
-    bad.args = vec![(9, value(0))];
+    bad.args = vec![(9, value(0))].into();
     assert!(buffer.update(&[update.clone(), bad]).is_err());
     start(&**DEVICE, &*buffer, &*queue, &[]);
     buffer.update(&[update]).unwrap();

@@ -446,12 +446,12 @@ fn updates_reach_later_enqueues(device: &Arc<dyn Device>) {
             }
         };
         enqueue(&*buffer, &events[0]);
-        update.args = vec![(0, number(20))];
+        update.args = vec![(0, number(20))].into();
         update.global_offset = Some([2, 0, 0]);
         buffer.update(&[update.clone()]).unwrap();
         enqueue(&*buffer, &events[1]);
         update.kernel = Some(other);
-        update.args = vec![(1, KernelArg::Memory(y.clone()))];
+        update.args = vec![(1, KernelArg::Memory(y.clone()))].into();
         update.global_size = Some([2, 1, 1]);
         update.local_size = Some(Some([1, 1, 1]));
         update.global_offset = Some([0; 3]);
@@ -481,7 +481,7 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
         buffer.finalize().unwrap();
         let (queue, done) = (queue(&*device, QueueOrder::InOrder), event(&*device));
         let [mut good, mut bad] = [first, second].map(CommandUpdate::new);
-        good.args = vec![(0, number(2))];
+        good.args = vec![(0, number(2))].into();
         (bad.global_size, bad.local_size) = (Some([items, 1, 1]), Some(Some([items, 1, 1])));
         let mut expected = 0;
         for _ in 0..3 {
@@ -505,7 +505,7 @@ fn wrong_updates_can_be_set_right(device: &Arc<dyn Device>) {
                         Lowering::CommandBuffer => expected = words(&x)[0],
                     }
                     let [mut old, mut whole] = [first, second].map(CommandUpdate::new);
-                    old.args = vec![(0, number(1))];
+                    old.args = vec![(0, number(1))].into();
                     (whole.global_size, whole.local_size) = (Some([items, 1, 1]), Some(None));
                     buffer.update(&[old, whole]).unwrap();
                     common::enqueue(&*buffer, &*queue, &[], &done, None).unwrap();
@@ -555,7 +555,7 @@ fn updates_of_copied_arguments(device: &Arc<dyn Device>) {
         assert_eq!(words(&x), [1, 1, 1, 101, 101, 1, 1, 1]);
         for (arg, items) in [(&part, 2), (&x, 8)] {
             let mut update = CommandUpdate::new(handle);
-            update.args = vec![(1, KernelArg::Memory(arg.clone()))];
+            update.args = vec![(1, KernelArg::Memory(arg.clone()))].into();
             update.global_size = Some([items, 1, 1]);
             buffer.update(&[update]).unwrap();
             run(&*buffer);

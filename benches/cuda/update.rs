@@ -82,7 +82,7 @@ fn argument(number: u32) -> KernelArg {
 impl Contender for Updated {
     async fn once(&mut self) {
         self.number += 1;
-        let update = |&handle| CommandUpdate::new(handle).args(vec![(0, argument(self.number))]);
+        let update = |&handle| CommandUpdate::new(handle).args([(0, argument(self.number))]);
         let updates: Vec<_> = self.handles.iter().map(update).collect();
         self.buffer.update(&updates).expect("an update");
         let signal = Signal::new(&self.event);

@@ -96,7 +96,7 @@ fn value(n: u32) -> KernelArg {
 impl Contender for Commands {
     async fn once(&mut self) {
         self.value = self.value.wrapping_add(1);
-        let update = |&handle| CommandUpdate::new(handle).args(vec![(0, value(self.value))]);
+        let update = |&handle| CommandUpdate::new(handle).args([(0, value(self.value))]);
         let updates: Vec<_> = self.handles.iter().take(self.count).map(update).collect();
         self.buffer.update(black_box(&updates)).expect("a valid update");
     }

@@ -216,6 +216,14 @@ impl<P> Graph<P> {
         }
     }
 
+    /// The command of the node with this index, if it holds one.
+    pub(crate) fn command_at_mut(&mut self, index: usize) -> Option<&mut P> {
+        match &mut self.contents[index] {
+            Content::Command(command) => Some(command),
+            Content::Empty | Content::SubGraph(_) => None,
+        }
+    }
+
     /// Replaces the declared accesses of a node. The edges stay as they are; see
     /// [`rederive_edges`](Self::rederive_edges).
     pub(crate) fn replace_accesses(&mut self, index: usize, accesses: &[Access]) {

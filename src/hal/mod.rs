@@ -92,7 +92,7 @@ pub use queue::{CommandBuffer, EngineKind, Enqueued, Queue, QueueDesc, QueueOrde
 pub use smallvec::SmallVec;
 pub use sources::{HostFn, KernelSources};
 pub(crate) use update::LaunchBefore;
-pub use update::{CommandChange, CommandUpdate};
+pub use update::{CommandChange, CommandUpdate, NewArguments};
 pub(crate) use user_memory::PlainMemory;
 pub use user_memory::UserMemory;
 pub use validation::{ValidatedCommandBuffer, ValidatedDevice, ValidatedQueue};

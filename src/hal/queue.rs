@@ -151,6 +151,10 @@ pub trait CommandBuffer: Debug + Send + Sync + 'static {
     /// for the operands. The buffer is unchanged then.
     fn append(&mut self, command: &Command, after: &[SyncPoint]) -> Result<Appended>;
 
+    /// The command with this number in the order of the appends, as updates have left it. Of a buffer
+    /// that is not updatable, it need not be known.
+    fn command(&self, index: usize) -> Option<&Command>;
+
     /// Ends recording and makes the buffer ready to enqueue (`urCommandBufferFinalizeExp`).
     ///
     /// # Errors

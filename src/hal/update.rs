@@ -9,6 +9,9 @@ use super::builder::setters;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
 
+/// New arguments of a launch with their indices. One needs no allocation.
+pub type NewArguments = SmallVec<[(usize, KernelArg); 1]>;
+
 /// New values for a command. What is `None` or not named stays. All but `enabled` and `command`
 /// is for kernel launches only.
 #[derive(Clone, Debug)]
@@ -25,7 +28,7 @@ pub struct CommandUpdate {
     /// Another kernel, out of the alternatives registered at append.
     pub kernel: Option<Arc<dyn Kernel>>,
     /// New arguments by index.
-    pub args: Vec<(usize, KernelArg)>,
+    pub args: NewArguments,
     /// A new global size, with the dimensions of the old one (unused ones are 1).
     pub global_size: Option<[usize; 3]>,
     /// A new work-group size; `Some(None)` leaves it to the device.
@@ -42,20 +45,24 @@ impl CommandUpdate {
             enabled: None,
             command: None,
             kernel: None,
-            args: Vec::new(),
+            args: NewArguments::new(),
             global_size: None,
             local_size: None,
             global_offset: None,
         }
     }
 
+    /// Sets [`args`](Self#structfield.args).
+    #[must_use]
+    pub fn args(mut self, args: impl IntoIterator<Item = (usize, KernelArg)>) -> Self {
+        self.args.clear();
+        self.args.extend(args);
+        self
+    }
+
     /// Whether the update changes what only kernel launches have.
     pub fn changes_launch(&self) -> bool {
-        self.kernel.is_some()
-            || !self.args.is_empty()
-            || self.global_size.is_some()
-            || self.local_size.is_some()
-            || self.global_offset.is_some()
+        self.kernel.is_some() || !self.args.is_empty() || self.changes_range()
     }
 
     /// Applies the update to a launch.
@@ -85,37 +92,39 @@ impl CommandUpdate {
         Ok(())
     }
 
-    /// Whether it changes nothing of a launch but the bytes of values, so that the launch can run
-    /// if it could before.
-    pub(crate) fn changes_bytes_only(&self, launch: &KernelLaunch) -> bool {
-        let is_alike = |(index, new): &(usize, KernelArg)| match (launch.args.get(*index), new) {
-            (Some(KernelArg::Value(old)), KernelArg::Value(new)) => old.len() == new.len(),
-            _ => false,
-        };
-        let sizes = [self.global_size.is_some(), self.local_size.is_some(), self.global_offset.is_some()];
-        self.kernel.is_none() && sizes == [false; 3] && self.args.iter().all(is_alike)
-    }
-
-    /// As [`apply_to`](Self::apply_to). Returns what the launch was before; on an error it is
-    /// unchanged.
-    pub(crate) fn exchange(&self, launch: &mut KernelLaunch) -> Result<LaunchBefore> {
+    /// As [`apply_to`](Self::apply_to). Passes what it replaces to `replaced`, for
+    /// [`LaunchBefore::restore`] to put back in reverse order. On an error the launch is unchanged.
+    pub(crate) fn exchange(
+        &self,
+        launch: &mut KernelLaunch,
+        mut replaced: impl FnMut(LaunchBefore),
+    ) -> Result<()> {
         let count = launch.args.len();
         if self.kernel.is_some() || self.args.iter().any(|(index, _)| *index >= count) {
             let mut new = Box::new(launch.clone());
             self.apply_to(&mut new)?;
             std::mem::swap(&mut *new, launch);
-            return Ok(LaunchBefore::Launch(new));
+            replaced(LaunchBefore::Launch(new));
+            return Ok(());
         }
-        let range = launch.range;
-        launch.range = self.range_after(range);
-        let mut args = SmallVec::new();
+        if self.changes_range() {
+            let range = self.range_after(launch.range);
+            replaced(LaunchBefore::Range(Box::new(std::mem::replace(&mut launch.range, range))));
+        }
         for (index, arg) in &self.args {
-            args.push((*index, std::mem::replace(&mut launch.args[*index], arg.clone())));
+            let old = std::mem::replace(&mut launch.args[*index], arg.clone());
+            replaced(LaunchBefore::Argument(*index, old));
         }
-        Ok(LaunchBefore::Arguments { args, range })
+        Ok(())
     }
 
-    fn range_after(&self, old: Range) -> Range {
+    /// Whether it changes the range.
+    pub(crate) fn changes_range(&self) -> bool {
+        self.global_size.is_some() || self.local_size.is_some() || self.global_offset.is_some()
+    }
+
+    /// The range of a launch that has this one before the update.
+    pub(crate) fn range_after(&self, old: Range) -> Range {
         let global = self.global_size.unwrap_or(old.global_size());
         let new = match old.dimensions() {
             1 => Range::linear(global[0]),
@@ -130,26 +139,22 @@ impl CommandUpdate {
     }
 }
 
-/// What a launch was before an update.
+/// What an update has replaced in a launch.
 #[derive(Debug)]
 pub(crate) enum LaunchBefore {
-    /// The arguments that have been replaced, in this order, and the range.
-    Arguments {
-        args: SmallVec<[(usize, KernelArg); 1]>,
-        range: Range,
-    },
+    /// The argument with this index.
+    Argument(usize, KernelArg),
+    Range(Box<Range>),
     Launch(Box<KernelLaunch>),
 }
 
 impl LaunchBefore {
-    /// Makes the launch what it was. Later updates of it have been undone before.
+    /// Puts it back. Later updates of the launch have been undone before.
     pub(crate) fn restore(self, launch: &mut KernelLaunch) {
         match self {
+            Self::Argument(index, arg) => launch.args[index] = arg,
+            Self::Range(range) => launch.range = *range,
             Self::Launch(before) => *launch = *before,
-            Self::Arguments { args, range } => {
-                args.into_iter().rev().for_each(|(index, arg)| launch.args[index] = arg);
-                launch.range = range;
-            }
         }
     }
 }
@@ -159,7 +164,6 @@ setters! {
         enabled: Option<bool>,
         command: Option<Box<Command>>,
         kernel: Option<Arc<dyn Kernel>>,
-        args: Vec<(usize, KernelArg)>,
         global_size: Option<[usize; 3]>,
         local_size: Option<Option<[usize; 3]>>,
         global_offset: Option<[usize; 3]>,

@@ -116,7 +116,7 @@ impl PartitionKind {
 }
 
 /// Where a planned node comes from: a node of one instance of a graph.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// Index into [`Plan::instances`].
     pub instance: u32,

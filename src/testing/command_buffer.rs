@@ -33,6 +33,10 @@ impl CommandBuffer for FakeCommandBuffer {
         self.0.append(command, after)
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.0.command(index)
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.0.finalize()
     }

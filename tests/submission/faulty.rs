@@ -157,6 +157,10 @@ impl CommandBuffer for FaultyBuffer {
         self.inner.append(&Command::Empty, after)
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.inner.command(index)
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.inner.finalize()
     }

@@ -39,6 +39,10 @@ impl GraphObjects for CudaDeviceInner {
     fn launch_of(&self, launch: &KernelLaunch) -> Result<CudaLaunch> {
         CudaLaunch::of(self, launch)
     }
+
+    fn replace_argument(current: &mut CudaLaunch, launch: &KernelLaunch, index: usize) -> Result<bool> {
+        current.replace_argument(launch, index)
+    }
 }
 
 impl GraphDevice for CudaDeviceInner {

@@ -39,6 +39,10 @@ impl GraphObjects for HipDeviceInner {
     fn launch_of(&self, launch: &KernelLaunch) -> Result<HipLaunch> {
         HipLaunch::of(self, launch)
     }
+
+    fn replace_argument(current: &mut HipLaunch, launch: &KernelLaunch, index: usize) -> Result<bool> {
+        current.replace_argument(launch, index)
+    }
 }
 
 impl GraphDevice for HipDeviceInner {

@@ -74,6 +74,13 @@ impl HipLaunch {
         Ok(Self { function, geometry, arguments })
     }
 
+    /// Gives it the argument with this index of `launch`. False, and without effect, if it has to be made
+    /// again for that.
+    pub(super) fn replace_argument(&mut self, launch: &KernelLaunch, index: usize) -> Result<bool> {
+        let (params, arg) = (launch.kernel.params(), &launch.args[index]);
+        self.arguments.replace(params, index, arg, HipMemory::address_of)
+    }
+
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
     /// point to.
     pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&hipKernelNodeParams) -> R) -> R {

@@ -87,6 +87,13 @@ impl CommandBuffer for HostCommandBuffer {
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        match &self.state {
+            HostContents::Recording { commands, .. } => commands.get(index),
+            HostContents::Executable(program) => program.commands().get(index),
+        }
+    }
+
     fn finalize(&mut self) -> Result<()> {
         let HostContents::Recording { commands, after } = &mut self.state else {
             return Err(refusal::finalized_twice());

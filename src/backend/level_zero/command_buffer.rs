@@ -137,6 +137,10 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         self.recorded.append(command, after, |command| lower(&self.context, command))
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.recorded.commands.get(index)
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.recorded.check_finalize()?;
         let recording = self.record()?;

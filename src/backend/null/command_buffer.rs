@@ -57,6 +57,10 @@ impl CommandBuffer for NullCommandBuffer {
         Ok(Appended::new(self.id, self.commands.len() as u32 - 1, command, &self.desc))
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.commands.get(index)
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.expect(CommandBufferState::Recording, refusal::finalized_twice)?;
         self.state = CommandBufferState::Executable;

@@ -180,6 +180,10 @@ impl CommandBuffer for OpenclCommandBuffer {
         self.recorded.append(command, after, |command| lower(&self.context, command))
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.recorded.commands.get(index)
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.recorded.check_finalize()?;
         self.recording = self.record()?;

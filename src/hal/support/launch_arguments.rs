@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::launch_geometry::LaunchGeometry;
 use crate::hal::dialect::{self, LaunchFlags};
-use crate::hal::{KernelArg, MemoryView, Param};
+use crate::hal::{KernelArg, MemoryView, Param, ParamKind};
 use crate::types::{Range, Result};
 
 /// Words that kernels in the portable dialect also take: [flags](dialect::LaunchFlags), global
@@ -21,6 +21,8 @@ pub(crate) struct LaunchArguments {
     starts: SmallVec<[u32; 8]>,
     /// Local memory so far, in bytes.
     local: usize,
+    /// Whether each slice is followed by its length.
+    has_lengths: bool,
 }
 
 impl LaunchArguments {
@@ -45,6 +47,7 @@ impl LaunchArguments {
         address: impl Fn(&MemoryView) -> Result<u64>,
     ) -> Result<Self> {
         let mut arguments = Self::with_capacity(2 * args.len() + HIDDEN_WORDS);
+        arguments.has_lengths = true;
         for (param, arg) in params.iter().zip(args) {
             arguments.push(arg, &address)?;
             if let Some(len) = dialect::slice_len(param, arg) {
@@ -60,6 +63,43 @@ impl LaunchArguments {
         Ok(arguments)
     }
 
+    /// Replaces the argument of the parameter with this index. False, and without effect, for local
+    /// memory, and for another number of bytes: the sizes of the launch may depend on them.
+    pub(crate) fn replace(
+        &mut self,
+        params: &[Param],
+        index: usize,
+        arg: &KernelArg,
+        address: impl Fn(&MemoryView) -> Result<u64>,
+    ) -> Result<bool> {
+        let is_slice = |param: &&Param| !matches!(param.kind, ParamKind::Value { .. });
+        let slices = if self.has_lengths { params[..index].iter().filter(is_slice).count() } else { 0 };
+        let slot = index + slices;
+        match arg {
+            KernelArg::Local(_) => return Ok(false),
+            KernelArg::Value(bytes) => return Ok(self.set_bytes(slot, bytes)),
+            KernelArg::Memory(view) => self.set_bytes(slot, &address(view)?.to_ne_bytes()),
+            KernelArg::Usm(pointer) => self.set_bytes(slot, &(pointer.address() as u64).to_ne_bytes()),
+        };
+        if self.has_lengths
+            && let Some(len) = dialect::slice_len(&params[index], arg)
+        {
+            self.set_bytes(slot + 1, &len.to_ne_bytes());
+        }
+        Ok(true)
+    }
+
+    /// Whether the argument had as many words. Otherwise it stays.
+    fn set_bytes(&mut self, slot: usize, bytes: &[u8]) -> bool {
+        let start = self.starts[slot] as usize;
+        let end = self.starts.get(slot + 1).map_or(self.words.len(), |end| *end as usize);
+        let fits = end - start == bytes.len().div_ceil(8);
+        if fits {
+            bytemuck::cast_slice_mut(&mut self.words[start..end])[..bytes.len()].copy_from_slice(bytes);
+        }
+        fits
+    }
+
     /// Tells a kernel in the portable dialect that it may be started before the one before it has ended.
     pub(crate) fn set_overlaps(&mut self) {
         if let Some(flags) = self.words.iter_mut().nth_back(HIDDEN_WORDS - 1) {
@@ -69,7 +109,7 @@ impl LaunchArguments {
 
     /// Each argument in a word, of which a shorter parameter takes the low bytes.
     pub(crate) fn of_words(args: &[u64]) -> Self {
-        Self { words: args.into(), starts: (0..args.len() as u32).collect(), local: 0 }
+        Self { words: args.into(), starts: (0..args.len() as u32).collect(), ..Self::default() }
     }
 
     /// With room for so many words: most arguments take one.

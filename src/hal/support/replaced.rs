@@ -16,9 +16,8 @@ pub(crate) fn keeps_objects(old: &Command, new: &Command) -> bool {
 pub(crate) fn keeps_replaced(before: &LaunchBefore, new: &KernelLaunch) -> bool {
     match before {
         LaunchBefore::Launch(old) => launch_keeps_objects(old, new),
-        LaunchBefore::Arguments { args, .. } => {
-            args.iter().all(|(index, old)| keeps_memory(old, &new.args[*index]))
-        }
+        LaunchBefore::Argument(index, old) => new.args.get(*index).is_some_and(|new| keeps_memory(old, new)),
+        LaunchBefore::Range(_) => true,
     }
 }
 

@@ -31,7 +31,9 @@ pub(super) fn check_supported(command: &Command, supported: CommandKinds) -> Res
 pub(super) fn check(command: &Command, device: &dyn Device) -> Result<()> {
     let of = Operands { kind: command.kind(), device };
     match command {
-        Command::Kernel(launch) => kernel::check(launch, device, kernel::Subject::launch(launch)),
+        Command::Kernel(launch) => {
+            kernel::check(kernel::LaunchView::of(launch), device, kernel::Subject::launch(launch))
+        }
         Command::UsmCopy { src, dst, len } => of.usm_copy(*src, *dst, *len),
         Command::UsmFill { dst, pattern } => {
             of.pointer("dst", *dst)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::queue::ValidatedQueue;
-use super::update::Commands;
+use super::update::UpdateRules;
 use super::{command, kernel, submit};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferId, CommandBufferInfo, CommandUpdate,
@@ -26,7 +26,7 @@ pub struct ValidatedCommandBuffer {
     appended: usize,
     finalized: bool,
     /// Stays empty in a buffer that is not updatable.
-    commands: Box<Commands>,
+    rules: Box<UpdateRules>,
 }
 
 impl ValidatedCommandBuffer {
@@ -38,8 +38,8 @@ impl ValidatedCommandBuffer {
     ) -> Self {
         let id = inner.info().id;
         let device_id = device.info().id;
-        let commands = Box::new(Commands::new(id));
-        Self { inner, device, device_id, id, desc, appended: 0, finalized: false, commands }
+        let rules = Box::new(UpdateRules::new(id));
+        Self { inner, device, device_id, id, desc, appended: 0, finalized: false, rules }
     }
 
     fn check_append(&self, command: &Command, after: &[SyncPoint]) -> Result<()> {
@@ -116,7 +116,7 @@ impl ValidatedCommandBuffer {
             let (theirs, ours) = (other.desc, self.desc);
             return Err(refused(format!("it was created as {theirs:?}, this one as {ours:?}")));
         }
-        self.commands.check_same(&other.commands)
+        self.rules.check_same(&other.rules)
     }
 
     fn here(&self, error: Error) -> Error {
@@ -139,7 +139,7 @@ impl ValidatedCommandBuffer {
         let appended = self.inner.append(command, after)?;
         self.appended += 1;
         if self.desc.updatable {
-            self.commands.record(command, after, appended.handle);
+            self.rules.record(command, after, appended.handle);
         }
         Ok(appended)
     }
@@ -171,21 +171,17 @@ impl ValidatedCommandBuffer {
 
     /// Changes commands: [`CommandBuffer::update`].
     pub fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        self.check_updatable().map_err(|error| self.here(error))?;
-        let before = self.commands.apply(updates, &*self.device);
-        let before = before.map_err(|error| self.here(error))?;
-        let updated = self.inner.update(updates);
-        if updated.is_err() {
-            self.commands.undo(before);
-        }
-        updated
+        let checked =
+            self.check_updatable().and_then(|()| self.rules.check(updates, &*self.inner, &*self.device));
+        checked.map_err(|error| self.here(error))?;
+        self.inner.update(updates)
     }
 
     /// Makes every command what the same one of `other` is: [`CommandBuffer::update_from`].
     pub fn update_from(&mut self, other: &Self) -> Result<()> {
         self.check_updatable().and_then(|()| self.check_other(other)).map_err(|error| self.here(error))?;
         self.inner.update_from(&*other.inner)?;
-        self.commands.become_like(&other.commands);
+        self.rules.become_like(&other.rules);
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::memory::{self, Extent, ViewOperand};
-use crate::hal::{Device, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind};
-use crate::types::{Error, ErrorKind, Result};
+use crate::hal::{CommandUpdate, Device, Kernel, KernelArg, KernelDesc, KernelLaunch, Param, ParamKind};
+use crate::types::{Error, ErrorKind, Range, Result};
 
 /// Whether a kernel can have this name, these sources and these parameters at all.
 pub(super) fn check_signature(desc: &KernelDesc<'_>) -> Result<()> {
@@ -84,21 +84,48 @@ impl Display for Subject<'_> {
 }
 
 /// Whether the kernel can be launched with these arguments and this index space on `device`.
-pub(super) fn check(launch: &KernelLaunch, device: &dyn Device, subject: Subject<'_>) -> Result<()> {
-    let check = Launch { launch, device, subject };
+pub(super) fn check<'a>(launch: LaunchView<'a>, device: &'a dyn Device, subject: Subject<'a>) -> Result<()> {
+    let check = LaunchCheck { launch, device, subject };
     check.arguments()?;
     check.aliases()?;
     check.local_memory()?;
     check.range()
 }
 
-struct Launch<'a> {
-    launch: &'a KernelLaunch,
+/// A launch as it is, or as an update would leave it.
+pub(super) struct LaunchView<'a> {
+    kernel: &'a dyn Kernel,
+    args: SmallVec<[&'a KernelArg; 8]>,
+    range: Range,
+}
+
+impl<'a> LaunchView<'a> {
+    pub(super) fn of(launch: &'a KernelLaunch) -> Self {
+        Self { kernel: &*launch.kernel, args: launch.args.iter().collect(), range: launch.range }
+    }
+
+    /// The launch of `kernel` after an update, which names all of its arguments that the launch lacks.
+    pub(super) fn updated(
+        launch: &'a KernelLaunch,
+        kernel: &'a Arc<dyn Kernel>,
+        update: &'a CommandUpdate,
+    ) -> Self {
+        let arg = |index| {
+            let new = update.args.iter().rfind(|(named, _)| *named == index).map(|(_, arg)| arg);
+            new.or_else(|| launch.args.get(index))
+        };
+        let args = (0..kernel.params().len()).filter_map(arg).collect();
+        Self { kernel: &**kernel, args, range: update.range_after(launch.range) }
+    }
+}
+
+struct LaunchCheck<'a> {
+    launch: LaunchView<'a>,
     device: &'a dyn Device,
     subject: Subject<'a>,
 }
 
-impl<'a> Launch<'a> {
+impl<'a> LaunchCheck<'a> {
     fn arguments(&self) -> Result<()> {
         let (params, args) = (self.launch.kernel.params(), &self.launch.args);
         if params.len() != args.len() {
@@ -261,8 +288,8 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    fn pairs(&self) -> impl Iterator<Item = (&'a Param, &'a KernelArg)> + use<'a> {
-        self.launch.kernel.params().iter().zip(&self.launch.args)
+    fn pairs(&self) -> impl Iterator<Item = (&'a Param, &'a KernelArg)> + use<'a, '_> {
+        self.launch.kernel.params().iter().zip(self.launch.args.iter().copied())
     }
 
     #[cold]

@@ -1,65 +1,50 @@
-//! Updates: what each command holds now, and what an update would make of it.
-//!
-//! An update is [applied](Commands::apply), and [undone](Commands::undo) if the backend does not
-//! take it: all or nothing.
+//! Updates, against what each command of the backend is by then.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::command;
-use super::kernel::{self, Subject};
+use super::kernel::{self, LaunchView, Subject};
 use super::topology::{self, CommandShape};
 use crate::hal::{
-    Command, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelLaunch, LaunchBefore,
-    SyncPoint, UpdateCapabilities,
+    Command, CommandBuffer, CommandBufferId, CommandHandle, CommandUpdate, Device, Kernel, KernelArg,
+    KernelLaunch, SyncPoint, UpdateCapabilities,
 };
 use crate::types::{CommandKind, Error, ErrorKind, Result};
 
-/// The commands of an updatable command-buffer.
+/// What updates of a command-buffer are checked against, beside the commands that the backend holds.
 #[derive(Debug)]
-pub(super) struct Commands {
+pub(super) struct UpdateRules {
     buffer: CommandBufferId,
-    commands: Vec<UpdatableCommand>,
+    commands: Vec<CommandRules>,
 }
 
 #[derive(Debug)]
-struct UpdatableCommand {
+struct CommandRules {
     shape: CommandShape,
     is_updatable: bool,
-    /// There for an updatable kernel launch.
-    launch: Option<RecordedLaunch>,
+    /// Of an updatable launch: the kernel of the append and its alternatives, which an update may choose
+    /// from.
+    registered: SmallVec<[Arc<dyn Kernel>; 1]>,
 }
 
-#[derive(Clone, Debug)]
-struct RecordedLaunch {
-    /// The kernel of the append and its alternatives: what an update may choose from.
-    registered: Vec<Arc<dyn Kernel>>,
-    /// As the command is now; its `alternatives` are empty.
-    launch: KernelLaunch,
-}
-
-/// What launches were before an update, with the indices of their commands.
-pub(super) struct LaunchesBefore(SmallVec<[(u32, LaunchBefore); 1]>);
-
-impl Commands {
+impl UpdateRules {
     pub(super) fn new(buffer: CommandBufferId) -> Self {
         Self { buffer, commands: Vec::new() }
     }
 
     /// Remembers a command that was just appended.
     pub(super) fn record(&mut self, command: &Command, after: &[SyncPoint], handle: Option<CommandHandle>) {
-        let launch = match (command, handle) {
+        let registered = match (command, handle) {
             (Command::Kernel(launch), Some(_)) => {
-                let KernelLaunch { kernel, args, range, alternatives } = &**launch;
-                let registered = std::iter::once(kernel).chain(alternatives).cloned().collect();
-                let launch = KernelLaunch::new(Arc::clone(kernel), args.clone(), *range);
-                Some(RecordedLaunch { registered, launch })
+                [&launch.kernel].into_iter().chain(&launch.alternatives).cloned().collect()
             }
-            _ => None,
+            _ => SmallVec::new(),
         };
         let shape = CommandShape::new(command, after);
-        self.commands.push(UpdatableCommand { shape, is_updatable: handle.is_some(), launch });
+        self.commands.push(CommandRules { shape, is_updatable: handle.is_some(), registered });
     }
 
     /// Checks that this could become `other`: that the two have the same topology.
@@ -71,59 +56,56 @@ impl Commands {
         self.commands.iter().map(|command| &command.shape)
     }
 
-    /// Holds what `other` holds, which has the same topology.
+    /// Takes over the kernels of `other`, which has the same topology.
     pub(super) fn become_like(&mut self, other: &Self) {
         for (ours, theirs) in self.commands.iter_mut().zip(&other.commands) {
-            ours.launch.clone_from(&theirs.launch);
+            ours.registered.clone_from(&theirs.registered);
         }
     }
 
-    /// Applies `updates`, one after the other: all, or none on an error. Each must leave a launch
-    /// that can run; a second update of the same command builds on the first.
-    pub(super) fn apply(&mut self, updates: &[CommandUpdate], device: &dyn Device) -> Result<LaunchesBefore> {
-        let mut before = LaunchesBefore(SmallVec::with_capacity(updates.len()));
+    /// Checks updates of the backend's `buffer`, each of which must leave a launch that can run. A
+    /// second update of the same command builds on the first.
+    pub(super) fn check(
+        &self,
+        updates: &[CommandUpdate],
+        buffer: &dyn CommandBuffer,
+        device: &dyn Device,
+    ) -> Result<()> {
+        // Most name each command once and in order. Then no update builds on another.
+        let are_apart = updates.is_sorted_by(|one, next| one.handle.index < next.handle.index);
+        let mut changed: HashMap<u32, KernelLaunch> = HashMap::new();
         for update in updates {
-            if let Err(error) = self.apply_one(update, device, &mut before) {
-                self.undo(before);
-                return Err(error.at_command(update.handle.index));
+            let index = update.handle.index;
+            let launch = match buffer.command(index as usize) {
+                Some(Command::Kernel(launch)) if are_apart => Some(&**launch),
+                Some(Command::Kernel(launch)) => Some(changed.get(&index).unwrap_or(launch)),
+                _ => None,
+            };
+            self.check_one(update, launch, device).map_err(|error| error.at_command(index))?;
+            if !are_apart && let Some(launch) = launch {
+                let mut launch = launch.clone();
+                update.apply_to(&mut launch)?;
+                changed.insert(index, launch);
             }
         }
-        Ok(before)
+        Ok(())
     }
 
-    fn apply_one(
-        &mut self,
+    fn check_one(
+        &self,
         update: &CommandUpdate,
+        current: Option<&KernelLaunch>,
         device: &dyn Device,
-        before: &mut LaunchesBefore,
     ) -> Result<()> {
         self.check_enabling(update, device)?;
         self.check_command(update, device)?;
-        let index = update.handle.index;
-        let Some(RecordedLaunch { registered, launch }) = self.find(update)? else { return Ok(()) };
-        LaunchChange { update, current: launch, registered, device }.check()?;
-        let Some(RecordedLaunch { launch, .. }) = &mut self.commands[index as usize].launch else {
-            return Ok(());
-        };
-        let can_run = update.changes_bytes_only(launch);
-        before.0.push((index, update.exchange(launch)?));
-        match can_run {
-            true => Ok(()),
-            false => kernel::check(launch, device, Subject::update(&launch.kernel, index)),
-        }
+        let Some(registered) = self.find(update)? else { return Ok(()) };
+        let current = current.ok_or_else(|| Error::new(ErrorKind::Bug, "the backend has lost a launch"))?;
+        LaunchChange { update, current, registered, device }.check()
     }
 
-    /// Takes back what [`apply`](Self::apply) has done.
-    pub(super) fn undo(&mut self, before: LaunchesBefore) {
-        for (index, before) in before.0.into_iter().rev() {
-            if let Some(recorded) = &mut self.commands[index as usize].launch {
-                before.restore(&mut recorded.launch);
-            }
-        }
-    }
-
-    /// The launch to update, if the command is one.
-    fn find(&self, update: &CommandUpdate) -> Result<Option<&RecordedLaunch>> {
+    /// The registered kernels, if the command is a launch.
+    fn find(&self, update: &CommandUpdate) -> Result<Option<&[Arc<dyn Kernel>]>> {
         let CommandHandle { buffer, index } = update.handle;
         let why = match self.commands.get(index as usize) {
             _ if buffer != self.buffer => {
@@ -133,8 +115,8 @@ impl Commands {
                 let appended = self.commands.len();
                 format!("command {index} does not exist: {appended} commands were appended")
             }
-            Some(UpdatableCommand { launch: Some(launch), .. }) => return Ok(Some(launch)),
-            Some(UpdatableCommand { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
+            Some(CommandRules { registered, .. }) if !registered.is_empty() => return Ok(Some(registered)),
+            Some(CommandRules { is_updatable, shape, .. }) => match (is_updatable, shape.kind) {
                 (true, kind @ (CommandKind::If | CommandKind::While)) if update.enabled.is_some() => {
                     format!("command {index} is a {kind}, which cannot be enabled or disabled")
                 }
@@ -198,13 +180,27 @@ struct LaunchChange<'a> {
 }
 
 impl LaunchChange<'_> {
-    /// Whether the update fits the command. Whether it leaves a launch that can run is another
-    /// question.
+    /// Whether the update fits the command, and leaves a launch that can run.
     fn check(&self) -> Result<()> {
         self.capabilities()?;
+        if self.changes_bytes_only() {
+            return Ok(());
+        }
         let kernel = self.kernel()?;
-        self.check_args(kernel)?;
-        self.check_dimensions()
+        self.check_args(&**kernel)?;
+        self.check_dimensions()?;
+        let subject = Subject::update(kernel, self.update.handle.index);
+        kernel::check(LaunchView::updated(self.current, kernel, self.update), self.device, subject)
+    }
+
+    /// Whether it changes nothing but the bytes of values, so that the launch can run as it could before.
+    fn changes_bytes_only(&self) -> bool {
+        let is_alike = |(index, new): &(usize, KernelArg)| match (self.current.args.get(*index), new) {
+            (Some(KernelArg::Value(old)), KernelArg::Value(new)) => old.len() == new.len(),
+            _ => false,
+        };
+        let update = self.update;
+        update.kernel.is_none() && !update.changes_range() && update.args.iter().all(is_alike)
     }
 
     fn capabilities(&self) -> Result<()> {
@@ -228,15 +224,15 @@ impl LaunchChange<'_> {
     }
 
     /// The kernel after the update.
-    fn kernel(&self) -> Result<&dyn Kernel> {
-        let Some(new) = &self.update.kernel else { return Ok(&*self.current.kernel) };
+    fn kernel(&self) -> Result<&Arc<dyn Kernel>> {
+        let Some(new) = &self.update.kernel else { return Ok(&self.current.kernel) };
         if !self.registered.iter().any(|known| kernel::same_kernel(known, new)) {
             let why = format!("kernel '{}' was not registered when the command was appended", new.name());
             return Err(self
                 .error(ErrorKind::InvalidArgument, why)
                 .help("list it among the launch's alternatives"));
         }
-        Ok(&**new)
+        Ok(new)
     }
 
     /// The update names every argument that the current launch does not have, and no other beyond

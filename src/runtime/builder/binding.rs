@@ -21,7 +21,7 @@ pub struct Parameter {
 }
 
 /// Tells parameters apart while they live.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ParamKey(usize);
 
 impl Parameter {

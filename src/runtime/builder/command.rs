@@ -73,7 +73,7 @@ pub(crate) struct Group {
 }
 
 /// Tells groups apart while they live.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GroupKey(pub(super) usize);
 
 impl Command {
@@ -120,26 +120,6 @@ impl Command {
         }
     }
 
-    /// Whether both are the same command, and not only equal ones.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::Kernel { call, range, dynamic, .. },
-                Self::Kernel { call: other, range: other_range, dynamic: other_dynamic, .. },
-            ) => Arc::ptr_eq(call, other) && range == other_range && is_same(dynamic, other_dynamic),
-            (
-                Self::HostTask { task, dynamic, .. },
-                Self::HostTask { task: other, dynamic: other_dynamic, .. },
-            ) => Arc::ptr_eq(task, other) && is_same(dynamic, other_dynamic),
-            (Self::Memory { command, .. }, Self::Memory { command: other, .. })
-            | (Self::Native { command, .. }, Self::Native { command: other, .. }) => {
-                Arc::ptr_eq(command, other)
-            }
-            (Self::Control(one), Self::Control(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
-
     /// Whether an update can disable it.
     pub(crate) fn can_be_disabled(&self) -> bool {
         match self {
@@ -165,13 +145,6 @@ impl Command {
             Self::Control(control) => Box::new(control.allocations.iter()),
             _ => Box::new(self.views().map(View::allocation)),
         }
-    }
-}
-
-fn is_same(one: &Option<Arc<Dynamic>>, other: &Option<Arc<Dynamic>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The root and each sub-graph that the plan copies in is an instance of a graph. The bodies of
 //! conditionals and loops, with their own sub-graphs, are further instances behind those of the plan.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
@@ -34,9 +34,9 @@ pub(crate) struct NodeIndex {
     /// in a conditional or loop.
     children: HashMap<Origin, SmallVec<[u32; 2]>>,
     /// The nodes that each parameter is bound to, in any of their alternatives.
-    bound: HashMap<ParamKey, Vec<Origin>>,
+    bound: BTreeMap<ParamKey, Vec<Origin>>,
     /// The nodes that run an alternative of each group.
-    groups: HashMap<GroupKey, Vec<Origin>>,
+    groups: BTreeMap<GroupKey, Vec<Origin>>,
 }
 
 /// One instance of a graph: the root, the graph of one sub-graph node, or a body.
@@ -120,8 +120,8 @@ impl NodeIndex {
             instances: instances.collect(),
             planned: planned as u32,
             children,
-            bound: HashMap::new(),
-            groups: HashMap::new(),
+            bound: BTreeMap::new(),
+            groups: BTreeMap::new(),
         };
         index.add_commands(plan, graphs);
         index
@@ -197,9 +197,13 @@ impl NodeIndex {
             let is_here = |instance: &u32| self.instances[*instance as usize].identity == node.graph();
             let within = |instance: u32| Origin { instance, node: index as u32 };
             let has_node = |origin: &Origin| index < self.instances[origin.instance as usize].len;
-            if instances.is_empty() {
-                let container = nodes.first().map_or(0, |origin| origin.node);
-                return Err(unknown(format!("node #{container} has no nodes within it")));
+            if let Some(container) = nodes.first() {
+                let inner = nodes.iter().filter_map(|origin| self.children.get(origin));
+                instances = inner.flatten().copied().collect();
+                if instances.is_empty() {
+                    let container = container.node;
+                    return Err(unknown(format!("node #{container} has no nodes within it")));
+                }
             }
             nodes = instances.iter().copied().filter(is_here).map(within).collect();
             if nodes.is_empty() {
@@ -209,8 +213,6 @@ impl NodeIndex {
             if !nodes.iter().all(has_node) {
                 return Err(unknown(format!("node #{index} was added after the graph was finalized")));
             }
-            let inner = nodes.iter().filter_map(|origin| self.children.get(origin));
-            instances = inner.flatten().copied().collect();
         }
         Ok(nodes)
     }

@@ -38,6 +38,10 @@ pub(crate) struct CurrentGraph {
     /// The graph of each instance: those of the plan without what is inside their sub-graph nodes,
     /// then those inside bodies.
     pub(crate) graphs: Vec<graph::Graph<Command>>,
+    /// How many updates have changed commands.
+    pub(crate) changes: u64,
+    /// The last of these that has changed each node, by instance.
+    changed: Vec<Box<[u64]>>,
     pub(crate) disabled: HashSet<Origin>,
     pub(crate) uses: Uses,
     /// Where the scratch buffers lie.
@@ -72,6 +76,8 @@ impl Updatable {
             current: Mutex::new(CurrentGraph {
                 planned: index.planned_uses(plan, &graphs),
                 index: Arc::new(index),
+                changes: 0,
+                changed: never_changed(&graphs),
                 graphs,
                 disabled: HashSet::new(),
                 uses: std::mem::take(uses),
@@ -119,6 +125,10 @@ pub(crate) fn instance_graphs(
     graphs
 }
 
+fn never_changed(graphs: &[graph::Graph<Command>]) -> Vec<Box<[u64]>> {
+    graphs.iter().map(|graph| vec![0; graph.len()].into()).collect()
+}
+
 impl CurrentGraph {
     /// The command of a node, which is there.
     pub(crate) fn command(&self, node: Origin) -> Option<&Command> {
@@ -149,18 +159,35 @@ impl CurrentGraph {
         &self.graphs[node.instance as usize]
     }
 
-    /// Replaces a node's command and accesses. Gives back the old command.
-    pub(crate) fn replace(&mut self, node: Origin, command: Command, accesses: &[Access]) -> Option<Command> {
-        let old = self.accesses_of(node);
-        if old != accesses {
-            let old = old.to_vec();
-            self.uses.remove(node, &old);
-            self.uses.add(node, &command, accesses);
+    /// Whether the command of a node is the one that it had after so many changes.
+    pub(crate) fn is_unchanged(&self, node: Origin, changes: u64) -> bool {
+        self.changed[node.instance as usize][node.node as usize] <= changes
+    }
+
+    /// Exchanges a node's command and the new one, which has these accesses if they are others. The caller
+    /// has counted the change.
+    pub(crate) fn exchange(&mut self, node: Origin, command: &mut Command, accesses: Option<&[Access]>) {
+        let (instance, place) = (node.instance as usize, node.node as usize);
+        if let Some(accesses) = accesses {
+            self.uses.remove(node, self.graphs[instance].accesses_at(place));
+            self.uses.add(node, command, accesses);
+            self.graphs[instance].replace_accesses(place, accesses);
         }
-        let graph = &mut self.graphs[node.instance as usize];
-        graph.replace_accesses(node.node as usize, accesses);
-        let place = graph.id_at(node.node as usize).and_then(|id| graph.command_mut(id).ok())?;
-        Some(std::mem::replace(place, command))
+        if let Some(current) = self.graphs[instance].command_at_mut(place) {
+            std::mem::swap(current, command);
+        }
+        self.changed[instance][place] = self.changes;
+    }
+
+    /// Holds these graphs from now on, with a new index. Gives back the old ones.
+    pub(crate) fn replace_graphs(
+        &mut self,
+        index: NodeIndex,
+        graphs: Vec<graph::Graph<Command>>,
+    ) -> Vec<graph::Graph<Command>> {
+        self.changed = never_changed(&graphs);
+        self.index = Arc::new(index);
+        std::mem::replace(&mut self.graphs, graphs)
     }
 
     /// Makes known what later submissions of the executable use: its memory, `more`, and what

@@ -30,7 +30,7 @@ pub(super) enum Attempt {
 
 /// An update that is checked and prepared: from here on only devices can refuse it.
 enum Staged<'a> {
-    Nodes(Nodes),
+    Nodes(Nodes<'a>),
     Whole(&'a mut Recorded),
 }
 
@@ -75,7 +75,7 @@ pub(super) fn try_apply(
             (Err(Attempt::Busy), None)
         } else {
             let applied = match &mut staged {
-                Staged::Nodes(nodes) => nodes.apply(executable).map_err(|error| (error, 0)),
+                Staged::Nodes(nodes) => nodes.apply(executable, current).map_err(|error| (error, 0)),
                 Staged::Whole(recorded) => recorded.apply(executable),
             };
             let outcome = applied.map_err(|failure| match failure {

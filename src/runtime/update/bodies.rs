@@ -26,10 +26,16 @@ use crate::types::{Access, Error, ErrorKind, Result};
 pub(super) struct Surroundings {
     /// The graphs of instances inside bodies.
     graphs: BTreeMap<u32, graph::Graph<Command>>,
-    /// The outermost conditionals and loops, with their labels.
-    outermost: BTreeMap<(u32, u32), (Draft, String)>,
+    outermost: BTreeMap<Origin, Outermost>,
     /// Which nodes of the graphs are disabled.
     disabled: HashSet<Origin>,
+}
+
+/// A conditional or loop that lies in no other one.
+struct Outermost {
+    label: String,
+    before: Option<Arc<Control>>,
+    draft: Draft,
 }
 
 /// What changes inside bodies, for the executable to remember.
@@ -52,8 +58,10 @@ impl Surroundings {
                 at = parent;
             }
             if at != node {
-                let known = || (Draft::of(current, at), current.label(at));
-                outermost.entry((at.instance, at.node)).or_insert_with(known);
+                outermost.entry(at).or_insert_with(|| {
+                    let (label, draft) = (current.label(at), Draft::of(current, at));
+                    Outermost { label, before: control_of(draft.command.as_ref()), draft }
+                });
             }
         }
         let disabled = match graphs.is_empty() {
@@ -92,9 +100,9 @@ impl Surroundings {
             race_check::check_within(&graph, nodes)?;
             let recorded = self.without_disabled(instance, &graph);
             let around = self.graphs.get_mut(&parent.instance);
-            let before = match (&around, self.outermost.get(&(parent.instance, parent.node))) {
+            let before = match (&around, self.outermost.get(&parent)) {
                 (Some(around), _) => control_at(around, parent.node),
-                (None, outermost) => outermost.and_then(|(draft, _)| draft.control()).cloned(),
+                (None, outermost) => control_of(outermost.and_then(|known| known.draft.command.as_ref())),
             };
             let (content, accesses) = match before {
                 Some(before) => {
@@ -116,9 +124,9 @@ impl Surroundings {
                     changed.entry(parent.instance).or_default().push((parent.node, before));
                 }
                 (None, Content::Command(command)) => {
-                    if let Some((draft, _)) = self.outermost.get_mut(&(parent.instance, parent.node)) {
-                        draft.after = Some(command);
-                        draft.accesses = accesses.into();
+                    if let Some(Outermost { draft, .. }) = self.outermost.get_mut(&parent) {
+                        (draft.command, draft.is_changed) = (Some(command), true);
+                        draft.accesses = Some(accesses.into());
                     }
                 }
                 (None, _) => return Err(Error::new(ErrorKind::Bug, "a body belongs to no command")),
@@ -126,9 +134,9 @@ impl Surroundings {
             graphs.push((instance, graph));
         }
         let mut controls = Vec::new();
-        for (mut draft, label) in self.outermost.into_values() {
-            if draft.after.is_some() {
-                let lowered = lower(&draft, index, executable, options, &label);
+        for Outermost { label, before, mut draft } in self.outermost.into_values() {
+            if draft.is_changed {
+                let lowered = lower(before, &draft, index, executable, options, &label);
                 draft.lowered = Some(lowered.map_err(|error| error.in_node(label))?);
             }
             // One that does not change has been read, so it must still be the same.
@@ -170,13 +178,21 @@ impl Surroundings {
 
 fn control_at(graph: &graph::Graph<Command>, node: u32) -> Option<Arc<Control>> {
     match graph.content_at(node as usize) {
-        Content::Command(Command::Control(control)) => Some(control.clone()),
+        Content::Command(command) => control_of(Some(command)),
+        _ => None,
+    }
+}
+
+fn control_of(command: Option<&Command>) -> Option<Arc<Control>> {
+    match command {
+        Some(Command::Control(control)) => Some(control.clone()),
         _ => None,
     }
 }
 
 /// Records a new conditional or loop for the partition that runs it.
 fn lower(
+    old: Option<Arc<Control>>,
     draft: &Draft,
     index: &NodeIndex,
     executable: &ExecutableInner,
@@ -184,9 +200,7 @@ fn lower(
     label: &str,
 ) -> Result<Lowered> {
     let place = index.place(draft.node);
-    let (Some(Command::Control(old)), Some(Command::Control(new)), Some(place)) =
-        (&draft.before, &draft.after, place)
-    else {
+    let (Some(old), Some(new), Some(place)) = (&old, &control_of(draft.command.as_ref()), place) else {
         return Err(Error::new(ErrorKind::Bug, "a conditional or loop has no place in the plan"));
     };
     match &executable.partitions[place.partition as usize].work {

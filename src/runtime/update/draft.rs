@@ -6,24 +6,23 @@ use std::sync::Arc;
 use crate::hal;
 use crate::plan::Origin;
 use crate::runtime::builder::command::{Command, accesses};
-use crate::runtime::builder::control_flow::Control;
 use crate::runtime::builder::memory_command::MemoryCommand;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::finalize::updatable::CurrentGraph;
-use crate::runtime::resource::kernel::{KernelCall, KernelRef};
+use crate::runtime::resource::kernel::KernelRef;
 use crate::runtime::update::step::{NodeChange, StagedOperands, UpdateStep};
-use crate::types::{Access, CommandKind, Error, ErrorKind, Range, Result};
+use crate::types::{Access, CommandKind, Error, ErrorKind, Result};
 
 /// What becomes of one node.
 pub(crate) struct Draft {
     pub(super) node: Origin,
     pub(super) kind: CommandKind,
-    /// The command that this was worked out from; none for a node without one.
-    pub(super) before: Option<Command>,
-    /// The command, if it changes.
-    pub(super) after: Option<Command>,
-    /// Of a fill, copy, conditional or loop that changes.
-    pub(super) accesses: Box<[Access]>,
+    /// The command, as it is or as it will be; none for a node without one.
+    pub(super) command: Option<Command>,
+    /// Whether the command is another one than before.
+    pub(super) is_changed: bool,
+    /// New accesses. Those of kernels and host tasks are found when the draft is checked.
+    pub(super) accesses: Option<Box<[Access]>>,
     pub(super) enabled: Option<bool>,
     /// Of a conditional or loop that changes.
     pub(super) lowered: Option<Lowered>,
@@ -44,20 +43,17 @@ impl Draft {
         Self {
             node,
             kind: current.kind(node),
-            before: current.command(node).cloned(),
-            after: None,
-            accesses: Box::default(),
+            command: current.command(node).cloned(),
+            is_changed: false,
+            accesses: None,
             enabled: None,
             lowered: None,
         }
     }
 
-    /// The conditional or loop that it is by now.
-    pub(super) fn control(&self) -> Option<&Arc<Control>> {
-        match self.after.as_ref().or(self.before.as_ref()) {
-            Some(Command::Control(control)) => Some(control),
-            _ => None,
-        }
+    /// The command, if it changes.
+    pub(super) fn changed(&self) -> Option<&Command> {
+        self.command.as_ref().filter(|_| self.is_changed)
     }
 
     /// The new command with its accesses, if it changes.
@@ -65,25 +61,19 @@ impl Draft {
     /// # Errors
     /// Those of a command that cannot run so.
     pub(super) fn checked(&self) -> Result<Option<(Command, Box<[Access]>)>> {
-        let Some(after) = &self.after else { return Ok(None) };
-        let accesses = match after {
+        let Some(command) = self.changed() else { return Ok(None) };
+        let accesses = match command {
             Command::Kernel { call, range, .. } => {
                 let accesses = call.accesses()?;
                 call.check_range(range)?;
                 accesses.into()
             }
             Command::HostTask { accesses, .. } => (**accesses).into(),
-            Command::Memory { .. } | Command::Control(_) | Command::Native { .. } => self.accesses.clone(),
+            Command::Memory { .. } | Command::Control(_) | Command::Native { .. } => {
+                self.accesses.clone().unwrap_or_default()
+            }
         };
-        Ok(Some((after.clone(), accesses)))
-    }
-
-    /// Whether the node still holds what this was worked out from.
-    pub(super) fn is_current(&self, current: &CurrentGraph) -> bool {
-        match (&self.before, current.command(self.node)) {
-            (Some(before), Some(now)) => before.is(now),
-            (before, now) => before.is_none() && now.is_none(),
-        }
+        Ok(Some((command.clone(), accesses)))
     }
 
     /// Adds one step, if the node has what it changes.
@@ -102,51 +92,54 @@ impl Draft {
     }
 
     fn change(&mut self, change: &NodeChange) -> Result<()> {
-        match (change, &self.before) {
-            (NodeChange::Launch(new), Some(Command::Kernel { call: own, alternatives, .. })) => {
-                if !own.kernel.is(&new.kernel) && !alternatives.iter().any(|one| one.is(&new.kernel)) {
-                    let name = new.kernel.name();
-                    let why =
-                        format!("kernel '{name}' is neither the node's own nor a registered alternative");
-                    return Err(Error::new(ErrorKind::InvalidArgument, why)
-                        .help("register it with `NodeBuilder::alternative` before the graph is finalized"));
+        match (change, &mut self.command) {
+            (NodeChange::Launch(new), Some(Command::Kernel { call, alternatives, .. })) => {
+                if !call.kernel.is(&new.kernel) {
+                    if !alternatives.iter().any(|one| one.is(&new.kernel)) {
+                        let name = new.kernel.name();
+                        let why =
+                            format!("kernel '{name}' is neither the node's own nor a registered alternative");
+                        return Err(Error::new(ErrorKind::InvalidArgument, why).help(
+                            "register it with `NodeBuilder::alternative` before the graph is finalized",
+                        ));
+                    }
+                    add_alternative(alternatives, &call.kernel);
                 }
-                self.with_kernel(|call, _, alternatives| {
-                    *alternatives = with_own(alternatives, &call.kernel, &new.kernel);
-                    *call = new.clone();
-                });
+                call.clone_from(new);
+                self.is_changed = true;
             }
-            (NodeChange::Range(new), Some(Command::Kernel { range: own, .. })) => {
+            (NodeChange::Range(new), Some(Command::Kernel { range, .. })) => {
                 new.check()?;
-                if new.dimensions() != own.dimensions() {
-                    let (theirs, ours) = (new.dimensions(), own.dimensions());
+                if new.dimensions() != range.dimensions() {
+                    let (theirs, ours) = (new.dimensions(), range.dimensions());
                     let why = format!("the new {new} has {theirs} dimensions, the node's has {ours}");
                     return Err(Error::new(ErrorKind::InvalidArgument, why));
                 }
-                self.with_kernel(|_, range, _| *range = *new);
+                *range = *new;
+                self.is_changed = true;
             }
             (NodeChange::Enabled(enabled), Some(command)) if command.can_be_disabled() => {
                 self.enabled = Some(*enabled);
             }
-            (NodeChange::HostTask(new), Some(Command::HostTask { .. })) => {
-                let mut new = new.clone()?;
-                let now = self.after.as_ref().or(self.before.as_ref());
-                if let (Some(new), Some(now)) = (new.dynamic_mut(), now.and_then(Command::dynamic)) {
+            (NodeChange::HostTask(new), Some(now @ Command::HostTask { .. })) => {
+                let mut new = Command::clone(new.as_ref().as_ref().map_err(Clone::clone)?);
+                if let (Some(new), Some(now)) = (new.dynamic_mut(), now.dynamic()) {
                     *new = Some(now.clone());
                 }
-                self.after = Some(new);
+                *now = new;
+                self.is_changed = true;
             }
-            (NodeChange::Memory(new), Some(Command::Memory { command: old, .. })) => {
-                let kind = old.kind();
+            (NodeChange::Memory(new), Some(Command::Memory { command, .. })) => {
+                let kind = command.kind();
                 self.operands(kind, new)?;
             }
-            (NodeChange::Staged(new), Some(Command::Memory { command: old, uses })) => {
-                let (kind, new) = (old.kind(), new.half(old, uses)?);
+            (NodeChange::Staged(new), Some(Command::Memory { command, uses })) => {
+                let (kind, new) = (command.kind(), new.half(command, uses)?);
                 self.operands(kind, &new)?;
             }
             (NodeChange::Staged(_), _) => return Err(StagedOperands::unfit()),
-            (NodeChange::Memory(MemoryCommand { command: Err(error), .. }), None) => {
-                return Err(error.clone());
+            (NodeChange::Memory(new), None) if new.command.is_err() => {
+                new.command.as_ref().map_err(Clone::clone)?;
             }
             (NodeChange::Memory(_), _) => {
                 return Err(self.unfit("only fills and copies have other operands than arguments"));
@@ -173,23 +166,16 @@ impl Draft {
         }
         let mut views = new.uses.iter().map(|(view, _)| view.clone());
         let uses = [views.next(), views.next()];
-        self.accesses = accesses(&new.uses).into();
-        self.after = Some(Command::Memory { command: Arc::new(command), uses });
+        self.accesses = Some(accesses(&new.uses).into());
+        self.replace(|_| Some(Command::Memory { command: Arc::new(command), uses }));
         Ok(())
     }
 
     /// Replaces the command by what `change` makes of it, if that is another one.
     fn replace(&mut self, change: impl FnOnce(&Command) -> Option<Command>) {
-        let new = self.after.as_ref().or(self.before.as_ref()).and_then(change);
-        self.after = new.or(self.after.take());
-    }
-
-    fn with_kernel(&mut self, change: impl FnOnce(&mut Arc<KernelCall>, &mut Range, &mut Arc<[KernelRef]>)) {
-        if self.after.is_none() {
-            self.after.clone_from(&self.before);
-        }
-        if let Some(Command::Kernel { call, range, alternatives, .. }) = &mut self.after {
-            change(call, range, alternatives);
+        if let Some(new) = self.command.as_ref().and_then(change) {
+            self.command = Some(new);
+            self.is_changed = true;
         }
     }
 
@@ -205,10 +191,9 @@ impl Draft {
     }
 }
 
-/// What may be in the place of `new` when it has replaced `old`.
-fn with_own(alternatives: &Arc<[KernelRef]>, old: &KernelRef, new: &KernelRef) -> Arc<[KernelRef]> {
-    if old.is(new) || alternatives.iter().any(|known| known.is(old)) {
-        return alternatives.clone();
+/// Has an update choose the kernel that another one replaces.
+fn add_alternative(alternatives: &mut Arc<[KernelRef]>, old: &KernelRef) {
+    if !alternatives.iter().any(|known| known.is(old)) {
+        *alternatives = alternatives.iter().chain([old]).cloned().collect();
     }
-    alternatives.iter().chain([old]).cloned().collect()
 }

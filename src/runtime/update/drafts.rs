@@ -1,6 +1,5 @@
 //! What an update makes of the nodes that its steps name.
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use crate::graph;
 use crate::plan::Origin;
 use crate::runtime::builder::command::Command;
 use crate::runtime::execution::executable::ExecutableInner;
-use crate::runtime::finalize::node_index::{NamedNodes, NodeIndex};
+use crate::runtime::finalize::node_index::NodeIndex;
 use crate::runtime::finalize::updatable::{CurrentGraph, Updatable};
 use crate::runtime::update::bodies::{ChangedBodies, Surroundings};
 use crate::runtime::update::draft::Draft;
@@ -20,7 +19,9 @@ use crate::types::{Error, Result};
 pub(crate) struct Drafts {
     /// What the nodes were found with.
     index: Option<Arc<NodeIndex>>,
-    /// Nodes of the plan, among them the conditionals and loops whose bodies change.
+    /// How many changes the executable had seen by then.
+    changes: u64,
+    /// Nodes of the plan, each once, among them the conditionals and loops whose bodies change.
     pub(super) nodes: Vec<Draft>,
     pub(super) bodies: ChangedBodies,
 }
@@ -29,7 +30,7 @@ impl Drafts {
     /// Whether the executable still holds what this was worked out from.
     pub(super) fn is_current(&self, current: &CurrentGraph) -> bool {
         self.index.as_ref().is_some_and(|index| Arc::ptr_eq(index, &current.index))
-            && self.nodes.iter().all(|draft| draft.is_current(current))
+            && self.nodes.iter().all(|draft| current.is_unchanged(draft.node, self.changes))
     }
 }
 
@@ -42,73 +43,66 @@ pub(super) fn drafts(
     updatable: &Updatable,
     steps: &[(UpdateStep, &'static Location<'static>)],
 ) -> Result<Drafts> {
-    let mut drafts: BTreeMap<(u32, u32), Draft> = BTreeMap::new();
-    let key = |node: Origin| (node.instance, node.node);
     let current = updatable.lock();
-    let index = current.index.clone();
-    let found: Result<Vec<Touched<'_>>> =
-        steps.iter().map(|(step, at)| step.nodes(&index, &current.graphs, at)).collect();
-    let found = found?;
-    for &node in found.iter().flat_map(Touched::all) {
-        drafts.entry(key(node)).or_insert_with(|| Draft::of(&current, node));
+    let (index, changes) = (current.index.clone(), current.changes);
+    // Each node that a step names, with the number of the step.
+    let mut named: Vec<(Origin, usize)> = Vec::with_capacity(steps.len());
+    for (number, (step, at)) in steps.iter().enumerate() {
+        let mut add = |node: &Origin| named.push((*node, number));
+        step.for_each_node(&index, &current.graphs, &mut add).map_err(|error| error.at(at))?;
     }
-    let surroundings = Surroundings::of(&current, drafts.values().map(|draft| draft.node));
+    named.sort_unstable();
+    let mut nodes: Vec<Draft> = Vec::with_capacity(named.len());
+    for (node, _) in &named {
+        if nodes.last().is_none_or(|last| last.node != *node) {
+            nodes.push(Draft::of(&current, *node));
+        }
+    }
+    let surroundings = Surroundings::of(&current, nodes.iter().map(|draft| draft.node));
     drop(current);
-    let named = |error: Error, node| {
+    let in_node = |error: Error, node| {
         let current = updatable.lock();
         if Arc::ptr_eq(&index, &current.index) { error.in_node(current.label(node)) } else { error }
     };
-    for (nodes, (step, at)) in found.iter().zip(steps) {
-        for node in nodes.all() {
-            let Some(draft) = drafts.get_mut(&key(*node)) else { continue };
-            draft.take(step).map_err(|error| named(error, *node).at(at))?;
+    let mut steps_of_nodes = named.iter().peekable();
+    for draft in &mut nodes {
+        while let Some((node, number)) = steps_of_nodes.next_if(|(node, _)| *node == draft.node) {
+            let (step, at) = &steps[*number];
+            draft.take(step).map_err(|error| in_node(error, *node).at(at))?;
         }
     }
-    let (inside, mut nodes): (Vec<_>, Vec<_>) =
-        drafts.into_values().partition(|draft| index.is_in_body(draft.node.instance));
     let mut bodies = ChangedBodies::default();
-    if !inside.is_empty() {
+    if nodes.iter().any(|draft| index.is_in_body(draft.node.instance)) {
+        let (inside, outside) = nodes.into_iter().partition(|draft| index.is_in_body(draft.node.instance));
+        nodes = outside;
         let (controls, changed) = surroundings.apply(&index, executable, updatable.options, inside)?;
         nodes.extend(controls);
         bodies = changed;
     }
-    drop(found);
-    Ok(Drafts { index: Some(index), nodes, bodies })
-}
-
-/// The nodes that a step changes.
-enum Touched<'a> {
-    Named(NamedNodes),
-    Bound(&'a [Origin]),
-}
-
-impl Touched<'_> {
-    fn all(&self) -> &[Origin] {
-        match self {
-            Self::Named(nodes) => nodes,
-            Self::Bound(nodes) => nodes,
-        }
-    }
+    Ok(Drafts { index: Some(index), changes, nodes, bodies })
 }
 
 impl UpdateStep {
-    fn nodes<'a>(
+    /// Passes each node that the step changes to `add`.
+    fn for_each_node(
         &self,
-        index: &'a NodeIndex,
+        index: &NodeIndex,
         graphs: &[graph::Graph<Command>],
-        at: &'static Location<'static>,
-    ) -> Result<Touched<'a>> {
-        let nodes = match self {
-            Self::Node(path, NodeChange::Staged(_)) => index.find(path).and_then(|copies| {
-                let halves = index.staged_halves(&copies, graphs).map(Touched::Named);
-                halves.ok_or_else(StagedOperands::unfit)
-            }),
-            Self::Node(path, _) => index.find(path).map(Touched::Named),
-            Self::Param(param, _) => index.bound_to(param).map(Touched::Bound),
-            Self::Choose(group, alternative) => {
-                group.check(*alternative).and_then(|()| index.members_of(group)).map(Touched::Bound)
+        add: &mut dyn FnMut(&Origin),
+    ) -> Result<()> {
+        match self {
+            Self::Node(path, NodeChange::Staged(_)) => {
+                let copies = index.find(path)?;
+                let halves = index.staged_halves(&copies, graphs).ok_or_else(StagedOperands::unfit)?;
+                halves.iter().for_each(add);
             }
-        };
-        nodes.map_err(|error| error.at(at))
+            Self::Node(path, _) => index.find(path)?.iter().for_each(add),
+            Self::Param(param, _) => index.bound_to(param)?.iter().for_each(add),
+            Self::Choose(group, alternative) => {
+                group.check(*alternative)?;
+                index.members_of(group)?.iter().for_each(add);
+            }
+        }
+        Ok(())
     }
 }

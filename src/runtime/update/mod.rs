@@ -232,7 +232,7 @@ impl<'a> Update<'a> {
     {
         let declared = accesses.declared();
         let command = host_task_command(declared, Arc::new(HostTask::new(accesses, closure)));
-        self.with(node, NodeChange::HostTask(command))
+        self.with(node, NodeChange::HostTask(Box::new(command)))
     }
 
     /// As [`host_task`](Self::host_task), with a closure that blocks or computes for long: see
@@ -246,7 +246,7 @@ impl<'a> Update<'a> {
     {
         let declared = accesses.declared();
         let command = host_task_command(declared, Arc::new(HostTask::blocking(accesses, closure)));
-        self.with(node, NodeChange::HostTask(command))
+        self.with(node, NodeChange::HostTask(Box::new(command)))
     }
 
     /// Gives a copy other operands, as for [`Graph::copy`](crate::Graph::copy): buffers and host
@@ -304,7 +304,7 @@ impl<'a> Update<'a> {
     /// [`Graph::fill_pattern`](crate::Graph::fill_pattern).
     #[track_caller]
     pub fn fill_pattern<T: Pod>(self, node: impl Into<NodePath>, dst: &Buffer<T>, pattern: &[T]) -> Self {
-        self.with(node, NodeChange::Memory(MemoryCommand::fill(dst, pattern)))
+        self.with(node, NodeChange::Memory(Box::new(MemoryCommand::fill(dst, pattern))))
     }
 
     /// Applies all changes, or none of them.
@@ -366,8 +366,8 @@ impl<'a> Update<'a> {
 /// Other operands of a copy.
 fn transfer(transfer: Transfer) -> NodeChange {
     match transfer {
-        Transfer::Direct(command) => NodeChange::Memory(command),
-        Transfer::Staged(copy) => NodeChange::Staged(StagedOperands::new(copy)),
+        Transfer::Direct(command) => NodeChange::Memory(Box::new(command)),
+        Transfer::Staged(copy) => NodeChange::Staged(Box::new(StagedOperands::new(copy))),
     }
 }
 

@@ -131,11 +131,10 @@ impl Recorded {
         let index = NodeIndex::new(plan, &mut graphs, Some(before));
         current.disabled.clear();
         current.planned = index.planned_uses(plan, &graphs);
-        current.index = Arc::new(index);
         ReplacedGraph {
             _tasks: std::mem::take(&mut self.tasks),
             _stream_tasks: std::mem::take(&mut self.stream_tasks),
-            _graphs: std::mem::replace(&mut current.graphs, graphs),
+            _graphs: current.replace_graphs(index, graphs),
             _uses: std::mem::replace(&mut current.uses, std::mem::take(&mut self.uses)),
             _scratch: std::mem::replace(&mut current.scratch, self.scratch.clone()),
         }

@@ -29,11 +29,11 @@ pub(crate) enum NodeChange {
     Range(Range),
     Enabled(bool),
     /// Another closure, or why it is refused.
-    HostTask(Result<Command>),
+    HostTask(Box<Result<Command>>),
     /// Other operands of a fill or copy.
-    Memory(MemoryCommand),
+    Memory(Box<MemoryCommand>),
     /// Other operands of a copy through the host.
-    Staged(StagedOperands),
+    Staged(Box<StagedOperands>),
 }
 
 /// The new operands of a copy through the host: a sub-graph of a read and a write.
@@ -89,7 +89,8 @@ impl UpdateStep {
             Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(_))
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
             Self::Node(_, NodeChange::HostTask(task)) => {
-                task.as_ref().map(Command::accesses_with_allocations).unwrap_or_default()
+                let task = task.as_ref().as_ref();
+                task.map(Command::accesses_with_allocations).unwrap_or_default()
             }
             Self::Node(_, NodeChange::Memory(memory)) => {
                 let access =

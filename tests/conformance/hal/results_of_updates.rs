@@ -182,12 +182,12 @@ fn kernels_of_other_parameters(setup: &Setup) {
     bench.run_buffer(&buffer);
     let mut update = CommandUpdate::new(handle).kernel(Some(axpy));
     assert!(buffer.update(&[update.clone()]).is_err(), "the third argument has no value");
-    update.args = vec![(2, KernelArg::Memory(y.clone())), (0, number(10))];
+    update.args = vec![(2, KernelArg::Memory(y.clone())), (0, number(10))].into();
     buffer.update(&[update]).unwrap();
     bench.run_buffer(&buffer);
     bench.run_buffer(&buffer);
     assert_eq!((numbers(&x), numbers(&y)), (vec![2; 4], vec![40; 4]));
-    let args = vec![(0, number(1))];
+    let args = [(0, number(1))];
     buffer.update(&[CommandUpdate::new(handle).kernel(Some(add)).args(args)]).unwrap();
     bench.run_buffer(&buffer);
     assert_eq!((numbers(&x), numbers(&y)), (vec![3; 4], vec![40; 4]));

@@ -269,7 +269,7 @@ fn captures_of_other_threads_stay_valid() {
         }
         if let Some(&handle) = handles.last() {
             buffer
-                .update(&[CommandUpdate { args: vec![(0, number(5))], ..CommandUpdate::new(handle) }])
+                .update(&[CommandUpdate { args: vec![(0, number(5))].into(), ..CommandUpdate::new(handle) }])
                 .unwrap();
             buffer.update_from(&*bench.chain(desc, &commands).0).unwrap();
         }
@@ -504,7 +504,7 @@ fn a_counter_serves_updated_graphs() {
     // An operand on the host: the host may not read it when the counter says so.
     for (operand, counted) in [(&host, false), (&memory, true)] {
         let args = vec![(1, KernelArg::Memory(MemoryView::whole(operand.clone())))];
-        buffer.update(&[CommandUpdate { args, ..CommandUpdate::new(handles[0]) }]).unwrap();
+        buffer.update(&[CommandUpdate::new(handles[0]).args(args)]).unwrap();
         assert_eq!(run(&*buffer), counted);
     }
     assert_eq!(instances(), made);
@@ -528,7 +528,9 @@ fn replaced_memory_is_freed_by_the_next_launch() {
     bench.run(&*buffer).unwrap();
     fake::hold(true);
     let arg = KernelArg::Memory(MemoryView::whole(new));
-    buffer.update(&[CommandUpdate { args: vec![(1, arg)], ..CommandUpdate::new(handles[0]) }]).unwrap();
+    buffer
+        .update(&[CommandUpdate { args: vec![(1, arg)].into(), ..CommandUpdate::new(handles[0]) }])
+        .unwrap();
     let [first, second] = [(); 2].map(|()| bench.event());
     bench.enqueue(&*buffer, &[], &first).unwrap();
     assert!(gone.upgrade().is_some(), "a launch in flight may use it");
@@ -583,7 +585,7 @@ fn a_failure_of_peer_access_is_not_remembered() {
 }
 
 fn update_of(handle: CommandHandle, n: u32, enabled: Option<bool>) -> CommandUpdate {
-    CommandUpdate { args: vec![(0, number(n))], enabled, ..CommandUpdate::new(handle) }
+    CommandUpdate { args: vec![(0, number(n))].into(), enabled, ..CommandUpdate::new(handle) }
 }
 
 #[test]

@@ -118,13 +118,13 @@ fn recordings_change_in_place_where_the_device_can() {
                 assert!(sizes, "Intel's runtime has mutable dispatch 0.9.3 with all fields");
             }
             assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
-            assert_eq!(bench.in_place(|update| update.args = vec![(0, number(10))]), arguments);
+            assert_eq!(bench.in_place(|update| update.args = vec![(0, number(10))].into()), arguments);
             assert_eq!(bench.run(), [11, 11, 11, 11, 0, 0, 0, 0]);
             let second_half = KernelArg::Memory(MemoryView::new(bench.x.memory().clone(), 16, 16).unwrap());
-            bench.in_place(|update| update.args = vec![(1, second_half)]);
+            bench.in_place(|update| update.args = vec![(1, second_half)].into());
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 10, 10, 10]);
             let (whole, set) = (KernelArg::Memory(bench.x.clone()), bench.set.clone());
-            bench.in_place(|update| update.args = vec![(1, whole)]);
+            bench.in_place(|update| update.args = vec![(1, whole)].into());
             let in_place = bench.in_place(|update| {
                 update.global_size = Some([2, 1, 1]);
                 update.global_offset = Some([5, 0, 0]);
@@ -134,13 +134,13 @@ fn recordings_change_in_place_where_the_device_can() {
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 20, 20, 10]);
             assert!(!bench.in_place(|update| update.kernel = Some(set)), "another kernel");
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 10, 10, 10]);
-            assert_eq!(bench.in_place(|update| update.args = vec![(0, number(7))]), arguments);
+            assert_eq!(bench.in_place(|update| update.args = vec![(0, number(7))].into()), arguments);
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 7, 7, 10]);
             // In both cases an enqueue in flight keeps its values.
             for n in 20..30 {
                 let before = bench.words()[0];
                 bench.enqueue();
-                bench.in_place(|update| update.args = vec![(0, number(n))]);
+                bench.in_place(|update| update.args = vec![(0, number(n))].into());
                 assert!(matches!(bench.done.wait(None), EventStatus::Complete));
                 let found = bench.words();
                 let expected = if n == 20 { 7 } else { n - 1 };
@@ -163,12 +163,12 @@ fn out_of_order_queues_replay_recorded_commands() {
             assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
             let mut expected = 1;
             for n in 2..30 {
-                bench.update(|update| update.args = vec![(0, number(n))]);
+                bench.update(|update| update.args = vec![(0, number(n))].into());
                 // With an update while the enqueue is in flight, and without.
                 bench.enqueue();
                 expected += n;
                 if n % 3 == 0 {
-                    bench.update(|update| update.args = vec![(0, number(1000))]);
+                    bench.update(|update| update.args = vec![(0, number(1000))].into());
                 }
                 assert!(matches!(bench.done.wait(None), EventStatus::Complete));
                 assert_eq!(bench.words()[0], expected);
@@ -218,12 +218,12 @@ fn launches_keep_their_kernel_in_an_update() {
         let mut bench = Bench::on(device, true, QueueOrder::InOrder);
         CREATED.set(0);
         bench.enqueue();
-        bench.update(|update| update.args = vec![(0, number(20))]);
+        bench.update(|update| update.args = vec![(0, number(20))].into());
         assert!(matches!(bench.done.wait(None), EventStatus::Complete));
         assert_eq!(bench.words()[0], 1, "an enqueue in flight keeps its values");
         let mut update = CommandUpdate::new(bench.handle);
         update.global_size = Some([WORDS, 1, 1]);
-        update.args = vec![(0, number(300))];
+        update.args = vec![(0, number(300))].into();
         REFUSED.set(Some(300));
         bench.buffer.update(&[update]).unwrap_err();
         REFUSED.set(None);
@@ -290,7 +290,7 @@ fn failed_re_recording_falls_back_to_replay() {
         assert_eq!(bench.buffer.info().lowering, "cl_khr_command_buffer");
         assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
         let mut update = CommandUpdate::new(bench.handle);
-        update.args = vec![(0, number(10))];
+        update.args = vec![(0, number(10))].into();
         REFUSES.set(true);
         let refused = bench.buffer.update(std::slice::from_ref(&update));
         REFUSES.set(false);

@@ -100,6 +100,10 @@ impl<D: GraphDevice> CommandBuffer for GraphCommandBuffer<D> {
         Ok(Appended::new(self.id, index, command, &self.desc))
     }
 
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.recording.commands.get(index).map(|recorded| &recorded.command)
+    }
+
     fn finalize(&mut self) -> Result<()> {
         if self.instance.is_some() {
             return Err(refusal::finalized_twice());

@@ -97,17 +97,25 @@ impl<D: GraphObjects> LaunchableGraph<D> {
         change: impl FnOnce(&mut D::Exec) -> Result<(), E>,
         undo: impl FnOnce(&mut D::Exec) -> Result<()>,
     ) -> Result<()> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
+        self.check_intact()?;
         let Err(error) = change(&mut self.exec) else { return Ok(()) };
-        let error = error.into();
-        let Err(cause) = undo(&mut self.exec) else { return Err(error) };
+        let undone = undo(&mut self.exec);
+        Err(self.failed(error.into(), undone))
+    }
+
+    /// To be called before a change.
+    pub(crate) fn check_intact(&self) -> Result<()> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// The error of a change that has failed. If it could not be undone, nothing is launched from now on.
+    pub(crate) fn failed(&mut self, error: Error, undone: Result<()>) -> Error {
+        let Err(cause) = undone else { return error };
         let why = format!("an update failed half-way and could not be undone ({cause}): {}", error.message());
         let unknown = Error::new(ErrorKind::Driver, why)
             .help("update everything from a graph with `update_from`, or finalize the graph again");
         self.broken = Some(unknown.clone());
-        Err(unknown)
+        unknown
     }
 
     /// Complete when everything launched so far is.

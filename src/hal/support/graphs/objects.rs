@@ -27,6 +27,10 @@ pub(crate) trait GraphObjects: LaunchDevice + MemoryDevice {
 
     /// The launch of a kernel of this device.
     fn launch_of(&self, launch: &KernelLaunch) -> Result<Self::Launch>;
+
+    /// Gives a launch the argument with this index of `launch`, from which it differs in arguments alone.
+    /// False, and without effect, if it has to be made again for that.
+    fn replace_argument(current: &mut Self::Launch, launch: &KernelLaunch, index: usize) -> Result<bool>;
 }
 
 /// An instantiated graph, which the driver launches. It takes one call at a time, and the caller has bound

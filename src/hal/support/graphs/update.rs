@@ -9,7 +9,7 @@ use super::instance::LaunchableGraph;
 use super::objects::InstantiatedGraph as _;
 use super::recording::{CommandNodes, GraphRecording, GraphState, RecordedCommand};
 use crate::hal::support::replaced::{keeps_objects, keeps_replaced};
-use crate::hal::support::streams::DriverContext as _;
+use crate::hal::support::streams::{ContextFailure, DriverContext as _};
 use crate::hal::{Command, CommandBufferDesc, CommandChange, CommandUpdate, KernelLaunch, LaunchBefore};
 use crate::types::{Error, ErrorKind, Result};
 
@@ -63,89 +63,126 @@ pub(super) fn update<D: GraphDevice>(
     Ok(())
 }
 
-/// The new launch of a command, which has its arguments by now, and what it was before.
-struct StagedLaunch<D: GraphDevice> {
-    index: usize,
-    before: LaunchBefore,
-    /// None if the graph has to be recorded again for it.
-    new: Option<D::Launch>,
+/// What updates have replaced in the command with an index, newest last.
+type ReplacedParts<D> = Vec<(usize, ReplacedPart<D>)>;
+
+enum ReplacedPart<D: GraphDevice> {
+    Command(LaunchBefore),
+    Launch(Box<D::Launch>),
 }
 
-/// Changes kernels, their arguments and sizes without copies of their launches: updates that
-/// programs make before every enqueue. False, and without effect, if one of them is of another
-/// kind.
+/// Changes kernels, their arguments and sizes in place: updates that programs make before every
+/// enqueue. False, and without effect, if one of them is of another kind.
 fn update_launches<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     instance: &mut LaunchableGraph<D>,
     updates: &[CommandUpdate],
 ) -> Result<bool> {
-    let mut staged = SmallVec::<[StagedLaunch<D>; 1]>::with_capacity(updates.len());
-    let outcome = stage_launches(recording, updates, &mut staged).and_then(|all_in_place| {
-        if all_in_place {
-            let launches = || staged.iter().map(|one| (&recording.commands[one.index], one.new.as_ref()));
-            let nodes = || launches().filter_map(|(recorded, new)| recorded.nodes.kernel.as_ref().zip(new));
-            instance.change(
-                |exec| nodes().try_for_each(|((node, _), new)| exec.set_kernel(*node, new)),
-                |exec| Ok(nodes().try_for_each(|((node, current), _)| exec.set_kernel(*node, current))?),
-            )?;
-        }
-        Ok(all_in_place)
-    });
-    if !matches!(outcome, Ok(true)) {
-        for StagedLaunch { index, before, .. } in staged.into_iter().rev() {
-            if let Command::Kernel(launch) = &mut recording.commands[index].command {
-                before.restore(launch);
-            }
-        }
-        return outcome;
+    instance.check_intact()?;
+    let mut parts = ReplacedParts::with_capacity(updates.len());
+    let staged = stage_launches(recording, updates, &mut parts);
+    if !matches!(staged, Ok(true)) {
+        restore_parts(recording, parts);
+        return staged;
     }
-    let mut replaced = SmallVec::<[LaunchBefore; 1]>::new();
-    for StagedLaunch { index, before, new } in staged {
-        let recorded = &mut recording.commands[index];
-        if let (Some(new), Some((_, current))) = (new, &mut recorded.nodes.kernel) {
-            *current = new;
-        }
+    if let Err(failure) = set_kernels(recording, instance, updates) {
+        restore_parts(recording, parts);
+        let undone = set_kernels(recording, instance, updates);
+        return Err(instance.failed(failure.into(), undone.map_err(Error::from)));
+    }
+    let mut replaced = Vec::new();
+    for (index, part) in parts {
+        let ReplacedPart::Command(before) = part else { continue };
         let is_kept = |launch: &KernelLaunch| keeps_replaced(&before, launch);
-        if !matches!(&recorded.command, Command::Kernel(launch) if is_kept(launch)) {
+        if !matches!(&recording.commands[index].command, Command::Kernel(launch) if is_kept(launch)) {
             replaced.push(before);
+            D::changed(recording, index);
         }
-        recording.command_changed(index, GraphState::OtherLaunches);
     }
+    recording.state = recording.state.max(GraphState::OtherLaunches);
     if !replaced.is_empty() {
         instance.retire(replaced);
     }
     Ok(true)
 }
 
-/// Gives the launches their new arguments. False if not all of the updates can be made in place.
+/// Changes the launches, and not yet the instance. False if not all of the updates can be made in place.
 fn stage_launches<D: GraphDevice>(
     recording: &mut GraphRecording<D>,
     updates: &[CommandUpdate],
-    staged: &mut SmallVec<[StagedLaunch<D>; 1]>,
+    parts: &mut ReplacedParts<D>,
 ) -> Result<bool> {
+    let GraphRecording { device, commands, .. } = recording;
     for update in updates {
         let index = update.handle.index as usize;
-        if update.enabled.is_some() || update.command.is_some() {
-            return Ok(false);
-        }
-        let Some(RecordedCommand { command: Command::Kernel(launch), nodes, place, .. }) =
-            recording.commands.get_mut(index)
+        let Some((launch, current, place)) = commands.get_mut(index).and_then(RecordedCommand::launch_mut)
         else {
             return Ok(false);
         };
-        let Some((_, current)) = &nodes.kernel else { return Ok(false) };
-        let before = update.exchange(launch)?;
-        staged.push(StagedLaunch { index, before, new: None });
-        let new = recording.device.launch_in_place(place, current, launch)?;
-        let is_in_place = new.is_some();
-        if let Some(staged) = staged.last_mut() {
-            staged.new = new;
+        if update.enabled.is_some() || update.command.is_some() {
+            return Ok(false);
         }
-        if !is_in_place {
+        update.exchange(launch, |before| parts.push((index, ReplacedPart::Command(before))))?;
+        let changes_form = update.kernel.is_some() || update.changes_range();
+        if !changes_form && replace_arguments::<D>(current, launch, update)? {
+            continue;
+        }
+        let Some(new) = device.launch_in_place(place, current, launch)? else { return Ok(false) };
+        let old = std::mem::replace(current, new);
+        parts.push((index, ReplacedPart::Launch(Box::new(old))));
+    }
+    Ok(true)
+}
+
+/// Gives a launch the new arguments of the command. False if it has to be made again.
+fn replace_arguments<D: GraphDevice>(
+    current: &mut D::Launch,
+    launch: &KernelLaunch,
+    update: &CommandUpdate,
+) -> Result<bool> {
+    for (index, _) in &update.args {
+        if !D::replace_argument(current, launch, *index)? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Makes commands and launches what they were.
+fn restore_parts<D: GraphDevice>(recording: &mut GraphRecording<D>, parts: ReplacedParts<D>) {
+    for (index, part) in parts.into_iter().rev() {
+        let Some((launch, current, _)) = recording.commands[index].launch_mut() else { continue };
+        match part {
+            ReplacedPart::Launch(old) => *current = *old,
+            ReplacedPart::Command(LaunchBefore::Argument(index, old)) => {
+                launch.args[index] = old;
+                // Where it cannot be replaced, the launch was, and has been restored.
+                let _ = D::replace_argument(current, launch, index);
+            }
+            ReplacedPart::Command(before) => before.restore(launch),
+        }
+    }
+}
+
+/// Has the instance launch the kernels that the updates name as their commands are.
+fn set_kernels<D: GraphDevice>(
+    recording: &GraphRecording<D>,
+    instance: &mut LaunchableGraph<D>,
+    updates: &[CommandUpdate],
+) -> Result<(), ContextFailure<D::Context>> {
+    let commands = updates.iter().map(|update| &recording.commands[update.handle.index as usize]);
+    let kernels = commands.filter_map(|recorded| recorded.nodes.kernel.as_ref());
+    kernels.into_iter().try_for_each(|(node, launch)| instance.exec.set_kernel(*node, launch))
+}
+
+impl<D: GraphDevice> RecordedCommand<D> {
+    /// The launch of a kernel, as the contract and as the driver have it.
+    fn launch_mut(&mut self) -> Option<(&mut KernelLaunch, &mut D::Launch, &D::Place)> {
+        match (&mut self.command, &mut self.nodes.kernel) {
+            (Command::Kernel(launch), Some((_, current))) => Some((launch, current, &self.place)),
+            _ => None,
+        }
+    }
 }
 
 /// A change of one command's nodes.

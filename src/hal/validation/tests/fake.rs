@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use crate::hal::{
     Appended, Capabilities, ClockSample, Command, CommandBuffer, CommandBufferDesc, CommandBufferId,
-    CommandBufferInfo, CommandBufferState, CommandUpdate, Device, DeviceInfo, Event, EventDesc, EventProfile,
-    EventStatus, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Param, Queue, QueueDesc, Signal,
-    SyncPoint, UpdateCapabilities, UsmPointer, WaitList,
+    CommandBufferInfo, CommandBufferState, CommandChange, CommandUpdate, Device, DeviceInfo, Event,
+    EventDesc, EventProfile, EventStatus, Kernel, KernelDesc, Memory, MemoryDesc, MemoryKind, Param, Queue,
+    QueueDesc, Signal, SyncPoint, UpdateCapabilities, UsmPointer, WaitList,
 };
 use crate::types::{CommandKinds, DeviceId, Error, ErrorKind, ResourceId, Result};
 
@@ -148,7 +148,12 @@ unsafe impl Device for FakeDevice {
             lowering: "nothing",
             reason: "",
         };
-        Ok(Box::new(FakeCommandBuffer { info, log: self.log(), fault: self.fault.clone() }))
+        Ok(Box::new(FakeCommandBuffer {
+            info,
+            commands: Vec::new(),
+            log: self.log(),
+            fault: self.fault.clone(),
+        }))
     }
 
     fn can_access(&self, memory: &dyn Memory) -> bool {
@@ -315,6 +320,7 @@ impl Event for FakeEvent {
 #[derive(Debug)]
 pub(super) struct FakeCommandBuffer {
     info: CommandBufferInfo,
+    commands: Vec<Command>,
     log: Log,
     fault: Fault,
 }
@@ -333,7 +339,12 @@ impl CommandBuffer for FakeCommandBuffer {
         let after_indices: Vec<_> = after.iter().map(|point| point.index).collect();
         self.log.note(format!("append {command:?} after {after_indices:?}"));
         self.info.commands += 1;
+        self.commands.push(command.clone());
         Ok(Appended::new(self.info.id, self.info.commands as u32 - 1, command, &self.info.desc))
+    }
+
+    fn command(&self, index: usize) -> Option<&Command> {
+        self.commands.get(index)
     }
 
     fn finalize(&mut self) -> Result<()> {
@@ -353,12 +364,18 @@ impl CommandBuffer for FakeCommandBuffer {
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
         self.fault.strike()?;
         self.log.note(format!("update {updates:?}"));
+        for change in CommandChange::of(updates, |index| self.commands.get(index))? {
+            if let Some(command) = change.command {
+                self.commands[change.index] = command;
+            }
+        }
         Ok(())
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
-        assert!(other.as_any().is::<Self>(), "a backend is handed its own buffer");
+        let theirs = other.as_any().downcast_ref::<Self>().expect("a backend is handed its own buffer");
         self.fault.strike()?;
+        self.commands.clone_from(&theirs.commands);
         self.log.note(format!("update from a buffer of {}", other.info().commands));
         Ok(())
     }

@@ -107,7 +107,7 @@ fn new_arguments_fit_their_parameters() {
         this.refuses(|update| update.args.push((index, arg)), ARGUMENT, &format!("{PREFIX}: {why}"));
     }
     let (value, x) = (value(&[1; 4]), KernelArg::Memory(this.fixture.memory(64)));
-    this.takes(|update| update.args = vec![(1, x), (0, value)]);
+    this.takes(|update| update.args = vec![(1, x), (0, value)].into());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn new_arguments_are_checked_against_those_that_stay() {
     this.refuses(|update| update.args.push((2, view())), ARGUMENT, &message);
     // Both at once: `x` makes room.
     let other = KernelArg::Memory(this.fixture.memory(64));
-    this.takes(|update| update.args = vec![(2, view()), (1, other)]);
+    this.takes(|update| update.args = vec![(2, view()), (1, other)].into());
 }
 
 #[test]
@@ -201,12 +201,12 @@ fn a_new_kernel_and_its_arguments_are_judged_together() {
     });
     let message = format!("{PREFIX}: argument 3 'b' of kernel 'axpby' has no value yet");
     this.refuses(|update| update.kernel = axpby.clone(), ARGUMENT, &message);
-    this.takes(|update| (update.kernel, update.args) = (axpby.clone(), vec![(3, value(&[0; 4]))]));
+    this.takes(|update| (update.kernel, update.args) = (axpby.clone(), vec![(3, value(&[0; 4]))].into()));
 
     let message = "update of command 0 (kernel 'scale'): argument 'a' is a value of 4 bytes, \
          the parameter takes a value of 8 bytes";
     this.refuses(|update| update.kernel = scale.clone(), ARGUMENT, message);
-    this.takes(|update| (update.kernel, update.args) = (scale, vec![(0, value(&[0; 8]))]));
+    this.takes(|update| (update.kernel, update.args) = (scale, vec![(0, value(&[0; 8]))].into()));
 }
 
 #[test]

@@ -202,6 +202,20 @@ impl KernelCall {
         Ok(())
     }
 
+    /// Whether the two differ in the bytes of values at most, so that this one fits the parameters, and
+    /// accesses the same memory, if the other one does.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let is_alike = |(one, other): (&CallArg, &CallArg)| match (one, other) {
+            (CallArg::Value(KernelArg::Value(one)), CallArg::Value(KernelArg::Value(other))) => {
+                one.len() == other.len()
+            }
+            _ => one.is(other),
+        };
+        self.kernel.is(&other.kernel)
+            && self.args.len() == other.args.len()
+            && self.args.iter().zip(&other.args).all(is_alike)
+    }
+
     /// The accesses with their allocations; none for arguments that do not fit.
     pub(crate) fn accesses_with_allocations(&self) -> Vec<(Arc<Allocation>, Access)> {
         let accesses = self.accesses().unwrap_or_default().into_iter();
