@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
 
 use crate::registry::{Need, Test};
 
@@ -17,7 +19,7 @@ static OUTCOMES: LazyLock<Mutex<HashMap<(&'static str, String), bool>>> = LazyLo
 /// Takes note that a backend has run a test, or ignored it.
 pub(crate) fn record(backend: &'static str, test: &Test, ran: bool) {
     let name = format!("{}/{}", test.topic, test.name);
-    *OUTCOMES.lock().unwrap().entry((backend, name)).or_default() |= ran;
+    *OUTCOMES.lock().entry((backend, name)).or_default() |= ran;
 }
 
 /// A test that a row names, for one backend.
@@ -96,7 +98,7 @@ pub(crate) fn check(tests: &[Test], abilities: &[(&str, &[Need])]) -> Result<(),
 
 /// After all tests: what the page claims of tests that all devices of a backend have ignored.
 pub(crate) fn check_outcomes() -> Result<(), String> {
-    let outcomes = OUTCOMES.lock().unwrap();
+    let outcomes = OUTCOMES.lock();
     let ignored = claims()?.into_iter().filter(|Claim { backend, test, .. }| {
         outcomes.get(&(*backend, (*test).to_owned())).is_some_and(|ran| !ran)
     });

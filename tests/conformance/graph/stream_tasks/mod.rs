@@ -9,10 +9,11 @@ mod hip;
 #[cfg(feature = "level-zero")]
 mod level_zero;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
+use parking_lot::Mutex;
 use wakegraph::{
     Buffer, CommandKind, Device, Error, ErrorKind, FinalizeOptions, Graph, NativeAccess, NativeMemory,
     NativeStream, NodeId, PartitionKind, Range, Result, Submission, read,
@@ -336,9 +337,9 @@ fn it_may_submit(setup: &Setup) {
     let (this, list) = (own.clone(), submitted.clone());
     task(&mut graph, &x, move |stream, x| {
         if left.fetch_sub(1, Ordering::Relaxed) > 0 {
-            let again = this.lock().unwrap().as_ref().map(wakegraph::ExecutableGraph::submit);
-            list.lock().unwrap().extend(again);
-            list.lock().unwrap().push(other.submit());
+            let again = this.lock().as_ref().map(wakegraph::ExecutableGraph::submit);
+            list.lock().extend(again);
+            list.lock().push(other.submit());
         } else {
             left.store(0, Ordering::Relaxed);
         }
@@ -346,12 +347,12 @@ fn it_may_submit(setup: &Setup) {
     });
     graph.launch(add(1, &x), Range::linear(10));
     let exec = graph.finalize().unwrap();
-    *own.lock().unwrap() = Some(exec.clone());
+    *own.lock() = Some(exec.clone());
     setup.block_on(async {
         // On the host a thread without a runtime calls the closure, so submissions there may not wait.
         exec.submit().await.unwrap();
         loop {
-            let Some(next) = submitted.lock().unwrap().pop() else { break };
+            let Some(next) = submitted.lock().pop() else { break };
             match next.await {
                 Ok(()) => {}
                 Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidOperation, "{error}"),
@@ -360,7 +361,7 @@ fn it_may_submit(setup: &Setup) {
         let words = x.to_vec().await.unwrap();
         assert!(words[0] % 100 == 2 && words.iter().all(|&word| word == words[0]), "{words:?}");
     });
-    own.lock().unwrap().take();
+    own.lock().take();
 }
 
 // Outside tokio: whoever comes second waits for the first to have enqueued its run, and no longer.
@@ -391,13 +392,13 @@ fn several_threads_submit(setup: &Setup) {
             scope.spawn(move || {
                 for run in 0..RUNS {
                     let submission = execs[(number + run) as usize % 2].submit();
-                    submissions.lock().unwrap().push(submission);
+                    submissions.lock().push(submission);
                 }
             });
         }
     });
     setup.block_on(async {
-        for submission in submissions.into_inner().unwrap() {
+        for submission in submissions.into_inner() {
             submission.await.unwrap();
         }
         assert_eq!(busy.load(Ordering::Relaxed), THREADS * RUNS);
