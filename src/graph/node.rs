@@ -63,6 +63,14 @@ impl NodePath {
         self
     }
 
+    /// The node, if there is none around it.
+    pub(crate) fn only(&self) -> Option<NodeId> {
+        match self.nodes[..] {
+            [node] => Some(node),
+            _ => None,
+        }
+    }
+
     /// The nodes of the path, from the outermost one to the node itself.
     pub(crate) fn outside_in(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
         self.nodes.iter().rev().copied()

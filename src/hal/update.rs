@@ -56,7 +56,7 @@ impl CommandUpdate {
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = (usize, KernelArg)>) -> Self {
         self.args.clear();
-        self.args.extend(args);
+        args.into_iter().for_each(|arg| self.args.push(arg));
         self
     }
 

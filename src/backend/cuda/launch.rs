@@ -115,21 +115,22 @@ impl CudaLaunch {
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
     /// point to.
     pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&CUDA_KERNEL_NODE_PARAMS_v2) -> R) -> R {
-        let mut pointers = self.arguments.pointers();
         let ([x, y, z], [block_x, block_y, block_z]) = (self.geometry.grid, self.geometry.block);
-        use_it(&CUDA_KERNEL_NODE_PARAMS_v2 {
-            func: self.function,
-            gridDimX: x,
-            gridDimY: y,
-            gridDimZ: z,
-            blockDimX: block_x,
-            blockDimY: block_y,
-            blockDimZ: block_z,
-            sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
-            kernelParams: pointers.as_mut_ptr(),
-            extra: std::ptr::null_mut(),
-            kern: std::ptr::null_mut(),
-            ctx: std::ptr::null_mut(),
+        self.arguments.with_pointers(|pointers| {
+            use_it(&CUDA_KERNEL_NODE_PARAMS_v2 {
+                func: self.function,
+                gridDimX: x,
+                gridDimY: y,
+                gridDimZ: z,
+                blockDimX: block_x,
+                blockDimY: block_y,
+                blockDimZ: block_z,
+                sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+                kernelParams: pointers.as_mut_ptr(),
+                extra: std::ptr::null_mut(),
+                kern: std::ptr::null_mut(),
+                ctx: std::ptr::null_mut(),
+            })
         })
     }
 }

@@ -84,15 +84,16 @@ impl HipLaunch {
     /// Calls `use_it` with the launch as the driver takes it. The driver copies what the pointers
     /// point to.
     pub(super) fn with_params<R>(&self, use_it: impl FnOnce(&hipKernelNodeParams) -> R) -> R {
-        let mut pointers = self.arguments.pointers();
         let three = |[x, y, z]: [u32; 3]| dim3 { x, y, z };
-        use_it(&hipKernelNodeParams {
-            blockDim: three(self.geometry.block),
-            extra: std::ptr::null_mut(),
-            func: self.function.cast(),
-            gridDim: three(self.geometry.grid),
-            kernelParams: pointers.as_mut_ptr(),
-            sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+        self.arguments.with_pointers(|pointers| {
+            use_it(&hipKernelNodeParams {
+                blockDim: three(self.geometry.block),
+                extra: std::ptr::null_mut(),
+                func: self.function.cast(),
+                gridDim: three(self.geometry.grid),
+                kernelParams: pointers.as_mut_ptr(),
+                sharedMemBytes: u32::try_from(self.arguments.local()).unwrap_or(u32::MAX),
+            })
         })
     }
 }

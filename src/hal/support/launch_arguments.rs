@@ -1,6 +1,7 @@
 //! The bytes of a launch's arguments, as drivers take them that want a pointer to each.
 
 use std::ffi::c_void;
+use std::ptr;
 
 use smallvec::SmallVec;
 
@@ -93,9 +94,10 @@ impl LaunchArguments {
     fn set_bytes(&mut self, slot: usize, bytes: &[u8]) -> bool {
         let start = self.starts[slot] as usize;
         let end = self.starts.get(slot + 1).map_or(self.words.len(), |end| *end as usize);
-        let fits = end - start == bytes.len().div_ceil(8);
+        let words = &mut self.words[start..end];
+        let fits = words.len() == bytes.len().div_ceil(8);
         if fits {
-            bytemuck::cast_slice_mut(&mut self.words[start..end])[..bytes.len()].copy_from_slice(bytes);
+            bytemuck::cast_slice_mut(words)[..bytes.len()].copy_from_slice(bytes);
         }
         fits
     }
@@ -140,10 +142,17 @@ impl LaunchArguments {
         bytemuck::cast_slice_mut(&mut self.words[start..])[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Where each argument is. The pointers are valid while the arguments are not moved or dropped.
-    pub(crate) fn pointers(&self) -> SmallVec<[*mut c_void; 16]> {
+    /// Calls `use_it` with pointers to all arguments.
+    pub(crate) fn with_pointers<R>(&self, use_it: impl FnOnce(&mut [*mut c_void]) -> R) -> R {
+        const FEW: usize = 16;
         let words = self.words.as_ptr();
-        self.starts.iter().map(|&start| words.wrapping_add(start as usize).cast_mut().cast()).collect()
+        let pointers = self.starts.iter().map(|&start| words.wrapping_add(start as usize).cast_mut().cast());
+        if self.starts.len() > FEW {
+            return use_it(&mut pointers.collect::<Vec<_>>());
+        }
+        let mut few = [ptr::null_mut(); FEW];
+        few.iter_mut().zip(pointers).for_each(|(place, pointer)| *place = pointer);
+        use_it(&mut few[..self.starts.len()])
     }
 
     /// Bytes of local memory that the arguments ask for, with the gaps between them.
@@ -172,7 +181,7 @@ mod tests {
         for (value, &start) in values.iter().zip(&arguments.starts) {
             assert_eq!(&bytes[8 * start as usize..][..value.len()], *value);
         }
-        assert_eq!(arguments.pointers().len(), 4);
+        assert_eq!(arguments.with_pointers(|pointers| pointers.len()), 4);
     }
 
     fn params() -> [Param; 3] {

@@ -206,21 +206,23 @@ impl LaunchChange<'_> {
     fn capabilities(&self) -> Result<()> {
         use UpdateCapabilities as Can;
         let update = self.update;
-        let asked = [
-            (!update.args.is_empty(), Can::KERNEL_ARGUMENTS, "arguments"),
-            (update.local_size.is_some(), Can::LOCAL_WORK_SIZE, "local size"),
-            (update.global_size.is_some(), Can::GLOBAL_WORK_SIZE, "global size"),
-            (update.global_offset.is_some(), Can::GLOBAL_WORK_OFFSET, "global offset"),
-            (update.kernel.is_some(), Can::KERNEL_HANDLE, "kernel"),
-        ];
-        let able = self.device.capabilities().update;
-        match asked.into_iter().find(|&(asked, bit, _)| asked && !able.contains(bit)) {
-            None => Ok(()),
-            Some((_, bit, what)) => {
-                let why = format!("the device cannot change a kernel command's {what} ({bit:?})");
-                Err(self.error(ErrorKind::FeatureNotSupported, why))
-            }
-        }
+        let mut missing = Can::empty();
+        missing.set(Can::KERNEL_ARGUMENTS, !update.args.is_empty());
+        missing.set(Can::LOCAL_WORK_SIZE, update.local_size.is_some());
+        missing.set(Can::GLOBAL_WORK_SIZE, update.global_size.is_some());
+        missing.set(Can::GLOBAL_WORK_OFFSET, update.global_offset.is_some());
+        missing.set(Can::KERNEL_HANDLE, update.kernel.is_some());
+        missing -= self.device.capabilities().update;
+        let Some(bit) = missing.iter().next() else { return Ok(()) };
+        let what = match bit {
+            Can::LOCAL_WORK_SIZE => "local size",
+            Can::GLOBAL_WORK_SIZE => "global size",
+            Can::GLOBAL_WORK_OFFSET => "global offset",
+            Can::KERNEL_HANDLE => "kernel",
+            _ => "arguments",
+        };
+        let why = format!("the device cannot change a kernel command's {what} ({bit:?})");
+        Err(self.error(ErrorKind::FeatureNotSupported, why))
     }
 
     /// The kernel after the update.

@@ -190,6 +190,9 @@ impl NodeIndex {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a path that leads nowhere.
     pub(crate) fn find(&self, path: &NodePath) -> Result<NamedNodes> {
+        if let Some(node) = self.find_in_root(path) {
+            return Ok(smallvec![node]);
+        }
         let mut instances: SmallVec<[u32; 2]> = smallvec![0];
         let mut nodes = NamedNodes::new();
         for node in path.outside_in() {
@@ -215,6 +218,13 @@ impl NodeIndex {
             }
         }
         Ok(nodes)
+    }
+
+    /// The node that a path of one step names, if there is one.
+    fn find_in_root(&self, path: &NodePath) -> Option<Origin> {
+        let (node, root) = (path.only()?, self.instances.first()?);
+        let is_there = root.identity == node.graph() && node.index() < root.len;
+        is_there.then_some(Origin { instance: 0, node: node.index() as u32 })
     }
 
     /// The halves of copies through the host, if all of these nodes are that: sub-graphs of a read to

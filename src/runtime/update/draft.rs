@@ -115,7 +115,7 @@ impl Draft {
                     let why = format!("the new {new} has {theirs} dimensions, the node's has {ours}");
                     return Err(Error::new(ErrorKind::InvalidArgument, why));
                 }
-                *range = *new;
+                *range = **new;
                 self.is_changed = true;
             }
             (NodeChange::Enabled(enabled), Some(command)) if command.can_be_disabled() => {

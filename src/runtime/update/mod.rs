@@ -162,7 +162,7 @@ impl<'a> Update<'a> {
     /// Launches a kernel node over another range, of as many dimensions.
     #[track_caller]
     pub fn range(self, node: impl Into<NodePath>, range: Range) -> Self {
-        self.with(node, NodeChange::Range(range))
+        self.with(node, NodeChange::Range(Box::new(range)))
     }
 
     /// Lets a kernel, fill or copy do what it says, or nothing. What follows a disabled node still

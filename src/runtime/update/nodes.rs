@@ -272,6 +272,9 @@ fn change_launch(
             update.args.push((index, arg));
         }
     }
+    if from_range == to_range {
+        return Ok(());
+    }
     let changed = |old: [usize; 3], new: [usize; 3]| (old != new).then_some(new);
     update.global_size = changed(from_range.global_size(), to_range.global_size());
     update.global_offset = changed(from_range.global_offset(), to_range.global_offset());

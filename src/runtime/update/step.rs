@@ -26,7 +26,7 @@ pub(crate) enum UpdateStep {
 /// What becomes of a node.
 pub(crate) enum NodeChange {
     Launch(Arc<KernelCall>),
-    Range(Range),
+    Range(Box<Range>),
     Enabled(bool),
     /// Another closure, or why it is refused.
     HostTask(Box<Result<Command>>),

@@ -54,6 +54,18 @@ struct State {
     last_wait: [usize; 2],
     /// The last handle or address that was given out.
     last: usize,
+    /// Kernel nodes as they were last set in an instance, by node, if a test wants to know.
+    kernels: Option<HashMap<usize, FakeKernelNode>>,
+}
+
+/// What a kernel node was set to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FakeKernelNode {
+    pub(super) function: usize,
+    pub(super) groups: [c_uint; 3],
+    pub(super) items: [c_uint; 3],
+    /// The words of the first two arguments.
+    pub(super) args: [u64; 2],
 }
 
 /// Memory that the driver knows.
@@ -104,6 +116,16 @@ pub(super) fn fail_later(function: &'static str, skip: usize, times: usize, code
 /// The function succeeds from now on.
 pub(super) fn succeed(function: &'static str) {
     with(|state| state.failing.retain(|failing| failing.function != function));
+}
+
+/// From now on, remembers what kernel nodes are set to. Their kernels have at least two parameters.
+pub(super) fn watch_kernels() {
+    with(|state| state.kernels = Some(HashMap::new()));
+}
+
+/// What has been set since then, by node.
+pub(super) fn kernels() -> HashMap<usize, FakeKernelNode> {
+    with(|state| state.kernels.clone().unwrap_or_default())
 }
 
 /// How often the function has been called.
@@ -244,6 +266,33 @@ mod functions {
         cuGraphAddEmptyNode(node: CUgraphNode, CUgraph, *const CUgraphNode, usize) =
             ptr::without_provenance_mut(fresh());
         cuGraphInstantiateWithFlags(exec: CUgraphExec, CUgraph, u64) = ptr::without_provenance_mut(fresh());
+    }
+
+    pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams(
+        _: CUgraphExec,
+        node: CUgraphNode,
+        params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+    ) -> Code {
+        let code = called("cuGraphExecKernelNodeSetParams");
+        with(|state| {
+            let Some(kernels) = state.kernels.as_mut().filter(|_| code == CUDA_SUCCESS) else { return };
+            // SAFETY: the caller gives the parameters of a node.
+            let params = unsafe { &*params };
+            let arg = |index| {
+                // SAFETY: the kernel has at least two parameters.
+                let place = unsafe { params.kernelParams.wrapping_add(index).read() };
+                // SAFETY: each argument begins a word of its own.
+                unsafe { place.cast::<u64>().read() }
+            };
+            let node_now = FakeKernelNode {
+                function: params.func.addr(),
+                groups: [params.gridDimX, params.gridDimY, params.gridDimZ],
+                items: [params.blockDimX, params.blockDimY, params.blockDimZ],
+                args: [arg(0), arg(1)],
+            };
+            kernels.insert(node.addr(), node_now);
+        });
+        code
     }
 
     pub(super) unsafe extern "C" fn cuFuncGetAttribute(
@@ -394,6 +443,7 @@ fn table() -> Driver {
         cuGraphAddMemsetNode,
         cuGraphAddEmptyNode,
         cuGraphInstantiateWithFlags,
+        cuGraphExecKernelNodeSetParams,
         ..Driver::fake()
     }
 }

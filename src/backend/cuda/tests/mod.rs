@@ -7,6 +7,7 @@ mod overlap;
 mod probes;
 mod single_commands;
 mod stream_tasks;
+mod updates;
 
 use std::sync::{Arc, Barrier};
 

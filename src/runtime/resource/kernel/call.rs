@@ -15,10 +15,13 @@ use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Resu
 #[derive(Clone, Debug)]
 pub struct KernelCall {
     pub(crate) kernel: KernelRef,
-    pub(crate) args: Vec<CallArg>,
+    pub(crate) args: CallArgs,
     /// Computed when the arguments are known, so that no code of the user's runs later, under locks.
     bound: Result<RangeBound>,
 }
+
+/// The arguments of a call. A few need no allocation of their own.
+pub(super) type CallArgs = SmallVec<[CallArg; 3]>;
 
 /// One argument.
 #[derive(Clone, Debug)]
@@ -65,11 +68,16 @@ impl fmt::Display for CallArg {
 
 impl KernelCall {
     #[doc(hidden)]
-    pub fn new(kernel: &'static crate::runtime::resource::kernel::KernelDef, args: Box<[CallArg]>) -> Self {
-        Self::of(KernelRef::Declared(kernel), args.into_vec())
+    pub fn new<const N: usize>(
+        kernel: &'static crate::runtime::resource::kernel::KernelDef,
+        args: [CallArg; N],
+    ) -> Self {
+        let mut all = CallArgs::with_capacity(N);
+        args.into_iter().for_each(|arg| all.push(arg));
+        Self::of(KernelRef::Declared(kernel), all)
     }
 
-    pub(super) fn of(kernel: KernelRef, args: Vec<CallArg>) -> Self {
+    pub(super) fn of(kernel: KernelRef, args: CallArgs) -> Self {
         let bound = kernel.bound().apply(kernel.params(), &args);
         Self { kernel, args, bound }
     }

@@ -187,7 +187,7 @@ macro_rules! __kernel {
                 });
             $crate::kernel::KernelCall::new(
                 &__WAKEGRAPH_KERNEL,
-                ::std::boxed::Box::new([$($crate::__kernel!(@give $kind $arg)),*]),
+                [$($crate::__kernel!(@give $kind $arg)),*],
             )
         }
     };

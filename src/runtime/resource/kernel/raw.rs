@@ -197,6 +197,6 @@ impl RawCall {
 
 impl From<RawCall> for KernelCall {
     fn from(call: RawCall) -> Self {
-        Self::of(KernelRef::Raw(call.kernel), call.args)
+        Self::of(KernelRef::Raw(call.kernel), call.args.into())
     }
 }
