@@ -16,7 +16,8 @@
 //! command-buffer, each with `clFinish`, `clWaitForEvents`, or a spin on the event's status that
 //! yields; the row tells which one it was. All of these keep a thread of the runtime's until the device is
 //! done, so that no other task runs there. The bases of the rows `_async` do not: a callback of the driver's
-//! wakes the task, a thread of the runtime's own waits, or the task asks and yields to other tasks. Each device that OpenCL offers is measured, in a tokio
+//! wakes the task, a thread of the runtime's own waits, or the task asks and yields to other tasks.
+//! Each device that OpenCL offers is measured, in a tokio
 //! runtime of the current thread and in one of two workers: `opencl:0/multi/hop`.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 

@@ -53,8 +53,8 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
         (expected <= limit).then(|| spin_time_among(run.load(), expected, limit))
     });
     let is_watched = !template.polls_tails || template.tails.contains(&(index as u32));
-    // Where a device can notify, the reactor polls only for many runs, each of which would need a call for
-    // its notification, and in the place of submissions.
+    // Where a device can notify, the reactor polls only for many runs, each of which would need a
+    // call for its notification, and in the place of submissions.
     let is_single = || is_watched && polled_for.is_none() && run.is_alone_in_flight();
     let notifies = device.notifies() && (!device.is_polled() || is_single());
     let notification = notifies
