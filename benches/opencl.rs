@@ -9,11 +9,15 @@
 //! | `deep_10`, `_1000` | so many submissions of one kernel, then awaited; per submission | so many enqueues, then a wait | 1.2 |
 //! | `linear` | a submission at depth 1,000 | one at depth 10 | 1.5 |
 //! | `busy_chain_1`, `busy_hop` | `chain_1` and `hop`, while another program keeps every core busy | as above | 1.3 |
-//! | `busy_chain_1_spin`, `busy_hop_spin` | the same | the loops that, as ours, do not block their thread | 1.3 |
+//! | `busy_chain_1_spin`, `busy_hop_spin` | the same | the loops that spin | 1.3 |
+//! | `busy_chain_1_async`, `busy_hop_async` | the same | the loops that, as ours, let other tasks run | 1.3 |
 //!
 //! The base is the fastest, in the same run, of six loops: plain in-order enqueues or a
 //! command-buffer, each with `clFinish`, `clWaitForEvents`, or a spin on the event's status that
-//! yields; the row tells which one it was. Each device that OpenCL offers is measured, in a tokio
+//! yields; the row tells which one it was. All of these keep a thread of the runtime's until the device is
+//! done, so that no other task runs there. The bases of the rows `_async` do not: a callback of the driver's
+//! wakes the task, a thread of the runtime's own waits, or the task asks and yields to other tasks.
+//! Each device that OpenCL offers is measured, in a tokio
 //! runtime of the current thread and in one of two workers: `opencl:0/multi/hop`.
 #![expect(unsafe_code, reason = "declares device code, enqueues by the backend contract")]
 
@@ -85,25 +89,28 @@ fn rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, r
     let row = Row::new(&row).limit(1.5).rounds(10, 3).operations(1000);
     report.race(row, runtime, deep(1000), Shallow(deep(10)));
 
-    busy_rows(report, prefix, runtime, device, raw);
+    busy_rows(report, prefix, runtime, device);
 }
 
 /// The rows under load, which slows down both sides.
-fn busy_rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device, raw: &Arc<RawDevice>) {
+fn busy_rows(report: &mut Report, prefix: &str, runtime: &Runtime, device: &Device) {
     type Ours = fn(&Device) -> ExecutableGraph;
     let rows: [(&str, Ours, Work); 2] =
         [("busy_chain_1", |device| chain(device, 1), Work::Run), ("busy_hop", hop, Work::Hop)];
     for (name, ours, work) in rows {
-        let all = format!("{prefix}/{name}");
-        let without_blocking = format!("{all}_spin");
-        for (name, only_spins) in [(&all, false), (&without_blocking, true)] {
-            if !report.wants(name) {
+        let bases = [("", &Waiting::BLOCKING[..]), ("_spin", &[Waiting::Spin]), ("_async", &Waiting::ASYNC)];
+        for (suffix, waiting) in bases {
+            let name = format!("{prefix}/{name}{suffix}");
+            if !report.wants(&name) {
                 continue;
             }
-            let mut base = by_hand(raw, 1, work);
-            base.retain(|(_, by_hand)| !only_spins || by_hand.chain.waiting() == Waiting::Spin);
+            // Each has a device of its own: where one blocks, the driver's threads fall asleep, which lets the
+            // others wake them sooner.
+            let own = || RawDevice::find(&device.info().name, SOURCE, "bump", ELEMENTS);
+            let loops = |&waiting| Some(by_hand_with(&own()?, 1, work, &[waiting]));
+            let base: Vec<_> = waiting.iter().filter_map(loops).flatten().collect();
             let _load = Load::on_every_core();
-            let row = Row::new(name).limit(1.3).rounds(20, 30);
+            let row = Row::new(&name).limit(1.3).rounds(20, 30);
             report.race_best(row, runtime, Graphs::new(ours(device)), base);
         }
     }
@@ -179,13 +186,23 @@ struct ByHand {
 
 /// The loops that the device can do, by name.
 fn by_hand(raw: &Arc<RawDevice>, length: usize, work: Work) -> Vec<(String, ByHand)> {
+    by_hand_with(raw, length, work, &Waiting::BLOCKING)
+}
+
+/// Those of them that wait in one of these ways.
+fn by_hand_with(
+    raw: &Arc<RawDevice>,
+    length: usize,
+    work: Work,
+    all_waiting: &[Waiting],
+) -> Vec<(String, ByHand)> {
     let mut loops = Vec::new();
     for lowering in [Lowering::Enqueues, Lowering::CommandBuffer] {
         // A command-buffer has copied its arguments.
         if (lowering, work) == (Lowering::CommandBuffer, Work::Update) {
             continue;
         }
-        for waiting in [Waiting::Finish, Waiting::Event, Waiting::Spin] {
+        for &waiting in all_waiting {
             let chain = Chain::new(raw, length, lowering, waiting);
             loops.extend(
                 chain.map(|chain| (format!("{lowering:?}/{waiting:?}"), ByHand { chain, work, runs: 0 })),
@@ -199,17 +216,17 @@ impl Contender for ByHand {
     async fn once(&mut self) {
         self.runs += 1;
         match self.work {
-            Work::Run => self.chain.run(),
-            Work::Deep(depth) => self.chain.run_deep(depth),
+            Work::Run => self.chain.run().await,
+            Work::Deep(depth) => self.chain.run_deep(depth).await,
             Work::Update => {
                 self.chain.set_values(self.runs);
-                self.chain.run();
+                self.chain.run().await;
             }
             Work::Hop => {
-                self.chain.run();
+                self.chain.run().await;
                 let runs = self.runs;
                 tokio::spawn(async move { std::hint::black_box(runs) }).await.expect("a task");
-                self.chain.run();
+                self.chain.run().await;
             }
         }
     }

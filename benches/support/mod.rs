@@ -130,19 +130,19 @@ impl Report {
                 runtime.block_on(async { tokio::spawn(alternate(timed, turns)).await.expect("no panic") });
             let ours = std::mem::take(&mut timed.0.times);
             let bases = timed.1.iter_mut().map(|one| std::mem::take(&mut one.times));
-            let best = names
-                .iter()
-                .zip(bases)
-                .min_by(|(_, one), (_, other)| one.median().total_cmp(&other.median()));
+            let bases: Vec<_> = names.iter().zip(bases).collect();
+            let best = bases.iter().min_by(|(_, one), (_, other)| one.median().total_cmp(&other.median()));
             let Some((name, base)) = best else { return };
             let (value, reference) = (ours.median(), base.median());
             let exceeded = row.limit.is_some_and(|limit| value > limit * reference);
             if exceeded && attempt < attempts {
                 continue;
             }
-            let mut tail = tail(row.limit, &ours, &base);
+            let mut tail = tail(row.limit, &ours, base);
             if !name.is_empty() {
                 tail += &format!(" base_is={name}");
+                let others = bases.iter().map(|(name, times)| format!("{name}:{}", number(times.median())));
+                tail += &format!(" bases={}", others.collect::<Vec<_>>().join(","));
             }
             return self.line(row.name, value, reference, "ns", &tail, exceeded);
         }
@@ -210,14 +210,15 @@ async fn alternate<A: Contender, B: Contender>(
     for round in 0..rounds + 2 {
         // The first two rounds fill tables and caches, and teach the prediction.
         let counts = round >= 2;
-        if round % 2 == 0 {
-            ours.round(samples, calls, counts).await;
-        }
-        for base in &mut bases {
+        // Ours follows each of the bases in turn: some leave the threads of the driver awake, others asleep.
+        let place = round % (bases.len() + 1);
+        let (before, after) = bases.split_at_mut(place);
+        for base in before {
             base.round(samples, calls, counts).await;
         }
-        if round % 2 == 1 {
-            ours.round(samples, calls, counts).await;
+        ours.round(samples, calls, counts).await;
+        for base in after {
+            base.round(samples, calls, counts).await;
         }
     }
     (ours, bases)

@@ -16,6 +16,7 @@ use cl3::ext::{
     clReleaseCommandBufferKHR_t,
 };
 use cl3::{command_queue, context, device, event, kernel, load_library, memory, platform, program};
+use tokio::sync::oneshot;
 use wakegraph::hal::dialect;
 
 /// An OpenCL device with an in-order queue, a small buffer, and a program.
@@ -150,6 +151,62 @@ pub enum Waiting {
     Event,
     /// Asks for the event's status again and again, and yields in between.
     Spin,
+    /// A callback of the driver's wakes the task.
+    Callback,
+    /// Another thread of the runtime's calls `clWaitForEvents`.
+    SpawnBlocking,
+    /// As `Spin`, but yields to the other tasks.
+    TaskYield,
+}
+
+impl Waiting {
+    /// Those that keep a thread of the runtime's, so that no other task runs on it until the device is done.
+    pub const BLOCKING: [Self; 3] = [Self::Finish, Self::Event, Self::Spin];
+    /// Those that let other tasks run.
+    pub const ASYNC: [Self; 3] = [Self::Callback, Self::SpawnBlocking, Self::TaskYield];
+}
+
+/// An event, which any thread may use.
+#[derive(Clone, Copy)]
+struct SharedEvent(cl_event);
+
+// SAFETY: OpenCL objects may be used on any thread.
+unsafe impl Send for SharedEvent {}
+// SAFETY: as above.
+unsafe impl Sync for SharedEvent {}
+
+impl SharedEvent {
+    fn wait(self) {
+        event::wait_for_events(&[self.0]).expect("a run");
+    }
+
+    fn is_complete(self) -> bool {
+        let status = event::get_event_info(self.0, CL_EVENT_COMMAND_EXECUTION_STATUS).expect("a status");
+        match status.to_int() {
+            CL_COMPLETE => true,
+            code if code < 0 => panic!("the run failed with {code}"),
+            _ => false,
+        }
+    }
+
+    /// Resolves once the driver has called back.
+    fn called_back(self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let sender = Box::into_raw(Box::new(sender));
+        event::set_event_callback(self.0, CL_COMPLETE, on_complete, sender.cast()).expect("a callback");
+        receiver
+    }
+
+    fn release(self) {
+        // SAFETY: it came from an enqueue, and it is not used any more.
+        unsafe { event::release_event(self.0) }.expect("an event");
+    }
+}
+
+extern "C" fn on_complete(_: cl_event, _: cl_int, sender: *mut c_void) {
+    // SAFETY: the box that `called_back` gave to the driver, which gives it back once.
+    let sender = unsafe { Box::from_raw(sender.cast::<oneshot::Sender<()>>()) };
+    let _ = sender.send(());
 }
 
 /// How a chain is handed to the device.
@@ -171,6 +228,8 @@ pub struct Chain {
 
 // SAFETY: OpenCL objects may be used on any thread.
 unsafe impl Send for Chain {}
+// SAFETY: as above; one loop uses it at a time.
+unsafe impl Sync for Chain {}
 
 impl Chain {
     /// A chain of `length` kernels; `None` where the device cannot.
@@ -184,11 +243,6 @@ impl Chain {
             chain.command_buffer = Some(chain.record(functions).expect("a command-buffer"));
         }
         Some(chain)
-    }
-
-    /// How its runs are waited for.
-    pub fn waiting(&self) -> Waiting {
-        self.waiting
     }
 
     fn record(&self, functions: &CommandBuffers) -> Result<cl_command_buffer_khr, cl_int> {
@@ -231,17 +285,17 @@ impl Chain {
     }
 
     /// Enqueues the chain once and waits for it.
-    pub fn run(&self) {
+    pub async fn run(&self) {
         let event = self.enqueue(self.waiting != Waiting::Finish);
-        self.wait(event);
+        self.wait(event).await;
     }
 
     /// Enqueues the chain `count` times and waits for the last.
-    pub fn run_deep(&self, count: usize) {
+    pub async fn run_deep(&self, count: usize) {
         for _ in 1..count {
             self.enqueue(false);
         }
-        self.run();
+        self.run().await;
     }
 
     /// Gives each kernel another value.
@@ -250,7 +304,7 @@ impl Chain {
     }
 
     /// Enqueues the chain once; the event is of its end.
-    fn enqueue(&self, with_event: bool) -> Option<cl_event> {
+    fn enqueue(&self, with_event: bool) -> Option<SharedEvent> {
         let mut event: cl_event = null_mut();
         let wanted = if with_event { &raw mut event } else { null_mut() };
         match self.command_buffer {
@@ -258,7 +312,7 @@ impl Chain {
             None => self.enqueue_kernels(wanted),
         }
         .expect("an enqueue");
-        with_event.then_some(event)
+        with_event.then_some(SharedEvent(event))
     }
 
     fn enqueue_kernels(&self, event: *mut cl_event) -> Result<(), cl_int> {
@@ -297,27 +351,32 @@ impl Chain {
         }
     }
 
-    fn wait(&self, event: Option<cl_event>) {
+    async fn wait(&self, event: Option<SharedEvent>) {
         let Some(event) = event else {
             command_queue::finish(self.device.queue).expect("a run");
             return;
         };
-        if self.waiting == Waiting::Event {
-            event::wait_for_events(&[event]).expect("a run");
-        } else {
+        if self.waiting != Waiting::Event {
             command_queue::flush(self.device.queue).expect("a flush");
-            let status =
-                || event::get_event_info(event, CL_EVENT_COMMAND_EXECUTION_STATUS).expect("a status");
-            loop {
-                match status().to_int() {
-                    CL_COMPLETE => break,
-                    code if code < 0 => panic!("the run failed with {code}"),
-                    _ => std::thread::yield_now(),
+        }
+        match self.waiting {
+            Waiting::Finish | Waiting::Event => event.wait(),
+            Waiting::Spin => {
+                while !event.is_complete() {
+                    std::thread::yield_now();
+                }
+            }
+            Waiting::Callback => event.called_back().await.expect("the driver calls back"),
+            Waiting::SpawnBlocking => {
+                tokio::task::spawn_blocking(move || event.wait()).await.expect("a run");
+            }
+            Waiting::TaskYield => {
+                while !event.is_complete() {
+                    tokio::task::yield_now().await;
                 }
             }
         }
-        // SAFETY: it came from an enqueue, and it is not used any more.
-        unsafe { event::release_event(event) }.expect("an event");
+        event.release();
     }
 }
 

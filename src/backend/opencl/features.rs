@@ -155,17 +155,19 @@ pub(super) fn capabilities(
     let bytes = |what| Ok(device.value::<u64>(what)?.try_into().unwrap_or(usize::MAX));
     let queues = device.value::<sys::cl_bitfield>(sys::CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)?;
     let sizes = device.values::<usize>(sys::CL_DEVICE_MAX_WORK_ITEM_SIZES)?;
+    let kind = device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)?;
+    let is_cpu = kind & sys::CL_DEVICE_TYPE_CPU != 0;
     Ok(Capabilities {
         commands,
         update: UpdateCapabilities::all(),
         profiling: true,
-        // PoCL's threads call back as they complete an event. A waiting task is then woken as soon as by
-        // the driver's own wait, and no thread has to poll while kernels run on all cores.
-        notifies: platform == POCL,
-        progress: match device.value::<sys::cl_device_type>(sys::CL_DEVICE_TYPE)? {
-            kind if kind & sys::CL_DEVICE_TYPE_CPU != 0 => Progress::HostCores,
-            _ => Progress::Device,
-        },
+        // A driver for CPUs calls back on the thread that completes an event. A waiting task is then
+        // woken as soon as by the driver's own wait, and no thread has to poll while kernels run on
+        // all cores.
+        notifies: is_cpu || platform == POCL,
+        // Intel's takes longer for the callback than for a small kernel.
+        prefers_polls: platform != POCL,
+        progress: if is_cpu { Progress::HostCores } else { Progress::Device },
         batches: false,
         queue_priorities: features.queue_priorities,
         stream_tasks: true,

@@ -180,8 +180,9 @@ impl WakePolicy {
             (Self::Efficient, _) => Duration::ZERO,
             (Self::Latency, _) => Duration::from_millis(1),
             (Self::Balanced, Progress::Device) => Duration::from_micros(150),
-            // A spin lets other threads have the core between two polls.
-            (Self::Balanced, Progress::HostCores) => Duration::from_micros(400),
+            // Work on the host's cores may need the one that spins. To give way instead would be
+            // worse on a busy machine, where another program then has the core for milliseconds.
+            (Self::Balanced, Progress::HostCores) => Duration::from_micros(50),
         }
     }
 }

@@ -197,18 +197,10 @@ impl RunWait {
                 self.spin = Spin::Until(end);
                 return Next::Yield;
             }
-            // Work on the host's cores may need this one.
-            if self.run.driven_by() == Progress::HostCores && *now - start > KEPT {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
+            std::hint::spin_loop();
         }
     }
 }
-
-/// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
-const KEPT: Duration = Duration::from_micros(2);
 
 /// Has the task polled again when others have had their turn.
 fn yield_now(cx: &mut Context<'_>) {

@@ -436,7 +436,7 @@ fn assemble(
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
     let all_eager = partitions.iter().all(|partition| partition.eager);
     let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
-    let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(|device| !device.notifies());
+    let is_polled = |&tail: &u32| partitions[tail as usize].device().is_some_and(Device::is_polled);
     let polls_tails = all_eager && tails.iter().all(is_polled);
     ExecutableInner {
         id: ExecutableId::unique(),
@@ -444,10 +444,7 @@ fn assemble(
         template: RunTemplate {
             roots: all.filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
             tails,
-            polled: partitions
-                .iter()
-                .filter_map(PartitionExec::device)
-                .any(|device| !device.capabilities().notifies),
+            polled: partitions.iter().filter_map(PartitionExec::device).any(Device::is_polled),
             console: console::Resource::executable(partitions.len()),
             polls_tails,
             progress,
@@ -474,10 +471,10 @@ fn assemble(
     }
 }
 
-/// How to wait for all of these devices. One that notifies is not polled.
+/// How to wait for all of these devices that are polled.
 fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
-    let mut polled = devices.map(Device::capabilities).filter(|capabilities| !capabilities.notifies);
-    match polled.any(|capabilities| capabilities.progress == hal::Progress::HostCores) {
+    let mut polled = devices.filter(|device| device.is_polled());
+    match polled.any(|device| device.capabilities().progress == hal::Progress::HostCores) {
         true => hal::Progress::HostCores,
         false => hal::Progress::Device,
     }

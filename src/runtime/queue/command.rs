@@ -91,7 +91,7 @@ impl CommandTemplate {
             work,
         };
         let device = partition.device().cloned();
-        let polled = device.as_ref().filter(|device| !device.notifies());
+        let polled = device.as_ref().filter(|device| device.is_polled());
         let progress = polled.map_or(hal::Progress::Device, |device| device.capabilities().progress);
         let polled = polled.is_some();
         let partitions = Partitions::from(vec![partition]);

@@ -79,7 +79,7 @@ impl QueueInner {
         device.start_reactor().map_err(|error| error.on_device(device.selector()))?;
         let failures = Arc::<FirstFailure>::default();
         // The reactor polls the oldest event of each queue, so a queue that it polls has to be in order.
-        let spreads = device.notifies() && device.capabilities().out_of_order_queues;
+        let spreads = !device.is_polled() && device.capabilities().out_of_order_queues;
         let (device_order, count) = match order {
             QueueOrder::InOrder => (QueueOrder::InOrder, 1),
             QueueOrder::OutOfOrder if spreads => (QueueOrder::OutOfOrder, 1),

@@ -30,7 +30,7 @@ pub struct Device {
 struct DeviceInner {
     hal: hal::ValidatedDevice,
     /// As its capabilities say: asked for at each submission.
-    notifies: bool,
+    is_polled: bool,
     wake_policy: AtomicU8,
     reactor: OnceLock<Reactor>,
     /// Kept here by `execution::submission_queue`.
@@ -150,7 +150,7 @@ impl Device {
 
     fn validated(hal: hal::ValidatedDevice) -> Self {
         let inner = Arc::new(DeviceInner {
-            notifies: hal.capabilities().notifies,
+            is_polled: !hal.capabilities().notifies || hal.capabilities().prefers_polls,
             metrics: DeviceMetrics::new(&hal.info().selector),
             hal,
             wake_policy: AtomicU8::new(WakePolicy::default() as u8),
@@ -392,8 +392,14 @@ impl Device {
         self.info().id
     }
 
+    /// Whether the runtime polls for the ends of its work, with or without some notifications.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.inner.is_polled
+    }
+
+    /// Whether it notifies where it is asked to.
     pub(crate) fn notifies(&self) -> bool {
-        self.inner.notifies
+        self.capabilities().notifies
     }
 
     /// Where `execution::submission_queue` keeps the runs that wait to be submitted.
@@ -406,15 +412,15 @@ impl Device {
         &self.inner.in_flight
     }
 
-    /// The reactor, for a device that does not notify.
+    /// The reactor, for a device that is polled.
     pub(crate) fn reactor(&self) -> Option<&Reactor> {
-        if self.notifies() {
+        if !self.is_polled() {
             return None;
         }
         Some(self.inner.reactor.get_or_init(|| Reactor::new(self.selector(), self.wake_policy())))
     }
 
-    /// Starts the reactor's thread, on a device that does not notify.
+    /// Starts the reactor's thread, on a device that is polled.
     pub(crate) fn start_reactor(&self) -> Result<()> {
         self.reactor().map_or(Ok(()), Reactor::start)
     }

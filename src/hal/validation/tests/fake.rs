@@ -73,6 +73,7 @@ pub(super) fn everything() -> Capabilities {
         update: UpdateCapabilities::all(),
         profiling: true,
         notifies: false,
+        prefers_polls: false,
         out_of_order_queues: true,
         max_work_group_size: 64,
         max_work_item_sizes: [64, 32, 16],

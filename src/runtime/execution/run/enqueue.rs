@@ -46,20 +46,23 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     let mut order: SmallVec<[&dyn hal::Event; 4]> = SmallVec::new();
     order_events.iter().for_each(|event| order.push(&**event));
     let wait = hal::WaitList { dependencies: &needed, order: &order };
-    let notification = device
-        .notifies()
-        .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let expected = partition.estimator.expected();
     // The submission polls for the end only where that should be near.
     let polled_for = expected.filter(|_| run.is_polled_by_submission()).and_then(|expected| {
         let limit = template.spin_limit();
         (expected <= limit).then(|| spin_time_among(run.load(), expected, limit))
     });
+    let is_watched = !template.polls_tails || template.tails.contains(&(index as u32));
+    // Where a device can notify, the reactor polls only for many runs, each of which would need a
+    // call for its notification, and in the place of submissions.
+    let is_single = || is_watched && polled_for.is_none() && run.is_alone_in_flight();
+    let notifies = device.notifies() && (!device.is_polled() || is_single());
+    let notification = notifies
+        .then(|| hal::Notification { target: run.clone() as Arc<dyn hal::Notify>, token: index as u64 });
     let signal = hal::Signal { event, notification, timed: run.keeps_times(index) };
-    let is_tail = || template.tails.contains(&(index as u32));
-    let reactor = device.reactor().filter(|_| !template.polls_tails || is_tail());
+    let reactor = device.reactor().filter(|_| is_watched && !notifies);
     let now = reactor.map(|_| clock::now());
-    run.will_enqueue(index, expected, device.notifies());
+    run.will_enqueue(index, expected, notifies);
     let range = run.trace_begin(index);
     let enqueued = match (&partition.work, owner.command()) {
         (PartitionWork::Device { command_buffer, .. }, _) => {

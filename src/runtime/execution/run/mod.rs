@@ -428,8 +428,10 @@ impl Run {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
+        let owner = self.owner().filter(|owner| owner.polls_tails);
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.poll_event(token as usize);
+        owner.iter().for_each(|owner| self.end_before_tails(owner));
     }
 }
 
