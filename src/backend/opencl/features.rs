@@ -161,10 +161,10 @@ pub(super) fn capabilities(
         commands,
         update: UpdateCapabilities::all(),
         profiling: true,
-        // A driver for CPUs calls back on the thread that completes an event. A waiting task is then
-        // woken as soon as by the driver's own wait, and no thread has to poll while kernels run on
-        // all cores.
-        notifies: is_cpu || platform == POCL,
+        // These call back on the thread that completes an event. A waiting task is then woken as soon as by
+        // the driver's own wait, and no thread has to poll while kernels run on all cores. Others may do so
+        // only while a thread waits for them, as oclgrind does.
+        notifies: platform == POCL || (platform == INTEL && is_cpu),
         // Intel's takes longer for the callback than for a small kernel.
         prefers_polls: platform != POCL,
         progress: if is_cpu { Progress::HostCores } else { Progress::Device },
