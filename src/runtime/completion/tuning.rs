@@ -171,8 +171,9 @@ impl Tuning {
 }
 
 impl WakePolicy {
-    /// The longest time for which the polls of a submission spin, between which other tasks have their turn.
-    pub(crate) fn spin_limit(self, progress: Progress) -> Duration {
+    /// The longest time for which the polls of a submission spin, between which other tasks have their turn,
+    /// on a device that can notify or not.
+    pub(crate) fn spin_limit(self, progress: Progress, notifies: bool) -> Duration {
         if single_core() {
             return Duration::ZERO;
         }
@@ -182,7 +183,9 @@ impl WakePolicy {
             (Self::Balanced, Progress::Device) => Duration::from_micros(150),
             // Work on the host's cores may need the one that spins. To give way instead would be
             // worse on a busy machine, where another program then has the core for milliseconds.
-            (Self::Balanced, Progress::HostCores) => Duration::from_micros(50),
+            (Self::Balanced, Progress::HostCores) if notifies => Duration::from_micros(50),
+            // A spin gives way.
+            (Self::Balanced, Progress::HostCores) => Duration::from_micros(400),
         }
     }
 }

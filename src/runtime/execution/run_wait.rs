@@ -169,6 +169,7 @@ impl RunWait {
     /// The same for a `slice` of that time at most. `now` is when it began, and then when it polled last.
     fn poll_until(&mut self, now: &mut Instant, slice: Duration, end: Instant) -> Next {
         let start = *now;
+        let gives_way = self.run.must_give_way();
         loop {
             let alone = self.run.is_alone_in_flight();
             for poll in 0..self.polls(alone) {
@@ -197,10 +198,17 @@ impl RunWait {
                 self.spin = Spin::Until(end);
                 return Next::Yield;
             }
-            std::hint::spin_loop();
+            if gives_way && *now - start > KEPT {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
     }
 }
+
+/// How long a poll keeps its core at first, as to give it to another thread and get it back takes as long.
+const KEPT: Duration = Duration::from_micros(2);
 
 /// Has the task polled again when others have had their turn.
 fn yield_now(cx: &mut Context<'_>) {

@@ -11,6 +11,7 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
+use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
 use crate::types::{Error, ResourceId};
 use crate::util::console;
@@ -111,6 +112,15 @@ impl RunTemplate {
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
-        devices.map(|device| device.wake_policy().spin_limit(self.progress)).min().unwrap_or_default()
+        let limit = |device: &Device| device.wake_policy().spin_limit(self.progress, device.notifies());
+        devices.map(limit).min().unwrap_or_default()
+    }
+
+    /// Whether a thread that spins has to give its core to threads that do the work: only polls tell when they
+    /// have done it.
+    pub(crate) fn must_give_way(&self) -> bool {
+        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
+        let on_host = |device: &Device| device.capabilities().progress == Progress::HostCores;
+        devices.any(|device| on_host(device) && !device.notifies())
     }
 }

@@ -173,6 +173,13 @@ impl Run {
         self.waiting.driven_by
     }
 
+    /// See [`RunTemplate::must_give_way`].
+    pub(crate) fn must_give_way(&self) -> bool {
+        let of_owner =
+            || self.inner.lock().owner.as_ref().is_some_and(|owner| owner.template().must_give_way());
+        self.driven_by() == hal::Progress::HostCores && of_owner()
+    }
+
     /// The host has been handed a task of this run, until the guard is dropped.
     pub(crate) fn host_task(self: &Arc<Self>) -> HostWork {
         self.progress.host_tasks.fetch_add(1, Ordering::AcqRel);
