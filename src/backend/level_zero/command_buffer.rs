@@ -56,14 +56,13 @@ impl Runs {
     /// The number of a recording that can run now.
     #[inline]
     fn free(&self) -> DriverResult<Option<usize>> {
-        let mut index = 0;
-        while let Some(recording) = self.recordings.get(index)
-            && recording.is_idle()?
-        {
+        for (index, recording) in self.recordings.iter().enumerate() {
+            if !recording.is_idle()? {
+                break;
+            }
             if recording.has_no_waits() {
                 return Ok(Some(index));
             }
-            index += 1;
         }
         Ok(None)
     }

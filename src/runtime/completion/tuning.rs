@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::hal::Progress;
+use crate::hal::{Capabilities, Progress};
 use crate::runtime::completion::clock::nanoseconds;
 use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::wake_policy::WakePolicy;
@@ -15,6 +15,30 @@ pub(crate) enum Host {
     Thread,
     /// As a task on the thread of the tasks that wait.
     Task,
+}
+
+/// How a thread may spin for the end of work on devices that are polled, from the freest to the most careful.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) enum SpinKind {
+    /// The device computes, and a spin slows nothing down.
+    #[default]
+    Free,
+    /// The host's cores compute, and the device can notify: spins are short. To give way would be worse on a
+    /// busy machine, where another program then has the core for milliseconds.
+    Short,
+    /// The host's cores compute, and only polls tell when they are done: spins give way.
+    GivingWay,
+}
+
+impl SpinKind {
+    /// The one for a device that is polled.
+    pub(crate) fn of(capabilities: &Capabilities) -> Self {
+        match capabilities.progress {
+            Progress::Device => Self::Free,
+            Progress::HostCores if capabilities.notifies => Self::Short,
+            Progress::HostCores => Self::GivingWay,
+        }
+    }
 }
 
 /// The figures of one policy.
@@ -171,21 +195,17 @@ impl Tuning {
 }
 
 impl WakePolicy {
-    /// The longest time for which the polls of a submission spin, between which other tasks have their turn,
-    /// on a device that can notify or not.
-    pub(crate) fn spin_limit(self, progress: Progress, notifies: bool) -> Duration {
+    /// The longest time for which the polls of a submission spin, between which other tasks have their turn.
+    pub(crate) fn spin_limit(self, kind: SpinKind) -> Duration {
         if single_core() {
             return Duration::ZERO;
         }
-        match (self, progress) {
+        match (self, kind) {
             (Self::Efficient, _) => Duration::ZERO,
             (Self::Latency, _) => Duration::from_millis(1),
-            (Self::Balanced, Progress::Device) => Duration::from_micros(150),
-            // Work on the host's cores may need the one that spins. To give way instead would be
-            // worse on a busy machine, where another program then has the core for milliseconds.
-            (Self::Balanced, Progress::HostCores) if notifies => Duration::from_micros(50),
-            // A spin gives way.
-            (Self::Balanced, Progress::HostCores) => Duration::from_micros(400),
+            (Self::Balanced, SpinKind::Free) => Duration::from_micros(150),
+            (Self::Balanced, SpinKind::Short) => Duration::from_micros(50),
+            (Self::Balanced, SpinKind::GivingWay) => Duration::from_micros(400),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::hal;
 use crate::runtime::completion::estimate::Estimator;
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::host_task::HostTask;
 use crate::runtime::execution::updatable_cell::UpdatableCell;
 use crate::runtime::resource::device::Device;
@@ -51,7 +52,13 @@ impl Partitions {
         device.map_or_else(DeviceMetrics::without_device, |device| device.metrics().clone())
     }
 
-    /// The reactors of the devices that do not notify, each once.
+    /// How a thread may spin for all of them.
+    pub(crate) fn spin_kind(&self) -> SpinKind {
+        let polled = self.0.iter().filter_map(PartitionExec::device).filter(|device| device.is_polled());
+        polled.map(|device| SpinKind::of(device.capabilities())).max().unwrap_or_default()
+    }
+
+    /// The reactors of the devices that are polled, each once.
     pub(crate) fn reactors(&self) -> Arc<[Reactor]> {
         let mut devices: Vec<&Device> = Vec::new();
         for device in self.0.iter().filter_map(PartitionExec::device) {

@@ -6,12 +6,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hal::{self, Progress};
+use crate::hal;
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::deadline;
 use crate::runtime::execution::labels::Labels;
 use crate::runtime::execution::partitions::{PartitionExec, Partitions};
-use crate::runtime::resource::device::Device;
 use crate::sync::AtomicU64;
 use crate::types::{Error, ResourceId};
 use crate::util::console;
@@ -34,14 +34,13 @@ pub(crate) struct RunTemplate {
     /// Whether there is a stream task: runs are then enqueued without locks, because that calls closures of
     /// the user's.
     pub(crate) has_stream_tasks: bool,
-    /// Whether a device does not notify, so that its events have to be polled.
+    /// Whether a device is polled.
     pub(crate) polled: bool,
     /// Whether only the ends of the tails are polled for. Their devices have waited for all other
     /// partitions, so one poll tells of them, too.
     pub(crate) polls_tails: bool,
-    /// What a thread that waits for the devices does to their work.
-    pub(crate) progress: Progress,
-    /// Those of the devices that do not notify. They poll for the ends of partitions.
+    pub(crate) spin_kind: SpinKind,
+    /// Those of the devices that are polled.
     pub(crate) reactors: Arc<[Reactor]>,
     /// The number of the last run that is over, other than by the loss of a device.
     pub(crate) ended: AtomicU64,
@@ -112,15 +111,6 @@ impl RunTemplate {
     /// How long a poll of a submission may spin. The most careful device decides.
     pub(crate) fn spin_limit(&self) -> Duration {
         let devices = self.partitions.iter().filter_map(PartitionExec::device);
-        let limit = |device: &Device| device.wake_policy().spin_limit(self.progress, device.notifies());
-        devices.map(limit).min().unwrap_or_default()
-    }
-
-    /// Whether a thread that spins has to give its core to threads that do the work: only polls tell when they
-    /// have done it.
-    pub(crate) fn must_give_way(&self) -> bool {
-        let mut devices = self.partitions.iter().filter_map(PartitionExec::device);
-        let on_host = |device: &Device| device.capabilities().progress == Progress::HostCores;
-        devices.any(|device| on_host(device) && !device.notifies())
+        devices.map(|device| device.wake_policy().spin_limit(self.spin_kind)).min().unwrap_or_default()
     }
 }

@@ -432,7 +432,6 @@ fn assemble(
     }
     let partitions = Partitions::from(partitions);
     let all = 0..partitions.len() as u32;
-    let progress = progress(partitions.iter().filter_map(PartitionExec::device));
     let tails: Box<[u32]> = all.clone().filter(|&p| plan.successors(p as usize).is_empty()).collect();
     let all_eager = partitions.iter().all(|partition| partition.eager);
     let has_stream_tasks = partitions.iter().any(PartitionExec::is_stream_task);
@@ -440,14 +439,13 @@ fn assemble(
     let polls_tails = all_eager && tails.iter().all(is_polled);
     ExecutableInner {
         id: ExecutableId::unique(),
-        submission_queue: queue_for(&partitions, progress).filter(|_| !options.profiling),
+        submission_queue: queue_for(&partitions).filter(|_| !options.profiling),
         template: RunTemplate {
             roots: all.filter(|&p| plan.predecessors(p as usize).is_empty()).collect(),
             tails,
             polled: partitions.iter().filter_map(PartitionExec::device).any(Device::is_polled),
             console: console::Resource::executable(partitions.len()),
             polls_tails,
-            progress,
             all_eager,
             has_stream_tasks,
             labels: Arc::new(Labels {
@@ -457,6 +455,7 @@ fn assemble(
             }),
             metrics: partitions.metrics(),
             reactors: partitions.reactors(),
+            spin_kind: partitions.spin_kind(),
             partitions,
             profiling: options.profiling,
             ended: AtomicU64::new(0),
@@ -468,14 +467,5 @@ fn assemble(
         broken: OnceLock::new(),
         devices: OnceLock::new(),
         state: Mutex::new(ExecutableState::default()),
-    }
-}
-
-/// How to wait for all of these devices that are polled.
-fn progress<'a>(devices: impl Iterator<Item = &'a Device>) -> hal::Progress {
-    let mut polled = devices.filter(|device| device.is_polled());
-    match polled.any(|device| device.capabilities().progress == hal::Progress::HostCores) {
-        true => hal::Progress::HostCores,
-        false => hal::Progress::Device,
     }
 }

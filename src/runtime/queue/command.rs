@@ -91,9 +91,7 @@ impl CommandTemplate {
             work,
         };
         let device = partition.device().cloned();
-        let polled = device.as_ref().filter(|device| device.is_polled());
-        let progress = polled.map_or(hal::Progress::Device, |device| device.capabilities().progress);
-        let polled = polled.is_some();
+        let polled = device.as_ref().is_some_and(Device::is_polled);
         let partitions = Partitions::from(vec![partition]);
         Ok(Arc::new(Self {
             template: RunTemplate {
@@ -105,6 +103,7 @@ impl CommandTemplate {
                 }),
                 metrics: partitions.metrics(),
                 reactors: partitions.reactors(),
+                spin_kind: partitions.spin_kind(),
                 partitions,
                 profiling: false,
                 roots: Box::new([0]),
@@ -113,7 +112,6 @@ impl CommandTemplate {
                 has_stream_tasks: false,
                 polled,
                 polls_tails: polled,
-                progress,
                 ended: AtomicU64::new(0),
             },
             in_order,

@@ -31,6 +31,7 @@ struct DeviceInner {
     hal: hal::ValidatedDevice,
     /// As its capabilities say: asked for at each submission.
     is_polled: bool,
+    notifies: bool,
     wake_policy: AtomicU8,
     reactor: OnceLock<Reactor>,
     /// Kept here by `execution::submission_queue`.
@@ -150,6 +151,7 @@ impl Device {
 
     fn validated(hal: hal::ValidatedDevice) -> Self {
         let inner = Arc::new(DeviceInner {
+            notifies: hal.capabilities().notifies,
             is_polled: !hal.capabilities().notifies || hal.capabilities().prefers_polls,
             metrics: DeviceMetrics::new(&hal.info().selector),
             hal,
@@ -399,7 +401,7 @@ impl Device {
 
     /// Whether it notifies where it is asked to.
     pub(crate) fn notifies(&self) -> bool {
-        self.capabilities().notifies
+        self.inner.notifies
     }
 
     /// Where `execution::submission_queue` keeps the runs that wait to be submitted.

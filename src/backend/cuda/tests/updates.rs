@@ -1,4 +1,4 @@
-//! Random updates of launches, some of which the driver refuses, against a simple model.
+//! Updates of command-buffers, by hand and at random, some of which the driver refuses.
 
 use super::super::memory::CudaMemory;
 use super::*;
@@ -109,4 +109,151 @@ fn random_updates_leave_what_those_that_succeeded_say() {
         }
     }
     assert_ne!(functions[0], functions[1]);
+}
+
+#[test]
+fn replaced_memory_is_freed_by_the_next_launch() {
+    let bench = Bench::new();
+    let [old, new] = [(); 2].map(|()| bench.memory());
+    let gone = Arc::downgrade(&old);
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &[bench.launch(1, &old)]);
+    drop(old);
+    bench.run(&*buffer).unwrap();
+    fake::hold(true);
+    let arg = KernelArg::Memory(MemoryView::whole(new));
+    buffer
+        .update(&[CommandUpdate { args: vec![(1, arg)].into(), ..CommandUpdate::new(handles[0]) }])
+        .unwrap();
+    let [first, second] = [(); 2].map(|()| bench.event());
+    bench.enqueue(&*buffer, &[], &first).unwrap();
+    assert!(gone.upgrade().is_some(), "a launch in flight may use it");
+    fake::hold(false);
+    bench.enqueue(&*buffer, &[], &second).unwrap();
+    assert!(gone.upgrade().is_none());
+}
+
+#[test]
+fn a_failed_update_changes_nothing() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &[bench.launch(1, &memory), bench.launch(2, &memory)]);
+    for enabled in [None, Some(false)] {
+        let updates = [update_of(handles[0], 5, enabled), update_of(handles[1], 6, None)];
+        fake::fail_later("cuGraphExecKernelNodeSetParams", 1, 1, INVALID_VALUE);
+        assert_eq!(buffer.update(&updates).unwrap_err().kind(), ErrorKind::Driver);
+        bench.run(&*buffer).unwrap();
+    }
+    fake::fail("cuGraphExecKernelNodeSetParams", 1, INVALID_VALUE);
+    assert_eq!(buffer.update(&[update_of(handles[0], 5, None)]).unwrap_err().kind(), ErrorKind::Driver);
+    bench.run(&*buffer).unwrap();
+}
+
+/// Each case: the function that fails, after how many successes, and the update that then leaves
+/// the state unknown.
+#[test]
+fn an_update_that_cannot_be_undone_breaks_the_buffer() {
+    const SET: &str = "cuGraphExecKernelNodeSetParams";
+    type Update = fn(&mut dyn CommandBuffer, &[CommandHandle], &dyn CommandBuffer) -> crate::Result<()>;
+    let ways: [(&str, usize, Update); 3] = [
+        (SET, 0, |buffer, handles, _| buffer.update(&[update_of(handles[0], 5, None)])),
+        (SET, 1, |buffer, handles, _| {
+            buffer.update(&[update_of(handles[0], 5, None), update_of(handles[1], 6, Some(false))])
+        }),
+        ("cuGraphExecUpdate", 0, |buffer, _, other| {
+            fake::fail("cuGraphInstantiateWithFlags", 1, INVALID_VALUE);
+            buffer.update_from(other)
+        }),
+    ];
+    for (function, skip, update) in ways {
+        let bench = Bench::new();
+        let memory = bench.memory();
+        let commands = [bench.launch(1, &memory), bench.launch(2, &memory)];
+        let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+        let (other, _) = bench.chain(UPDATABLE, &commands);
+        fake::fail_later(function, skip, 2, INVALID_VALUE);
+        let errors = [
+            update(&mut *buffer, &handles, &*other).unwrap_err(),
+            bench.run(&*buffer).unwrap_err(),
+            buffer.update(&[update_of(handles[1], 7, None)]).unwrap_err(),
+            bench.run(&*buffer).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+            assert!(error.message().contains("could not be undone"), "{error}");
+            assert!(error.to_string().contains("update_from"), "{error}");
+        }
+        // A new instance does what is known.
+        buffer.update_from(&*other).unwrap();
+        bench.run(&*buffer).unwrap();
+        buffer.update(&[update_of(handles[1], 8, None)]).unwrap();
+    }
+}
+
+/// The driver forgets parameters that a node got shortly before it was disabled, and a disabled
+/// memset node does not keep the order.
+#[test]
+fn enabled_nodes_get_their_parameters_again() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let view = || MemoryView::whole(memory.clone());
+    let fill = |byte: u8| Command::BufferFill { dst: view(), pattern: [byte].as_slice().into() };
+    let half = |start| MemoryView::new(memory.clone(), start, 32).unwrap();
+    let copy = Command::BufferCopy { src: half(0), dst: half(32) };
+    let commands = [bench.launch(1, &memory), fill(1), copy];
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+    assert_eq!(fake::calls("cuGraphAddMemsetNode"), 0, "it could be disabled");
+    let switch = |buffer: &mut dyn CommandBuffer, enabled| {
+        let updates: Vec<_> = handles
+            .iter()
+            .map(|&handle| CommandUpdate { enabled: Some(enabled), ..CommandUpdate::new(handle) })
+            .collect();
+        let counts = || ["cuGraphExecKernelNodeSetParams", "cuGraphExecMemcpyNodeSetParams"].map(fake::calls);
+        let before = counts();
+        buffer.update(&updates).unwrap();
+        let after = counts();
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    assert_eq!(switch(&mut *buffer, false), [0, 0]);
+    assert_eq!(switch(&mut *buffer, true), [2, 0], "the copy has what it had from the start");
+    buffer.update_from(&*bench.chain(UPDATABLE, &commands).0).unwrap();
+    assert_eq!(switch(&mut *buffer, false), [0, 0]);
+    assert_eq!(switch(&mut *buffer, true), [2, 1]);
+}
+
+/// What nodes a fill has depends on its operands, so the driver compares a new graph.
+#[test]
+fn operands_of_fills_and_copies_change_by_a_comparison_of_graphs() {
+    let bench = Bench::new();
+    let [old, new] = [(); 2].map(|()| bench.memory());
+    let gone = Arc::downgrade(&old);
+    let fill = |memory: &Arc<dyn Memory>, pattern: &[u8]| Command::BufferFill {
+        dst: MemoryView::whole(memory.clone()),
+        pattern: pattern.into(),
+    };
+    let commands = [fill(&old, &[1]), bench.launch(1, &new)];
+    let (mut buffer, handles) = bench.chain(UPDATABLE, &commands);
+    drop((commands, old));
+    bench.run(&*buffer).unwrap();
+    let with =
+        |memory: Command| CommandUpdate { command: Some(Box::new(memory)), ..CommandUpdate::new(handles[0]) };
+    let counts = || ["cuGraphExecUpdate", "cuGraphInstantiateWithFlags"].map(fake::calls);
+    let before = counts();
+    // The driver refuses it, and so does a new instance: nothing has changed.
+    fake::fail("cuGraphExecUpdate", 1, INVALID_VALUE);
+    fake::fail("cuGraphInstantiateWithFlags", 1, INVALID_VALUE);
+    let update = [with(fill(&new, &[2])), update_of(handles[1], 5, None)];
+    assert_eq!(buffer.update(&update).unwrap_err().kind(), ErrorKind::Driver);
+    bench.run(&*buffer).unwrap();
+    assert!(gone.upgrade().is_some());
+    let failed = counts();
+    assert!(failed[0] > before[0]);
+    // Both commands at once, in one comparison.
+    buffer.update(&update).unwrap();
+    assert_eq!(counts(), [failed[0] + 1, failed[1]]);
+    bench.run(&*buffer).unwrap();
+    assert!(gone.upgrade().is_none());
+    // A command that is off stays off, which takes a new instance.
+    buffer.update(&[CommandUpdate { enabled: Some(false), ..with(fill(&new, &[1, 2, 3, 4])) }]).unwrap();
+    assert_eq!(counts()[1], failed[1] + 1);
+    bench.run(&*buffer).unwrap();
 }

@@ -166,7 +166,7 @@ impl Run {
         self.done.reset();
         self.progress = RunProgress::default();
         self.progress.unfinished = AtomicU32::new(self.slots.len() as u32);
-        self.waiting = Waiting::new(timing, template.progress);
+        self.waiting = Waiting::new(timing, template.spin_kind);
         for (slot, partition) in self.slots.iter_mut().zip(&template.partitions) {
             slot.reset(partition);
         }
@@ -428,7 +428,8 @@ impl Run {
 
 impl hal::Notify for Run {
     fn notify(&self, token: u64) {
-        let owner = self.owner().filter(|owner| owner.polls_tails);
+        let owner = || self.owner().filter(|owner| owner.polls_tails);
+        let owner = self.is_polled().then(owner).flatten();
         // Final by contract, and this run's even if the enqueue has not returned yet.
         self.poll_event(token as usize);
         owner.iter().for_each(|owner| self.end_before_tails(owner));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::hal;
 use crate::runtime::completion::clock;
 use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::run::Run;
 use crate::runtime::execution::template::RunTemplate;
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -49,13 +49,12 @@ pub(super) struct Waiting {
     pub(super) too_long: AtomicBool,
     /// Whether partitions of devices that notify are timed, for estimates.
     pub(super) is_timed: bool,
-    /// What drives the devices' work.
-    driven_by: hal::Progress,
+    spin_kind: SpinKind,
 }
 
 impl Waiting {
-    pub(super) fn new(timing: Timing, driven_by: hal::Progress) -> Self {
-        Self { is_timed: timing == Timing::On, driven_by, ..Self::default() }
+    pub(super) fn new(timing: Timing, spin_kind: SpinKind) -> Self {
+        Self { is_timed: timing == Timing::On, spin_kind, ..Self::default() }
     }
 }
 
@@ -168,16 +167,9 @@ impl Run {
         SpinPlan::decode(plan.swap(0, Ordering::Relaxed))
     }
 
-    /// What drives the devices' work, which decides how a thread may wait for it.
-    pub(crate) fn driven_by(&self) -> hal::Progress {
-        self.waiting.driven_by
-    }
-
-    /// See [`RunTemplate::must_give_way`].
-    pub(crate) fn must_give_way(&self) -> bool {
-        let of_owner =
-            || self.inner.lock().owner.as_ref().is_some_and(|owner| owner.template().must_give_way());
-        self.driven_by() == hal::Progress::HostCores && of_owner()
+    /// How a thread may spin for the end.
+    pub(crate) fn spin_kind(&self) -> SpinKind {
+        self.waiting.spin_kind
     }
 
     /// The host has been handed a task of this run, until the guard is dropped.

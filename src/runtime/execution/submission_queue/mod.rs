@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::hal::Progress;
+use crate::hal::{Capabilities, Progress};
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
@@ -150,13 +150,11 @@ impl Debug for SubmissionQueue {
 /// The submission queue for the runs of an executable with these partitions, if they can be left to the
 /// reactor's thread: there is one partition, for a device that has to be polled and computes by itself. The
 /// queues of batches have no priority.
-pub(crate) fn queue_for(partitions: &[PartitionExec], progress: Progress) -> Option<Arc<SubmissionQueue>> {
+pub(crate) fn queue_for(partitions: &[PartitionExec]) -> Option<Arc<SubmissionQueue>> {
     let [partition] = partitions else { return None };
-    let possible = partition.eager
-        && progress == Progress::Device
-        && partition.priority() == Priority::Normal
-        && !partition.is_stream_task();
-    let device = partition.device().filter(|device| possible && device.capabilities().batches)?;
+    let possible = partition.eager && partition.priority() == Priority::Normal && !partition.is_stream_task();
+    let takes_batches = |can: &Capabilities| can.batches && can.progress == Progress::Device;
+    let device = partition.device().filter(|device| possible && takes_batches(device.capabilities()))?;
     let reactor = device.reactor()?;
     let queue = queue_of(device);
     reactor.set_submitter(|| Arc::clone(queue) as Arc<dyn Submitter>);
