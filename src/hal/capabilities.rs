@@ -33,8 +33,8 @@ pub enum Progress {
     /// The device itself, such as a GPU. Waiting threads do not slow it down.
     #[default]
     Device,
-    /// Threads of the driver, on the host's cores: a thread that polls in a loop has to yield its
-    /// core to them.
+    /// Threads of the driver, on the host's cores, which a thread that polls in a loop may keep from them.
+    /// On a device that cannot notify, such a loop gives way.
     HostCores,
 }
 

@@ -13,7 +13,7 @@ use crate::runtime::completion::latch::WaiterKey;
 use crate::runtime::completion::spin_budget;
 use crate::runtime::completion::tuning::SpinKind;
 use crate::runtime::execution::run::{Run, RunTrace, SpinPlan};
-use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::spin_time::spin_time;
 use crate::runtime::execution::submission_queue::{LeaderGuard, SubmissionQueue};
 
 /// A future that resolves when a run is done. It can be polled again after that.
@@ -98,7 +98,7 @@ impl RunWait {
             Spin::Until(end) => return self.spin_until(Instant::now(), end),
             Spin::BetweenHostTasks => match (self.run.expected(), self.between_host_tasks) {
                 (Some(expected), Some(limit)) if expected <= limit && !self.run.is_on_host() => {
-                    Some(spin_time_among(self.run.load(), expected, limit))
+                    Some(spin_time(expected, limit))
                 }
                 _ => None,
             },

@@ -15,7 +15,7 @@ use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable_graph::ExecutableGraph;
 use crate::runtime::execution::in_flight::{self, RunSource};
 use crate::runtime::execution::run::{Run, SpinPlan, Timing};
-use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::spin_time::spin_time;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submit::{self, LaunchAwaited, Started, Waits};
 use crate::runtime::execution::template::RunOwner;
@@ -319,7 +319,7 @@ impl QueueState {
             && expected <= limit
             && self.spinning.try_spin()
         {
-            run.plan_spin(SpinPlan::Once(spin_time_among(run.load(), expected, limit)));
+            run.plan_spin(SpinPlan::Once(spin_time(expected, limit)));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::runtime::completion::clock;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::execution::partitions::{PartitionExec, PartitionWork};
 use crate::runtime::execution::run::Run;
-use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::spin_time::spin_time;
 use crate::runtime::execution::stream_tasks::StreamTaskCall;
 use crate::runtime::execution::template::{RunOwner, RunTemplate};
 use crate::runtime::resource::device::Device;
@@ -50,7 +50,7 @@ pub(crate) fn enqueue<O: RunOwner + ?Sized>(
     // The submission polls for the end only where that should be near.
     let polled_for = expected.filter(|_| run.is_polled_by_submission()).and_then(|expected| {
         let limit = template.spin_limit();
-        (expected <= limit).then(|| spin_time_among(run.load(), expected, limit))
+        (expected <= limit).then(|| spin_time(expected, limit))
     });
     let is_watched = !template.polls_tails || template.tails.contains(&(index as u32));
     // Where a device can notify, the reactor polls only for many runs, each of which would need a

@@ -131,15 +131,10 @@ impl Run {
         }
     }
 
-    /// How many runs are in flight on the device, this one included.
-    pub(crate) fn load(&self) -> u32 {
-        self.in_flight().map_or(1, |in_flight| in_flight.load(Ordering::Relaxed)).max(1)
-    }
-
     /// Whether no other run is in flight on the device, so that a spin keeps no other submission
     /// from polling.
     pub(crate) fn is_alone_in_flight(&self) -> bool {
-        self.load() == 1
+        self.in_flight().is_none_or(|in_flight| in_flight.load(Ordering::Relaxed) <= 1)
     }
 
     /// Whether a spin on this run saw it end, if there was one.

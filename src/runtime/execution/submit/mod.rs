@@ -19,7 +19,7 @@ use crate::runtime::execution::event::Event;
 use crate::runtime::execution::executable::{ExecutableInner, ExecutableState};
 use crate::runtime::execution::host_task::TaskOutput;
 use crate::runtime::execution::run::{Run, SpinPlan, Timing};
-use crate::runtime::execution::spin_time::spin_time_among;
+use crate::runtime::execution::spin_time::spin_time;
 use crate::runtime::execution::stream_tasks::StreamTaskCall;
 use crate::runtime::execution::submission::Submission;
 use crate::runtime::execution::submission_queue::SubmissionQueue;
@@ -620,7 +620,7 @@ pub(crate) fn failed(error: Error) -> Submission {
 /// Decides, before a run starts, how its submission will wait: the reactor leaves runs alone that their
 /// submissions poll.
 fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Run) {
-    let Some(plan) = spin(executable, state, run.load()) else { return };
+    let Some(plan) = spin(executable, state) else { return };
     run.plan_spin(plan);
     if executable.polled {
         run.set_polled_by_submission();
@@ -628,11 +628,11 @@ fn plan_spin(executable: &ExecutableInner, state: &mut ExecutableState, run: &Ru
 }
 
 /// Whether it is worth to spin for a run that starts now.
-fn spin(executable: &ExecutableInner, state: &mut ExecutableState, load: u32) -> Option<SpinPlan> {
+fn spin(executable: &ExecutableInner, state: &mut ExecutableState) -> Option<SpinPlan> {
     if executable.all_eager {
         let (expected, limit) = (executable.expected()?, executable.spin_limit());
         let pays = expected <= limit && state.spinning.try_spin();
-        return pays.then(|| SpinPlan::Once(spin_time_among(load, expected, limit)));
+        return pays.then(|| SpinPlan::Once(spin_time(expected, limit)));
     }
     let limit = executable.spin_limit();
     let pays = !limit.is_zero() && state.spinning.try_spin();
