@@ -120,7 +120,15 @@ impl Reactor {
 
     /// Has the thread submit runs, too. The first call counts.
     pub(crate) fn set_submitter(&self, submitter: impl FnOnce() -> Arc<dyn Submitter>) {
-        self.inner.submitter.get_or_init(submitter);
+        let mut is_first = false;
+        self.inner.submitter.get_or_init(|| {
+            is_first = true;
+            submitter()
+        });
+        if is_first {
+            // The thread may sleep without having told the submitter, which would not wake it then.
+            self.wake_thread();
+        }
     }
 
     /// Wakes the thread: there is something to submit.

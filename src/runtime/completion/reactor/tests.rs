@@ -1,6 +1,15 @@
+use std::sync::{Arc, mpsc};
+use std::thread::yield_now;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use crate::runtime::completion::pending::Pending;
+use crate::runtime::completion::reactor::Reactor;
+use crate::runtime::completion::submitter::Submitter;
+use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::{Device, Graph};
+use crate::sync::Ordering;
 use crate::testing::{FakeDevice, FakeOptions};
 
 #[test]
@@ -117,4 +126,42 @@ async fn a_device_that_can_notify_is_polled_only_for_spins_and_for_many_runs() {
         assert!(!submission.event().run().is_done(), "the first was to be polled by its submission");
         assert!(submission.is_finished());
     }
+}
+
+/// Drops the sender at its first turn.
+struct FirstTurn(Mutex<Option<mpsc::Sender<()>>>);
+
+impl Submitter for FirstTurn {
+    fn turn(&self, _: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool {
+        self.0.lock().take();
+        false
+    }
+
+    fn has_completed(&self) -> bool {
+        false
+    }
+
+    fn settle(&self) {}
+
+    fn fall_asleep(&self) -> bool {
+        true
+    }
+
+    fn wake_up(&self) {}
+
+    fn close(&self) {}
+}
+
+// It is set while a graph is finalized, by when the thread may have fallen asleep.
+#[test]
+fn a_submitter_that_is_set_while_the_thread_sleeps_gets_its_turn() {
+    let reactor = Reactor::new("test", WakePolicy::default());
+    reactor.start().unwrap();
+    while reactor.inner.asleep_until.load(Ordering::Relaxed) != u64::MAX {
+        yield_now();
+    }
+    let (sender, turned) = mpsc::channel();
+    reactor.set_submitter(|| Arc::new(FirstTurn(Mutex::new(Some(sender)))));
+    assert_eq!(turned.recv_timeout(Duration::from_secs(60)), Err(mpsc::RecvTimeoutError::Disconnected));
+    reactor.close();
 }

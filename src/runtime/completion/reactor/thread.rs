@@ -27,8 +27,7 @@ impl ReactorInner {
         sleep_precisely();
         let mut found = AllFound::new();
         loop {
-            let submitter = self.submitter.get().map(|submitter| &**submitter);
-            let is_submitting = submitter.is_some_and(|submitter| self.submit(submitter));
+            let is_submitting = self.submitter.get().is_some_and(|submitter| self.submit(&**submitter));
             let mut inbox = self.inbox.lock();
             if inbox.host() == Host::Task {
                 if inbox.is_closed && self.has_idle_task(&inbox) {
@@ -39,13 +38,13 @@ impl ReactorInner {
                     let event = "a runtime does not poll the reactor's task: its thread takes over";
                     tracing::debug!(target: "wakegraph", "{event}");
                 } else if !is_submitting {
-                    self.watch_over_task(inbox, submitter);
+                    self.watch_over_task(inbox);
                 }
                 continue;
             }
             drop(inbox);
             if self.is_paused() {
-                self.sleep(&mut self.inbox.lock(), Some(now() + 1_000_000), submitter);
+                self.sleep(&mut self.inbox.lock(), Some(now() + 1_000_000));
                 continue;
             }
             let mut driver = self.driver.lock();
@@ -76,7 +75,7 @@ impl ReactorInner {
             inbox.many = driver.schedule.has_many();
             self.asleep_until.store(next.unwrap_or(u64::MAX), Ordering::Relaxed);
             drop(driver);
-            self.sleep(&mut inbox, next, submitter);
+            self.sleep(&mut inbox, next);
             if inbox.host() == Host::Thread {
                 self.asleep_until.store(0, Ordering::Relaxed);
             }
@@ -106,21 +105,18 @@ impl ReactorInner {
     }
 
     /// Sleeps while a task hosts. The thread comes by now and then, as long as there is something to do.
-    fn watch_over_task(&self, mut inbox: MutexGuard<'_, Inbox>, submitter: Option<&dyn Submitter>) {
+    fn watch_over_task(&self, mut inbox: MutexGuard<'_, Inbox>) {
         let Some(task) = &mut inbox.task else { return };
         let is_busy = std::mem::take(&mut task.is_busy) || task.due < u64::MAX;
         task.is_thread_asleep = !is_busy;
         let until = is_busy.then(|| now() + nanoseconds(ROUND));
-        self.sleep(&mut inbox, until, submitter);
+        self.sleep(&mut inbox, until);
     }
 
     /// Sleeps until it is woken or until a time, unless there is something to submit or to complete.
-    fn sleep(
-        &self,
-        inbox: &mut MutexGuard<'_, Inbox>,
-        until: Option<u64>,
-        submitter: Option<&dyn Submitter>,
-    ) {
+    fn sleep(&self, inbox: &mut MutexGuard<'_, Inbox>, until: Option<u64>) {
+        // Under the lock of the inbox: a submitter that is set later than this wakes the thread.
+        let submitter = self.submitter.get();
         if let Some(submitter) = submitter {
             if submitter.has_completed() {
                 return MutexGuard::unlocked(inbox, || submitter.settle());
