@@ -1,6 +1,6 @@
 //! Which executables a cache makes, keeps and drops.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -168,14 +168,21 @@ fn a_failure_is_not_kept() {
     run(async {
         let (device, _) = manual("fake");
         let tries = Count::default();
+        let (both_wait, waits) = mpsc::channel();
+        let waits = Mutex::new(waits);
         let cache = ExecutableCache::new(1000, move |_: &u32| match tries.add_one() {
-            0 => Err(Error::new(ErrorKind::OutOfMemory, "no memory")),
+            0 => {
+                waits.lock().recv().unwrap();
+                Err(Error::new(ErrorKind::OutOfMemory, "no memory"))
+            }
             1 => panic!("an expected panic"),
             _ => Ok((fill(&device, 4)?, "made")),
         });
-        let (first, second) = tokio::join!(cache.get(&1), cache.get(&1));
-        assert_eq!(first.unwrap_err().kind(), ErrorKind::OutOfMemory);
-        assert_eq!(second.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        let [mut first, mut second] = [Box::pin(cache.get(&1)), Box::pin(cache.get(&1))];
+        assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
+        both_wait.send(()).unwrap();
+        assert_eq!(first.await.unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(second.await.unwrap_err().kind(), ErrorKind::OutOfMemory);
         assert!(cache.is_empty());
         assert_eq!(cache.get(&1).await.unwrap_err().kind(), ErrorKind::HostTaskPanicked);
         assert_eq!(*cache.get(&1).await.unwrap(), "made");
