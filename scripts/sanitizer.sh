@@ -1,6 +1,7 @@
 # Sourced by leaks.sh and tsan.sh: runs tests with a sanitizer of the compiler, on the stable toolchain.
 
 # run_under SANITIZER EXTRA_RUSTFLAGS [WHAT_TO_TEST...]
+#   features: more features; build_std: crates of the standard library to build with the sanitizer
 run_under() {
   local sanitizer=$1 extra=$2
   shift 2
@@ -20,5 +21,5 @@ run_under() {
   local target
   target=$(rustc -vV | sed -n 's/^host: //p')
   RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=$sanitizer $extra ${RUSTFLAGS:-}" PROPTEST_CASES="${PROPTEST_CASES:-32}" \
-    cargo test --locked --features "tokio-console${features:+,$features}" --no-fail-fast --target "$target" --target-dir "target/$sanitizer" "$@"
+    cargo test --locked ${build_std:+-Zbuild-std="$build_std"} --features "tokio-console${features:+,$features}" --no-fail-fast --target "$target" --target-dir "target/$sanitizer" "$@"
 }
