@@ -2,13 +2,15 @@
 //! applied already.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use wakegraph::backend::host::{self, HostOptions};
 use wakegraph::kernel::RawKernel;
 use wakegraph::{
-    Applied, Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, Range,
+    Applied, Device, ErrorKind, ExecutableGraph, FinalizeOptions, Graph, HostBuffer, NodeId, NodePath, Range,
     Submission, kernel, read, write,
 };
 
@@ -21,6 +23,9 @@ use crate::support::{Hold, block_on};
 kernel! {
     fn mix(n: u32, x: &mut [u32]) {
         host: |_, n, x| x.iter_mut().for_each(|x| *x = x.wrapping_mul(31).wrapping_add(n)),
+    }
+    fn set(n: u32, x: &mut [u32]) {
+        host: |_, n, x| x.fill(n),
     }
     fn check(n: u32, x: &[u32]) {
         host: |_, n, x| assert!(x.iter().all(|x| *x == n)),
@@ -423,5 +428,116 @@ fn an_update_behind_a_breaking_one_takes_its_memory_out() {
         }
         submission.await.unwrap_err();
         assert_eq!(*guard.await, [1; 4]);
+    });
+}
+
+/// An executable each of whose runs waits for a permit before `node`.
+struct Gated {
+    exec: ExecutableGraph,
+    permits: Arc<Semaphore>,
+    node: NodePath,
+}
+
+impl Gated {
+    /// `add` adds the node, behind the task that waits for a permit.
+    fn new(device: &Device, add: impl FnOnce(&mut Graph, NodeId) -> NodePath) -> Self {
+        let permits = Arc::new(Semaphore::new(0));
+        let waiting = permits.clone();
+        let mut graph = Graph::new(device);
+        let task = graph.host_task((), async move |()| waiting.acquire().await.map(SemaphorePermit::forget));
+        let task = task.id();
+        let node = add(&mut graph, task);
+        Self { exec: finalize(&graph), permits, node }
+    }
+
+    /// With `mix(1, x)` in a body.
+    fn in_body(device: &Device, x: &HostBuffer<u32>) -> Self {
+        let flag = device.host_buffer_from(&[1u32]).unwrap();
+        let mut body = Graph::new(device);
+        let node = body.launch(mix(1, x), Range::linear(x.len())).id();
+        Self::new(device, |graph, task| node.within(graph.if_nonzero(&flag, &body).after([task]).id()))
+    }
+
+    /// A submission while `earlier` waits for a permit, and then gets one.
+    async fn let_go(&self, earlier: Submission) {
+        self.permits.add_permits(1);
+        earlier.await.unwrap();
+    }
+
+    /// Whether a submission behind an update that waits for `held` has `y` to itself. Gives what is in
+    /// `y` then.
+    async fn value_behind(&self, held: Submission, applied: Applied, y: &HostBuffer<u32>) -> u32 {
+        let last = self.exec.submit();
+        self.let_go(held).await;
+        applied.await.unwrap();
+        assert!(is_in_use(y.try_write()));
+        let guard = waiting(y.write()).await;
+        self.let_go(last).await;
+        guard.await[0]
+    }
+}
+
+#[test]
+fn a_node_of_a_body_that_is_enabled_again_brings_its_memory() {
+    in_both_runtimes(|| async {
+        for disabled_before in [true, false] {
+            let device = device();
+            let [x, y] = [(); 2].map(|()| numbers(&device));
+            let gated = Gated::in_body(&device, &x);
+            let set = |enabled| gated.exec.update().enabled(gated.node.clone(), enabled).apply();
+            let move_to_y = || gated.exec.update().launch(gated.node.clone(), mix(2, &y)).apply();
+            if disabled_before {
+                move_to_y().await.unwrap();
+                set(false).await.unwrap();
+            }
+            let first = gated.exec.submit();
+            let disabled = (!disabled_before).then(|| (move_to_y(), set(false)));
+            let held = gated.exec.submit();
+            let applied = set(true);
+            assert!(!applied.is_known());
+            gated.let_go(first).await;
+            if let Some((moved, disabled)) = disabled {
+                moved.await.unwrap();
+                disabled.await.unwrap();
+            }
+            assert_eq!(gated.value_behind(held, applied, &y).await, mixed(1, &[2]));
+        }
+    });
+}
+
+#[test]
+fn an_alternative_that_is_chosen_again_brings_its_memory() {
+    in_both_runtimes(|| async {
+        for moved_before in [true, false] {
+            let device = device();
+            let [x, y] = [(); 2].map(|()| numbers(&device));
+            let mut group = None;
+            let gated = Gated::new(&device, |graph, task| {
+                let range = Range::linear(4);
+                let both = graph.command_group().launch(mix(1, &x), range).launch(set(7, &x), range).build();
+                let node = graph.add_group(&both).after([task]).id();
+                group = Some(both);
+                node.into()
+            });
+            let group = group.unwrap();
+            let choose = |index| gated.exec.update().choose(&group, index).apply();
+            let move_to_y = || gated.exec.update().launch(gated.node.clone(), mix(2, &y)).apply();
+            if moved_before {
+                move_to_y().await.unwrap();
+            }
+            let first = gated.exec.submit();
+            let moved = (!moved_before).then(move_to_y);
+            let other = choose(1);
+            let held = gated.exec.submit();
+            let applied = choose(0);
+            assert!(!applied.is_known());
+            gated.let_go(first).await;
+            if let Some(moved) = moved {
+                moved.await.unwrap();
+            }
+            other.await.unwrap();
+            let expected = if moved_before { mixed(1, &[2, 2]) } else { mixed(1, &[2]) };
+            assert_eq!(gated.value_behind(held, applied, &y).await, expected);
+        }
     });
 }

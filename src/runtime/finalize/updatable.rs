@@ -142,6 +142,16 @@ impl CurrentGraph {
         self.graph(node).accesses_at(node.node as usize)
     }
 
+    /// What a node accesses, also while it is disabled.
+    pub(crate) fn uses_of(&self, node: Origin) -> Accesses {
+        let find = |access: &Access| {
+            let mut all = self.command(node)?.allocations();
+            let used = all.find(|allocation| allocation.memory().resource() == access.resource)?;
+            Some((used.clone(), *access))
+        };
+        self.accesses_of(node).iter().filter_map(find).collect()
+    }
+
     pub(crate) fn is_enabled(&self, node: Origin) -> bool {
         !self.disabled.contains(&node)
     }

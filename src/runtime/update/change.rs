@@ -37,7 +37,14 @@ impl Change {
     pub(super) fn brings(&self, current: &CurrentGraph) -> Accesses {
         match self {
             Self::Whole(recorded) => recorded.uses().accesses(),
-            Self::Nodes { steps, .. } => steps.iter().flat_map(|(step, _)| step.brings(current)).collect(),
+            Self::Nodes { steps, .. } => {
+                let steps = steps.iter().map(|(step, _)| step);
+                let mut all: Accesses = steps.clone().flat_map(|step| step.brings(current)).collect();
+                if steps.clone().any(UpdateStep::brings_back) {
+                    all.extend(current.waiting.iter().flat_map(|waiting| waiting.brings.iter().cloned()));
+                }
+                all
+            }
         }
     }
 }

@@ -82,12 +82,23 @@ impl StagedOperands {
 }
 
 impl UpdateStep {
+    /// Whether it brings back what updates before it may have changed: memory that it does not name.
+    pub(super) fn brings_back(&self) -> bool {
+        matches!(self, Self::Node(_, NodeChange::Enabled(true)) | Self::Choose(..))
+    }
+
     /// What the executable may use once this is applied, and may not have used before.
     pub(super) fn brings(&self, current: &CurrentGraph) -> Accesses {
         match self {
             Self::Node(_, NodeChange::Launch(call)) => call.accesses_with_allocations(),
-            Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(_))
+            Self::Node(_, NodeChange::Range(_) | NodeChange::Enabled(false))
             | Self::Param(_, CallArg::Value(_)) => Vec::new(),
+            // A conditional or loop does not access what only disabled nodes of its bodies do.
+            Self::Node(path, NodeChange::Enabled(true)) => {
+                let mut nodes = current.index.find(path).unwrap_or_default();
+                nodes.retain(|node| current.index.is_in_body(node.instance));
+                nodes.iter().flat_map(|node| current.uses_of(*node)).collect()
+            }
             Self::Node(_, NodeChange::HostTask(task)) => {
                 let task = task.as_ref().as_ref();
                 task.map(Command::accesses_with_allocations).unwrap_or_default()
@@ -100,9 +111,14 @@ impl UpdateStep {
             Self::Node(_, NodeChange::Staged(operands)) => operands.accesses(),
             Self::Choose(group, index) => {
                 let members = current.index.members_of(group).unwrap_or_default().iter();
-                let alternative =
-                    |node: &Origin| current.command(*node)?.membership()?.alternatives.get(*index);
-                members.filter_map(alternative).flat_map(Command::accesses_with_allocations).collect()
+                let alternative = |node: &Origin| {
+                    let membership = current.command(*node)?.membership()?;
+                    Some(match membership.active == *index {
+                        true => current.uses_of(*node),
+                        false => membership.alternatives.get(*index)?.accesses_with_allocations(),
+                    })
+                };
+                members.filter_map(alternative).flatten().collect()
             }
             // The kernel that the node has by then may write what its present kernel reads.
             Self::Param(_, CallArg::Memory(operand)) => {
