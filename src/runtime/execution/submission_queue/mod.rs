@@ -26,6 +26,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::hal::{Capabilities, Progress};
+use crate::runtime::completion::latch::wake_after_locks;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
@@ -111,7 +112,8 @@ impl SubmissionQueue {
 
 impl Submitter for SubmissionQueue {
     fn turn(&self, watch: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool {
-        self.submitter.lock().turn(self, watch)
+        // A waker may submit behind a run that this turn is about to launch.
+        wake_after_locks(|| self.submitter.lock().turn(self, watch))
     }
 
     fn has_completed(&self) -> bool {

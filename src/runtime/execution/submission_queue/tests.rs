@@ -1,7 +1,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -129,6 +129,41 @@ fn what_something_comes_after_is_launched_without_the_reactor() {
         control.complete_all();
     }
     assert!(all().all(|submission| run_of(submission).result().is_ok()));
+}
+
+/// Submits when it is woken.
+struct Resubmit {
+    exec: ExecutableGraph,
+    submitted: mpsc::Sender<Submission>,
+}
+
+impl Wake for Resubmit {
+    fn wake(self: Arc<Self>) {
+        self.submitted.send(self.exec.submit()).unwrap();
+    }
+}
+
+// The waker submits behind a run that the reactor's thread is about to launch in the same batch.
+#[test]
+fn a_waker_may_submit_while_a_batch_is_made() {
+    let (device, control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let before = load(&execs);
+    let (submitted, submissions) = mpsc::channel();
+    let (first, cancelled) = {
+        let _held = hold(&device);
+        let (first, mut cancelled) = (execs[MANY - 2].submit(), execs[MANY - 1].submit());
+        assert!([&first, &cancelled].iter().all(|submission| run_of(submission).is_left_to_reactor()));
+        let waker = Waker::from(Arc::new(Resubmit { exec: execs[MANY - 2].clone(), submitted }));
+        assert!(pin!(&mut cancelled).poll(&mut Context::from_waker(&waker)).is_pending());
+        cancelled.cancel();
+        (first, cancelled)
+    };
+    let second = submissions.recv_timeout(Duration::from_secs(60)).unwrap();
+    while !before.iter().chain([&first, &second]).all(Submission::is_finished) {
+        control.complete_all();
+    }
+    assert_eq!(run_of(&cancelled).result().unwrap_err().kind(), ErrorKind::Cancelled);
 }
 
 #[test]
