@@ -161,7 +161,7 @@ impl<T> PoolInner<T> {
                 // No other slot has become free.
                 let answered = state.answer(Ok(claim));
                 drop(state);
-                return answered.into_iter().for_each(Waker::wake);
+                return answered.into_iter().for_each(wake);
             }
             Some(claim) => state.table.put_back(claim),
             None => None,
@@ -170,8 +170,13 @@ impl<T> PoolInner<T> {
         answered.extend(std::iter::from_fn(|| state.grant()));
         drop(state);
         drop(dropped);
-        answered.into_iter().for_each(Waker::wake);
+        answered.into_iter().for_each(wake);
     }
+}
+
+/// Wakes one task of possibly many. If its waker panics, the others must still be woken.
+fn wake(waker: Waker) {
+    panics::catch_and_log("a waker", || waker.wake());
 }
 
 impl<T> PoolState<T> {

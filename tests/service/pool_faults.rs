@@ -1,7 +1,11 @@
 //! What happens to slots whose making, run or device fails.
 
-use wakegraph::service::ExecutablePool;
-use wakegraph::{Error, ErrorKind, Graph};
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use wakegraph::service::{ExecutablePool, PoolGuard};
+use wakegraph::{Error, ErrorKind, Graph, Result};
 
 use crate::common::{Count, fill, manual, poll_once, pool, run, yield_often};
 
@@ -155,6 +159,37 @@ fn the_loss_of_the_last_device_resolves_all_requests() {
         assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::DeviceLost);
         assert_eq!(pool.status().slots, 0);
     });
+}
+
+// All requests get the error of the loss at once.
+#[test]
+fn a_waker_that_panics_keeps_no_other_request_asleep() {
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose")
+        }
+    }
+
+    run(async {
+        let (device, control) = manual("fake");
+        let pool = pool(&device, 1);
+        let slot = pool.acquire().await.unwrap();
+        let (mut first, second) = (Box::pin(pool.acquire()), tokio::spawn(acquire(pool.clone())));
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        yield_often().await;
+        assert_eq!(pool.status().waiting, 2);
+        drop(slot.submit());
+        control.lose_device();
+        drop(slot);
+        assert_eq!(second.await.unwrap().unwrap_err().kind(), ErrorKind::DeviceLost);
+    });
+}
+
+async fn acquire(pool: ExecutablePool<usize>) -> Result<PoolGuard<usize>> {
+    pool.acquire().await
 }
 
 #[test]
