@@ -13,6 +13,7 @@ use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
 use crate::types::{Error, ErrorKind, Result};
 use crate::util::deferred_drop::{Failure, drop_later};
+use crate::util::panics::catch_and_log;
 
 impl Run {
     /// A partition does not start because of the others. Gives back what that makes ready.
@@ -159,7 +160,8 @@ impl Run {
         }
         // Over on their devices, whose notifications may lag.
         end_in_order(&depends_on);
-        trace.iter().for_each(|trace| self.finish_trace(trace));
+        // What listens may format an error of the user's.
+        trace.iter().for_each(|trace| catch_and_log("what traces a run", || self.finish_trace(trace)));
         self.done.set();
         // These go last: they may be the only ones left.
         drop((owner, scheduler, depends_on, comes_after));
@@ -175,4 +177,58 @@ fn says_enough(inner: &RunInner, later: &Failure) -> bool {
     let is_stop =
         |failure: &Failure| matches!(failure.kind(), ErrorKind::Cancelled | ErrorKind::DeadlineExceeded);
     inner.failure().is_some_and(|earlier| !is_stop(earlier) || is_stop(later))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Subscriber};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+    use crate::runtime::{Device, Graph};
+    use crate::testing::{FakeDevice, FakeOptions};
+    use crate::types::ErrorKind;
+
+    #[derive(Debug)]
+    struct Unspeakable;
+
+    impl fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("on purpose")
+        }
+    }
+
+    impl std::error::Error for Unspeakable {}
+
+    /// Formats all fields of all events.
+    struct Formatting;
+
+    impl<S: Subscriber> Layer<S> for Formatting {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            event.record(&mut Self);
+        }
+    }
+
+    impl Visit for Formatting {
+        fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+            drop(format!("{value:?}"));
+        }
+    }
+
+    #[test]
+    fn a_run_ends_although_its_error_cannot_be_formatted() {
+        let device = Device::from_hal(FakeDevice::open(FakeOptions::new()).0);
+        let mut graph = Graph::new(&device);
+        graph.host_task((), async |()| Err::<(), _>(Unspeakable));
+        let exec = graph.finalize().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let submitted = async { timeout(Duration::from_secs(60), exec.submit()).await };
+        let subscriber = tracing_subscriber::registry().with(Formatting);
+        let ended = tracing::subscriber::with_default(subscriber, || runtime.block_on(submitted));
+        assert_eq!(ended.expect("it ends").unwrap_err().kind(), ErrorKind::HostTaskFailed);
+    }
 }
