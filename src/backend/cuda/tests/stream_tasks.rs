@@ -63,6 +63,28 @@ fn the_event_of_a_failed_stream_task_fails_when_the_stream_is_done() {
     }
 }
 
+// Others may wait for it in order to come after everything that it comes after.
+#[test]
+fn what_needs_a_failed_stream_task_keeps_its_place_in_the_order() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let [failed_event, running, after, task] = [(); 4].map(|()| bench.event());
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let failing = stream_task(|| Err(Error::new(ErrorKind::Driver, "as it should")));
+    bench.enqueue_task(&failing, &[], &failed_event).unwrap();
+    failed(failed_event.status());
+    fake::hold(true);
+    bench.enqueue(&*buffer, &[], &running).unwrap();
+    bench.enqueue(&*buffer, &[&*failed_event, &*running], &after).unwrap();
+    bench.enqueue_task(&stream_task(|| panic!("not called")), &[&*failed_event], &task).unwrap();
+    assert!([&running, &after, &task].iter().all(|event| matches!(event.status(), EventStatus::Pending)));
+    fake::hold(false);
+    for event in [task, after] {
+        assert_eq!(failed(event.status()).kind(), ErrorKind::Driver);
+    }
+    assert!(matches!(running.status(), EventStatus::Complete));
+}
+
 #[test]
 fn what_only_follows_a_failed_stream_task_runs() {
     let bench = Bench::new();

@@ -54,12 +54,7 @@ impl<D: StreamDevice> StreamQueue<D> {
         // Not later: the event may wait for its own last signal.
         let awaited = AwaitedSignals::of(wait)?;
         let enqueue = |records: &Arc<EventRecords<D::Context>>| -> Result<StreamSignal<D>> {
-            let WaitedSignals { needs, failed, failing } = self.wait_for(awaited)?;
-            if let Some(error) = failed {
-                let nothing = SignalEnd::Recorded(0);
-                let signal = StreamSignal::new(device, records, stream, nothing, None, needs, None);
-                return Ok(signal.failed(error));
-            }
+            let WaitedSignals { needs, failure } = self.wait_for(awaited)?;
             let mut times = None;
             if (timed_commands.is_some() || self.desc.profiling || signal.timed)
                 && let Some(first) = &records.start
@@ -69,7 +64,8 @@ impl<D: StreamDevice> StreamQueue<D> {
                 records.reserve(context, commands)?;
                 first.record(stream)?;
             }
-            let started = if failing.is_some() { None } else { start(stream, records)? };
+            // What does not run keeps its place in the order.
+            let started = if failure.is_some() { None } else { start(stream, records)? };
             let end = match started {
                 // Times need the record of the event.
                 Some(run) if times.is_none() => SignalEnd::Counted(run),
@@ -79,7 +75,7 @@ impl<D: StreamDevice> StreamQueue<D> {
                     Err(failure) => SignalEnd::Broken(context.error(failure)),
                 },
             };
-            Ok(StreamSignal::new(device, records, stream, end, times, needs, kept).failing(failing))
+            Ok(StreamSignal::new(device, records, stream, end, times, needs, kept).failing(failure))
         };
         context.run(|| event.signal_by(enqueue))
     }
@@ -92,17 +88,15 @@ impl<D: StreamDevice> StreamQueue<D> {
         for signal in order {
             signal.order_before(&self.stream)?;
         }
-        let mut waited = WaitedSignals { needs: SignalNeeds::<D>::default(), failed: None, failing: None };
+        let mut waited = WaitedSignals { needs: SignalNeeds::<D>::default(), failure: None };
         for signal in dependencies {
-            waited.failed = signal.order_before(&self.stream)?;
-            if waited.failed.is_some() {
-                waited.needs = SignalNeeds::default();
-                break;
+            let failed = signal.order_before(&self.stream)?;
+            if let Some(failure) = failed.as_ref().or(signal.known_failure()) {
+                waited.failure.get_or_insert_with(|| failure.clone());
             }
-            if let Some(failure) = signal.known_failure() {
-                waited.failing.get_or_insert_with(|| failure.clone());
+            if failed.is_none() {
+                waited.needs.push(signal);
             }
-            waited.needs.push(signal);
         }
         Ok(waited)
     }
@@ -125,11 +119,9 @@ impl<D: StreamDevice> AwaitedSignals<D> {
 /// What a wait list says about the enqueue behind it.
 pub(crate) struct WaitedSignals<D: StreamDevice> {
     pub(crate) needs: SignalNeeds<D>,
-    /// The failure of a dependency: nothing runs, and this is the outcome.
-    pub(crate) failed: Option<Error>,
-    /// The failure that a dependency will have when its work is over: nothing runs, and this is the outcome
-    /// then.
-    pub(crate) failing: Option<Error>,
+    /// The failure that a dependency has, or will have when its work is over: nothing runs, and this is the
+    /// outcome once everything before it is over.
+    pub(crate) failure: Option<Error>,
 }
 
 /// The last signals of these events.

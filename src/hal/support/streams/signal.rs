@@ -126,12 +126,6 @@ impl<D: StreamDevice> StreamSignal<D> {
         self
     }
 
-    /// Nothing was enqueued, as a signal that this one needs has failed.
-    pub(crate) fn failed(self, error: Error) -> Self {
-        self.outcome.set(Some(error));
-        self
-    }
-
     /// Whether the work is over.
     fn is_over(&self, pending: &mut PendingSignal<D>) -> Result<bool, ContextFailure<D::Context>> {
         match &self.end {

@@ -25,29 +25,24 @@ impl<D: StreamDevice<Context: CaptureContext>> StreamQueue<D> {
         event.check_not_pending()?;
         let awaited = AwaitedSignals::of(wait)?;
         context.run(|| {
-            let WaitedSignals { needs, failed, mut failing } = self.wait_for(awaited)?;
+            let WaitedSignals { needs, mut failure } = self.wait_for(awaited)?;
             let records = event.records();
             let mut times = None;
-            if failed.is_none() && failing.is_none() {
+            if failure.is_none() {
                 if (self.desc.profiling || signal.timed)
                     && let Some(first) = &records.start
                 {
                     times = Some(SignalTimes::begin(device.clock().base()?, 0));
                     first.record(stream)?;
                 }
-                failing = self.call(task).err();
+                failure = self.call(task).err();
             }
             event.signal_by(|records| {
-                let end = match (&failed, stream.record(&records.end)) {
-                    (Some(_), _) => SignalEnd::Recorded(0),
-                    (None, Ok(sequence)) => SignalEnd::Recorded(sequence),
-                    (None, Err(failure)) => SignalEnd::Broken(context.error(failure)),
+                let end = match stream.record(&records.end) {
+                    Ok(sequence) => SignalEnd::Recorded(sequence),
+                    Err(failure) => SignalEnd::Broken(context.error(failure)),
                 };
-                let signal = StreamSignal::new(device, records, stream, end, times, needs, None);
-                Ok(match failed {
-                    Some(error) => signal.failed(error),
-                    None => signal.failing(failing),
-                })
+                Ok(StreamSignal::new(device, records, stream, end, times, needs, None).failing(failure))
             })
         })
     }
