@@ -58,6 +58,11 @@ impl FakeControl {
         self.0.fail_next(error);
     }
 
+    /// Fails the newest enqueue at once, also before what it waits for. Returns false when nothing is pending.
+    pub fn fail_newest(&self, error: Error) -> bool {
+        self.0.fail_newest(error)
+    }
+
     /// Loses the device: everything pending fails, and the device refuses everything from now on.
     pub fn lose_device(&self) {
         self.0.lose_device();

@@ -110,6 +110,15 @@ impl FakeSchedule {
         self.state.lock().fail_next = Some(error);
     }
 
+    pub(super) fn fail_newest(&self, error: Error) -> bool {
+        let mut state = self.state.lock();
+        let Some(newest) = state.pending.len().checked_sub(1) else { return false };
+        let notification = state.complete(newest, Some(error));
+        drop(state);
+        notification.into_iter().for_each(notify);
+        true
+    }
+
     pub(super) fn lose_device(&self) {
         let mut notifications = Vec::new();
         let mut state = self.state.lock();

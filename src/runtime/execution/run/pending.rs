@@ -11,7 +11,9 @@ impl Pending for Run {
     }
 
     fn poll(&self, partition: usize) -> Option<Result<()>> {
-        self.outcome(partition)
+        // A lost device fails a tail at once, while another device may still run what comes before the tail.
+        // Only the polls of the tail will see that end.
+        self.outcome(partition).filter(|outcome| outcome.is_ok() || !self.has_pending_before_tails())
     }
 
     fn has_poller(&self) -> bool {

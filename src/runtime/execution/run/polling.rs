@@ -69,6 +69,12 @@ impl Run {
         }
     }
 
+    /// Whether a device still runs a partition, where only the ends of the tails are polled for.
+    pub(super) fn has_pending_before_tails(&self) -> bool {
+        let is_pending = |partition| self.is_enqueued(partition) && self.outcome(partition).is_none();
+        (0..self.slots.len()).any(is_pending) && self.owner().is_some_and(|owner| owner.polls_tails)
+    }
+
     /// Ends the partitions before the tails, once all tails are over: no other thread polls for them.
     pub(super) fn end_before_tails(&self, template: &RunTemplate) {
         if self.is_done() {
@@ -101,9 +107,16 @@ fn outcome(status: EventStatus) -> Option<Result<()>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use crate::backend::host::{self, HostOptions};
+    use crate::graph::NodeId;
     use crate::kernel::RawKernel;
+    use crate::runtime::completion::pending::Pending;
     use crate::runtime::{Device, Graph, Submission};
+    use crate::testing::{FakeDevice, FakeOptions};
     use crate::types::{Error, ErrorKind, Range};
 
     /// Kernels in a chain, on two devices in turn that wait for each other; one of them fails, if
@@ -132,6 +145,29 @@ mod tests {
             std::thread::yield_now();
         }
         submission
+    }
+
+    // As when a device is lost and another one runs on: only the tail is polled for.
+    #[tokio::test]
+    async fn a_tail_that_fails_early_leaves_no_partition_behind() {
+        let (device, control) = FakeDevice::open(FakeOptions::new().manual(true).notifies(false));
+        let mut graph = Graph::new(&Device::from_hal(device));
+        let mut partition = |name: &str, after: &[NodeId]| {
+            // SAFETY: it does nothing.
+            #[expect(unsafe_code, reason = "stream tasks are partitions of their own")]
+            let task = unsafe { graph.stream_task(name, [], |_, []| Ok(())) };
+            task.after(after.iter().copied()).id()
+        };
+        let before = [partition("one", &[]), partition("another", &[])];
+        partition("tail", &before);
+        let submission = graph.finalize().unwrap().submit();
+        let run = submission.event().run().clone();
+        assert_eq!(control.pending(), 3);
+        assert!(control.fail_newest(Error::new(ErrorKind::DeviceLost, "as it should")));
+        assert!(Pending::poll(&*run, 2).is_none() && !run.is_over(2), "it is the only one that is polled");
+        control.complete_all();
+        let ended = timeout(Duration::from_secs(60), submission).await;
+        assert_eq!(ended.expect("it ends").unwrap_err().kind(), ErrorKind::DeviceLost);
     }
 
     #[test]
