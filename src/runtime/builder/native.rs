@@ -135,19 +135,13 @@ fn device_of(accesses: &[NativeAccess]) -> Option<&Device> {
 /// What the device has to be able to access. Of what is known by its address, it sees the address only.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch buffers, and for memory that has been imported
-/// on another device.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for scratch buffers.
 pub(super) fn memory_of(kind: CommandKind, accesses: &[NativeAccess]) -> Result<Vec<hal::MemoryView>> {
-    let (device, views) = (device_of(accesses), accesses.iter().map(|access| &access.view));
+    let views = accesses.iter().map(|access| &access.view);
     if views.clone().any(|view| ScratchMemory::of(&view.allocation).is_some()) {
         return Err(scratch::refused(&format!("a {kind}")));
     }
-    let (raw, known): (Vec<_>, Vec<_>) = views.partition(|view| view.is_raw());
-    if raw.iter().any(|view| Some(view.allocation.device()) != device) {
-        let why = format!("a {kind} uses memory that has been imported on another device");
-        return Err(Error::new(ErrorKind::InvalidArgument, why).help("import it on the command's device"));
-    }
-    known.into_iter().map(View::to_hal).collect()
+    views.filter(|view| !view.is_raw()).map(View::to_hal).collect()
 }
 
 fn addresses<const N: usize>(views: &[View; N]) -> Result<[UsmPointer; N]> {

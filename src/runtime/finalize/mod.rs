@@ -281,7 +281,8 @@ pub(super) fn stream_task(
     match source.command(plan, node) {
         Some((command @ Command::Native { command: task, .. }, accesses)) => {
             let (graph, index) = source.place(plan, node);
-            let checked = device.hal().check_command(task);
+            let addresses = command.views().try_for_each(|view| view.check_address(device));
+            let checked = addresses.and_then(|()| device.hal().check_command(task));
             checked.map_err(|error| error.in_node(graph.label_at(index)).at(graph.location_at(index)))?;
             uses.add(plan.origin(node), command, accesses);
             Ok(task.clone())
@@ -346,11 +347,18 @@ fn append(
 }
 
 /// The command as a device takes it.
+///
+/// # Errors
+/// Those of loading kernels; [`InvalidArgument`](ErrorKind::InvalidArgument) for memory by an address of
+/// another device.
 pub(super) fn to_hal<'c>(
     device: &Device,
     command: &'c Command,
     updatable: bool,
 ) -> Result<Cow<'c, hal::Command>> {
+    if let Command::Memory { .. } | Command::Native { .. } = command {
+        command.views().try_for_each(|view| view.check_address(device))?;
+    }
     match command {
         // A hint that the device has no use for keeps its place in the order.
         Command::Memory { command, .. } if is_idle_hint(device, command) => {
@@ -363,7 +371,7 @@ pub(super) fn to_hal<'c>(
             let others = alternatives.iter().filter(|kernel| !kernel.is(&call.kernel));
             let launch = hal::KernelLaunch {
                 kernel: call.kernel.on(device)?,
-                args: call.to_hal()?,
+                args: call.to_hal(device)?,
                 range: *range,
                 alternatives: others.map(|kernel| kernel.on(device)).collect::<Result<_>>()?,
             };

@@ -440,7 +440,7 @@ impl Call<'_> {
             })?;
             call.check_range(&range)?;
             let kernel = call.kernel.on(device)?;
-            let launch = hal::KernelLaunch::new(kernel, call.to_hal()?, range);
+            let launch = hal::KernelLaunch::new(kernel, call.to_hal(device)?, range);
             Ok((hal::Command::Kernel(Box::new(launch)), uses))
         };
         match prepare() {
@@ -465,6 +465,7 @@ impl Call<'_> {
         }
         let mut uses = SmallVec::new();
         for (view, mode) in views {
+            view.check_address(&self.queue.device)?;
             let access = view.access(mode);
             uses.push(UsedAllocation::new(view.allocation, access));
         }

@@ -34,6 +34,7 @@ impl Device {
     /// A buffer of `len` elements at `address`: memory that another library has allocated on this
     /// device, or unified shared memory that the device can use. `keep_alive` is dropped when nothing
     /// uses the memory any more, and is mostly what owns it; `()` where that lives long enough anyway.
+    /// Commands of other devices are refused the buffer: import the memory on each device that uses it.
     ///
     /// Kernels, copies and fills take it as any other buffer; copies and fills are then those of
     /// [`CommandKind::UsmCopy`](crate::CommandKind::UsmCopy) and
@@ -145,6 +146,21 @@ impl View {
         self.allocation.memory().as_any().is::<RawMemory>()
     }
 
+    /// Checks that `device` may take the memory by its address, if there is nothing else to tell it by: a
+    /// backend does not see whose address it is.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for memory that has been imported on another device.
+    pub(crate) fn check_address(&self, device: &Device) -> Result<()> {
+        let owner = self.allocation.device();
+        if self.len == 0 || owner == device || !self.is_raw() {
+            return Ok(());
+        }
+        let (owner, here) = (owner.selector(), device.selector());
+        let why = format!("memory that has been imported on {owner} by its address cannot be used on {here}");
+        Err(Error::new(ErrorKind::InvalidArgument, why).help("import it on the device of the command"))
+    }
+
     /// Its pointer, where the memory has one.
     pub(crate) fn pointer(&self) -> Option<UsmPointer> {
         let whole = self.allocation.memory().usm()?;
@@ -193,5 +209,67 @@ impl Memory for RawMemory {
 
     unsafe fn read(&self, _: usize, _: &mut [u8]) -> Result<()> {
         Err(no_access())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+    use crate::{FinalizeOptions, Graph, Range};
+
+    crate::kernel! {
+        fn add(n: u32, x: &mut [u32]) {
+            item: |i, n, x| x[i] += n,
+        }
+        fn count(x: &mut [u32]) {
+            range: |_| crate::RangeBound::ANY,
+            host: |_, x| assert!(x.is_empty()),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_is_used_on_its_own_device_only() {
+        let [own, other] = ["host:944", "host:945"].map(|selector| Device::open(selector).unwrap());
+        let x = own.buffer::<u32>(4).unwrap();
+        let import = || {
+            // SAFETY: the clone keeps the memory, and all uses are refused.
+            unsafe { own.import::<u32>(x.address().unwrap(), 2, x.clone()) }.unwrap()
+        };
+        let (raw, range) = (import(), Range::linear(2));
+        let there = other.buffer::<u32>(2).unwrap();
+        let flag = other.buffer::<u32>(1).unwrap();
+        let builds: [&dyn Fn(&mut Graph); 4] = [
+            &|graph| _ = graph.launch(add(1, &raw), range).on(&other).id(),
+            &|graph| _ = graph.fill(&raw, 1).on(&other).id(),
+            &|graph| _ = graph.copy(&raw, import()).on(&other).id(),
+            &|graph| {
+                let mut body = Graph::new(&other);
+                body.launch(add(1, &raw), range).on(&other);
+                graph.if_nonzero(&flag, &body);
+            },
+        ];
+        for build in builds {
+            let mut graph = Graph::new(&other);
+            build(&mut graph);
+            let error = graph.finalize().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.message().contains("imported on host:944"), "{error}");
+        }
+
+        let queue = other.queue().unwrap();
+        for event in [queue.launch(add(1, &raw), range), queue.fill(&raw, 1)] {
+            assert_eq!(event.await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+
+        let mut graph = Graph::new(&other);
+        let node = graph.launch(add(1, &there), range).id();
+        graph.launch(count(own.null_buffer()), range).on(&other);
+        let exec = graph.finalize_with(FinalizeOptions::new().updatable(true)).unwrap();
+        let update = exec.update().launch(node, add(1, &raw)).apply();
+        assert_eq!(update.await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+        exec.submit().await.unwrap();
+        assert_eq!(there.to_vec().await.unwrap(), [1; 2]);
+        assert_eq!(x.to_vec().await.unwrap(), [0; 4]);
     }
 }

@@ -240,7 +240,8 @@ fn change(
             Some(Command::Kernel { call: from, range: from_range, .. }),
             Command::Kernel { call: to, range: to_range, .. },
         ) => change_launch(update, (from, from_range), (to, to_range), device, places),
-        (_, Command::Memory { command, .. }) => {
+        (_, Command::Memory { command, uses }) => {
+            uses.iter().flatten().try_for_each(|view| view.check_address(device))?;
             let mut command = Box::new((**command).clone());
             places.resolve(&mut command)?;
             update.command = Some(command);
@@ -267,7 +268,7 @@ fn change_launch(
     }
     for (index, arg) in to.args.iter().enumerate() {
         if !same_kernel || !from.args.get(index).is_some_and(|old| old.is(arg)) {
-            let mut arg = arg.to_hal()?;
+            let mut arg = arg.to_hal(device)?;
             places.resolve_arg(&mut arg)?;
             update.args.push((index, arg));
         }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::hal::{Bytes, KernelArg, Param, ParamKind};
 use crate::runtime::resource::allocation::{Allocation, View};
+use crate::runtime::resource::device::Device;
 use crate::runtime::resource::kernel::KernelRef;
 use crate::runtime::resource::memory_arg::Operand;
 use crate::types::{Access, AccessMode, Error, ErrorKind, Range, RangeBound, Result};
@@ -46,11 +47,12 @@ impl CallArg {
         }
     }
 
-    pub(crate) fn to_hal(&self) -> Result<KernelArg> {
+    /// The argument for a kernel on `device`.
+    pub(crate) fn to_hal(&self, device: &Device) -> Result<KernelArg> {
         match self {
             Self::Value(value) => Ok(value.clone()),
             Self::Memory(Operand(view)) => match view.pointer().filter(|_| view.is_raw()) {
-                Some(pointer) => Ok(KernelArg::Usm(pointer)),
+                Some(pointer) => view.check_address(device).map(|()| KernelArg::Usm(pointer)),
                 None => view.to_hal().map(KernelArg::Memory),
             },
         }
@@ -242,8 +244,9 @@ impl KernelCall {
         })
     }
 
-    pub(crate) fn to_hal(&self) -> Result<Vec<KernelArg>> {
-        self.args.iter().map(CallArg::to_hal).collect()
+    /// The arguments for a launch on `device`.
+    pub(crate) fn to_hal(&self, device: &Device) -> Result<Vec<KernelArg>> {
+        self.args.iter().map(|arg| arg.to_hal(device)).collect()
     }
 
     /// The memory of an argument that fits its parameter, and how the kernel uses it.
