@@ -13,7 +13,7 @@ use super::error;
 use super::query;
 use super::sys::{self, DriverResult, Event, Owned};
 use crate::hal::support::command_times::{JoinedTimes, join};
-use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
+use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release, settle};
 use crate::hal::support::lowering::StagedMemory;
 use crate::hal::support::refusal::no_times;
 use crate::hal::support::signals::EnqueueSignal;
@@ -202,8 +202,35 @@ impl OpenclSignal {
         let Some(event) = self.event() else { return notify_now(self, notification) };
         callback::when_over(self.context.core, event, move |code| {
             self.reported.store(code, Ordering::Release);
-            notify_now(self, notification);
+            self.notify_when_settled(notification);
         });
+    }
+
+    /// Notifies once the outcome is known. The driver says that the signal is over: where a dependency has
+    /// failed, it may do so before the others are over.
+    fn notify_when_settled(self: Arc<Self>, notification: Notification) {
+        let Some(open) = self.open_dependency() else { return notify_now(self, notification) };
+        let Some(event) = open.event() else { return notify_now(self, notification) };
+        callback::when_over(self.context.core, event, move |_| {
+            drop(open);
+            self.notify_when_settled(notification);
+        });
+    }
+
+    /// A signal on which the outcome still depends, and that the device is not done with.
+    fn open_dependency(&self) -> Option<Arc<Self>> {
+        while let SettleStep::Needs(needed) = self.attempt() {
+            let mut open = None;
+            settle(needed, |signal| {
+                let step = signal.attempt();
+                open = matches!(step, SettleStep::Pending).then(|| Arc::clone(signal));
+                step
+            });
+            if open.is_some() {
+                return open;
+            }
+        }
+        None
     }
 }
 

@@ -8,10 +8,12 @@ mod refusals;
 mod releases;
 mod updates;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use super::device::OpenclDevice;
 use super::event::OpenclEvent;
+use super::features::POCL;
 use super::signal::{OpenclSignal, StartedWork};
 use super::sys::call;
 use super::{OpenclBackend, OpenclOptions};
@@ -19,7 +21,7 @@ use crate::hal::support::dependency::Dependencies;
 use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{
     Backend as _, Command, Device as _, Event as _, EventStatus, MemoryDesc, MemoryKind, MemoryView,
-    Queue as _, QueueDesc, QueueOrder, WaitList,
+    Notification, Notify, Queue as _, QueueDesc, QueueOrder, WaitList,
 };
 use crate::types::ErrorKind;
 
@@ -93,6 +95,41 @@ fn failures_are_inherited_whatever_the_driver_reports() {
         unsafe { memory.read(0, &mut bytes) }.unwrap();
         assert_eq!(bytes, [0; 4], "neither of them ran");
         device.status().unwrap();
+    }
+}
+
+/// Tells that it was notified.
+struct Notified(mpsc::Sender<u64>);
+
+impl Notify for Notified {
+    fn notify(&self, token: u64) {
+        let _ = self.0.send(token);
+    }
+}
+
+/// `b` needs `a`, which fails, and `c`, which ends later. Intel's runtime calls back for `b` when `a` fails;
+/// PoCL never calls back for what fails.
+#[test]
+fn an_event_is_final_when_it_is_notified() {
+    let is_tested =
+        |device: &OpenclDevice| device.capabilities().notifies && device.context().platform.name != POCL;
+    for device in devices().into_iter().filter(is_tested) {
+        let (first, second) = (queue(&device), queue(&device));
+        let ((a, end_a), (c, end_c)) = (pending(&device, &first), pending(&device, &second));
+        let b = Arc::new(OpenclEvent::new(device.context())) as Arc<dyn crate::hal::Event>;
+        let (sender, notified) = mpsc::channel();
+        let notification = Notification { target: Arc::new(Notified(sender)), token: 7 };
+        let signal = crate::hal::Signal::new(&b).notification(Some(notification));
+        let wait: &[&dyn crate::hal::Event] = &[&*a, &*c];
+        // SAFETY: the command uses no memory.
+        unsafe { first.enqueue(&Arc::new(Command::Empty), WaitList::dependencies(wait), signal) }.unwrap();
+        end(&device, &end_a, CODE);
+        // A driver that ends it early has done so by now, or will in time for the end of `c`.
+        assert!(matches!(b.wait(Some(Duration::from_millis(20))), EventStatus::Pending));
+        assert!(notified.try_recv().is_err());
+        end(&device, &end_c, 0);
+        assert_eq!(notified.recv_timeout(Duration::from_secs(60)), Ok(7));
+        assert!(matches!(b.status(), EventStatus::Failed(_)));
     }
 }
 
