@@ -168,17 +168,17 @@ fn a_failure_is_not_kept() {
     run(async {
         let (device, _) = manual("fake");
         let tries = Count::default();
-        let (both_wait, waits) = mpsc::channel();
-        let waits = Mutex::new(waits);
+        let (both_wait, waiting) = mpsc::channel();
+        let waiting = Mutex::new(waiting);
         let cache = ExecutableCache::new(1000, move |_: &u32| match tries.add_one() {
             0 => {
-                waits.lock().recv().unwrap();
+                waiting.lock().recv().unwrap();
                 Err(Error::new(ErrorKind::OutOfMemory, "no memory"))
             }
             1 => panic!("an expected panic"),
             _ => Ok((fill(&device, 4)?, "made")),
         });
-        let [mut first, mut second] = [Box::pin(cache.get(&1)), Box::pin(cache.get(&1))];
+        let (mut first, mut second) = (Box::pin(cache.get(&1)), Box::pin(cache.get(&1)));
         assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
         both_wait.send(()).unwrap();
         assert_eq!(first.await.unwrap_err().kind(), ErrorKind::OutOfMemory);
@@ -192,11 +192,19 @@ fn a_failure_is_not_kept() {
 #[test]
 fn making_goes_on_when_the_caller_has_gone() {
     run(async {
-        let (cache, made, _) = by_bytes(1000);
-        let mut call = Box::pin(cache.get(&100));
+        let (device, _) = manual("fake");
+        let (made, (is_gone, going)) = (Count::default(), mpsc::channel());
+        let (count, going) = (made.clone(), Mutex::new(going));
+        let cache = ExecutableCache::new(1000, move |_: &u32| {
+            going.lock().recv().unwrap();
+            count.add_one();
+            Ok((fill(&device, 4)?, ()))
+        });
+        let mut call = Box::pin(cache.get(&1));
         assert!(poll_once(&mut call).is_pending());
         drop(call);
-        cache.get(&100).await.unwrap();
+        is_gone.send(()).unwrap();
+        cache.get(&1).await.unwrap();
         assert_eq!(made.get(), 1);
     });
 }

@@ -1,9 +1,10 @@
 //! What happens to slots whose making, run or device fails.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
 
+use parking_lot::Mutex;
 use wakegraph::service::{ExecutablePool, PoolGuard};
 use wakegraph::{Error, ErrorKind, Graph, Result};
 
@@ -14,13 +15,19 @@ fn a_slot_that_cannot_be_made_fails_its_request_only() {
     run(async {
         let (device, _) = manual("fake");
         let tries = Count::default();
+        let (both_wait, waiting) = mpsc::channel();
+        let waiting = Mutex::new(waiting);
         let pool = ExecutablePool::new(1, move |slot| match tries.add_one() {
             1 => Ok((fill(&device, 4)?, slot.index())),
-            _ => Err(Error::new(ErrorKind::OutOfMemory, "no memory for the weights")),
+            _ => {
+                waiting.lock().recv().unwrap();
+                Err(Error::new(ErrorKind::OutOfMemory, "no memory for the weights"))
+            }
         });
         let (mut first, mut second) = (Box::pin(pool.acquire()), Box::pin(pool.acquire()));
         assert!(poll_once(&mut first).is_pending());
         assert!(poll_once(&mut second).is_pending());
+        both_wait.send(()).unwrap();
         assert_eq!(first.await.unwrap_err().kind(), ErrorKind::OutOfMemory);
         assert!(second.await.is_ok());
     });
