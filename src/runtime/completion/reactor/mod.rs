@@ -22,7 +22,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
-use crate::runtime::completion::clock::nanoseconds;
+use crate::runtime::completion::clock::{nanoseconds, now};
 use crate::runtime::completion::estimate::Estimate;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::submitter::Submitter;
@@ -269,7 +269,8 @@ impl ReactorInner {
         task.is_busy = true;
         if is_late {
             self.asleep_until.store(time, Ordering::Relaxed);
-            task.due = time;
+            // A time that has passed makes nothing late that has only now been asked for.
+            task.due = time.max(now());
             if !task.set_timer(time) {
                 self.leave_to_thread(inbox);
                 return;

@@ -163,7 +163,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::yield_now;
 
-    use super::Host;
+    use super::{Host, now};
     use crate::runtime::{Device, ExecutableGraph, Graph, WakePolicy};
     use crate::testing::{FakeControl, FakeDevice, FakeOptions};
 
@@ -219,6 +219,24 @@ mod tests {
         home.block_on(one(&exec, &control));
         drop(home);
         assert!(!is_hosted_by_task(&device));
+    }
+
+    // As when a submission has spun in vain: the thread, which is woken as well, must not take over.
+    #[test]
+    fn a_task_that_is_woken_at_once_is_not_late() {
+        let ((device, control, exec), home) = (setup(), runtime());
+        device.run_reactor_on(home.handle()).unwrap();
+        let reactor = device.reactor().unwrap();
+        let due = || reactor.inner.inbox.lock().task.as_ref().unwrap().due;
+        home.block_on(async {
+            one(&exec, &control).await;
+            while due() < u64::MAX {
+                yield_now().await;
+            }
+        });
+        let asked = now();
+        reactor.poll_instead();
+        assert!(due() >= asked);
     }
 
     #[test]
