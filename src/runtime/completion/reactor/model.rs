@@ -1,6 +1,7 @@
 //! The inbox, the driver and the sleep of the reactor's thread in miniature, in the model of loom.
 //! Two entries on one queue are complete when they are polled. The thread sleeps until it is woken,
-//! because a model has no timers. `scripts/loom.sh` runs it.
+//! because a model has no timers. Beside it, the submission queue in miniature: what is left to the thread is
+//! complete at once. `scripts/loom.sh` runs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,6 +22,11 @@ struct ModelReactor {
     has_changed: AtomicBool,
     asleep_until: AtomicU64,
     changed: Condvar,
+    /// Whether there is a submitter.
+    has_submitter: AtomicBool,
+    left: Mutex<Vec<usize>>,
+    /// Whether the thread has to be woken to see what was left.
+    asleep: AtomicBool,
     runs: [ModelRun; 2],
 }
 
@@ -44,6 +50,9 @@ impl ModelReactor {
             has_changed: AtomicBool::new(false),
             asleep_until: AtomicU64::new(0),
             changed: Condvar::new(),
+            has_submitter: AtomicBool::new(false),
+            left: Mutex::default(),
+            asleep: AtomicBool::new(false),
             runs: has_poller.map(run),
         })
     }
@@ -109,6 +118,10 @@ impl ModelReactor {
     /// As `ReactorInner::run_thread`.
     fn host(&self) {
         loop {
+            if self.has_submitter.load(Ordering::Acquire) {
+                let left = std::mem::take(&mut *self.left.lock().unwrap());
+                left.into_iter().for_each(|run| self.runs[run].done.set());
+            }
             let mut entries = self.driver.lock().unwrap();
             if let Some(run) = self.drive(&mut entries, true) {
                 drop(entries);
@@ -128,9 +141,46 @@ impl ModelReactor {
             }
             self.asleep_until.store(next.unwrap_or(u64::MAX), Ordering::Relaxed);
             drop(entries);
-            let _inbox = self.changed.wait(inbox).unwrap();
+            let _inbox = self.sleep(inbox);
             self.asleep_until.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// As `ReactorInner::sleep` and `SubmissionQueue::fall_asleep`.
+    fn sleep<'a>(&self, inbox: MutexGuard<'a, ModelInbox>) -> MutexGuard<'a, ModelInbox> {
+        let has_submitter = self.has_submitter.load(Ordering::Acquire);
+        if has_submitter {
+            self.asleep.store(true, Ordering::SeqCst);
+            if !self.left.lock().unwrap().is_empty() {
+                self.asleep.store(false, Ordering::SeqCst);
+                return inbox;
+            }
+        }
+        let inbox = self.changed.wait(inbox).unwrap();
+        if has_submitter {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        inbox
+    }
+
+    /// As `Reactor::set_submitter`.
+    fn set_submitter(&self) {
+        self.has_submitter.store(true, Ordering::Release);
+        self.wake_thread();
+    }
+
+    /// As `SubmissionQueue::push`, by a submission.
+    fn leave(&self, run: usize) {
+        self.left.lock().unwrap().push(run);
+        if self.asleep.load(Ordering::SeqCst) {
+            self.wake_thread();
+        }
+    }
+
+    /// As `Reactor::wake_thread`.
+    fn wake_thread(&self) {
+        drop(self.inbox());
+        self.changed.notify_one();
     }
 
     /// As `Reactor::close`.
@@ -186,5 +236,18 @@ fn loom_a_submission_that_stops_polling_leaves_its_run_to_the_thread() {
         reactor.watch(0);
         reactor.stop_polling(0);
         block_on(reactor.runs[0].done.wait());
+    });
+}
+
+#[test]
+fn loom_what_is_left_to_the_thread_is_submitted() {
+    model([false; 2], |reactor| {
+        reactor.set_submitter();
+        let leaving = reactor.clone();
+        let leaving = thread::spawn(move || leaving.leave(0));
+        reactor.watch(1);
+        block_on(reactor.runs[0].done.wait());
+        block_on(reactor.runs[1].done.wait());
+        leaving.join().unwrap();
     });
 }
