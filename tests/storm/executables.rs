@@ -136,7 +136,9 @@ impl Troubled {
         troubled.map(|troubled| -> OnDrop {
             Box::new(move || {
                 if !thread::panicking() {
-                    panic_with(troubled.raise());
+                    let number = troubled.raise();
+                    troubled.account.raised_in_drops.lock().push(number);
+                    panic_with(number);
                 }
             })
         })

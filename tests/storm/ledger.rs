@@ -68,6 +68,8 @@ pub(crate) struct Account {
     pub(crate) one_fault: bool,
     /// Numbers of the failures that happened in its closures.
     pub(crate) raised: Mutex<Vec<u64>>,
+    /// Those among them that happened when captured values were dropped.
+    pub(crate) raised_in_drops: Mutex<Vec<u64>>,
     /// Panics whose payload says nothing.
     pub(crate) raised_without_number: AtomicU64,
     /// For each host task, how often its closure was called.
@@ -82,6 +84,7 @@ impl Account {
             name: OnceLock::new(),
             one_fault,
             raised: Mutex::default(),
+            raised_in_drops: Mutex::default(),
             raised_without_number: AtomicU64::new(0),
             calls: Mutex::default(),
             unobserved: AtomicU64::new(0),
