@@ -52,6 +52,21 @@ impl AppendQueue {
             let handed = unsafe { self.main.append_lists(&[recording.main.raw()], order) };
             return handed.map(|()| Handover::Whole).map_err(HandoverFailure::nothing);
         }
+        // SAFETY: passed on to the caller.
+        unsafe { self.run_in_parts(recording, slot, waits) }
+    }
+
+    /// Hands over a run with copies, with times, or with both.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline(never)]
+    unsafe fn run_in_parts(
+        &mut self,
+        recording: &ListRecording,
+        slot: &RunSlot,
+        waits: &[sys::ze_event_handle_t],
+    ) -> Result<Handover, HandoverFailure> {
         let copies = match &recording.copies {
             Some(copies) => Some((self.copy_engine().map_err(HandoverFailure::nothing)?, copies)),
             None => None,

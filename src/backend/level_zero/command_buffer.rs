@@ -8,10 +8,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::context::LevelZeroContext;
+use super::enqueue_work::{LastRun, RunRequest};
 use super::lower::{lower, lower_update};
 use super::operation::LevelZeroOperation;
 use super::options::Lowering;
-use super::queue::{EnqueueWork, LastRun, LevelZeroQueue, RunRequest};
+use super::queue::LevelZeroQueue;
 use super::recording::ListRecording;
 use super::run_slot::SlotRun;
 use super::sys::DriverResult;
@@ -53,18 +54,24 @@ impl Runs {
         last.filter(|run| !matches!(run.is_over(), Ok(true)))
     }
 
-    /// The number of a recording that can run now.
+    /// Brings a recording that can run now to the front, if there is one.
     #[inline]
-    fn free(&self) -> DriverResult<Option<usize>> {
-        for (index, recording) in self.recordings.iter().enumerate() {
+    fn bring_free(&mut self) -> DriverResult<bool> {
+        let mut index = 0;
+        while let Some(recording) = self.recordings.get(index) {
             if !recording.is_idle()? {
                 break;
             }
             if recording.has_no_waits() {
-                return Ok(Some(index));
+                if index > 0 {
+                    // Those before it are idle, too.
+                    self.recordings.swap(0, index);
+                }
+                return Ok(true);
             }
+            index += 1;
         }
-        Ok(None)
+        Ok(false)
     }
 }
 
@@ -73,6 +80,7 @@ impl LevelZeroCommandBuffer {
         Self { context: Arc::clone(context), runs: Mutex::default(), recorded: RecordedCommands::new(desc) }
     }
 
+    #[cold]
     fn record(&self) -> Result<ListRecording> {
         let recording = ListRecording::new(
             &self.context,
@@ -81,6 +89,12 @@ impl LevelZeroCommandBuffer {
             self.recorded.desc,
         );
         recording.map_err(|error| self.context.error(error))
+    }
+
+    #[cold]
+    fn add_recording(&self, recordings: &mut VecDeque<ListRecording>) -> Result<()> {
+        recordings.push_front(self.record()?);
+        Ok(())
     }
 
     /// Puts the staged commands in place, in the first recording if it is idle, or else in a new
@@ -156,22 +170,15 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let mut runs = self.runs.lock();
         let runs = &mut *runs;
         runs.retired.purge(|run| matches!(run.is_over(), Ok(true)));
-        let free = match runs.free().map_err(|failure| self.context.error(failure))? {
-            Some(free) => free,
-            None => {
-                runs.recordings.push_front(self.record()?);
-                0
-            }
-        };
+        if !runs.bring_free().map_err(|failure| self.context.error(failure))? {
+            self.add_recording(&mut runs.recordings)?;
+        }
         let timed_commands = self.recorded.desc.profiling.then_some(self.recorded.commands.len());
-        let request =
-            RunRequest { recording: &mut runs.recordings[free], last: &mut runs.last, timed_commands };
+        let request = RunRequest { recording: &mut runs.recordings[0], last: &mut runs.last, timed_commands };
         // SAFETY: passed on to the caller.
-        unsafe { queue.submit(EnqueueWork::Run(request), wait, &signal) }?;
-        if runs.recordings.len() > 1
-            && let Some(last) = runs.recordings.remove(free)
-        {
-            runs.recordings.push_back(last);
+        unsafe { queue.submit(request, wait, &signal) }?;
+        if runs.recordings.len() > 1 {
+            runs.recordings.rotate_left(1);
         }
         Ok(())
     }

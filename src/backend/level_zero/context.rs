@@ -202,6 +202,7 @@ impl LevelZeroContext {
     }
 
     /// Names the device in the error, and remembers the first error that says that it is lost.
+    #[cold]
     pub(super) fn error(&self, error: impl Into<Error>) -> Error {
         self.health.error(error)
     }

@@ -2,28 +2,25 @@
 #![expect(unsafe_code, reason = "implements enqueues, whose safety is the caller's to keep")]
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 
 use super::append::AppendQueue;
 use super::context::LevelZeroContext;
+use super::enqueue_work::{EnqueueTarget, EnqueueWork, LastRun, SignalAlone};
 use super::event::LevelZeroEvent;
-use super::event_pool::DriverEventKind;
 use super::execute::ExecuteQueue;
-use super::handover::{Handover, HandoverFailure};
 use super::options::Lowering;
 use super::profiling::LevelZeroTimes;
-use super::recording::ListRecording;
-use super::run_slot::{RunSlot, RunSlots, SlotRun};
-use super::signal::{LevelZeroSignal, NewSignal, SignalUses};
+use super::queue_driver::{LevelZeroWaitList, LoweringQueue, QueueDriver, Started};
+use super::run_slot::SlotRun;
+use super::signal::{LevelZeroSignal, NewSignal};
 use super::single_run::SingleRun;
-use super::sys::{self, DriverResult, call};
+use super::sys::{DriverResult, call};
 use crate::hal::support::refusal::{foreign, foreign_wait};
-use crate::hal::support::signals::{RenewedSignal as _, ResolvedWaitList};
+use crate::hal::support::signals::ResolvedWaitList;
 use crate::hal::{Command, Event as _, Queue, QueueDesc, QueueOrder, Signal, WaitList};
 use crate::types::{DeviceId, Error, Result};
 
@@ -54,50 +51,6 @@ struct LastEnqueue {
     signal: Option<Arc<LevelZeroSignal>>,
 }
 
-/// How a queue hands over.
-#[derive(Debug)]
-struct QueueDriver {
-    lowering: LoweringQueue,
-    /// For enqueues without a recording.
-    marks: RunSlots,
-}
-
-/// What a queue is in each lowering.
-#[derive(Debug)]
-enum LoweringQueue {
-    Append(AppendQueue),
-    Execute(ExecuteQueue),
-}
-
-/// What to enqueue.
-#[derive(Debug)]
-pub(super) enum EnqueueWork<'a> {
-    Run(RunRequest<'a>),
-    /// A recording that runs only once, and is kept until that is over.
-    Once(Box<SingleRun>),
-    /// Only the signal, which fails if there is a reason.
-    Nothing(Option<Error>),
-}
-
-/// A run of a recording to enqueue.
-#[derive(Debug)]
-pub(super) struct RunRequest<'a> {
-    /// It is free.
-    pub(super) recording: &'a mut ListRecording,
-    /// The last run of the same commands, which must be over first; then this one.
-    pub(super) last: &'a mut Option<LastRun>,
-    /// How many commands have times of their own.
-    pub(super) timed_commands: Option<usize>,
-}
-
-/// The last run of a command-buffer.
-#[derive(Clone, Debug)]
-pub(super) struct LastRun {
-    pub(super) run: SlotRun,
-    /// The queue that it was enqueued on.
-    queue: u64,
-}
-
 impl LevelZeroQueue {
     pub(super) fn create(context: &Arc<LevelZeroContext>, desc: QueueDesc) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -105,8 +58,7 @@ impl LevelZeroQueue {
             Lowering::Append => LoweringQueue::Append(AppendQueue::new(context, desc)?),
             Lowering::Execute => LoweringQueue::Execute(ExecuteQueue::new(context, desc)?),
         };
-        let driver = QueueDriver { lowering, marks: RunSlots::default() };
-        let state = EnqueueState { driver, last: None };
+        let state = EnqueueState { driver: QueueDriver::new(lowering), last: None };
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Self { id, context: Arc::clone(context), desc, state: Mutex::new(state) })
     }
@@ -172,13 +124,13 @@ impl LevelZeroQueue {
         Ok(())
     }
 
-    /// Enqueues a run, or nothing but the signal.
+    /// Enqueues something.
     ///
     /// # Safety
     /// As for [`CommandBuffer::enqueue`](crate::hal::CommandBuffer::enqueue).
-    pub(super) unsafe fn submit(
+    pub(super) unsafe fn submit<W: EnqueueWork>(
         &self,
-        work: EnqueueWork<'_>,
+        mut work: W,
         wait: WaitList<'_>,
         signal: &Signal<'_>,
     ) -> Result<()> {
@@ -191,97 +143,54 @@ impl LevelZeroQueue {
         }
         let mut state = self.state.lock();
         let EnqueueState { driver, last } = &mut *state;
-        if let Some(LastEnqueue { run, signal }) = last
-            && !run.is_over().map_err(|failure| context.error(failure))?
-        {
-            waits.push(run);
-            if let Some(signal) = signal {
-                waits.uses().order.push(Arc::clone(signal));
-            }
+        if let Some(last) = last {
+            last.add_to(&mut waits).map_err(|failure| context.error(failure))?;
         }
-        let mut timed_commands = None;
-        if let EnqueueWork::Run(request) = &work {
-            timed_commands = request.timed_commands;
-            let waited = self.wait_for_last(request.last.as_ref(), &mut waits);
-            waited.map_err(|failure| context.error(failure))?;
-        }
-        let is_ordered = self.desc.order == QueueOrder::InOrder && context.lowering == Lowering::Execute;
+        self.wait_for_last(work.last(), &mut waits).map_err(|failure| context.error(failure))?;
         let mut place = event.signal.open_place()?;
+        let timed_commands = work.timed_commands();
         let is_timed = timed_commands.is_some() || signal.timed || self.desc.profiling;
-        let kind = driver.event_kind(context, &self.desc, is_timed);
-        let has_work = !matches!(work, EnqueueWork::Nothing(_));
-        let time = || LevelZeroTimes::begin(context, timed_commands, has_work);
+        let time = || LevelZeroTimes::begin(context, timed_commands, W::RUNS);
         let times = is_timed.then(time).transpose().map_err(|failure| context.error(failure))?;
-        let Started { slot, number, failure } = match (work, waits.failure.take()) {
-            (EnqueueWork::Run(RunRequest { recording, last, .. }), None) => {
+        let kind = driver.event_kind(context, &self.desc, is_timed);
+        let Started { slot, number, failure } = match waits.failure.take() {
+            None => {
+                let to = EnqueueTarget { context, queue: self.id, kind };
                 // SAFETY: passed on to the caller.
-                let started = unsafe { driver.run(context, recording, kind, &mut waits) }?;
-                LastRun::set(last, &started, self.id);
-                started
-            }
-            (EnqueueWork::Once(mut once), None) => {
-                // SAFETY: passed on to the caller.
-                let started = unsafe { driver.run(context, &mut once.recording, kind, &mut waits) }?;
-                let started = started.into_owned();
-                waits.uses().kept = Some(once);
-                started
+                unsafe { work.hand_over(driver, to, &mut waits) }?
             }
             // What does not run keeps its place in the order.
-            (EnqueueWork::Nothing(failure), inherited) => {
-                driver.mark(context, kind, waits.events())?.failing(inherited.or(failure))
-            }
-            (_, failure) => driver.mark(context, kind, waits.events())?.failing(failure),
+            inherited => driver.mark(context, kind, waits.events())?.failing(inherited),
         };
         let times = times.filter(|_| failure.is_none());
         let uses = waits.pending.as_mut().map(|pending| &mut pending.uses);
-        let new = NewSignal { slot, number, queue: self.id, failure, times, uses };
+        let has_uses = W::KEPT || uses.is_some();
+        let new = NewSignal { slot, number, queue: self.id, failure, times, uses, has_uses };
         let signal = LevelZeroSignal::put(new, &mut place);
-        if is_ordered {
+        if let Some(kept) = work.kept() {
+            signal.keep(kept);
+        }
+        if self.desc.order == QueueOrder::InOrder && context.lowering == Lowering::Execute {
             LastEnqueue::set(last, signal);
         }
         Ok(())
     }
 }
 
-/// What has been handed over.
-struct Started<'a> {
-    slot: Cow<'a, Arc<RunSlot>>,
-    number: u64,
-    /// Why it fails, if it does.
-    failure: Option<Error>,
-}
-
-impl<'a> Started<'a> {
-    fn new(slot: &'a Arc<RunSlot>) -> Self {
-        Self { slot: Cow::Borrowed(slot), number: slot.start(), failure: None }
-    }
-
-    fn failing(self, failure: Option<Error>) -> Self {
-        Self { failure, ..self }
-    }
-
-    fn into_owned<'b>(self) -> Started<'b> {
-        Started { slot: Cow::Owned(self.slot.into_owned()), ..self }
-    }
-}
-
-impl LastRun {
-    #[inline]
-    fn set(last: &mut Option<Self>, started: &Started<'_>, queue: u64) {
-        match last {
-            Some(last) => {
-                last.run.set(Cow::Borrowed(&started.slot), started.number);
-                last.queue = queue;
-            }
-            None => {
-                let run = SlotRun::new(Arc::clone(&started.slot), started.number);
-                *last = Some(Self { run, queue });
-            }
-        }
-    }
-}
-
 impl LastEnqueue {
+    /// Has another enqueue come after this one.
+    #[inline]
+    fn add_to(&self, waits: &mut LevelZeroWaitList) -> DriverResult {
+        if self.run.is_over()? {
+            return Ok(());
+        }
+        waits.push(&self.run);
+        if let Some(signal) = &self.signal {
+            waits.uses().order.push(Arc::clone(signal));
+        }
+        Ok(())
+    }
+
     #[inline]
     fn set(last: &mut Option<Self>, signal: &Arc<LevelZeroSignal>) {
         let used = signal.has_uses().then(|| Arc::clone(signal));
@@ -292,122 +201,6 @@ impl LastEnqueue {
             }
             None => *last = Some(Self { run: signal.run.clone(), signal: used }),
         }
-    }
-}
-
-impl QueueDriver {
-    /// The kind of event that an enqueue signals.
-    fn event_kind(&self, context: &LevelZeroContext, desc: &QueueDesc, is_timed: bool) -> DriverEventKind {
-        let counts = desc.order == QueueOrder::InOrder && context.features.counter_based_events;
-        match &self.lowering {
-            _ if is_timed => DriverEventKind::Timed,
-            LoweringQueue::Append(_) if counts => DriverEventKind::Counting,
-            _ => DriverEventKind::Plain,
-        }
-    }
-
-    /// Hands over a run. Says why it fails, if it does.
-    ///
-    /// # Safety
-    /// As for [`LevelZeroQueue::submit`].
-    #[inline]
-    unsafe fn run<'a>(
-        &mut self,
-        context: &LevelZeroContext,
-        recording: &'a mut ListRecording,
-        kind: DriverEventKind,
-        waits: &mut LevelZeroWaitList,
-    ) -> Result<Started<'a>> {
-        let place = recording.take_slot(kind).map_err(|error| context.error(error))?;
-        let slot = recording.slot(place);
-        let handed = match &mut self.lowering {
-            // SAFETY: passed on to the caller.
-            LoweringQueue::Append(queue) => unsafe { queue.run(recording, slot, waits.events()) },
-            // SAFETY: passed on to the caller.
-            LoweringQueue::Execute(queue) => unsafe { queue.run(recording, slot, waits.events()) },
-        };
-        match handed {
-            Ok(Handover::Whole) => Ok(Started::new(recording.slot(place))),
-            Ok(Handover::WithoutCopies(failure)) => {
-                if let Err(failure) = recording.skip_copies() {
-                    let error = context.error(failure);
-                    tracing::warn!(target: "wakegraph::level_zero", %error, "a run will not end");
-                }
-                Ok(Started::new(recording.slot(place)).failing(Some(context.error(failure))))
-            }
-            Err(HandoverFailure { failure, is_partial }) => {
-                if is_partial {
-                    recording.discard(place);
-                    // What is on the device still waits for these events.
-                    std::mem::forget(waits.pending.take());
-                }
-                Err(context.error(failure))
-            }
-        }
-    }
-
-    /// Signals a slot behind these events, and in its place in the queue's order.
-    fn mark(
-        &mut self,
-        context: &Arc<LevelZeroContext>,
-        kind: DriverEventKind,
-        waits: &[sys::ze_event_handle_t],
-    ) -> Result<Started<'_>> {
-        let place = self.mark_place(context, kind).map_err(|failure| context.error(failure))?;
-        let slot = self.marks.at(place);
-        let marked = match &mut self.lowering {
-            LoweringQueue::Append(queue) => queue.mark(slot, waits),
-            LoweringQueue::Execute(queue) => queue.mark(slot, waits),
-        };
-        if let Err(failure) = marked {
-            // A part of it may be on the list.
-            self.marks.discard(place);
-            return Err(context.error(failure));
-        }
-        Ok(Started::new(self.marks.at(place)))
-    }
-
-    fn mark_place(&mut self, context: &Arc<LevelZeroContext>, kind: DriverEventKind) -> DriverResult<usize> {
-        match self.marks.free(kind)? {
-            Some(place) => Ok(place),
-            None => Ok(self.marks.add(RunSlot::new(context, kind)?)),
-        }
-    }
-}
-
-/// What an enqueue has to wait for. Most have nothing to wait for.
-#[derive(Default)]
-struct LevelZeroWaitList {
-    pending: Option<PendingWaits>,
-    /// The failure of a dependency that has failed already.
-    failure: Option<Error>,
-}
-
-/// What was pending when the wait list was read.
-#[derive(Default)]
-struct PendingWaits {
-    /// As the driver takes them.
-    events: SmallVec<[sys::ze_event_handle_t; 8]>,
-    /// What the enqueue keeps until it is over. Failures of its dependencies are inherited.
-    uses: SignalUses,
-}
-
-impl LevelZeroWaitList {
-    /// Waits for a run, unless that is over.
-    fn push(&mut self, run: &SlotRun) {
-        if let Some(wait) = run.wait() {
-            let pending = self.pending.get_or_insert_default();
-            pending.events.push(wait.event().raw());
-            pending.uses.waits.push(wait);
-        }
-    }
-
-    fn events(&self) -> &[sys::ze_event_handle_t] {
-        self.pending.as_ref().map_or(&[], |pending| &pending.events)
-    }
-
-    fn uses(&mut self) -> &mut SignalUses {
-        &mut self.pending.get_or_insert_default().uses
     }
 }
 
@@ -431,12 +224,12 @@ impl Queue for LevelZeroQueue {
             // SAFETY: passed on to the caller.
             Command::StreamTask(task) => return unsafe { self.run_stream_task(task, wait, &signal) },
             // SAFETY: passed on to the caller.
-            Command::Empty => return unsafe { self.submit(EnqueueWork::Nothing(None), wait, &signal) },
+            Command::Empty => return unsafe { self.submit(SignalAlone(None), wait, &signal) },
             _ => {}
         }
         let recorded = SingleRun::of_command(context, command).map_err(|error| context.error(error))?;
         // SAFETY: passed on to the caller.
-        unsafe { self.submit(EnqueueWork::Once(recorded), wait, &signal) }
+        unsafe { self.submit(recorded, wait, &signal) }
     }
 
     fn flush(&self) -> Result<()> {

@@ -343,16 +343,15 @@ impl ListRecording {
         Ok(slot)
     }
 
-    /// Gives up the slot of an enqueue that failed after a part of it was handed over.
-    pub(super) fn discard(&mut self, place: usize) {
-        self.slots.discard(place);
-    }
-
     /// Has everything go on that waits for the list of the copy engine, which could not be handed over.
-    pub(super) fn skip_copies(&self) -> DriverResult {
-        let Some(CopyList { done, operations, .. }) = &self.copies else { return Ok(()) };
+    #[cold]
+    pub(super) fn skip_copies(&self) {
+        let Some(CopyList { done, operations, .. }) = &self.copies else { return };
         let events = operations.iter().filter_map(|&index| self.events[index as usize].as_ref());
-        events.chain([done]).try_for_each(PooledEvent::signal)
+        if let Err(failure) = events.chain([done]).try_for_each(PooledEvent::signal) {
+            let error = self.context.error(failure);
+            tracing::warn!(target: "wakegraph::level_zero", %error, "a run will not end");
+        }
     }
 }
 

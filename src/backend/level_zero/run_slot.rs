@@ -5,7 +5,6 @@
 //! signal before the wait, although the driver's event is read later; and an earlier run is known to
 //! be over, whatever the event has come to mean since.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -150,16 +149,21 @@ impl SlotRun {
 
     /// Becomes another run: mostly one of the same slot, to which it has a reference already.
     #[inline]
-    pub(super) fn set(&mut self, slot: Cow<'_, Arc<RunSlot>>, number: u64) {
-        if !Arc::ptr_eq(&self.slot, &slot) {
-            self.slot = slot.into_owned();
+    pub(super) fn set(&mut self, slot: &Arc<RunSlot>, number: u64) {
+        if !Arc::ptr_eq(&self.slot, slot) {
+            self.change_slot(slot);
         }
         self.number = number;
     }
 
+    #[cold]
+    fn change_slot(&mut self, slot: &Arc<RunSlot>) {
+        self.slot = Arc::clone(slot);
+    }
+
     /// Becomes the same run as another one.
     pub(super) fn set_to(&mut self, other: &Self) {
-        self.set(Cow::Borrowed(&other.slot), other.number);
+        self.set(&other.slot, other.number);
     }
 
     #[inline]
@@ -169,8 +173,7 @@ impl SlotRun {
 
     /// A wait for the run, unless it has been seen to be over.
     pub(super) fn wait(&self) -> Option<EventWait> {
-        self.slot.waits.fetch_add(1, Ordering::SeqCst);
-        let wait = EventWait(Arc::clone(&self.slot));
+        let wait = EventWait::new(&self.slot);
         // In this order: a slot is used again only after its run has been seen to be over, and then
         // no wait has been seen.
         (self.slot.ended.load(Ordering::SeqCst) < self.number).then_some(wait)
@@ -178,6 +181,16 @@ impl SlotRun {
 }
 
 impl EventWait {
+    fn new(slot: &Arc<RunSlot>) -> Self {
+        slot.waits.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(slot))
+    }
+
+    /// Gives up a slot whose events may still be signalled, by what is left of an enqueue that has failed.
+    pub(super) fn forever(slot: &Arc<RunSlot>) {
+        std::mem::forget(Self::new(slot));
+    }
+
     pub(super) fn event(&self) -> &PooledEvent {
         &self.0.event
     }
@@ -230,10 +243,5 @@ impl RunSlots {
             }
         }
         Ok(true)
-    }
-
-    /// Gives up a slot whose events may still be signalled, by what is left of an enqueue that has failed.
-    pub(super) fn discard(&mut self, place: usize) {
-        std::mem::forget(self.0.remove(place));
     }
 }

@@ -1,6 +1,5 @@
 //! Signals: one enqueue each, from the driver's event to the outcome that the backend's event reports.
 
-use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use super::single_run::SingleRun;
 use super::sys::LevelZeroFailure;
 use crate::hal::support::dependency::{Dependencies, EnqueueOutcome, SettleStep, release};
 use crate::hal::support::refusal::no_times;
-use crate::hal::support::signals::{EnqueueSignal, RenewedSignal};
+use crate::hal::support::signals::EnqueueSignal;
 use crate::hal::{EventProfile, EventStatus};
 use crate::types::{Error, Result};
 
@@ -55,50 +54,73 @@ impl SignalUses {
 /// What has been enqueued, for its signal.
 #[derive(Debug)]
 pub(super) struct NewSignal<'a> {
-    pub(super) slot: Cow<'a, Arc<RunSlot>>,
+    pub(super) slot: &'a Arc<RunSlot>,
     pub(super) number: u64,
     pub(super) queue: u64,
     pub(super) failure: Option<Error>,
     pub(super) times: Option<LevelZeroTimes>,
-    /// If it uses anything.
     pub(super) uses: Option<&'a mut SignalUses>,
+    /// Whether it uses anything, or is going to [keep](LevelZeroSignal::keep) something.
+    pub(super) has_uses: bool,
 }
 
 impl From<NewSignal<'_>> for LevelZeroSignal {
     fn from(new: NewSignal<'_>) -> Self {
-        let uses = new.uses.map(std::mem::take).unwrap_or_default();
         Self {
-            run: SlotRun::new(new.slot.into_owned(), new.number),
+            run: SlotRun::new(Arc::clone(new.slot), new.number),
             queue: new.queue,
             failure: new.failure,
             times: new.times,
-            has_uses: !uses.is_empty(),
-            uses: Mutex::new(uses),
+            has_uses: new.has_uses,
+            uses: Mutex::new(new.uses.map(std::mem::take).unwrap_or_default()),
             outcome: EnqueueOutcome::default(),
         }
     }
 }
 
-impl RenewedSignal<NewSignal<'_>> for LevelZeroSignal {
+impl LevelZeroSignal {
+    /// Makes this the last signal of an event, in the place of the one before, if nothing refers to that.
+    #[inline]
+    pub(super) fn put<'a>(new: NewSignal<'_>, last: &'a mut Option<Arc<Self>>) -> &'a Arc<Self> {
+        match last {
+            Some(last) => {
+                match Arc::get_mut(last) {
+                    Some(place) => place.renew(new),
+                    None => *last = Arc::new(new.into()),
+                }
+                last
+            }
+            None => last.insert(Arc::new(new.into())),
+        }
+    }
+
+    /// Becomes the signal of another enqueue. It is over, and nothing refers to it.
     #[inline]
     fn renew(&mut self, new: NewSignal<'_>) {
-        let NewSignal { slot, number, queue, failure, times, uses } = new;
+        let NewSignal { slot, number, queue, failure, times, uses, has_uses } = new;
         self.run.set(slot, number);
         (self.queue, self.failure, self.times) = (queue, failure, times);
-        let uses = uses.filter(|uses| !uses.is_empty());
-        self.has_uses = uses.is_some();
+        self.has_uses = has_uses;
         // Those of the signal before are gone: it is over.
         if let Some(uses) = uses {
             *self.uses.get_mut() = std::mem::take(uses);
         }
         self.outcome = EnqueueOutcome::default();
     }
-}
 
-impl LevelZeroSignal {
+    /// Whether it succeeds as soon as the driver says that it is over.
+    fn is_plain(&self) -> bool {
+        !self.has_uses && self.failure.is_none()
+    }
+
     /// Whether it uses anything until it is over.
     pub(super) fn has_uses(&self) -> bool {
         self.has_uses
+    }
+
+    /// Keeps this until the enqueue is over.
+    pub(super) fn keep(&self, once: Box<SingleRun>) {
+        self.uses.lock().kept = Some(once);
     }
 
     fn context(&self) -> &Arc<LevelZeroContext> {
@@ -145,21 +167,23 @@ impl EnqueueSignal for LevelZeroSignal {
         if self.outcome.is_known() {
             return true;
         }
-        if self.has_uses || self.failure.is_some() {
-            return false;
-        }
         // The slot remembers it.
-        self.run.is_over().unwrap_or_else(|failure| self.fail(failure))
+        self.is_plain() && self.run.is_over().unwrap_or_else(|failure| self.fail(failure))
     }
 
     #[inline]
     fn status_alone(&self) -> Option<EventStatus> {
-        let is_over = self.is_final_alone();
-        if self.outcome.is_known() {
-            return Some(self.outcome.status());
+        if !self.is_plain() || self.outcome.is_known() {
+            return self.outcome.is_known().then(|| self.outcome.status());
         }
-        let is_plain = !self.has_uses && self.failure.is_none();
-        is_plain.then(|| if is_over { EventStatus::Complete } else { EventStatus::Pending })
+        Some(match self.run.is_over() {
+            Ok(true) => EventStatus::Complete,
+            Ok(false) => EventStatus::Pending,
+            Err(failure) => {
+                self.fail(failure);
+                self.outcome.status()
+            }
+        })
     }
 
     fn attempt(&self) -> SettleStep<Arc<Self>> {

@@ -1,7 +1,8 @@
 //! Stream tasks: the user's own calls, on a list that is handed over when the closure has returned.
 #![expect(unsafe_code, reason = "lends a list of the driver's")]
 
-use super::queue::{EnqueueWork, LevelZeroQueue};
+use super::enqueue_work::SignalAlone;
+use super::queue::LevelZeroQueue;
 use super::recording::ListRecording;
 use super::single_run::SingleRun;
 use crate::hal::{NativeCommand, NativeStream, Signal, WaitList};
@@ -25,7 +26,7 @@ impl LevelZeroQueue {
         event.signal.check_not_pending()?;
         if self.failed_dependency(wait)?.is_some() {
             // SAFETY: passed on to the caller.
-            return unsafe { self.submit(EnqueueWork::Nothing(None), wait, signal) };
+            return unsafe { self.submit(SignalAlone(None), wait, signal) };
         }
         let mut failure = None;
         let recording = ListRecording::around(context, |list| {
@@ -38,9 +39,9 @@ impl LevelZeroQueue {
         let recording = recording.map_err(|failure| context.error(failure))?;
         if failure.is_some() {
             // SAFETY: passed on to the caller.
-            return unsafe { self.submit(EnqueueWork::Nothing(failure), wait, signal) };
+            return unsafe { self.submit(SignalAlone(failure), wait, signal) };
         }
         // SAFETY: passed on to the caller.
-        unsafe { self.submit(EnqueueWork::Once(SingleRun::new(recording)), wait, signal) }
+        unsafe { self.submit(SingleRun::new(recording), wait, signal) }
     }
 }

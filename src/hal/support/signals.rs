@@ -56,27 +56,6 @@ pub(crate) trait EnqueueSignal: Sized {
     }
 }
 
-/// A signal that can become that of another enqueue, `N`, when it is over and nothing refers to it.
-pub(crate) trait RenewedSignal<N>: EnqueueSignal + From<N> {
-    fn renew(&mut self, new: N);
-
-    /// Becomes the last signal of an event: in the [place](LastSignal::open_place) of the one before, if
-    /// nothing refers to that.
-    #[inline]
-    fn put(new: N, last: &mut Option<Arc<Self>>) -> &Arc<Self> {
-        match last {
-            Some(last) => {
-                match Arc::get_mut(last) {
-                    Some(place) => place.renew(new),
-                    None => *last = Arc::new(new.into()),
-                }
-                last
-            }
-            None => last.insert(Arc::new(new.into())),
-        }
-    }
-}
-
 impl<S: EnqueueSignal> Dependency for Arc<S> {
     fn outcome(&self) -> &EnqueueOutcome {
         EnqueueSignal::outcome(&**self)
@@ -162,16 +141,24 @@ impl<S: EnqueueSignal> LastSignal<S> {
     #[inline]
     pub(crate) fn open_place(&self) -> Result<MutexGuard<'_, Option<Arc<S>>>> {
         let mut last = self.0.lock();
-        let is_open = |last: &Option<Arc<S>>| last.as_ref().is_some_and(|last| !last.is_final_alone());
         if is_open(&last) {
-            MutexGuard::unlocked(&mut last, || self.check_not_pending())?;
-            // Another thread may have signalled it since.
-            if is_open(&last) {
-                return Err(pending_signal());
-            }
+            self.settle(&mut last)?;
         }
         Ok(last)
     }
+
+    /// Finds out whether the last signal is over, without the lock.
+    #[cold]
+    fn settle(&self, last: &mut MutexGuard<'_, Option<Arc<S>>>) -> Result<()> {
+        MutexGuard::unlocked(last, || self.check_not_pending())?;
+        // Another thread may have signalled it since.
+        if is_open(last) { Err(pending_signal()) } else { Ok(()) }
+    }
+}
+
+/// Whether the last signal of an event may be pending.
+fn is_open<S: EnqueueSignal>(last: &Option<Arc<S>>) -> bool {
+    last.as_ref().is_some_and(|last| !last.is_final_alone())
 }
 
 /// What a wait list means for the enqueue behind it.
