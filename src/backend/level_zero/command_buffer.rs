@@ -102,24 +102,24 @@ impl LevelZeroCommandBuffer {
     fn apply(&mut self, mut update: StagedUpdate<LevelZeroOperation>) -> Result<()> {
         update.exchange(&mut self.recorded);
         let runs = self.runs.get_mut();
-        let is_idle = runs.recordings.front().is_some_and(|first| matches!(first.is_idle(), Ok(true)));
-        // A recording that the driver has changed in part is dropped.
-        let first = if is_idle { runs.recordings.pop_front() } else { None };
-        let changed = first.and_then(|mut first| {
-            first.change_in_place(update.changed_launches(&self.recorded)).then_some(first)
-        });
-        let changed = match changed {
-            Some(changed) => changed,
-            None => match self.record() {
-                Ok(new) => new,
+        let first = runs.recordings.front_mut().filter(|first| matches!(first.is_idle(), Ok(true)));
+        let is_changed = first.map(|first| first.change_in_place(update.changed_launches(&self.recorded)));
+        let replaced = if is_changed == Some(true) {
+            runs.recordings.split_off(1)
+        } else {
+            if is_changed.is_some() {
+                // The driver may have changed a part of it.
+                runs.recordings.pop_front();
+            }
+            match self.record() {
+                Ok(new) => std::mem::replace(&mut self.runs.get_mut().recordings, VecDeque::from([new])),
                 Err(error) => {
                     update.exchange(&mut self.recorded);
                     return Err(error);
                 }
-            },
+            }
         };
         let runs = self.runs.get_mut();
-        let replaced = std::mem::replace(&mut runs.recordings, VecDeque::from([changed]));
         if let Some(pending) = runs.pending().cloned() {
             runs.retired.keep(pending, (replaced, update));
         }

@@ -194,7 +194,7 @@ pub(super) fn change_in_place<'a>(
     changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
 ) -> bool {
     let changes = changes.map(|change| LaunchMutation::new(context, mutable, change?));
-    let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
+    let Some(changes) = changes.collect::<Option<SmallVec<[_; 1]>>>() else { return false };
     match change(context, list, &changes) {
         Ok(()) => true,
         Err(LevelZeroFailure { call, code }) => {

@@ -80,8 +80,11 @@ impl KernelDeclaration {
                 }
             };
             all.push((param, own));
-            let len = dialect::slice_len(param, arg).filter(|_| self.portable);
-            all.extend(len.map(|len| (param, SourceArgument::Length(len))));
+            if self.portable
+                && let Some(len) = dialect::slice_len(param, arg)
+            {
+                all.push((param, SourceArgument::Length(len)));
+            }
         }
         Ok(all)
     }
