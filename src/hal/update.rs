@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::builder::setters;
+use super::support::refusal::unknown_command;
 use super::{Command, CommandHandle, Kernel, KernelArg, KernelLaunch};
 use crate::types::{Error, ErrorKind, Range, Result};
 
@@ -208,14 +209,14 @@ impl CommandChange {
             }
             let change = &mut changes[place];
             let Some(command) = current(index).filter(|command| command.can_be_updated()) else {
-                return Err(unknown(index));
+                return Err(unknown_command(index));
             };
             if let Some(new) = &update.command {
                 change.command = Some((**new).clone());
             }
             if update.changes_launch() {
                 let Command::Kernel(launch) = change.command.get_or_insert_with(|| command.clone()) else {
-                    return Err(unknown(index));
+                    return Err(unknown_command(index));
                 };
                 update.apply_to(launch)?;
             }
@@ -223,9 +224,4 @@ impl CommandChange {
         }
         Ok(changes)
     }
-}
-
-#[cold]
-fn unknown(index: usize) -> Error {
-    Error::new(ErrorKind::InvalidCommandHandle, format!("command {index} cannot be updated so"))
 }

@@ -184,7 +184,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let lower = |_, command: &Command| lower_update(&self.context, command);
+        let lower = |command: &Command| lower_update(&self.context, command);
         let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
         let staged = staged.map_err(|error| self.context.error(error))?;
         if staged.is_empty() { Ok(()) } else { self.apply(staged) }
@@ -194,7 +194,7 @@ impl CommandBuffer for LevelZeroCommandBuffer {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
         let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        let lower = |_, command: &Command| lower(&self.context, command);
+        let lower = |command: &Command| lower(&self.context, command);
         self.apply(StagedUpdate::of_all(&self.recorded, &other.recorded, lower)?)
     }
 }

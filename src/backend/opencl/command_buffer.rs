@@ -7,20 +7,18 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::context::OpenclContext;
-use super::kernel::OpenclKernel;
-use super::lower::{lower, lower_changed};
+use super::lower::lower;
 use super::mutable;
 use super::operation::OpenclOperation;
 use super::options::Lowering;
 use super::queue::{EnqueueRequest, OpenclQueue};
 use super::recording::OpenclRecording;
 use super::signal::{OpenclSignal, TimesWanted};
-use crate::hal::support::lowering::{LoweredCommand, OrderedOperation};
+use super::update::{ListUpdate, ReplacedParts};
 use crate::hal::support::recorded_commands::RecordedCommands;
 use crate::hal::support::refusal;
 use crate::hal::support::retired::Retired;
 use crate::hal::support::signals::EnqueueSignal;
-use crate::hal::support::staged_update::{ChangedLaunch, StagedUpdate};
 use crate::hal::{
     Appended, Command, CommandBuffer, CommandBufferDesc, CommandBufferInfo, CommandUpdate, Progress, Queue,
     Signal, SyncPoint, WaitList,
@@ -104,41 +102,35 @@ impl OpenclCommandBuffer {
         }
     }
 
-    /// Puts the staged commands in place and records them. Enqueued commands have read their arguments,
-    /// so they keep the old values.
-    fn apply(&mut self, mut update: StagedUpdate<OpenclOperation>) -> Result<()> {
-        update.exchange(&mut self.recorded);
-        if let Err(error) = self.change_arguments(&update).and_then(|()| self.change_recording(&update)) {
-            update.exchange(&mut self.recorded);
-            // The driver has accepted the old ones before.
-            let _ = self.change_arguments(&update);
-            return Err(error);
+    /// Changes all of the commands that `change` changes, or none. Enqueued commands have read their
+    /// arguments, so they keep the old values.
+    fn change(&mut self, change: impl FnOnce(&mut ListUpdate<'_>) -> Result<()>) -> Result<()> {
+        self.recorded.check_update()?;
+        let mut update = ListUpdate::new(&self.context, &mut self.recorded);
+        let changed = change(&mut update);
+        let replaced = update.finish();
+        if let Err(error) = changed.and_then(|()| self.change_recording(&replaced)) {
+            replaced.restore(&self.context, &mut self.recorded);
+            return Err(self.context.error(error));
         }
-        if let Some(pending) = self.pending() {
-            pending.keep(update.into_memory());
+        let mut memory = replaced.into_memory().peekable();
+        if memory.peek().is_some()
+            && let Some(pending) = self.pending()
+        {
+            pending.keep(memory);
         }
         Ok(())
     }
 
-    /// Gives the driver's kernels the arguments of the launches that are in place now.
-    fn change_arguments(&self, update: &StagedUpdate<OpenclOperation>) -> Result<()> {
-        update.launches(&self.recorded).try_for_each(|ChangedLaunch { index, old, new }| {
-            match &self.recorded.list.commands[index].lowered.operations[..] {
-                [OrderedOperation { operation: OpenclOperation::Kernel(launch), .. }] => {
-                    let kernel = OpenclKernel::of(&*new.kernel, &self.context)?;
-                    let changed = kernel.change(&launch.instance, &old.args, &new.args);
-                    changed.map_err(|error| self.context.error(error).at_command(index as u32))
-                }
-                _ => Ok(()),
-            }
-        })
-    }
-
     /// Changes the recording, if there is one, or makes a new one of the commands that are in place now.
-    fn change_recording(&mut self, update: &StagedUpdate<OpenclOperation>) -> Result<()> {
-        let Some(recording) = &self.recording else { return Ok(()) };
+    fn change_recording(&mut self, replaced: &ReplacedParts) -> Result<()> {
+        let Some(recording) = self.recording.as_ref().filter(|_| !replaced.is_empty()) else {
+            return Ok(());
+        };
+        let commands = &self.recorded.commands;
         if self.pending().is_none()
-            && mutable::change_in_place(recording, update.changed_launches(&self.recorded))
+            && let Some(launches) = replaced.launches(commands)
+            && mutable::change_in_place(recording, commands, &launches)
         {
             return Ok(());
         }
@@ -150,12 +142,6 @@ impl OpenclCommandBuffer {
         };
         self.replace_recording(new);
         result
-    }
-
-    /// Lowers the new value of a command.
-    fn lower_changed(&self, index: usize, new: &Command) -> Result<LoweredCommand<OpenclOperation>> {
-        let RecordedCommands { commands, list, .. } = &self.recorded;
-        lower_changed(&self.context, (&commands[index], &list.commands[index].lowered), new)
     }
 }
 
@@ -219,17 +205,25 @@ impl CommandBuffer for OpenclCommandBuffer {
     }
 
     fn update(&mut self, updates: &[CommandUpdate]) -> Result<()> {
-        let lower = |index, command: &Command| self.lower_changed(index, command);
-        let staged = StagedUpdate::of_changes(updates, &self.recorded, lower);
-        let staged = staged.map_err(|error| self.context.error(error))?;
-        if staged.is_empty() { Ok(()) } else { self.apply(staged) }
+        self.change(|list| {
+            let mut each = updates.iter();
+            each.try_for_each(|update| {
+                list.change(update).map_err(|error| error.at_command(update.handle.index))
+            })
+        })
     }
 
     fn update_from(&mut self, other: &dyn CommandBuffer) -> Result<()> {
         let other = other.as_any().downcast_ref::<Self>();
         let other = other.filter(|other| Arc::ptr_eq(&other.context, &self.context));
-        let other = other.ok_or_else(|| refusal::foreign("command-buffer"))?;
-        let lower = |index, command: &Command| self.lower_changed(index, command);
-        self.apply(StagedUpdate::of_all(&self.recorded, &other.recorded, lower)?)
+        let RecordedCommands { commands, list, .. } =
+            &other.ok_or_else(|| refusal::foreign("command-buffer"))?.recorded;
+        self.change(|update| {
+            let mut each = commands.iter().zip(&list.commands).enumerate();
+            each.try_for_each(|(index, (command, listed))| {
+                update.enable(index, listed.enabled)?;
+                update.replace(index, command)
+            })
+        })
     }
 }

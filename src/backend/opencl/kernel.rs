@@ -120,26 +120,20 @@ impl OpenclKernel {
         Ok(OpenclKernelInstance { kernel, parts })
     }
 
-    /// Gives an instance, whose arguments are the old ones, those of the new arguments that differ. Launches
-    /// that are enqueued already have read the old ones. The caller has exclusive use of the instance.
-    ///
-    /// # Errors
-    /// The driver's; the instance has some of the new arguments then.
-    pub(super) fn change(
+    /// Gives an instance another argument, which is [plain](is_plain). Launches that are enqueued already
+    /// have read the old one. The caller has exclusive use of the instance.
+    pub(super) fn set_argument(
         &self,
         instance: &OpenclKernelInstance,
-        old: &[KernelArg],
-        new: &[KernelArg],
+        index: usize,
+        arg: &KernelArg,
     ) -> Result<()> {
-        let (Some(old), Some(new)) = (self.plain_arguments(old), self.plain_arguments(new)) else {
-            return Ok(());
-        };
-        for (index, ((param, new), (_, old))) in (0..).zip(new.iter().zip(&old)) {
-            if new != old {
-                self.set(&instance.kernel, index, param, new)?;
-            }
-        }
-        Ok(())
+        let (mut parts, param) = (SmallVec::new(), &self.declaration.params[index]);
+        let (own, len) =
+            self.declaration.argument(param, arg, |arg| address(&self.context, arg, &mut parts))?;
+        let place = self.declaration.place(index) as u32;
+        self.set(&instance.kernel, place, param, &own)?;
+        len.map_or(Ok(()), |len| self.set(&instance.kernel, place + 1, param, &len))
     }
 
     /// The arguments in the order of the source; `None` if they refer to parts of buffers.
@@ -229,6 +223,12 @@ fn scalar_size(type_name: &str) -> Option<usize> {
         "long" | "ulong" | "double" | "i64" | "u64" => 8,
         _ => return None,
     })
+}
+
+/// Whether the driver takes the argument without a part of a buffer, which would have to live as long.
+pub(super) fn is_plain(context: &OpenclContext, arg: &KernelArg) -> bool {
+    let mut parts = SmallVec::new();
+    !matches!(arg, KernelArg::Memory(_)) || address(context, arg, &mut parts).is_ok() && parts.is_empty()
 }
 
 /// Memory for the driver. A part of a buffer that it refers to is added to `parts`.

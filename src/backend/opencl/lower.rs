@@ -1,7 +1,6 @@
 //! Commands become operations of the driver: one each where possible, several where not.
 
 use std::borrow::Cow;
-use std::ptr;
 use std::sync::Arc;
 
 use smallvec::smallvec;
@@ -11,7 +10,7 @@ use super::host_copy::HostCopy;
 use super::kernel::OpenclKernel;
 use super::memory::{Buffer, OpenclMemory};
 use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, OpenclOperation, Prefetch, Route};
-use crate::hal::support::lowering::{LoweredCommand, Operations, OrderedOperation, StagedMemory};
+use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
 use crate::hal::{
@@ -27,28 +26,6 @@ pub(super) fn lower(
 ) -> Result<LoweredCommand<OpenclOperation>> {
     let lower = |command: &Command, staged: &mut _| OpenclLowering { context, staged }.operations(command);
     LoweredCommand::of(command, lower).map_err(|error| context.error(error))
-}
-
-/// The operations for the new value of a command. If it is a launch, and remains one of the same kernel,
-/// it keeps the driver's kernel, whose arguments are [changed](OpenclKernel::change) when the new value is
-/// in place.
-pub(super) fn lower_changed(
-    context: &Arc<OpenclContext>,
-    (old, lowered): (&Command, &LoweredCommand<OpenclOperation>),
-    new: &Command,
-) -> Result<LoweredCommand<OpenclOperation>> {
-    if let (Command::Kernel(old), Command::Kernel(new)) = (old, new)
-        && ptr::addr_eq(Arc::as_ptr(&old.kernel), Arc::as_ptr(&new.kernel))
-        && let [OrderedOperation { operation: OpenclOperation::Kernel(launch), .. }] = &lowered.operations[..]
-        && launch.instance.is_plain()
-        && let Ok(kernel) = OpenclKernel::of(&*new.kernel, context)
-        && kernel.plain_arguments(&new.args).is_some()
-    {
-        let launch = KernelOperation::new(kernel, Arc::clone(&launch.instance), &new.range);
-        let operation = OpenclOperation::Kernel(launch.map_err(|error| context.error(error))?);
-        return Ok(LoweredCommand::of_one(operation));
-    }
-    lower(context, new)
 }
 
 /// The work of lowering one command without a body.
@@ -127,7 +104,7 @@ impl OpenclLowering<'_> {
             }
             args.to_mut()[index] = KernelArg::Memory(whole);
         }
-        let instance = Arc::new(kernel.instance(&args)?);
+        let instance = kernel.instance(&args)?;
         operations.push(OpenclOperation::Kernel(KernelOperation::new(kernel, instance, &launch.range)?));
         operations.extend(copies_back);
         Ok(operations)

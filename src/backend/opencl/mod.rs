@@ -26,7 +26,7 @@
 //!
 //! Each imports only from those above it: `sys` `error` `query` `options` `features` `platform`
 //! `callback` `driver_queue` `context` `program` `memory` `kernel` `operation` `lower` `signal`
-//! `replay` `recording` `event` `foreign` `queue` `mutable` `command_buffer` `device`. The backend
+//! `replay` `recording` `event` `foreign` `queue` `mutable` `update` `command_buffer` `device`. The backend
 //! imports only `types`, `util` and `hal`.
 
 mod callback;
@@ -56,6 +56,7 @@ mod stream_task;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::ffi::c_void;
 use std::sync::Arc;

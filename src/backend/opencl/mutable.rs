@@ -1,23 +1,28 @@
 //! Changes of a recording in place, by mutable dispatch.
 #![expect(unsafe_code, reason = "calls the driver's extension")]
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
 
 use super::kernel::{OpenclArgument, OpenclKernel, is_pointer};
 use super::recording::OpenclRecording;
 use super::sys::{self, DriverResult, OpenclFailure, call};
-use crate::hal::support::staged_update::ChangedLaunch;
+use crate::hal::{Command, KernelLaunch};
 use crate::types::Range;
 
-/// Changes launches of a recording in place. False if that is not possible, or if the driver refuses it:
-/// then the recording may have been changed in part, and has to be replaced.
-pub(super) fn change_in_place<'a>(
+/// Changes launches of a recording in place, to those in `commands`. `before` has their indices and old
+/// ranges; their kernels have not changed. False if that is not possible, or if the driver refuses it: then
+/// the recording may have been changed in part, and has to be replaced.
+pub(super) fn change_in_place(
     recording: &OpenclRecording,
-    changes: impl Iterator<Item = Option<ChangedLaunch<'a>>>,
+    commands: &[Command],
+    before: &BTreeMap<usize, Range>,
 ) -> bool {
-    let changes = changes.map(|change| DispatchValues::new(recording, change?));
+    let changes = before.iter().map(|(&index, before)| match &commands[index] {
+        Command::Kernel(launch) => DispatchValues::new(recording, index, before, launch),
+        _ => None,
+    });
     let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
     match change(recording, &changes) {
         Ok(()) => true,
@@ -39,18 +44,16 @@ struct DispatchValues<'a> {
 }
 
 impl<'a> DispatchValues<'a> {
-    /// The values, if the device can change the old launch to the new one.
-    fn new(recording: &OpenclRecording, change: ChangedLaunch<'a>) -> Option<Self> {
-        let ChangedLaunch { index, old, new } = change;
+    /// The values, if the device can change the launch so.
+    fn new(recording: &OpenclRecording, index: usize, before: &Range, new: &'a KernelLaunch) -> Option<Self> {
         let handle = recording.handles.get(index).copied().filter(|handle| !handle.is_null())?;
-        let (before, now) = (&old.range, &new.range);
+        let now = &new.range;
         if before.local_size().is_some() && now.local_size().is_none() {
             // The extension cannot leave the work-group size to the device again.
             return None;
         }
-        let same_kernel = ptr::addr_eq(Arc::as_ptr(&old.kernel), Arc::as_ptr(&new.kernel));
         let needed = sys::CL_MUTABLE_DISPATCH_ARGUMENTS_KHR | changed_fields(before, now);
-        if !same_kernel || before.dimensions() != now.dimensions() || needed & !recording.mutable != 0 {
+        if before.dimensions() != now.dimensions() || needed & !recording.mutable != 0 {
             return None;
         }
         let kernel = OpenclKernel::of(&*new.kernel, &recording.context).ok()?;

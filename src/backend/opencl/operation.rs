@@ -3,7 +3,6 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -66,7 +65,7 @@ impl DriverOperation for OpenclOperation {
 #[derive(Debug)]
 pub(super) struct KernelOperation {
     /// An update of a launch keeps it, and changes its arguments.
-    pub(super) instance: Arc<OpenclKernelInstance>,
+    pub(super) instance: OpenclKernelInstance,
     pub(super) dimensions: u32,
     pub(super) offset: [usize; 3],
     pub(super) global: [usize; 3],
@@ -75,11 +74,7 @@ pub(super) struct KernelOperation {
 
 impl KernelOperation {
     /// A launch of an instance over a range.
-    pub(super) fn new(
-        kernel: &OpenclKernel,
-        instance: Arc<OpenclKernelInstance>,
-        range: &Range,
-    ) -> Result<Self> {
+    pub(super) fn new(kernel: &OpenclKernel, instance: OpenclKernelInstance, range: &Range) -> Result<Self> {
         Ok(Self {
             local: kernel.local_size(range)?,
             instance,
@@ -87,6 +82,14 @@ impl KernelOperation {
             offset: range.global_offset(),
             global: range.global_size(),
         })
+    }
+
+    /// Makes it a launch over another range.
+    pub(super) fn set_range(&mut self, kernel: &OpenclKernel, range: &Range) -> Result<()> {
+        self.local = kernel.local_size(range)?;
+        self.dimensions = range.dimensions() as u32;
+        (self.offset, self.global) = (range.global_offset(), range.global_size());
+        Ok(())
     }
 }
 

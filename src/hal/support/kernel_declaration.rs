@@ -6,7 +6,7 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::hal::{KernelArg, KernelDesc, Param, dialect};
+use crate::hal::{KernelArg, KernelDesc, Param, ParamKind, dialect};
 use crate::types::{Error, ErrorKind, Range, Result};
 
 /// A kernel as the program declares it.
@@ -72,21 +72,40 @@ impl KernelDeclaration {
     ) -> Result<SourceArguments<'a, M>> {
         let mut all = SmallVec::new();
         for (param, arg) in self.params.iter().zip(args) {
-            let own = match arg {
-                KernelArg::Value(bytes) => SourceArgument::Value(bytes),
-                KernelArg::Local(bytes) => SourceArgument::Local(*bytes),
-                KernelArg::Usm(_) | KernelArg::Memory(_) => {
-                    SourceArgument::Memory(memory(arg).map_err(|error| self.not_accepted(param, error))?)
-                }
-            };
+            let (own, len) = self.argument(param, arg, &mut memory)?;
             all.push((param, own));
-            if self.portable
-                && let Some(len) = dialect::slice_len(param, arg)
-            {
-                all.push((param, SourceArgument::Length(len)));
+            if let Some(len) = len {
+                all.push((param, len));
             }
         }
         Ok(all)
+    }
+
+    /// The argument of one parameter, and the length that follows it if it is a slice of the dialect.
+    ///
+    /// # Errors
+    /// Those of `memory`, with the parameter's name.
+    pub(crate) fn argument<'a, M>(
+        &self,
+        param: &Param,
+        arg: &'a KernelArg,
+        memory: impl FnOnce(&'a KernelArg) -> Result<M>,
+    ) -> Result<(SourceArgument<'a, M>, Option<SourceArgument<'a, M>>)> {
+        let own = match arg {
+            KernelArg::Value(bytes) => SourceArgument::Value(bytes),
+            KernelArg::Local(bytes) => SourceArgument::Local(*bytes),
+            KernelArg::Usm(_) | KernelArg::Memory(_) => {
+                SourceArgument::Memory(memory(arg).map_err(|error| self.not_accepted(param, error))?)
+            }
+        };
+        let len = dialect::slice_len(param, arg).filter(|_| self.portable);
+        Ok((own, len.map(SourceArgument::Length)))
+    }
+
+    /// The place of a parameter's argument in the order of the source.
+    pub(crate) fn place(&self, index: usize) -> usize {
+        let is_slice = |param: &&Param| !matches!(param.kind, ParamKind::Value { .. });
+        index + if self.portable { self.params[..index].iter().filter(is_slice).count() } else { 0 }
     }
 
     /// The error for an argument that the driver or the backend refuses.
@@ -138,7 +157,7 @@ pub(crate) fn divides(local: [usize; 3], global: [usize; 3]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hal::{KernelSources, ParamKind};
+    use crate::hal::KernelSources;
 
     struct FakeAddress;
 
@@ -167,6 +186,7 @@ mod tests {
         };
         assert_eq!(sizes(false), [("a".into(), 4), ("tile".into(), 64)]);
         assert_eq!(sizes(true), [("a".into(), 4), ("tile".into(), 64), ("tile".into(), 8)]);
+        assert_eq!([true, false].map(|portable| declared(portable, None).place(1)), [1, 1]);
         let local = SourceArgument::<FakeAddress>::Local(64);
         assert!(local.value().1.is_null());
     }

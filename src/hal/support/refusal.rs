@@ -76,6 +76,12 @@ pub(crate) fn not_updatable() -> Error {
     invalid_operation("the command-buffer is not updatable")
 }
 
+/// An update names a command that does not exist, or not of the kind that it changes.
+#[cold]
+pub(crate) fn unknown_command(index: usize) -> Error {
+    Error::new(ErrorKind::InvalidCommandHandle, format!("command {index} cannot be updated so"))
+}
+
 /// The times of an event are asked for that is not complete.
 pub(crate) fn times_before_completion() -> Error {
     invalid_operation("an event has times only once it is complete")

@@ -1,6 +1,6 @@
 //! Updates of a command list: new commands, all of which are lowered before the first takes its place.
 
-use super::lowering::{DriverOperation, LoweredCommand, StagedMemory};
+use super::lowering::{DriverOperation, LoweredCommand};
 use super::recorded_commands::RecordedCommands;
 use crate::hal::{Command, CommandChange, CommandUpdate, KernelLaunch};
 use crate::types::Result;
@@ -27,8 +27,7 @@ pub(crate) struct ChangedLaunch<'a> {
 }
 
 impl<O: DriverOperation> StagedUpdate<O> {
-    /// The commands that `updates` change. Without a change to any command it is empty. `lower` takes the
-    /// number of the command that it lowers, too.
+    /// The commands that `updates` change. Without a change to any command it is empty.
     ///
     /// # Errors
     /// Those of `lower`, and of updates that do not fit their commands;
@@ -36,7 +35,7 @@ impl<O: DriverOperation> StagedUpdate<O> {
     pub(crate) fn of_changes(
         updates: &[CommandUpdate],
         recorded: &RecordedCommands<O>,
-        lower: impl Fn(usize, &Command) -> Result<LoweredCommand<O>>,
+        lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
     ) -> Result<Self> {
         recorded.check_update()?;
         let mut staged = Vec::with_capacity(updates.len());
@@ -45,9 +44,8 @@ impl<O: DriverOperation> StagedUpdate<O> {
         {
             let before = recorded.list.commands[index].enabled;
             let enabled = enabled.unwrap_or(before);
-            let command = command
-                .map(|command| lower(index, &command).map(|lowered| (command, lowered)))
-                .transpose()?;
+            let command =
+                command.map(|command| lower(&command).map(|lowered| (command, lowered))).transpose()?;
             if command.is_some() || enabled != before {
                 staged.push(StagedCommand { index, command, enabled });
             }
@@ -62,12 +60,12 @@ impl<O: DriverOperation> StagedUpdate<O> {
     pub(crate) fn of_all(
         recorded: &RecordedCommands<O>,
         other: &RecordedCommands<O>,
-        lower: impl Fn(usize, &Command) -> Result<LoweredCommand<O>>,
+        lower: impl Fn(&Command) -> Result<LoweredCommand<O>>,
     ) -> Result<Self> {
         recorded.check_update()?;
         let RecordedCommands { commands, list, .. } = other;
         let staged = commands.iter().zip(&list.commands).enumerate().map(|(index, (command, listed))| {
-            let command = Some((command.clone(), lower(index, command)?));
+            let command = Some((command.clone(), lower(command)?));
             Ok(StagedCommand { index, command, enabled: listed.enabled })
         });
         Ok(Self(staged.collect::<Result<_>>()?))
@@ -90,14 +88,6 @@ impl<O: DriverOperation> StagedUpdate<O> {
         }
     }
 
-    /// After an [`exchange`](Self::exchange), the changes of launches.
-    pub(crate) fn launches<'a>(
-        &'a self,
-        recorded: &'a RecordedCommands<O>,
-    ) -> impl Iterator<Item = ChangedLaunch<'a>> {
-        self.0.iter().filter_map(|staged| staged.launch(recorded))
-    }
-
     /// After an [`exchange`](Self::exchange), what a recording of the old commands would have to change.
     /// `None` stands for what cannot be changed in place: all but launches of one operation that stay as
     /// enabled as they were, because a recording leaves out disabled commands.
@@ -110,11 +100,6 @@ impl<O: DriverOperation> StagedUpdate<O> {
             let fits = staged.enabled == listed.enabled && listed.lowered.operations.len() == 1;
             staged.launch(recorded).filter(|_| fits)
         })
-    }
-
-    /// The memory of the backend that the commands use.
-    pub(crate) fn into_memory(self) -> impl Iterator<Item = StagedMemory> {
-        self.0.into_iter().filter_map(|staged| Some(staged.command?.1.staged))
     }
 }
 

@@ -67,6 +67,12 @@ impl Bench {
         Self { device, queue, set, x, buffer, handle, done }
     }
 
+    /// The first or second half of the memory, as an argument.
+    fn half(&self, index: usize) -> KernelArg {
+        let len = 4 * WORDS / 2;
+        KernelArg::Memory(MemoryView::new(self.x.memory().clone(), index * len, len).unwrap())
+    }
+
     fn enqueue(&self) {
         let signal = Signal::new(&self.done);
         // SAFETY: everything lives until the end of the test, which waits for it.
@@ -120,7 +126,7 @@ fn recordings_change_in_place_where_the_device_can() {
             assert_eq!(bench.run(), [1, 1, 1, 1, 0, 0, 0, 0]);
             assert_eq!(bench.in_place(|update| update.args = vec![(0, number(10))].into()), arguments);
             assert_eq!(bench.run(), [11, 11, 11, 11, 0, 0, 0, 0]);
-            let second_half = KernelArg::Memory(MemoryView::new(bench.x.memory().clone(), 16, 16).unwrap());
+            let second_half = bench.half(1);
             bench.in_place(|update| update.args = vec![(1, second_half)].into());
             assert_eq!(bench.run(), [11, 11, 11, 11, 10, 10, 10, 10]);
             let (whole, set) = (KernelArg::Memory(bench.x.clone()), bench.set.clone());
@@ -203,7 +209,8 @@ unsafe extern "C" fn refuse_value(kernel: *mut c_void, index: u32, len: usize, v
     unsafe { set(kernel, index, len, value) }
 }
 
-/// An update of a replayed launch changes the arguments of the driver's kernel. A refused one changes none.
+/// An update of a replayed launch changes the arguments of the driver's kernel. If the driver refuses one, all
+/// stay as they were.
 #[test]
 fn launches_keep_their_kernel_in_an_update() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {
@@ -225,14 +232,27 @@ fn launches_keep_their_kernel_in_an_update() {
         update.global_size = Some([WORDS, 1, 1]);
         update.args = vec![(0, number(300))].into();
         REFUSED.set(Some(300));
-        bench.buffer.update(&[update]).unwrap_err();
+        let accepted = CommandUpdate::new(bench.handle).args([(0, number(4)), (1, bench.half(1))]);
+        bench.buffer.update(&[accepted, update]).unwrap_err();
         REFUSED.set(None);
         assert_eq!(bench.run(), [21, 21, 21, 21, 0, 0, 0, 0]);
+        let mut other = OpenclCommandBuffer::new(bench.device.context(), bench.buffer.info().desc);
+        let Some(Command::Kernel(launch)) = bench.buffer.command(0) else { panic!("it is a launch") };
+        let mut launch = launch.clone();
+        let whole = KernelArg::Memory(bench.x.clone());
+        launch.args = vec![number(5), bench.half(1)];
         assert_eq!(CREATED.get(), 0);
+        other.append(&Command::Kernel(launch), &[]).unwrap();
+        other.finalize().unwrap();
+        bench.buffer.update_from(&other).unwrap();
+        assert_eq!(bench.run(), [21, 21, 21, 21, 5, 5, 5, 5]);
+        bench.update(|update| update.args = vec![(0, number(20)), (1, whole)].into());
+        assert_eq!(bench.run(), [41, 41, 41, 41, 5, 5, 5, 5]);
+        assert_eq!(CREATED.get(), 1, "the other command-buffer's own");
         let set = bench.set.clone();
         bench.update(|update| update.kernel = Some(set));
-        assert_eq!(bench.run(), [20, 20, 20, 20, 0, 0, 0, 0]);
-        assert_eq!(CREATED.get(), 1, "another kernel");
+        assert_eq!(bench.run(), [20, 20, 20, 20, 5, 5, 5, 5]);
+        assert_eq!(CREATED.get(), 2, "another kernel");
     }
 }
 
