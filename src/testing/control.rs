@@ -58,7 +58,8 @@ impl FakeControl {
         self.0.fail_next(error);
     }
 
-    /// Fails the newest enqueue at once, also before what it waits for. Returns false when nothing is pending.
+    /// Fails the newest enqueue at once, also before what it waits for. Returns false when nothing is
+    /// pending.
     pub fn fail_newest(&self, error: Error) -> bool {
         self.0.fail_newest(error)
     }

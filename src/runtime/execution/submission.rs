@@ -271,8 +271,8 @@ mod tests {
         let rounds: Vec<_> = (0..20).map(|_| spinning()).collect();
         // A thread that is preempted begins a new slice, so more than one may spin, but never most of them.
         assert!(rounds.iter().all(|&spinning| spinning < COUNT / 2), "{rounds:?}");
-        // A new slice begins when the submission that gave way is polled again. A thread that is preempted may
-        // lose it.
+        // A new slice begins when the submission that gave way is polled again, unless the thread is
+        // preempted meanwhile.
         assert!((0..1000).any(|_| spinning() > 0));
         all.iter().for_each(|(_, control, _)| _ = control.complete_all());
     }

@@ -209,8 +209,8 @@ unsafe extern "C" fn refuse_value(kernel: *mut c_void, index: u32, len: usize, v
     unsafe { set(kernel, index, len, value) }
 }
 
-/// An update of a replayed launch changes the arguments of the driver's kernel. If the driver refuses one, all
-/// stay as they were.
+/// An update of a replayed launch changes the arguments of the driver's kernel. If the driver refuses
+/// one, all stay as they were.
 #[test]
 fn launches_keep_their_kernel_in_an_update() {
     for index in 0..OpenclBackend.device_count().unwrap_or(0) {

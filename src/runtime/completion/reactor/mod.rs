@@ -126,7 +126,7 @@ impl Reactor {
             submitter()
         });
         if is_first {
-            // The thread may sleep without having told the submitter, which would not wake it then.
+            // The thread may sleep without the submitter knowing, which would not wake it then.
             self.wake_thread();
         }
     }
