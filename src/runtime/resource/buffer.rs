@@ -50,7 +50,8 @@ impl<T: Pod> Buffer<T> {
 
     /// Elements.
     pub fn len(&self) -> usize {
-        self.view.len / size_of::<T>()
+        // A null buffer may have elements of no size.
+        self.view.len.checked_div(size_of::<T>()).unwrap_or(0)
     }
 
     /// Never true: buffers of 0 elements are refused.

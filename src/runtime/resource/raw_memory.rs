@@ -228,6 +228,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_null_buffer_has_no_elements_of_any_size() {
+        let device = Device::open("host").unwrap();
+        assert_eq!((device.null_buffer::<u32>().len(), device.null_buffer::<()>().len()), (0, 0));
+    }
+
     #[tokio::test]
     async fn an_address_is_used_on_its_own_device_only() {
         let [own, other] = ["host:944", "host:945"].map(|selector| Device::open(selector).unwrap());
