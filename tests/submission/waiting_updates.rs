@@ -541,3 +541,27 @@ fn an_alternative_that_is_chosen_again_brings_its_memory() {
         }
     });
 }
+
+// What one brings may include what all before it bring: that must not grow without bounds.
+#[test]
+fn many_choices_may_wait() {
+    in_both_runtimes(|| async {
+        let device = device();
+        let x = numbers(&device);
+        let mut group = None;
+        let gated = Gated::new(&device, |graph, task| {
+            let range = Range::linear(4);
+            let both = graph.command_group().launch(mix(1, &x), range).launch(set(7, &x), range).build();
+            let node = graph.add_group(&both).after([task]).id();
+            group = Some(both);
+            node.into()
+        });
+        let group = group.unwrap();
+        let held = gated.exec.submit();
+        let choices: Vec<_> = (1..=64).map(|n| gated.exec.update().choose(&group, n % 2).apply()).collect();
+        gated.let_go(held).await;
+        for chosen in choices {
+            chosen.await.unwrap();
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! What an update changes, with what it makes of each node.
 
+use std::collections::HashSet;
 use std::panic::Location;
 
 use crate::runtime::execution::executable::ExecutableInner;
@@ -43,6 +44,10 @@ impl Change {
                 if steps.clone().any(UpdateStep::brings_back) {
                     all.extend(current.waiting.iter().flat_map(|waiting| waiting.brings.iter().cloned()));
                 }
+                // Each update that waits may list what those before it bring, so that without this the list
+                // would double with each.
+                let mut seen = HashSet::new();
+                all.retain(|(_, access)| seen.insert(*access));
                 all
             }
         }
