@@ -61,9 +61,10 @@ fn memory_never_exceeds_the_limit_once_sizes_are_known() {
     run(async {
         let (device, _) = manual("fake");
         let (most, cache) = (Arc::new(Mutex::new(0)), Arc::new(OnceLock::<ExecutableCache<usize>>::new()));
-        let (seen, own) = (most.clone(), cache.clone());
+        let (seen, own) = (most.clone(), Arc::downgrade(&cache));
         let made = ExecutableCache::new(5000, move |&bytes: &usize| {
-            let others = own.get().map_or(0, ExecutableCache::device_memory);
+            let own = own.upgrade();
+            let others = own.as_ref().and_then(|own| own.get()).map_or(0, ExecutableCache::device_memory);
             let mut most = seen.lock();
             *most = (others + bytes as u64).max(*most);
             Ok((fill(&device, bytes)?, ()))

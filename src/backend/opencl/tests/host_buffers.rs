@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::super::device::OpenclDevice;
 use super::super::{OpenclBackend, OpenclOptions, sys};
+use super::kept;
 use crate::hal::Backend as _;
 
 thread_local! {
@@ -57,7 +58,7 @@ fn host_buffers_in_steady_state_make_no_driver_call() {
             core.clSVMFree = core.clSVMFree.map(|_| free as _);
             core.clCreateBuffer = Some(create);
             core.clReleaseMemObject = Some(release);
-            platform.core = Box::leak(Box::new(core));
+            platform.core = kept(core);
         });
         let device = crate::Device::from_hal(Arc::new(device.unwrap()));
         let round = || {

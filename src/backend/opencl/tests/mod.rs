@@ -11,11 +11,13 @@ mod updates;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::device::OpenclDevice;
 use super::event::OpenclEvent;
 use super::features::POCL;
 use super::signal::{OpenclSignal, StartedWork};
-use super::sys::call;
+use super::sys::{self, call};
 use super::{OpenclBackend, OpenclOptions};
 use crate::hal::support::dependency::Dependencies;
 use crate::hal::support::signals::EnqueueSignal;
@@ -32,6 +34,14 @@ const CODE: i32 = -4711;
 fn devices() -> Vec<OpenclDevice> {
     let count = OpenclBackend.device_count().unwrap_or(0);
     (0..count).map(|index| OpenclDevice::open(index, OpenclOptions::new()).unwrap()).collect()
+}
+
+/// A table of functions for ever, which a leak checker finds here.
+fn kept(core: sys::Core) -> &'static sys::Core {
+    static KEPT: Mutex<Vec<&'static sys::Core>> = Mutex::new(Vec::new());
+    let core = Box::leak(Box::new(core));
+    KEPT.lock().push(core);
+    core
 }
 
 /// An event that is pending until `end` is called on the driver's event.

@@ -8,6 +8,7 @@ use super::super::command_buffer::OpenclCommandBuffer;
 use super::super::device::OpenclDevice;
 use super::super::operation::OpenclOperation;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
+use super::kept;
 use crate::hal::{
     Backend as _, Command, CommandBuffer as _, CommandBufferDesc, Device as _, KernelArg, KernelDesc,
     KernelLaunch, KernelSources, MemoryDesc, MemoryKind, MemoryView, Param, ParamKind,
@@ -51,7 +52,7 @@ fn kernels_are_released_from_the_newest_on() {
             let options = OpenclOptions::new().lowering(lowering);
             let device = OpenclDevice::open_changed(index, options, |platform| {
                 let core = sys::Core { clReleaseKernel: Some(release_kernel), ..platform.core.clone() };
-                platform.core = Box::leak(Box::new(core));
+                platform.core = kept(core);
                 RELEASE_RECORDING.set(platform.extensions.clReleaseCommandBufferKHR);
                 platform.extensions.clReleaseCommandBufferKHR = Some(release_recording);
             })

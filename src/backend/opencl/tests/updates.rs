@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::super::command_buffer::OpenclCommandBuffer;
 use super::super::device::OpenclDevice;
 use super::super::{Lowering, OpenclBackend, OpenclOptions, sys};
+use super::kept;
 use crate::hal::{
     Backend as _, Command, CommandBuffer as _, CommandBufferDesc, CommandHandle, CommandUpdate, Device as _,
     Event, EventDesc, EventStatus, Kernel, KernelArg, KernelDesc, KernelLaunch, KernelSources, MemoryDesc,
@@ -219,7 +220,7 @@ fn launches_keep_their_kernel_in_an_update() {
             let mut core = platform.core.clone();
             core.clCreateKernel = Some(count_kernels);
             core.clSetKernelArg = Some(refuse_value);
-            platform.core = Box::leak(Box::new(core));
+            platform.core = kept(core);
         })
         .unwrap();
         let mut bench = Bench::on(device, true, QueueOrder::InOrder);
