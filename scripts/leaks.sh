@@ -10,4 +10,5 @@ cd "$(dirname "$0")/.."
 
 # The signal stacks are the standard library's: taking them for its own, the sanitizer fails to unmap them on some machines.
 export ASAN_OPTIONS="detect_leaks=1:use_sigaltstack=0:allocator_may_return_null=1:${ASAN_OPTIONS:-}"
+export LSAN_OPTIONS="suppressions=$PWD/scripts/leaks.supp:${LSAN_OPTIONS:-}"
 run_under address "" "$@"
