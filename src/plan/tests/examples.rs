@@ -137,7 +137,7 @@ fn a_change_of_device_separates_partitions() {
         begin 1 on device#1, queue 0, in order after 0
           append B
         finalize 1
-        begin 2 on device#0, queue 1, in order after 1
+        begin 2 on device#0, queue 0, in order after 1
           append C
         finalize 2
         ",

@@ -124,25 +124,17 @@ proptest! {
     fn queues_follow_the_dependencies(Layered { dag, places } in layered()) {
         let preds = reduce_within(&dag, &places, usize::MAX);
         let queues = assign_queues(&preds, &places, DEVICES as usize, u16::MAX);
-        // For each partition, the device partitions before it, directly or through host tasks only.
-        let mut behind_hosts: Vec<FixedBitSet> = Vec::new();
+        let before = closure(&preds);
         let mut is_continued = vec![false; places.len()];
         let mut opened = [0u16; DEVICES as usize];
         let mut last_on_queue = std::collections::HashMap::new();
         for (partition, list) in preds.iter().enumerate() {
-            let mut reached = FixedBitSet::with_capacity(places.len());
-            for &pred in list {
-                match places[pred as usize] {
-                    HOST => reached.union_with(&behind_hosts[pred as usize]),
-                    _ => reached.insert(pred as usize),
-                }
-            }
             let place = places[partition];
             let queue = queues[partition];
             if place == HOST {
                 prop_assert_eq!(queue, 0);
             } else if let Some(last) = last_on_queue.insert((place, queue), partition) {
-                prop_assert!(reached[last], "partitions of one queue wait for each other anyway");
+                prop_assert!(before[partition][last], "partitions of one queue wait for each other anyway");
                 is_continued[last] = true;
             } else {
                 let opened = &mut opened[place as usize - 1];
@@ -151,13 +143,12 @@ proptest! {
                 let is_free = |pred: usize| places[pred] == place && !is_continued[pred];
                 for &pred in list {
                     prop_assert!(!is_free(pred as usize), "no queue is opened in vain");
-                    // Behind a host task with one predecessor there is no choice.
-                    if let (HOST, [only]) = (places[pred as usize], preds.get(pred as usize)) {
-                        prop_assert!(!is_free(*only as usize), "no needless queue behind a host task");
+                    // Behind one with a single predecessor there is no choice.
+                    if let [only] = preds.get(pred as usize) {
+                        prop_assert!(!is_free(*only as usize), "no queue is opened behind others in vain");
                     }
                 }
             }
-            behind_hosts.push(reached);
         }
     }
 

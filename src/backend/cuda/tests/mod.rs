@@ -303,6 +303,35 @@ fn a_failed_query_says_nothing_about_the_work() {
     assert!(matches!(second.status(), EventStatus::Complete));
 }
 
+/// A query of a complete event takes a microsecond and a half.
+#[test]
+fn the_end_of_the_last_of_a_chain_tells_of_all_before_it() {
+    let bench = Bench::new();
+    let memory = bench.memory();
+    let (buffer, _) = bench.chain(PLAIN, &[bench.launch(1, &memory)]);
+    let mut events = vec![bench.event()];
+    bench.enqueue(&*buffer, &[], &events[0]).unwrap();
+    for _ in 0..8 {
+        let queue = bench.device.create_queue(&QueueDesc::new(QueueOrder::InOrder)).unwrap();
+        let (event, before) = (bench.event(), [&*events[events.len() - 1]]);
+        let wait = WaitList::dependencies(&before);
+        // SAFETY: the fake driver runs nothing.
+        unsafe { buffer.enqueue(&*queue, wait, Signal::new(&event)) }.unwrap();
+        events.push(event);
+    }
+    let queries = fake::calls("cuEventQuery");
+    assert!(matches!(events.last().unwrap().wait(None), EventStatus::Complete));
+    assert!(events.iter().all(|event| matches!(event.status(), EventStatus::Complete)));
+    let polls = fake::calls("cuEventQuery") - queries;
+    let alone = {
+        bench.enqueue(&*buffer, &[], &events[0]).unwrap();
+        let queries = fake::calls("cuEventQuery");
+        assert!(matches!(events[0].wait(None), EventStatus::Complete));
+        fake::calls("cuEventQuery") - queries
+    };
+    assert_eq!(polls, alone, "the last one alone is polled");
+}
+
 #[test]
 fn queues_of_high_priority_have_such_streams() {
     let bench = Bench::new();

@@ -237,6 +237,12 @@ impl<D: StreamDevice> EnqueueSignal for StreamSignal<D> {
                 }
             }
             if let Some(needed) = pending.needs.first_open() {
+                // The device has run this behind it. Of another device a query tells whether it is lost.
+                if let SignalEnd::Recorded(sequence) = needed.end
+                    && Arc::ptr_eq(&needed.device, &self.device)
+                {
+                    needed.stream.note_completed(sequence);
+                }
                 return SettleStep::Needs(needed);
             }
         }

@@ -128,9 +128,14 @@ impl<C: StreamContext> DriverStream<C> {
         }
         let is_complete = event.is_complete()?;
         if is_complete {
-            self.complete.fetch_max(sequence, Ordering::AcqRel);
+            self.note_completed(sequence);
         }
         Ok(is_complete)
+    }
+
+    /// The event with this sequence number is complete: something else has told of its end.
+    pub(crate) fn note_completed(&self, sequence: u64) {
+        self.complete.fetch_max(sequence, Ordering::AcqRel);
     }
 
     /// For calls; valid while `self` lives.
