@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::runtime::completion::clock::now;
+use crate::runtime::completion::estimate::Sample;
 use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::submitter::Submitter;
@@ -11,6 +13,7 @@ use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::{Device, Graph};
 use crate::sync::Ordering;
 use crate::testing::{FakeDevice, FakeOptions};
+use crate::types::Result;
 
 #[test]
 fn its_thread_runs_before_anything_can_be_submitted() {
@@ -126,6 +129,59 @@ async fn a_device_that_can_notify_is_polled_only_for_spins_and_for_many_runs() {
         assert!(!submission.event().run().is_done(), "the first was to be polled by its submission");
         assert!(submission.is_finished());
     }
+}
+
+/// A run that its submission has seen end before the reactor's thread came.
+struct Over;
+
+impl Pending for Over {
+    fn is_over(&self, _: usize) -> bool {
+        true
+    }
+
+    fn poll(&self, _: usize) -> Option<Result<()>> {
+        Some(Ok(()))
+    }
+
+    fn has_poller(&self) -> bool {
+        true
+    }
+
+    fn is_awaited(&self, _: usize) -> bool {
+        false
+    }
+
+    fn set_near(&self, _: u64) {}
+
+    fn complete(&self, _: usize, _: Result<()>, _: Option<Sample>) {}
+}
+
+#[test]
+fn runs_that_submissions_poll_wake_the_thread_for_the_first_of_them_only() {
+    let reactor = Reactor::new("test", WakePolicy::default());
+    reactor.start().unwrap();
+    let asleep_until = || reactor.inner.asleep_until.load(Ordering::Relaxed);
+    while asleep_until() != u64::MAX {
+        yield_now();
+    }
+    let submit = || reactor.watch(now(), 0, Arc::new(Over), 0, None, Some(Duration::from_secs(3600)));
+    {
+        let _paused = reactor.pause();
+        submit();
+        reactor.turn(now() + 1_000_000_000);
+        assert!(reactor.inner.driver.lock().schedule.is_idle(), "the submission has seen the end");
+    }
+    // The thread has been woken, and falls asleep again.
+    let until = loop {
+        match asleep_until() {
+            0 => yield_now(),
+            until => break until,
+        }
+    };
+    assert_ne!(until, u64::MAX, "it comes by when it would no longer leave the run alone");
+    (0..3).for_each(|_| submit());
+    assert_eq!(asleep_until(), until, "it sleeps on");
+    reactor.close();
 }
 
 /// Drops the sender at its first turn.

@@ -73,9 +73,10 @@ impl ReactorInner {
                 return;
             }
             inbox.many = driver.schedule.has_many();
-            self.asleep_until.store(next.unwrap_or(u64::MAX), Ordering::Relaxed);
+            let until = next.or_else(|| driver.schedule.idle_until(now()));
+            self.asleep_until.store(until.unwrap_or(u64::MAX), Ordering::Relaxed);
             drop(driver);
-            self.sleep(&mut inbox, next);
+            self.sleep(&mut inbox, until);
             if inbox.host() == Host::Thread {
                 self.asleep_until.store(0, Ordering::Relaxed);
             }

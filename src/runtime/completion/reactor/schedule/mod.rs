@@ -69,6 +69,8 @@ pub(super) struct Schedule<W> {
     spare: Vec<VecDeque<Entry<W>>>,
     /// No queue has to be polled before this time.
     next_poll: u64,
+    /// Until when the reactor's host leaves what was added alone, at the latest.
+    left_until: u64,
     planner: Planner,
     /// How many queues turns have visited.
     #[cfg(test)]
@@ -132,6 +134,7 @@ impl<W: Work> Schedule<W> {
             places: ByNumber::default(),
             spare: Vec::new(),
             next_poll: u64::MAX,
+            left_until: 0,
             planner: Planner {
                 tuning,
                 in_flight: 0,
@@ -162,6 +165,7 @@ impl<W: Work> Schedule<W> {
         if self.is_idle() {
             self.planner.most_long = [0, self.planner.most_long[0]];
         }
+        self.left_until = self.left_until.max(entry.left_until);
         let place = *self.places.entry(number).or_insert(self.active.len());
         if place == self.active.len() {
             let entries = self.spare.pop().unwrap_or_default();
@@ -244,6 +248,13 @@ impl<W: Work> Schedule<W> {
         let latest = queues().map(|queue| queue.next_for_host().saturating_add(queue.plan.window)).min()?;
         let due = queues().map(PendingQueue::next_for_host).filter(|&poll| poll <= latest);
         Some(due.max().unwrap_or(latest))
+    }
+
+    /// When the reactor's host comes by although nothing is in flight: when it would have stopped leaving the
+    /// last run to its submission. Runs that are submitted before and left to their submissions as well need
+    /// not wake it.
+    pub(super) fn idle_until(&self, now: u64) -> Option<u64> {
+        Some(self.left_until).filter(|&until| until > now)
     }
 
     /// Whether there are so many queues of long work that polls serve several at once.

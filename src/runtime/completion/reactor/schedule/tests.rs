@@ -123,6 +123,18 @@ fn polls_shortly_before_the_estimated_end_then_backs_off() {
 }
 
 #[test]
+fn an_idle_host_comes_by_when_it_would_no_longer_leave_the_last_run_alone() {
+    let mut schedule = Schedule::new(TUNING);
+    let (polled, not_polled) = (Fake::default(), Fake::default());
+    add_left(&mut schedule, 100, 0, Some(50), 1000, &polled);
+    add_left(&mut schedule, 200, 1, Some(50), 0, &not_polled);
+    [&polled, &not_polled].into_iter().for_each(Fake::end);
+    assert_eq!(turn(&mut schedule, 300, By::Submission).len(), 2);
+    assert_eq!(schedule.next_for_host(), None);
+    assert_eq!([300, 999, 1000].map(|now| schedule.idle_until(now)), [Some(1000), Some(1000), None]);
+}
+
+#[test]
 fn polls_without_a_pause_around_the_estimated_end() {
     let mut schedule = Schedule::new(Tuning { spins: true, ..TUNING });
     let work = add(&mut schedule, 100, 0, Some(50));
