@@ -14,7 +14,8 @@ pub(crate) fn catch<R>(code: impl FnOnce() -> R) -> Result<R, String> {
 /// Runs code that may call the user's. `what` names it in the log if it panics.
 pub(crate) fn catch_and_log(what: &str, code: impl FnOnce()) {
     if let Err(panic) = catch(code) {
-        tracing::error!(target: "wakegraph", panic, "{what} panicked");
+        // What listens to the log may be what has panicked.
+        let _ = catch(|| tracing::error!(target: "wakegraph", panic, "{what} panicked"));
     }
 }
 
@@ -54,6 +55,36 @@ mod tests {
         assert_eq!(catch(|| panic!("plain")), Err("plain".to_owned()));
         assert_eq!(catch(|| panic!("formatted {}", 1)), Err("formatted 1".to_owned()));
         assert_eq!(catch(|| 7), Ok(7));
+    }
+
+    /// Panics at every event.
+    struct Panicking;
+
+    impl tracing::Subscriber for Panicking {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            panic!("on purpose")
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn a_log_that_panics_as_well_ends_nothing() {
+        tracing::subscriber::with_default(Panicking, || catch_and_log("a test", || panic!("on purpose")));
     }
 
     #[test]

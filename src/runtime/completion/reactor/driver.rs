@@ -88,8 +88,11 @@ impl Work for InFlight {
         self.run.is_over(self.partition)
     }
 
+    /// If what listens to the backend's log panics, the work is polled again later.
     fn poll(&self) -> Option<Result<()>> {
-        self.run.poll(self.partition)
+        let mut outcome = None;
+        catch_and_log("a poll of a device", || outcome = self.run.poll(self.partition));
+        outcome
     }
 
     fn has_poller(&self) -> bool {

@@ -30,6 +30,7 @@ use crate::runtime::completion::tuning::{Host, Tuning};
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::types::{Error, ErrorKind, Result};
+use crate::util::panics::catch_and_log;
 use driver::{Added, AllFound, Driver, InFlight, dispatch};
 use schedule::{By, Entry};
 use task::TaskState;
@@ -155,7 +156,14 @@ impl Reactor {
             let inner = self.inner.clone();
             let builder = std::thread::Builder::new().name(inner.name.clone());
             let run = move || {
-                inner.run_thread();
+                // What listens to the backends' log may panic while the submitter launches.
+                let mut has_ended = false;
+                while !has_ended {
+                    catch_and_log("the reactor's thread", || {
+                        inner.run_thread();
+                        has_ended = true;
+                    });
+                }
                 // Runs that users keep refer to the reactor, and must not keep the device.
                 inner.submitter.get().into_iter().for_each(|submitter| submitter.close());
             };

@@ -11,7 +11,7 @@ use crate::runtime::completion::reactor::Reactor;
 use crate::runtime::completion::submitter::Submitter;
 use crate::runtime::completion::wake_policy::WakePolicy;
 use crate::runtime::{Device, Graph};
-use crate::sync::Ordering;
+use crate::sync::{AtomicBool, Ordering};
 use crate::testing::{FakeDevice, FakeOptions};
 use crate::types::Result;
 
@@ -184,12 +184,59 @@ fn runs_that_submissions_poll_wake_the_thread_for_the_first_of_them_only() {
     reactor.close();
 }
 
-/// Drops the sender at its first turn.
-struct FirstTurn(Mutex<Option<mpsc::Sender<()>>>);
+/// The first poll panics, as when a subscriber does that formats what a backend logs. The second one tells of
+/// the end.
+struct PanicsOnce {
+    has_panicked: AtomicBool,
+    ended: mpsc::Sender<bool>,
+}
+
+impl Pending for PanicsOnce {
+    fn is_over(&self, _: usize) -> bool {
+        false
+    }
+
+    fn poll(&self, _: usize) -> Option<Result<()>> {
+        assert!(self.has_panicked.swap(true, Ordering::Relaxed), "on purpose");
+        Some(Ok(()))
+    }
+
+    fn has_poller(&self) -> bool {
+        false
+    }
+
+    fn is_awaited(&self, _: usize) -> bool {
+        false
+    }
+
+    fn set_near(&self, _: u64) {}
+
+    fn complete(&self, _: usize, result: Result<()>, _: Option<Sample>) {
+        self.ended.send(result.is_ok()).unwrap();
+    }
+}
+
+#[test]
+fn what_panics_when_it_is_polled_is_polled_again() {
+    let reactor = Reactor::new("test", WakePolicy::default());
+    reactor.start().unwrap();
+    let (ended, receiver) = mpsc::channel();
+    let run = Arc::new(PanicsOnce { has_panicked: AtomicBool::new(false), ended });
+    reactor.watch(now(), 0, run, 0, None, None);
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(true));
+    reactor.close();
+}
+
+/// Drops the sender at its first turn, or panics then and drops it at the second.
+struct FirstTurn {
+    sender: Mutex<Option<mpsc::Sender<()>>>,
+    panics: AtomicBool,
+}
 
 impl Submitter for FirstTurn {
     fn turn(&self, _: &mut dyn FnMut(u64, Arc<dyn Pending>)) -> bool {
-        self.0.lock().take();
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "on purpose");
+        self.sender.lock().take();
         false
     }
 
@@ -216,8 +263,24 @@ fn a_submitter_that_is_set_while_the_thread_sleeps_gets_its_turn() {
     while reactor.inner.asleep_until.load(Ordering::Relaxed) != u64::MAX {
         yield_now();
     }
+    let turned = first_turn(&reactor, false);
+    assert_eq!(turned.recv_timeout(Duration::from_secs(60)), Err(mpsc::RecvTimeoutError::Disconnected));
+    reactor.close();
+}
+
+/// Gives the reactor such a submitter, and what hears of the turn.
+fn first_turn(reactor: &Reactor, panics: bool) -> mpsc::Receiver<()> {
     let (sender, turned) = mpsc::channel();
-    reactor.set_submitter(|| Arc::new(FirstTurn(Mutex::new(Some(sender)))));
+    let (sender, panics) = (Mutex::new(Some(sender)), AtomicBool::new(panics));
+    reactor.set_submitter(|| Arc::new(FirstTurn { sender, panics }));
+    turned
+}
+
+#[test]
+fn its_thread_goes_on_after_a_launch_has_panicked() {
+    let reactor = Reactor::new("test", WakePolicy::default());
+    let turned = first_turn(&reactor, true);
+    reactor.start().unwrap();
     assert_eq!(turned.recv_timeout(Duration::from_secs(60)), Err(mpsc::RecvTimeoutError::Disconnected));
     reactor.close();
 }
