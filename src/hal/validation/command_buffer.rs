@@ -196,7 +196,7 @@ impl ValidatedQueue {
         if let Err(error) = submit::check("batch", self.device(), WaitList::NONE, &signal) {
             return Enqueued { count: 0, failure: Some(self.here(error)) };
         }
-        let buffers: SmallVec<[&dyn CommandBuffer; 8]> =
+        let buffers: SmallVec<[&dyn CommandBuffer; 16]> =
             buffers.iter().map(|buffer| &*buffer.inner).collect();
         // SAFETY: the caller's promises are the inner queue's.
         unsafe { self.inner().enqueue_batch(&buffers, signal) }

@@ -276,7 +276,10 @@ impl RunWait {
         }
         let next = match self.lead.take() {
             Some(lead) => self.lead(lead),
-            None if self.run.is_done() => Next::Resolve,
+            None if self.run.is_done() => {
+                self.queue.iter().for_each(|queue| queue.help());
+                Next::Resolve
+            }
             None => match self.submission_queue().map(SubmissionQueue::lead) {
                 None => self.spin(),
                 Some(Some(lead)) => self.lead(lead),

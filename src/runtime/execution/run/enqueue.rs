@@ -135,14 +135,14 @@ pub(crate) fn enqueue_batch<'a>(
     event: &Arc<dyn hal::Event>,
 ) -> hal::Enqueued {
     let _range = NvtxThreadRange::start(0, || format!("enqueue {} runs", owners.len()));
-    let buffers: SmallVec<[_; 8]> = owners
+    let buffers: SmallVec<[_; 16]> = owners
         .flat_map(|owner| owner.template().partitions.first())
         .filter_map(|partition| match &partition.work {
             PartitionWork::Device { command_buffer, .. } => Some(command_buffer.read()),
             _ => None,
         })
         .collect();
-    let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 8]> =
+    let buffers: SmallVec<[&hal::ValidatedCommandBuffer; 16]> =
         buffers.iter().map(|buffer| &**buffer).collect();
     let signal = hal::Signal::new(event);
     // SAFETY: as for `enqueue`; nothing else of the executables is in flight, and the runs' owner

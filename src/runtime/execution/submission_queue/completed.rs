@@ -1,6 +1,7 @@
 //! Completing the runs of finished batches. Where all tasks that wait are on one thread, one of their
-//! submissions, the leader, completes the runs and so wakes the tasks from inside the runtime. Otherwise
-//! the reactor does.
+//! submissions, the leader, completes the runs and so wakes the tasks from inside the runtime. On several
+//! threads, the reactor's thread does where it has nothing to launch. Otherwise it completes one run, and
+//! the task that this wakes, the helper, completes the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) struct Completed {
 #[derive(Default)]
 struct CompletedRuns {
     runs: VecDeque<(LeftRun, Option<Error>)>,
-    /// When the reactor first left them to the leader.
+    /// When the reactor left them to the leader or woke a helper.
     since: u64,
 }
 
@@ -43,7 +44,17 @@ pub(crate) struct LeaderGuard {
     number: u64,
 }
 
-/// Nanoseconds. A leader that lets runs wait for longer is relieved: nothing can make its task poll.
+/// What the reactor's thread does after it has found batches finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// There is more to launch, which nobody else does.
+    Launch,
+    Poll,
+    Sleep,
+}
+
+/// Nanoseconds. A leader or a helper that lets runs wait for longer is relieved: nothing can make its task
+/// poll.
 const LONGEST_WAIT: u64 = 50_000;
 
 /// Each takes up to 0.1 us.
@@ -90,22 +101,26 @@ impl Completed {
                 self.any.store(runs.len() > count, Ordering::Release);
                 runs.drain(..count).collect()
             };
-            some.into_iter().for_each(|one| catch_and_log("a run that ended", || end(one)));
+            some.into_iter().for_each(end);
         }
     }
 
-    /// For the reactor's thread: leaves the runs to the leader. If there is none, or it does not come, or
-    /// the thread is going to be `asleep`, completes them, and wakes the tasks at the end.
-    pub(crate) fn settle(&self, asleep: bool) {
+    /// For the reactor's thread: leaves the runs to the leader or, if it has more to launch, to a helper. If
+    /// there is neither, or it does not come, completes the runs, and wakes the tasks at the end.
+    pub(crate) fn settle(&self, next: Next) {
         if self.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
         let leader = self.leader.load(Ordering::SeqCst);
-        if leader != 0 && !asleep {
+        if next == Next::Launch || (leader != 0 && next == Next::Poll) {
             let now = clock::now();
             if waiting.since == 0 {
                 waiting.since = now;
+                let first = if leader == 0 { waiting.runs.pop_front() } else { None };
+                self.any.store(!waiting.runs.is_empty(), Ordering::Release);
+                drop(waiting);
+                return first.into_iter().for_each(end);
             }
             if now.saturating_sub(waiting.since) < LONGEST_WAIT {
                 return;
@@ -118,6 +133,11 @@ impl Completed {
 }
 
 impl SubmissionQueue {
+    /// For a submission whose run is complete: completes what the reactor's thread has left to it.
+    pub(crate) fn help(&self) {
+        self.completed.complete();
+    }
+
     /// Takes the lead if it is free, all tasks that wait are on this thread, and batches are about to end.
     pub(crate) fn lead(self: &Arc<Self>) -> Option<LeaderGuard> {
         let Completed { leader, leaders, .. } = &self.completed;
@@ -156,7 +176,10 @@ impl Drop for LeaderGuard {
 }
 
 fn end((left, failure): (LeftRun, Option<Error>)) {
-    left.run.finish(0, failure.map_or(Ok(()), Err));
+    catch_and_log("a run that ended", || {
+        left.run.finish(0, failure.map_or(Ok(()), Err));
+        drop(left);
+    });
 }
 
 /// On several threads each wake-up by the leader would wake another thread to share the work.

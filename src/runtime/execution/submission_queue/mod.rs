@@ -6,8 +6,8 @@
 //! ask the driver for the end of each costs as much as its launch, and several threads that call the
 //! driver hinder each other. So `submit` leaves such a run in the queue. The reactor's thread alone
 //! launches (`submitter.rs`), and because the runs of a batch end in order, one poll serves all of them.
-//! To wake the tasks that wait from outside their runtime would cost a system call each. One of them, the
-//! leader, wakes the others from inside the runtime instead (`completed.rs`).
+//! To wake the tasks that wait from outside their runtime costs time in which the thread does not launch.
+//! One of them, the leader or a helper, wakes the others from inside the runtime instead (`completed.rs`).
 //!
 //! Runs that share a queue run one after the other, so this is for runs that take no longer than a
 //! launch or two. Each executable learns by trying whether its runs are like that (ADR 0013). A caller
@@ -36,8 +36,8 @@ use crate::runtime::execution::template::RunOwner;
 use crate::runtime::resource::device::Device;
 use crate::sync::{AtomicBool, Ordering};
 use crate::types::Priority;
-use completed::Completed;
 pub(crate) use completed::LeaderGuard;
+use completed::{Completed, Next};
 use submitter::SubmitterState;
 
 /// The runs of a device that submissions have left to its reactor's thread.
@@ -121,7 +121,7 @@ impl Submitter for SubmissionQueue {
     }
 
     fn settle(&self) {
-        self.completed.settle(true);
+        self.completed.settle(Next::Sleep);
     }
 
     fn fall_asleep(&self) -> bool {

@@ -11,6 +11,7 @@ use crate::runtime::completion::pending::Pending;
 use crate::runtime::completion::reactor::new_queue_number;
 use crate::runtime::execution::partitions::PartitionExec;
 use crate::runtime::execution::run::{cancelled, enqueue_batch};
+use crate::runtime::execution::submission_queue::completed::Next;
 use crate::runtime::execution::submission_queue::{LeftRun, SubmissionQueue};
 use crate::runtime::resource::device::Device;
 use crate::sync::Ordering;
@@ -50,8 +51,10 @@ struct Batch {
     launched: u64,
 }
 
-/// The most runs of a batch: few enough that the next are launched before these are over.
-const MOST: usize = 8;
+/// The most runs of a batch. Half as many while fewer than [`PLENTY`] wait, so that the next are launched before
+/// these are over.
+const MOST: usize = 16;
+const PLENTY: usize = 24;
 
 pub(crate) type Runs = SmallVec<[LeftRun; MOST]>;
 
@@ -96,7 +99,7 @@ impl SubmitterState {
         queue: &SubmissionQueue,
         watch: &mut dyn FnMut(u64, Arc<dyn Pending>),
     ) -> bool {
-        if self.waiting.len() < MOST {
+        if self.waiting.len() < PLENTY {
             std::mem::swap(&mut *queue.inbox.lock(), &mut self.taken);
             self.waiting.extend(self.taken.drain(..));
         }
@@ -115,7 +118,7 @@ impl SubmitterState {
         if !self.batches.is_empty() {
             self.poll(queue, watch);
         }
-        queue.completed.settle(false);
+        queue.completed.settle(if self.waiting.is_empty() { Next::Poll } else { Next::Launch });
         let busy = !self.batches.is_empty() || !self.waiting.is_empty();
         if !busy && self.loaded_until > 0 {
             std::hint::spin_loop();
@@ -135,8 +138,9 @@ impl SubmitterState {
     }
 
     fn launch(&mut self) {
+        let most = if self.waiting.len() < PLENTY { MOST / 2 } else { MOST };
         let mut runs = Runs::new();
-        while runs.len() < MOST
+        while runs.len() < most
             && let Some(left) = self.waiting.pop_front()
         {
             let LeftRun { run, .. } = &left;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
+use crate::runtime::completion::submitter::Submitter as _;
+use crate::runtime::execution::submission_queue::completed::Next;
 use crate::runtime::execution::submission_queue::{HIGH_LOAD, queue_of};
 use crate::runtime::{Device, ExecutableGraph, FinalizeOptions, Graph, Submission};
 use crate::sync::Ordering;
@@ -96,6 +98,38 @@ fn a_crowd_is_launched_by_the_reactor_and_completes() {
         });
         assert_eq!(device.reactor().unwrap().in_flight().load(Ordering::Relaxed), 0);
     }
+}
+
+#[test]
+fn a_thread_that_has_more_to_launch_completes_one_run_and_leaves_the_others_to_its_task() {
+    let (device, _control) = device();
+    let execs = execs(&device, MANY, FinalizeOptions::new());
+    let _before = load(&execs);
+    let _held = hold(&device);
+    let submissions: Vec<_> = execs[HIGH_LOAD as usize..].iter().map(ExecutableGraph::submit).collect();
+    let done = || submissions.iter().filter(|submission| run_of(submission).is_done()).count();
+    let queue = queue_of(&device);
+    let mut left = std::mem::take(&mut *queue.inbox.lock());
+    assert_eq!(left.len(), submissions.len(), "all were left to the reactor's thread");
+    for run in &left {
+        assert!(run.run.take_launch());
+        run.run.set_launched(true);
+    }
+    let later: Vec<_> = left.drain(left.len() / 2..).collect();
+    let (first, second) = (left.len(), later.len());
+    queue.completed.add(left.into_iter().collect(), None);
+    queue.completed.settle(Next::Launch);
+    assert_eq!(done(), 1, "whose task helps");
+    queue.help();
+    assert_eq!(done(), first);
+    queue.completed.add(later.into_iter().collect(), None);
+    queue.completed.settle(Next::Launch);
+    assert_eq!(done(), first + 1);
+    // No task comes.
+    while queue.has_completed() {
+        queue.completed.settle(Next::Launch);
+    }
+    assert_eq!(done(), first + second);
 }
 
 #[test]
