@@ -64,9 +64,9 @@ const FEW: usize = 3;
 /// Nanoseconds for which a high load that has gone is expected back.
 const WHILE: u64 = 50_000;
 
-/// Nanoseconds for which a batch is polled without a pause: several times as long as a batch takes whose
-/// runs should share a queue. A longer one is left to the driver's schedule, which sleeps between polls.
-const LONGEST_SPIN: u64 = 250_000;
+/// Nanoseconds for which a batch is polled without a pause: longer than a batch takes whose runs should share
+/// a queue. A longer one is left to the driver's schedule, which sleeps between polls.
+const LONGEST_SPIN: u64 = 300_000;
 
 /// So many events are kept that others may still refer to.
 const MOST_SPARE: usize = 64;
