@@ -11,8 +11,8 @@ use super::memory::{LevelZeroMemory, copy_address};
 use super::operation::LevelZeroOperation;
 use super::sys;
 use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
-use crate::hal::support::transfer::{doublings, fill_element, rect_pieces};
-use crate::hal::{Command, KernelLaunch, Memory as _, MemoryDesc, MemoryView};
+use crate::hal::support::transfer::rect_pieces;
+use crate::hal::{Command, KernelLaunch, MemoryView};
 use crate::types::{Error, ErrorKind, Pitch, Rect, Result};
 
 /// The operations for a command that has passed [validation](crate::hal::ValidatedDevice).
@@ -105,19 +105,18 @@ impl LevelZeroLowering<'_> {
         copy_address(self.context, view)
     }
 
-    /// A fill by the driver, if it takes the pattern, else by copies that double what is filled.
     fn fill(&mut self, address: usize, len: usize, pattern: &[u8]) -> Result<Operations<LevelZeroOperation>> {
         let longest = self.context.features.compute.longest_pattern;
-        if let Some(element) = fill_element(pattern, address as u64, len, longest) {
-            return Ok(smallvec![LevelZeroOperation::Fill { address, len, pattern: element.into() }]);
-        }
-        let allocate = |desc: &MemoryDesc| LevelZeroMemory::allocate(self.context, desc);
-        let source = self.staged.allocate_pattern(pattern, len, allocate)?;
-        let first = source.len().min(len);
-        let copy = |from, to, len| LevelZeroOperation::Copy { from, to, len };
-        let mut operations = smallvec![copy(source.address(), address, first)];
-        operations.extend(doublings(first, len).map(|(at, more)| copy(address, address + at, more)));
-        Ok(operations)
+        self.staged.fill(
+            (pattern, address as u64, len),
+            longest,
+            |desc| LevelZeroMemory::allocate(self.context, desc),
+            |element| LevelZeroOperation::Fill { address, len, pattern: element.into() },
+            |source, at, len| {
+                let from = source.map_or(address, LevelZeroMemory::address);
+                Ok(LevelZeroOperation::Copy { from, to: address + at, len })
+            },
+        )
     }
 }
 

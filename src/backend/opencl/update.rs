@@ -76,7 +76,7 @@ impl<'a> ListUpdate<'a> {
         update.exchange(launch, |before| replaced.push((index, ReplacedPart::Launch(before))))?;
         let kernel = OpenclKernel::of(&*launch.kernel, self.context)?;
         if update.changes_range() {
-            operation.set_range(kernel, &launch.range)?;
+            set_range(kernel, launch, operation)?;
         }
         for (index, _) in &update.args {
             kernel.set_argument(&operation.instance, *index, &launch.args[*index])?;
@@ -191,7 +191,12 @@ fn plain_launch(
 /// Gives the driver's kernel all arguments of its launch, and the operation the range.
 fn set_all(context: &OpenclContext, launch: &KernelLaunch, operation: &mut KernelOperation) -> Result<()> {
     let kernel = OpenclKernel::of(&*launch.kernel, context)?;
-    operation.set_range(kernel, &launch.range)?;
+    set_range(kernel, launch, operation)?;
     let mut args = launch.args.iter().enumerate();
     args.try_for_each(|(index, arg)| kernel.set_argument(&operation.instance, index, arg))
+}
+
+fn set_range(kernel: &OpenclKernel, launch: &KernelLaunch, operation: &mut KernelOperation) -> Result<()> {
+    (operation.local, operation.range) = (kernel.local_size(&launch.range)?, launch.range);
+    Ok(())
 }
