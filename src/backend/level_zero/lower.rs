@@ -10,6 +10,7 @@ use super::list::RegionPlace;
 use super::memory::{LevelZeroMemory, copy_address};
 use super::operation::LevelZeroOperation;
 use super::sys;
+use crate::hal::support::list_update::UpdateBackend;
 use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
 use crate::hal::support::transfer::rect_pieces;
 use crate::hal::{Command, KernelLaunch, MemoryView};
@@ -24,20 +25,19 @@ pub(super) fn lower(
     LoweredCommand::of(command, lower).map_err(|error| context.error(error))
 }
 
-/// The same for a command that takes the place of another one, mostly in a list that is changed in
-/// place: the instance of a launch is left to the next recording.
-pub(super) fn lower_update(
-    context: &Arc<LevelZeroContext>,
-    command: &Command,
-) -> Result<LoweredCommand<LevelZeroOperation>> {
-    match command {
-        Command::Kernel(launch) => {
-            let checked = check_kernels(context, launch).map(|()| LaunchInstance::default());
-            let operation = checked.map(LevelZeroOperation::Kernel).map_err(|error| context.error(error))?;
-            let mut operation = Some(operation);
-            LoweredCommand::of(command, |_, _| Ok(operation.take().into_iter().collect()))
+impl UpdateBackend for Arc<LevelZeroContext> {
+    type Operation = LevelZeroOperation;
+
+    /// A command takes its place mostly in a list that is changed in place: the instance of a launch is left
+    /// to the next recording.
+    fn lower(&self, command: &Command) -> Result<LoweredCommand<LevelZeroOperation>> {
+        match command {
+            Command::Kernel(launch) => {
+                check_kernels(self, launch)?;
+                Ok(LoweredCommand::of_one(LevelZeroOperation::Kernel(LaunchInstance::default())))
+            }
+            _ => lower(self, command),
         }
-        _ => lower(context, command),
     }
 }
 

@@ -13,7 +13,7 @@
 //! | [`lowering`] | lowers commands to operations, for drivers that take one call for each |
 //! | [`command_list`] | the lowered commands of a command-buffer, with their order |
 //! | [`recorded_commands`] | what a command-buffer of such commands is, from its creation to its updates |
-//! | [`staged_update`] | the new commands of an update before they take their place |
+//! | [`list_update`] | changes the commands of such a command-buffer: all that an update names, or none |
 //! | [`launch_geometry`] | chooses the number and the size of a launch's work-groups |
 //! | [`launch_arguments`] | packs a launch's arguments for drivers that want a pointer to each |
 //! | [`retired`] | keeps what an update has replaced until the device no longer uses it |
@@ -47,6 +47,7 @@ pub(crate) mod launch_arguments;
 pub(crate) mod launch_geometry;
 #[cfg(any(feature = "cuda", feature = "hip", feature = "level-zero", feature = "opencl"))]
 pub(crate) mod library;
+pub(crate) mod list_update;
 pub(crate) mod lowering;
 pub(crate) mod object;
 pub(crate) mod once_each;
@@ -60,7 +61,6 @@ pub(crate) mod retired;
 pub(crate) mod signals;
 pub(crate) mod source_params;
 pub(crate) mod spirv;
-pub(crate) mod staged_update;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 pub(crate) mod streams;
 pub(crate) mod transfer;
