@@ -113,7 +113,7 @@ impl LevelZeroLowering<'_> {
             |desc| LevelZeroMemory::allocate(self.context, desc),
             |element| LevelZeroOperation::Fill { address, len, pattern: element.into() },
             |source, at, len| {
-                let from = source.map_or(address, LevelZeroMemory::address);
+                let from = source.map_or(address, |source| source.address());
                 Ok(LevelZeroOperation::Copy { from, to: address + at, len })
             },
         )

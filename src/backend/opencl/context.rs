@@ -13,6 +13,7 @@ use super::query::{self, Query as _};
 use super::sys::{
     self, Context, Core, DriverResult, Event, MemObject, Owned, Program, SubDevice, call, create,
 };
+use crate::hal::support::device_context::DeviceContext;
 use crate::hal::support::health::DeviceHealth;
 use crate::hal::support::program_cache::ProgramCache;
 use crate::hal::{Capabilities, ClockSample, DeviceInfo, QueueDesc, QueueOrder};
@@ -49,6 +50,12 @@ impl Drop for OpenclContext {
         if self.platform.name == POCL {
             std::mem::forget(self.part.take());
         }
+    }
+}
+
+impl DeviceContext for OpenclContext {
+    fn id(&self) -> DeviceId {
+        self.info.id
     }
 }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::context::OpenclContext;
-use super::event::OpenclEvent;
-use super::memory::OpenclMemory;
+use super::memory::{OpenclAllocation, OpenclMemory};
 use super::query::{self, Query as _};
-use super::signal::OpenclSignal;
+use super::signal::{OpenclEvent, OpenclSignal};
 use super::sys::{self, Context, Core, Owned, call};
-use crate::hal::support::refusal::{foreign, foreign_wait, idle_wait};
+use crate::hal::support::refusal::{foreign, idle_wait};
+use crate::hal::{MemoryDesc, MemoryKind};
 use crate::types::{Error, ErrorKind, Result};
 
 /// Takes a reference by the driver's function for this kind of object.
@@ -73,7 +73,8 @@ pub(super) unsafe fn memory(
         return Err(Error::new(ErrorKind::InvalidSize, why));
     }
     let buffer = retain!(core, clRetainMemObject(handle));
-    Ok(OpenclMemory::of_buffer(context, buffer, len))
+    let desc = MemoryDesc { len, kind: MemoryKind::Device };
+    Ok(OpenclMemory::new(&desc, OpenclAllocation::of_buffer(context, buffer)))
 }
 
 /// # Safety
@@ -88,7 +89,7 @@ pub(super) unsafe fn event(context: &Arc<OpenclContext>, handle: *mut c_void) ->
         // SAFETY: the driver has named the queue, which lives as long as its event.
         unsafe { call!(core, clFlush(queue.as_ptr())) }?;
     }
-    Ok(OpenclEvent::signalled(OpenclSignal::foreign(context, event)))
+    Ok(OpenclEvent::signalled(context, OpenclSignal::foreign(context, event)))
 }
 
 /// # Safety
@@ -106,9 +107,8 @@ pub(super) unsafe fn order_after(
     // Keeps the driver's events alive during the call.
     let mut signals: SmallVec<[Arc<OpenclSignal>; 4]> = SmallVec::new();
     for event in events {
-        let event = event.as_any().downcast_ref::<OpenclEvent>();
-        let event = event.filter(|event| event.context.shares_memory_with(context));
-        signals.push(event.ok_or_else(foreign_wait)?.signal.get().ok_or_else(idle_wait)?);
+        let last = OpenclEvent::awaited(*event, |other| other.shares_memory_with(context))?;
+        signals.push(last.get().ok_or_else(idle_wait)?);
     }
     let pending: SmallVec<[sys::cl_event; 4]> = signals.iter().filter_map(|signal| signal.event()).collect();
     if pending.is_empty() {

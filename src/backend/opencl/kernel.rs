@@ -17,6 +17,7 @@ use super::memory::OpenclMemory;
 use super::program::{self, Code};
 use super::query::{self, Query as _};
 use super::sys::{self, Core, DriverResult, MemObject, Owned, Program, call, create};
+use crate::hal::support::driver_memory::DriverAllocation as _;
 use crate::hal::support::kernel_declaration::{
     KernelDeclaration, MemoryArgument, SourceArgument, SourceArguments, kernel_symbol, no_variant,
 };
@@ -250,12 +251,12 @@ fn address(
         _ => return Ok(OpenclAddress::Buffer(ptr::null_mut())),
     };
     let memory = OpenclMemory::of(view)?;
-    let start = memory.shared_address().filter(|_| memory.is_in(context));
+    let start = memory.usm_address().filter(|_| memory.is_in(context));
     let is_whole = view.len() == view.memory().len() || view.offset() == 0 && !context.features.sub_buffers;
     Ok(match (start, memory.buffer_in(context)) {
         // Drivers for CPUs launch sooner with a buffer object than with an address.
         (_, Some(buffer)) if is_whole => OpenclAddress::Buffer(buffer.raw()),
-        (Some(start), _) => OpenclAddress::Pointer(start.as_ptr().expose_provenance() + view.offset()),
+        (Some(start), _) => OpenclAddress::Pointer(start + view.offset()),
         (None, Some(buffer)) => {
             let part = part(context, buffer, view)?;
             let address = OpenclAddress::Buffer(part.raw());

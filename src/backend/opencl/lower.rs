@@ -10,6 +10,7 @@ use super::host_copy::HostCopy;
 use super::kernel::OpenclKernel;
 use super::memory::{Buffer, OpenclMemory};
 use super::operation::{Corner, KernelOperation, LONGEST_PATTERN, OpenclOperation, Prefetch, Route};
+use crate::hal::support::driver_memory::DriverAllocation as _;
 use crate::hal::support::lowering::{LoweredCommand, Operations, StagedMemory};
 use crate::hal::support::refusal::foreign;
 use crate::hal::support::transfer::rect_pieces;
@@ -215,8 +216,7 @@ impl OpenclLowering<'_> {
             |desc| OpenclMemory::allocate(self.context, desc),
             |element| OpenclOperation::PointerFill { dst: address, len, pattern: element.into() },
             |source, at, len| {
-                let source = source.and_then(OpenclMemory::shared_address);
-                let src = source.map_or(address, |source| source.as_ptr().expose_provenance());
+                let src = source.and_then(|source| source.usm_address()).unwrap_or(address);
                 Ok(OpenclOperation::PointerCopy { src, dst: address + at, len })
             },
         )

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dependency`] | spreads the failure of one enqueue to those that depend on it |
 //! | [`signals`] | the last signal of an event, and the signals of a wait list |
+//! | [`signal_event`] | events that have the signal of the last enqueue which named them |
 //! | [`command_times`] | joins the times of a command's operations |
 //! | [`polling`] | blocks on an event that can only be polled |
 //! | [`transfer`] | cuts rectangular copies and fills into pieces that a driver takes |
@@ -24,8 +25,10 @@
 //! | [`object`] | objects of a driver, destroyed when dropped |
 //! | [`streams`] | what drivers with streams and events have in common |
 //! | [`graphs`] | what drivers with graphs of explicit nodes have in common |
+//! | [`driver_memory`] | memory of a driver, which the host may access at its address |
 //! | [`heap_block`] | zeroed memory of the host |
 //! | [`open_devices`] | gives the same device object to everyone who opens an index |
+//! | [`device_context`] | what the objects of a device know of it |
 //! | [`health`] | names a device in errors, and remembers why it is lost |
 //! | `library` | loads a vendor's library |
 //! | [`refusal`] | the errors of calls that a backend itself refuses |
@@ -37,6 +40,8 @@ pub(crate) mod command_list;
 pub(crate) mod command_times;
 pub(crate) mod copy_box;
 pub(crate) mod dependency;
+pub(crate) mod device_context;
+pub(crate) mod driver_memory;
 pub(crate) mod fill_row;
 #[cfg(any(feature = "cuda", feature = "hip"))]
 pub(crate) mod graphs;
@@ -58,6 +63,7 @@ pub(crate) mod recorded_commands;
 pub(crate) mod refusal;
 pub(crate) mod replaced;
 pub(crate) mod retired;
+pub(crate) mod signal_event;
 pub(crate) mod signals;
 pub(crate) mod source_params;
 pub(crate) mod spirv;
